@@ -1,0 +1,1 @@
+"""Stages that several benchmarks share: plain functions over rows and tables."""

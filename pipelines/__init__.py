@@ -1,0 +1,1 @@
+"""Pipelines: `plan(config) -> Flow`, their TOML values, and the command line."""

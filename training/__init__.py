@@ -1,0 +1,1 @@
+"""Training: loop, models, and one file a method."""
