@@ -1,0 +1,33 @@
+"""Randomness that depends on what is drawn for, never on who draws it or when.
+
+Every draw comes from Philox (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), a counter-based generator,
+keyed by (seed, stage, row key): chunk size, scheduler and number of workers cannot change it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+
+
+def _digest(seed: int, stage: str, key: str) -> bytes:
+    return hashlib.sha256(f"{seed}\0{stage}\0{key}".encode()).digest()
+
+
+def rng(seed: int, stage: str, key: str = "") -> np.random.Generator:
+    """A generator of its own for one row of one stage.
+
+    Args:
+        seed: the run's seed; there is no default.
+        stage: what the numbers are for, so that two stages never share a stream.
+        key: the row's key, or "" for a draw that belongs to the whole stage.
+    """
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(_digest(seed, stage, key)[:16], "little")))
+
+
+def uniform(seed: int, stage: str, keys: Iterable[str]) -> np.ndarray:
+    """One number in [0, 1) a key, float64 of shape (n,): the sort key for an order or a choice that is random by row."""
+    words = [int.from_bytes(_digest(seed, stage, key)[:8], "little") >> 11 for key in keys]
+    return np.asarray(words, dtype=np.float64) / 2.0**53

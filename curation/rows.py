@@ -1,0 +1,220 @@
+"""What flows between stages: rows, the payloads that rows refer to, and the two ways in which a row is turned away.
+
+A row is a frozen dataclass with a ``key`` (unique in its stage) and one field a column. Plain fields are ``str``, ``int``,
+``float``, ``bool``, ``bytes``, ``datetime``, lists and tuples of these, and any of them ``| None``. Two kinds of field hold
+payloads, which live outside the table and are named in it by their digest:
+
+* ``Blob``: bytes such as a JPEG, packed one after another in the part's ``.blobs`` file;
+* ``Annotated[np.ndarray, Shape(...)]``: an array of fixed shape and dtype, stacked in the part's ``.npy`` file, which is
+  memory-mapped when read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import hashlib
+import re
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+_REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
+
+REJECTS = pa.schema([("key", pa.string()), ("reason", pa.string()), ("detail", pa.string())])
+"""Columns of every table of rejects: the row's key, a fixed snake_case reason, and what was seen."""
+
+BLOB = pa.struct([("sha256", pa.string()), ("size", pa.int64()), ("file", pa.string()), ("offset", pa.int64())])
+ARRAY = pa.struct([("sha256", pa.string()), ("file", pa.string()), ("row", pa.int64())])
+
+
+class Reject(Exception):
+    """Turn the row away, with a reason that can be counted and a detail that a person can read.
+
+    Args:
+        reason: snake_case words, fixed in the code (``too_small``), never built from data.
+        detail: the value that was seen and the rule that it broke.
+    """
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        check_reason(reason)
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+
+
+def check_reason(reason: str) -> None:
+    """Raise ``ValueError`` unless ``reason`` is snake_case."""
+    if not _REASON.match(reason):
+        raise ValueError(f"reject reason {reason!r} is not snake_case")
+
+
+class Rejected(NamedTuple):
+    """A reject as a value, for a source or a batch step that yields some rows and turns away others."""
+
+    key: str
+    reason: str
+    detail: str = ""
+
+
+class Sifted(NamedTuple):
+    """What a ``table`` or ``whole`` step returns when it turns rows away: the kept rows, and a table of ``REJECTS``."""
+
+    kept: pa.Table
+    rejected: pa.Table
+
+
+def sift(table: pa.Table, rules: Mapping[str, Any], *, detail: str | None = None) -> Sifted:
+    """Split ``table`` by rules, the first broken rule giving the reason.
+
+    Args:
+        table: rows with a ``key`` column.
+        rules: reason -> boolean array or mask, True where the rule is *broken*.
+        detail: name of a column whose value is written as the detail.
+
+    Returns:
+        The rows that break no rule, and the others as rejects, both in the order of ``table``.
+    """
+    reasons = np.full(table.num_rows, -1, dtype=np.int64)
+    for index, (reason, broken) in enumerate(rules.items()):
+        check_reason(reason)
+        mask = np.asarray(broken, dtype=bool)
+        reasons[(reasons < 0) & mask] = index
+    dropped = np.flatnonzero(reasons >= 0)
+    names = pa.array(list(rules), pa.string())
+    details = pa.nulls(len(dropped), pa.string()) if detail is None else table[detail].take(dropped).cast(pa.string())
+    rejected = pa.table(
+        {
+            "key": table["key"].take(dropped),
+            "reason": names.take(pa.array(reasons[dropped])),
+            "detail": details.fill_null("") if detail is not None else pa.array([""] * len(dropped), pa.string()),
+        },
+        schema=REJECTS,
+    )
+    return Sifted(table.filter(pa.array(reasons < 0)), rejected)
+
+
+class Blob:
+    """Bytes of a payload, either held in memory (a step made them) or referred to (a stage stored them).
+
+    Args:
+        data: the bytes; or None with ``ref`` and ``fetch`` where they lie in a store.
+    """
+
+    __slots__ = ("_data", "_fetch", "ref")
+
+    def __init__(
+        self,
+        data: bytes | None = None,
+        *,
+        ref: Mapping[str, Any] | None = None,
+        fetch: Callable[[Mapping[str, Any]], bytes] | None = None,
+    ) -> None:
+        if data is None and (ref is None or fetch is None):
+            raise ValueError("a Blob needs its bytes, or a reference and how to fetch it")
+        self._data = data
+        self._fetch = fetch
+        self.ref: Mapping[str, Any] | None = ref
+
+    def read(self) -> bytes:
+        """The bytes. A reference is read anew at each call, so a table of blobs never holds its payloads."""
+        if self._data is not None:
+            return self._data
+        assert_fetch = typing.cast("Callable[[Mapping[str, Any]], bytes]", self._fetch)
+        return assert_fetch(typing.cast("Mapping[str, Any]", self.ref))
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return len(self._data) if self._data is not None else int(typing.cast("Mapping[str, Any]", self.ref)["size"])
+
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the bytes, 64 hexadecimal digits."""
+        if self._data is not None:
+            return hashlib.sha256(self._data).hexdigest()
+        return str(typing.cast("Mapping[str, Any]", self.ref)["sha256"])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Blob) and self.sha256 == other.sha256
+
+    def __hash__(self) -> int:
+        return hash(self.sha256)
+
+    def __repr__(self) -> str:
+        return f"Blob({self.size} bytes, sha256 {self.sha256[:12]})"
+
+
+@dataclasses.dataclass(frozen=True)
+class Shape:
+    """Annotation of an array column: ``Annotated[np.ndarray, Shape((512,), "float32")]``.
+
+    A dimension of -1 is settled by the first part (the width of an encoder, say); all rows must agree.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str = "float32"
+
+
+_SCALARS: dict[Any, pa.DataType] = {
+    str: pa.string(),
+    int: pa.int64(),
+    float: pa.float64(),
+    bool: pa.bool_(),
+    bytes: pa.binary(),
+    dt.datetime: pa.timestamp("us"),
+    Blob: BLOB,
+}
+
+
+@functools.cache
+def schema_of(row_type: type) -> pa.Schema:
+    """Arrow schema of a row dataclass. Array columns carry ``shape`` and ``dtype`` in their field metadata."""
+    if not dataclasses.is_dataclass(row_type):
+        raise TypeError(f"{row_type!r} is not a row: rows are frozen dataclasses")
+    hints = typing.get_type_hints(row_type, include_extras=True)
+    fields = [_field(row_type, field.name, hints[field.name]) for field in dataclasses.fields(row_type)]
+    if "key" not in hints:
+        raise TypeError(f"{row_type.__name__} has no field 'key': every row is named by one")
+    return pa.schema(fields)
+
+
+def _field(owner: type, name: str, hint: Any) -> pa.Field:
+    nullable = False
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        members = [member for member in typing.get_args(hint) if member is not types.NoneType]
+        nullable = len(members) < len(typing.get_args(hint))
+        if len(members) != 1:
+            raise TypeError(f"{owner.__name__}.{name}: {hint} has more than one type for a column")
+        hint = members[0]
+    if typing.get_origin(hint) is typing.Annotated:
+        base, *extras = typing.get_args(hint)
+        shape = next((extra for extra in extras if isinstance(extra, Shape)), None)
+        if shape is not None:
+            metadata = {"shape": ",".join(map(str, shape.shape)), "dtype": shape.dtype}
+            return pa.field(name, ARRAY, nullable=nullable, metadata=metadata)
+        hint = base
+    return pa.field(name, _arrow_type(owner, name, hint), nullable=nullable)
+
+
+def _arrow_type(owner: type, name: str, hint: Any) -> pa.DataType:
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    if typing.get_origin(hint) in (list, tuple):
+        return pa.list_(_arrow_type(owner, name, typing.get_args(hint)[0]))
+    raise TypeError(f"{owner.__name__}.{name}: a column cannot hold {hint!r}")
+
+
+def is_blob(field: pa.Field) -> bool:
+    """Whether the column holds references to byte payloads."""
+    return field.type.equals(BLOB)
+
+
+def is_array(field: pa.Field) -> bool:
+    """Whether the column holds references to arrays."""
+    return field.type.equals(ARRAY)
