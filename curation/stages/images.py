@@ -1,0 +1,86 @@
+"""Checks that an image file decodes, and what it turns out to be. The bytes themselves are carried over unchanged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..rows import Blob, Reject
+from .decode import MAX_PIXELS, PILLOW_MAX_PIXELS, check_pixels, decode_rgb, read_header
+from .image_format import normal_extension
+
+__all__ = ["CheckedImage", "StoredImage", "check_image", "decode_rgb"]
+
+
+@dataclass(frozen=True)
+class StoredImage:
+    """An image file as fetched or found.
+
+    Attributes:
+        extension: as the source declared it, without a dot; "" where it declared none.
+        image: the file's bytes.
+    """
+
+    key: str
+    extension: str
+    image: Blob
+
+
+@dataclass(frozen=True)
+class CheckedImage:
+    """An image file that decodes.
+
+    Attributes:
+        extension: of the true format: ``jpg``, ``png``, ``gif``, ``webp``, ``bmp`` or ``tif``.
+        declared_extension: what the source said it was, in the same spelling (``JPEG`` -> ``jpg``).
+        width: pixels as displayed, after EXIF's rotation; so is ``height``.
+        mode: pixel type by Pillow's names: ``RGB``, ``L`` (grey), ``P`` (palette), ``RGBA``, ``CMYK``, ``I;16``, ...
+    """
+
+    key: str
+    extension: str
+    declared_extension: str
+    image: Blob
+    width: int
+    height: int
+    mode: str
+
+
+def check_image(
+    row: StoredImage,
+    *,
+    max_pixels: int = MAX_PIXELS,
+    min_edge_px: int = 1,
+    max_aspect: float | None = None,
+    allow_animated: bool = False,
+    allow_mislabelled: bool = True,
+) -> CheckedImage:
+    """Decode the picture once, header first, and keep what it is.
+
+    Args:
+        max_pixels: limit of width times height, judged from the header, before any pixel is decoded.
+        min_edge_px: least length of the shorter side (CLEAR-10 has no limit; later CLEAR data 120).
+        max_aspect: greatest longer side over shorter side; None for no limit (later CLEAR data 2.0).
+        allow_animated: keep animations, of which every later stage sees the first frame.
+        allow_mislabelled: keep files whose extension names another image format, under the true one.
+
+    Raises:
+        Reject: ``empty_file``, ``not_an_image``, ``unsupported_format``, ``too_many_pixels``, ``too_many_scans``,
+            ``too_small``, ``aspect``, ``animated``, ``mislabelled``, ``truncated`` or ``corrupt``.
+        ValueError: ``max_pixels`` is above what Pillow permits.
+    """
+    if not 0 < max_pixels <= PILLOW_MAX_PIXELS:
+        raise ValueError(f"max_pixels={max_pixels}: must be between 1 and {PILLOW_MAX_PIXELS}, Pillow's own limit")
+    data = row.image.read()
+    header = read_header(data, max_pixels=max_pixels)
+    declared = normal_extension(row.extension)
+    if declared not in ("", header.extension) and not allow_mislabelled:
+        raise Reject("mislabelled", f"named .{row.extension}, is {header.extension}")
+    short, long = sorted((header.width, header.height))
+    if short < min_edge_px:
+        raise Reject("too_small", f"{header.width}x{header.height}: shorter side below {min_edge_px} pixels")
+    if max_aspect is not None and long > max_aspect * short:
+        raise Reject("aspect", f"{header.width}x{header.height}: aspect above {max_aspect}")
+    if header.animated and not allow_animated:
+        raise Reject("animated", f"{header.extension} of more than one frame")
+    check_pixels(data, header, max_pixels=max_pixels)
+    return CheckedImage(row.key, header.extension, declared, row.image, header.width, header.height, header.mode)
