@@ -1,0 +1,76 @@
+# Each target does its own set-up: Python 3.11 or newer and make are all that a fresh machine needs.
+#   make test ARGS="tests/test_rng.py -x"     make bench QUICK=     make demo OUT=/tmp/demo     make PYTHON=/opt/python3.12 test
+
+VENV ?= .venv
+OUT ?= demo-out
+QUICK ?= --quick
+ARGS ?=
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+ROOMS := curation datasets training eval pipelines
+CODE := $(ROOMS) tests benchmarks
+
+# Named relative to this folder, since pip splits the value at spaces. Newer pips read the second one inside build isolation.
+export PIP_CONSTRAINT := constraints.txt
+export PIP_BUILD_CONSTRAINT := constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench clean distclean
+
+help:
+	@echo 'make demo       build a small benchmark from real photos and write an HTML report (OUT=$(OUT))'
+	@echo 'make test       run the tests (ARGS="..." goes to pytest)'
+	@echo 'make lint       ruff check, ruff format --check, pyright'
+	@echo 'make format     let ruff mend and format the code'
+	@echo 'make bench      run the benchmarks in their short form (QUICK= for the full sizes)'
+	@echo 'make install    only make $(VENV)'
+	@echo 'make clean      remove what the other targets made, save $(VENV); make distclean removes that too'
+
+install: $(STAMP)
+
+# The stamp is written last, so that a broken installation is taken up again.
+$(STAMP): pyproject.toml constraints.txt
+	@python="$(PYTHON)"; \
+	if [ -z "$$python" ]; then \
+		for name in python3.11 python3 python3.12 python3.13; do \
+			if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \
+		done; \
+	fi; \
+	if [ -z "$$python" ]; then \
+		echo 'benchwright needs Python 3.11 or newer, and neither python3.11 nor python3 is one. Name it: make PYTHON=/path/to/python3.11' >&2; \
+		exit 1; \
+	fi; \
+	if [ ! -x $(BIN)/python ]; then "$$python" -m venv $(VENV); fi
+	@echo 'Installing benchwright and what it needs into $(VENV): one to five minutes, 2 to 5 GB'
+	@$(BIN)/python -m pip install -qq --editable '.[demo,dev]'
+	@touch $@
+
+demo: $(STAMP)
+	$(BIN)/benchwright run demo --out '$(OUT)'
+	@echo 'Report: $(abspath $(OUT))/report.html'
+
+test: $(STAMP)
+	@$(BIN)/pytest -q $(ARGS)
+
+# pyright does not see that the folder curation/ is imported as benchwright.curation: links tell it.
+lint: $(STAMP)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	@mkdir -p .types/benchwright
+	@for room in $(ROOMS); do ln -sfn ../../$$room .types/benchwright/$$room; done
+	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(STAMP)
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: $(STAMP)
+	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script $(QUICK)"; $(BIN)/python $$script $(QUICK); done
+
+clean:
+	rm -rf '$(OUT)' bench-out .types .pytest_cache .ruff_cache .hypothesis build dist
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf $(VENV) *.egg-info
