@@ -1,0 +1,112 @@
+"""The content digest: what a stage made, as one number that does not depend on how its rows were cut into parts."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .keys import canonical, sha256
+from .rows import is_array, is_blob
+
+
+class ContentDigest:
+    """Running SHA-256 of rows in order, column by column.
+
+    Numbers count as little-endian values, text as lengths and bytes, payloads by their own digests, and missing values
+    apart from every value; parts, compression and the places of payloads do not count.
+    """
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._columns = {field.name: _ColumnDigest() for field in schema}
+        self._schema = schema
+        self.rows = 0
+
+    def update(self, table: pa.Table) -> None:
+        """Add the rows of ``table``, which has the columns of the schema."""
+        self.rows += table.num_rows
+        for field in self._schema:
+            column = table[field.name]
+            if is_blob(field) or is_array(field):
+                # References say where a payload lies; only what it is counts.
+                what = ["sha256", "size"] if is_blob(field) else ["sha256"]
+                for name in what:
+                    self._columns[field.name].update(pc.struct_field(column, name), name)
+            else:
+                self._columns[field.name].update(column, "")
+
+    def hexdigest(self) -> str:
+        """64 hexadecimal digits over the names, types and values of all columns, and the number of rows."""
+        columns = [
+            [field.name, _type_name(field), self._columns[field.name].digests()]
+            for field in sorted(self._schema, key=lambda field: field.name)
+        ]
+        return sha256(canonical([self.rows, columns]))
+
+
+def _type_name(field: pa.Field) -> str:
+    if is_blob(field):
+        return "blob"
+    if is_array(field):
+        return "array"
+    return str(field.type)
+
+
+class _ColumnDigest:
+    """Streams of one column (validity, values, lengths, children), hashed apart so that cuts between parts leave no trace."""
+
+    def __init__(self) -> None:
+        self._streams: dict[str, Any] = {}
+
+    def _add(self, stream: str, data: Any) -> None:
+        if stream not in self._streams:
+            self._streams[stream] = hashlib.sha256()
+        self._streams[stream].update(data)
+
+    def update(self, column: pa.ChunkedArray | pa.Array, path: str) -> None:
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        for chunk in chunks:
+            if len(chunk):
+                self._update_chunk(chunk, path)
+
+    def _update_chunk(self, chunk: pa.Array, path: str) -> None:
+        self._add(f"{path}?", np.ascontiguousarray(chunk.is_valid().to_numpy(zero_copy_only=False)).view(np.uint8))
+        kind = chunk.type
+        if pa.types.is_dictionary(kind):
+            self._update_chunk(chunk.dictionary_decode(), path)
+        elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
+            self._add(f"{path}#", _fixed(pc.list_value_length(chunk).cast(pa.int64())))
+            self.update(pc.list_flatten(chunk), f"{path}/")
+        elif pa.types.is_struct(kind):
+            for index, field in enumerate(kind):
+                self.update(pc.struct_field(chunk, index), f"{path}.{field.name}")
+        elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
+            filled = chunk.fill_null("" if not pa.types.is_binary(kind) else b"")
+            self._add(f"{path}#", _fixed(pc.binary_length(filled).cast(pa.int64())))
+            self._add(f"{path}=", _string_bytes(filled))
+        elif pa.types.is_null(kind):
+            pass
+        else:
+            self._add(f"{path}=", _fixed(chunk))
+
+    def digests(self) -> list[list[str]]:
+        return [[name, stream.hexdigest()] for name, stream in sorted(self._streams.items())]
+
+
+def _fixed(array: pa.Array) -> Any:
+    if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
+        array = array.cast(pa.int64())
+    values = array.fill_null(False if pa.types.is_boolean(array.type) else 0).to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False)).view(np.uint8)
+
+
+def _string_bytes(array: pa.Array) -> Any:
+    _, offsets, data = array.buffers()
+    if data is None:
+        return b""
+    width = np.int64 if pa.types.is_large_string(array.type) else np.int32
+    bounds = np.frombuffer(offsets, dtype=width)[array.offset : array.offset + len(array) + 1]
+    return memoryview(data)[int(bounds[0]) : int(bounds[-1])]

@@ -1,0 +1,323 @@
+"""Plans: plain functions bound to their settings, put in a row.
+
+A plan reads top to bottom, and nothing runs until ``curation.run.run`` is given one::
+
+    def plan(config: Config) -> Flow:
+        return (
+            source("listed", step(list_images, root=where(config.root)))
+            .each("decoded", step(decode, max_pixels=config.max_pixels), max_rejects=0.01)
+            .whole("placed", step(assign_sessions, sessions=config.sessions, seed=config.seed))
+        )
+
+The kinds of stage, by what their step is given:
+
+==============  ==============================================================================================
+``source``      nothing, or one of the pieces that ``pieces`` names: gives rows, or Arrow tables
+``each``        one row: gives one row, or raises ``Reject``; in parallel
+``each_batch``  the rows of one part: gives as many rows or ``Rejected``, in order; in parallel; may be ``async``
+``table``       the rows of one part as an Arrow table: gives a table; vectorised, in parallel
+``whole``       all rows, as ``store.Rows``: gives tables; for order, split, choice
+``shards``      one row: gives the members of one sample of a WebDataset tar; one part a shard
+==============  ==============================================================================================
+
+An ``each`` step names only the columns that it needs: those that its row type has are replaced by those of the row type
+that it gives, all others are carried along.
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import inspect
+import re
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import pyarrow as pa
+
+from .rows import BLOB, Rejected, is_array, schema_of
+
+P = ParamSpec("P")
+In = TypeVar("In")
+Out = TypeVar("Out")
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+KINDS = ("source", "each", "each_batch", "table", "whole", "shards")
+
+
+class PlanError(ValueError):
+    """A plan that cannot run: says the stage, the rule and the value."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A plain function bound to its settings. Make it with ``step``."""
+
+    function: Callable[..., Any]
+    settings: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Dotted name of the function."""
+        return f"{self.function.__module__}.{self.function.__qualname__}"
+
+    def all_settings(self) -> dict[str, Any]:
+        """The settings with the function's defaults filled in, by name."""
+        defaults = {
+            name: parameter.default
+            for name, parameter in inspect.signature(self.function).parameters.items()
+            if parameter.kind is inspect.Parameter.KEYWORD_ONLY and parameter.default is not inspect.Parameter.empty
+        }
+        return dict(sorted({**defaults, **self.settings}.items()))
+
+
+@typing.overload
+def step(function: Callable[Concatenate[In, P], Out], *args: P.args, **settings: P.kwargs) -> Step: ...
+@typing.overload
+def step(function: Callable[P, Out], *args: P.args, **settings: P.kwargs) -> Step: ...
+def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
+    """Bind a function to its settings, which are its keyword-only arguments.
+
+    A type checker refuses a setting that the function does not have; this call refuses it as well.
+
+    Raises:
+        PlanError: for a function that worker processes could not find, or settings that do not fit it.
+    """
+    name = getattr(function, "__qualname__", repr(function))
+    if "<" in name or not inspect.isroutine(function):
+        raise PlanError(f"step {name}: a step is a function at the top level of a module, so that workers can find it")
+    if args:
+        raise PlanError(f"step {name}: settings are given by name")
+    parameters = inspect.signature(function).parameters
+    accepted = {p.name for p in parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY}
+    required = {n for n in accepted if parameters[n].default is inspect.Parameter.empty}
+    if unknown := settings.keys() - accepted:
+        raise PlanError(
+            f"step {name}: no setting {sorted(unknown)[0]!r}; it has {', '.join(sorted(accepted)) or 'none'}"
+        )
+    if missing := required - settings.keys():
+        raise PlanError(f"step {name}: setting {sorted(missing)[0]!r} is missing and has no default")
+    return Step(function, settings)
+
+
+@dataclasses.dataclass(frozen=True)
+class StageRef:
+    """Stands among the settings for the rows of another stage; see ``rows_of``."""
+
+    name: str
+
+
+def rows_of(stage: str) -> Any:
+    """A setting that becomes the ``store.Rows`` of another stage when the step is called: a second input."""
+    return StageRef(stage)
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One stage of a plan; see ``Flow`` for the meaning of the fields."""
+
+    name: str
+    kind: str
+    step: Step
+    after: str | None
+    pieces: Step | None = None
+    gives: type | None = None
+    rows_per_part: int = 256
+    max_rejects: float | None = 0
+    expands: bool = False
+    waits: str = ""
+
+    def inputs(self) -> tuple[str, ...]:
+        """Names of the stages that this one reads, its upstream first."""
+        extra = [value.name for value in self.step.settings.values() if isinstance(value, StageRef)]
+        return tuple(dict.fromkeys([*([self.after] if self.after else []), *extra]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Flow:
+    """A plan: stages in order. Each method returns a longer plan; the last stage is its result.
+
+    Arguments that the methods share:
+        name: snake_case, unique in the plan; names the stage's folder.
+        step: what to do; see ``step``.
+        max_rejects: how many rejects the stage may have before the run fails: a number of rows, a share of the rows in
+            when below 1, or None where turning rows away is what the stage is for. 0 by default.
+        rows_per_part: rows that one task takes. It changes neither rows nor digests.
+        gives: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes.
+    """
+
+    stages: tuple[Stage, ...]
+
+    def _then(self, stage: Stage) -> Flow:
+        return Flow((*self.stages, stage))
+
+    def each(self, name: str, step: Step, *, max_rejects: float | None = 0, rows_per_part: int = 256) -> Flow:
+        """Row by row, in parallel: ``fn(row, **settings) -> row``, or raises ``Reject``."""
+        return self._then(Stage(name, "each", step, self.last, None, None, rows_per_part, max_rejects))
+
+    def each_batch(self, name: str, step: Step, *, max_rejects: float | None = 0, rows_per_part: int = 256) -> Flow:
+        """The rows of a part at once, in parallel: ``fn(rows, **settings) -> rows or Rejected``, in order."""
+        return self._then(Stage(name, "each_batch", step, self.last, None, None, rows_per_part, max_rejects))
+
+    def table(
+        self, name: str, step: Step, *, gives: type, max_rejects: float | None = 0, rows_per_part: int = 65536
+    ) -> Flow:
+        """A part as an Arrow table, in parallel: ``fn(table, **settings) -> table or Sifted``."""
+        return self._then(Stage(name, "table", step, self.last, None, gives, rows_per_part, max_rejects))
+
+    def whole(
+        self,
+        name: str,
+        step: Step,
+        *,
+        gives: type,
+        max_rejects: float | None = 0,
+        expands: bool = False,
+        waits: str = "",
+    ) -> Flow:
+        """All rows at once: ``fn(rows, **settings) -> table, Sifted, or an iterable of them``.
+
+        With ``expands`` one row may become several: the step gives a column ``source_key`` that names the row it came from.
+        ``waits`` says what a person has to do where a file among the settings is not there yet: the run then ends before
+        this stage and says so, rather than fail.
+        """
+        return self._then(Stage(name, "whole", step, self.last, None, gives, 0, max_rejects, expands, waits))
+
+    def shards(self, name: str, step: Step, *, max_rejects: float | None = 0) -> Flow:
+        """Tar shards: ``fn(row, **settings) -> {extension: payload}``. Rows come grouped by their column ``shard``."""
+        return self._then(Stage(name, "shards", step, self.last, None, None, 0, max_rejects))
+
+    def after(self, name: str) -> Flow:
+        """The same plan with ``name`` as the stage that the next one follows: a branch."""
+        return Flow((*(s for s in self.stages if s.name != name), self.stage(name)))
+
+    @property
+    def last(self) -> str:
+        """Name of the stage whose rows are the plan's result."""
+        return self.stages[-1].name
+
+    def stage(self, name: str) -> Stage:
+        """The stage of that name. Raises ``PlanError`` where there is none."""
+        for stage in self.stages:
+            if stage.name == name:
+                return stage
+        raise PlanError(f"no stage {name!r} in this plan: it has {', '.join(s.name for s in self.stages)}")
+
+    def ordered(self) -> tuple[Stage, ...]:
+        """The stages in an order in which each follows its inputs, by the order of writing where that is free."""
+        done: list[Stage] = []
+        names: set[str] = set()
+        waiting = list(self.stages)
+        while waiting:
+            ready = next((stage for stage in waiting if names.issuperset(stage.inputs())), None)
+            if ready is None:
+                raise PlanError(
+                    f"stages {', '.join(s.name for s in waiting)} wait for stages that do not come before them"
+                )
+            waiting.remove(ready)
+            names.add(ready.name)
+            done.append(ready)
+        return tuple(done)
+
+    def schemas(self) -> dict[str, pa.Schema]:
+        """Columns of every stage, by name; checks that each step finds the columns that it takes.
+
+        Raises:
+            PlanError: for a name twice, a bad name, a column that is missing or of another type.
+        """
+        schemas: dict[str, pa.Schema] = {}
+        for stage in self.ordered():
+            if stage.name in schemas:
+                raise PlanError(f"stage {stage.name!r} stands twice in the plan")
+            if not _NAME.match(stage.name):
+                raise PlanError(f"stage name {stage.name!r} is not snake_case")
+            for name in stage.inputs():
+                self.stage(name)
+            upstream = schemas[stage.after] if stage.after else pa.schema([])
+            schemas[stage.name] = _columns(stage, upstream)
+        return schemas
+
+
+def source(
+    name: str, step: Step, *, pieces: Step | None = None, gives: type | None = None, max_rejects: float | None = 0
+) -> Flow:
+    """Begin a plan.
+
+    Args:
+        name: snake_case name of the stage.
+        step: ``fn(**settings)``, or with ``pieces`` ``fn(piece, **settings)``; gives rows and ``Rejected``, or tables.
+        pieces: ``fn(**settings) -> iterable of str``: cheap, in a fixed order. Pieces are read in parallel and committed one
+            by one, one part each.
+        gives: row dataclass of the columns; may be left out where the function's return annotation names it.
+        max_rejects: as for ``Flow``.
+    """
+    return Flow((Stage(name, "source", step, None, pieces, gives, 65536, max_rejects),))
+
+
+def join(*flows: Flow) -> Flow:
+    """Several plans as one, for a later stage that reads more than one (``rows_of``); the last flow's end is the end."""
+    return Flow(tuple({stage.name: stage for flow in flows for stage in flow.stages}.values()))
+
+
+# ------------------------------------------------------------------------------------------------------------- columns
+
+
+def row_types(stage: Stage) -> tuple[type | None, type | None]:
+    """Row dataclasses that the stage's function takes and gives, by its annotations; None where it deals in tables."""
+    hints = typing.get_type_hints(stage.step.function)
+    given = _row_in(hints.get("return"))
+    if stage.kind in ("each", "each_batch", "shards"):
+        first = next(iter(inspect.signature(stage.step.function).parameters), "")
+        taken = _row_in(hints.get(first))
+        if taken is None or (given is None and stage.kind != "shards"):
+            raise PlanError(f"stage {stage.name!r}: {stage.step.name} must name its row dataclasses in its annotations")
+        return taken, given
+    return None, stage.gives or given
+
+
+def _row_in(hint: Any) -> type | None:
+    origin = typing.get_origin(hint)
+    if origin is collections.abc.Coroutine:
+        return _row_in(typing.get_args(hint)[2])
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        return hint
+    if isinstance(hint, TypeVar) or hint is Rejected or origin in (dict, collections.abc.Mapping):
+        return None
+    return next((row for row in map(_row_in, typing.get_args(hint)) if row is not None), None)
+
+
+def _columns(stage: Stage, upstream: pa.Schema) -> pa.Schema:
+    taken, given = row_types(stage)
+    if stage.kind == "shards":
+        extra = pa.schema([("offset", pa.int64()), ("size", pa.int64())])
+        _check_taken(stage, schema_of(typing.cast(type, taken)), upstream)
+        _check_taken(stage, pa.schema([("shard", pa.string())]), upstream)
+        return _merged([f for f in upstream if not (f.type.equals(BLOB) or is_array(f))], extra)
+    if given is None:
+        raise PlanError(f"stage {stage.name!r}: say which columns {stage.step.name} gives: gives=RowDataclass")
+    if taken is None:
+        return _merged(upstream, schema_of(given))
+    wanted = schema_of(taken)
+    _check_taken(stage, wanted, upstream)
+    return _merged([field for field in upstream if field.name not in wanted.names], schema_of(given))
+
+
+def _check_taken(stage: Stage, wanted: pa.Schema, upstream: pa.Schema) -> None:
+    for field in wanted:
+        if field.name not in upstream.names:
+            raise PlanError(
+                f"stage {stage.name!r} takes a column {field.name!r}, which {stage.after!r} does not give: "
+                f"it gives {', '.join(upstream.names)}"
+            )
+        found = upstream.field(field.name)
+        if not found.type.equals(field.type):
+            raise PlanError(
+                f"stage {stage.name!r} takes {field.name!r} as {field.type}, and {stage.after!r} gives it as {found.type}"
+            )
+
+
+def _merged(upstream: collections.abc.Iterable[pa.Field], given: pa.Schema) -> pa.Schema:
+    carried = [field for field in upstream if field.name not in given.names]
+    head = [field for field in given if field.name == "key"]
+    return pa.schema([*head, *(f for f in carried), *(f for f in given if f.name != "key")])

@@ -1,0 +1,575 @@
+"""Run a plan: skip what is there, make what is not, part by part, and write down what was made.
+
+dask carries the tasks and is named here only. A task makes one part and returns a small record, never rows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import fcntl
+import importlib.metadata
+import multiprocessing
+import multiprocessing.connection
+import os
+import platform
+import posixpath
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from .artifact import Artifact, RunRecord, artifact_file, load_artifact, read_schema
+from .digest import ContentDigest
+from .flow import Flow, Stage, StageRef
+from .keys import How, Where, as_json, canonical, code_digest, fingerprint, plain, sha256
+from .parts import PartRecord, PartTask, Span, StepFailed, folder, make_parts, part_name
+from .store import Rows, Store
+
+FORMAT = 1
+"""Version of the layout on disk; part of every key."""
+
+State = Literal["running", "done", "reused", "waiting"]
+
+
+class TooManyRejects(RuntimeError):
+    """A stage turned away more rows than its budget allows. Its finished parts stay."""
+
+
+class Busy(RuntimeError):
+    """Another run is at work in the same folder."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """What ``on_progress`` is told after every part, and once at the end of every stage.
+
+    ``rows`` counts rows taken in; ``rows_total`` is None where a source does not know yet.
+    """
+
+    stage: str
+    index: int
+    stages: int
+    state: State
+    rows: int
+    rows_total: int | None
+    rejects: int
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A run that ended: its artifacts in order, and what it waits for where it did not reach its end."""
+
+    store: Store
+    artifacts: tuple[Artifact, ...]
+    waiting: str = ""
+
+    @property
+    def result(self) -> Artifact:
+        """The last finished stage."""
+        return self.artifacts[-1]
+
+    def rows(self, stage: str | None = None) -> Rows:
+        """Rows of a stage; of the last by default."""
+        artifact = next((a for a in self.artifacts if a.stage == stage), None) if stage else self.result
+        if artifact is None:
+            raise KeyError(f"no finished stage {stage!r}: there are {', '.join(a.stage for a in self.artifacts)}")
+        return artifact.rows_view(self.store)
+
+
+def run(
+    flow: Flow,
+    out: str,
+    *,
+    scheduler: str = "threads",
+    workers: int | None = None,
+    pipeline: str = "",
+    config: Mapping[str, Any] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    on_progress: Callable[[Progress], None] = lambda _: None,
+) -> Run:
+    """Make every stage of ``flow`` that is not there yet.
+
+    Args:
+        flow: the plan.
+        out: folder or fsspec URL.
+        scheduler: ``sync``, ``threads``, ``processes``, or the address of a ``dask.distributed`` scheduler
+            (``tcp://host:8786``), whose workers must reach ``out``.
+        workers: threads or processes; as many as there are cores by default.
+        pipeline: name for the record.
+        config: values for the record.
+        overrides: those of them that were given for this run alone.
+        on_progress: called in this thread.
+
+    Raises:
+        PlanError: for a plan that does not hold together, before anything is made.
+        StepFailed: where a step raised something other than ``Reject``, or lost rows.
+        TooManyRejects: where a stage went over its budget.
+        Busy: where another run is at work in ``out``.
+    """
+    schemas = flow.schemas()
+    stages = flow.ordered()
+    store = Store(out)
+    made: dict[str, Artifact] = {}
+    with _locked(store), _Workers(scheduler, workers) as pool:
+        record = RunRecord(
+            pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last
+        )
+        record.save(store)
+        known = _known_fingerprints(store)
+        for index, stage in enumerate(stages):
+            maker = _StageMaker(store, stage, schemas[stage.name], made, known, pool)
+            report = _Reporter(on_progress, stage.name, index, len(stages))
+            missing = maker.missing_source()
+            if missing and stage.waits:
+                report("waiting", 0, None, 0)
+                return Run(store, tuple(made.values()), stage.waits)
+            made[stage.name] = maker.make(report)
+    return Run(store, tuple(made.values()))
+
+
+def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
+    """Every stage in order, with its artifact where a run would use it as it is. Writes nothing."""
+    schemas = flow.schemas()
+    store = Store(out)
+    made: dict[str, Artifact] = {}
+    known = _known_fingerprints(store)
+    found: list[tuple[Stage, Artifact | None]] = []
+    for stage in flow.ordered():
+        artifact = None
+        if all(name in made for name in stage.inputs()):
+            maker = _StageMaker(store, stage, schemas[stage.name], made, dict(known), None)
+            artifact = None if maker.missing_source() else maker.reusable()
+        if artifact is not None:
+            made[stage.name] = artifact
+        found.append((stage, artifact))
+    return found
+
+
+@contextlib.contextmanager
+def _locked(store: Store) -> Iterator[None]:
+    """One run at a time in a local folder. The lock dies with its process, so a kill leaves none behind."""
+    if store.local is None:
+        yield
+        return
+    os.makedirs(store.local, exist_ok=True)
+    with open(store.local / ".lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(f"another run is at work in {store.url}: wait for it, or choose another --out") from None
+        yield
+
+
+def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:
+    name = ".fingerprints.json"
+    return {path: (pair[0], pair[1]) for path, pair in store.read_json(name).items()} if store.exists(name) else {}
+
+
+class _Reporter:
+    def __init__(self, tell: Callable[[Progress], None], stage: str, index: int, stages: int) -> None:
+        self._tell, self._stage, self._index, self._stages = tell, stage, index, stages
+        self._started = time.perf_counter()
+
+    def __call__(self, state: State, rows: int, rows_total: int | None, rejects: int) -> None:
+        seconds = time.perf_counter() - self._started
+        self._tell(Progress(self._stage, self._index, self._stages, state, rows, rows_total, rejects, seconds))
+
+
+# ------------------------------------------------------------------------------------------------------------- workers
+
+
+class _Workers:
+    """Carries tasks to dask's schedulers; keeps its pool over all stages, so that a worker loads a model once."""
+
+    def __init__(self, scheduler: str, workers: int | None) -> None:
+        if scheduler not in ("sync", "threads", "processes") and "://" not in scheduler:
+            raise ValueError(f"scheduler {scheduler!r}: one of sync, threads, processes, or tcp://HOST:PORT")
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers {workers}: at least 1")
+        self._scheduler = scheduler
+        self._count = workers or os.cpu_count() or 1
+        self._pool: Executor | None = None
+        self._client: Any = None
+
+    def __enter__(self) -> _Workers:
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        if self._client is not None:
+            self._client.close()
+
+    def run(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None]) -> None:
+        """Run the tasks, and tell of each as it ends. The first error ends the call."""
+        if not tasks:
+            return
+        if "://" in self._scheduler:
+            self._run_distributed(tasks, done)
+            return
+        import dask
+        from dask.callbacks import Callback
+
+        def finished(_key: Any, result: Any, *_: Any) -> None:
+            done(result)
+
+        calls = [dask.delayed(make_parts, pure=False, traverse=False)(task) for task in tasks]
+        settings: dict[str, Any] = {"scheduler": self._scheduler, "num_workers": self._count}
+        if self._scheduler != "sync":
+            settings["pool"] = self._pool = self._pool or self._new_pool()
+        # dask would put the tasks of one call in chunks of several to a message: a part is worth a message of its own.
+        with Callback(posttask=finished):
+            dask.compute(*calls, optimize_graph=False, chunksize=1, traverse=False, **settings)
+
+    def _new_pool(self) -> Executor:
+        if self._scheduler == "threads":
+            return ThreadPoolExecutor(self._count)
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
+
+    def _run_distributed(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None]) -> None:
+        from distributed import Client, as_completed
+
+        if self._client is None:
+            try:
+                self._client = Client(self._scheduler, timeout="10s", set_as_default=False)
+            except OSError as error:
+                raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
+        futures = self._client.map(make_parts, list(tasks), pure=False)
+        try:
+            for future in as_completed(futures):
+                done(future.result())
+        finally:
+            self._client.cancel(futures)
+
+
+def _begin_worker() -> None:
+    """A worker leaves Ctrl-C to its parent, and ends when its parent is gone, even by kill -9."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+# ------------------------------------------------------------------------------------------------------------ one stage
+
+
+class _StageMaker:
+    def __init__(
+        self,
+        store: Store,
+        stage: Stage,
+        schema: pa.Schema,
+        made: Mapping[str, Artifact],
+        known: dict[str, tuple[str, str]],
+        pool: _Workers | None,
+    ) -> None:
+        self.store, self.stage, self.schema, self.made, self.known, self.pool = store, stage, schema, made, known, pool
+
+    def _places(self) -> dict[str, Where]:
+        steps = [self.stage.step, *([self.stage.pieces] if self.stage.pieces else [])]
+        return {
+            name: value for step in steps for name, value in step.all_settings().items() if isinstance(value, Where)
+        }
+
+    def missing_source(self) -> str:
+        """The first path among the settings at which nothing is, or ""."""
+        return next((str(path) for path in self._places().values() if not _there(path)), "")
+
+    def _recipe(self) -> tuple[dict[str, Any], str]:
+        """The readable recipe, and the witness of the sources that it names."""
+        witnesses: list[str] = []
+
+        def settings(values: Mapping[str, Any]) -> dict[str, Any]:
+            out: dict[str, Any] = {}
+            for name, value in values.items():
+                if isinstance(value, How):
+                    continue
+                if isinstance(value, StageRef):
+                    out[name] = {"rows_of": value.name}
+                elif isinstance(value, Where):
+                    mark = fingerprint(str(value), self.known)
+                    witnesses.append(mark.witness)
+                    out[name] = {"content": mark.content}
+                else:
+                    out[name] = as_json(name, value)
+            return out
+
+        recipe: dict[str, Any] = {
+            "format": FORMAT,
+            "kind": self.stage.kind,
+            "step": self.stage.step.name,
+            "code": code_digest(self.stage.step.function),
+            "settings": settings(self.stage.step.all_settings()),
+            "inputs": {name: self.made[name].digest for name in self.stage.inputs()},
+            "columns": [f"{field.name}: {field.type}" for field in self.schema],
+        }
+        if self.stage.pieces:
+            recipe["pieces"] = {
+                "step": self.stage.pieces.name,
+                "code": code_digest(self.stage.pieces.function),
+                "settings": settings(self.stage.pieces.all_settings()),
+            }
+        return recipe, sha256(canonical(witnesses))
+
+    def _layouts(self) -> str:
+        return sha256(canonical([self.made[name].layout for name in self.stage.inputs()]))
+
+    def reusable(self) -> Artifact | None:
+        """The artifact that is there, where it is what this plan would make, and whole."""
+        recipe, witness = self._recipe()
+        artifact = load_artifact(self.store, self.stage.name)
+        if (
+            artifact is None
+            or artifact.key != sha256(canonical(recipe))
+            or artifact.recipe["layouts"] != self._layouts()
+        ):
+            return None
+        if self._witness() != witness:
+            return None
+        whole = all(self.store.size(name) == facts["size"] for name, facts in artifact.files().items())
+        return artifact if whole else None
+
+    def _witness(self) -> str:
+        name = posixpath.join(folder(self.stage.name), ".witness")
+        return self.store.read(name).decode() if self.store.exists(name) else ""
+
+    def make(self, report: _Reporter) -> Artifact:
+        """Use what is there, or make the parts that are not, and commit the stage."""
+        recipe, witness = self._recipe()
+        if self.known:
+            self.store.write_json(".fingerprints.json", self.known)
+        if (artifact := self.reusable()) is not None:
+            report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
+            return artifact
+        key = sha256(canonical(recipe))
+        recipe["layouts"] = self._layouts()
+        where = folder(self.stage.name)
+        old = self.store.list(where)
+        stale = [name for name in old if name.startswith(".tmp-") or name in ("artifact.json", "made.json")]
+        if self._witness() != witness:
+            stale = old
+        self.store.remove([posixpath.join(where, name) for name in stale])
+        self.store.write(posixpath.join(where, ".witness"), witness.encode())
+        started = time.perf_counter()
+        records = self._make_parts(sha256(canonical([key, recipe["layouts"]])), report)
+        artifact = self._commit(key, recipe, records)
+        self._write_made(time.perf_counter() - started)
+        self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)
+        report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
+        return artifact
+
+    def _tasks(self, key: str) -> list[PartTask]:
+        stage = self.stage
+        views = {name: self.made[name].rows_view(self.store) for name in stage.inputs()}
+        base = PartTask(self.store, stage, self.schema, key, 0, others=views)
+        if stage.kind == "source":
+            if stage.pieces is None:
+                return [base]
+            settings = {name: plain(value) for name, value in stage.pieces.settings.items()}
+            pieces = list(stage.pieces.function(**settings))
+            return [dataclasses.replace(base, number=n, piece=piece) for n, piece in enumerate(pieces)] or [base]
+        upstream = views[stage.after or ""]
+        if stage.kind == "whole":
+            return [dataclasses.replace(base, span=Span(0, upstream.num_rows, upstream))]
+        bounds = (
+            _shard_bounds(upstream) if stage.kind == "shards" else _even_bounds(upstream.num_rows, stage.rows_per_part)
+        )
+        others = {n: views[n] for n in stage.inputs()[1:]}
+        return [
+            dataclasses.replace(base, number=n, span=_narrow(upstream, start, stop), others=others)
+            for n, (start, stop) in enumerate(bounds)
+        ]
+
+    def _make_parts(self, key: str, report: _Reporter) -> list[PartRecord]:
+        tasks = self._tasks(key)
+        records: dict[int, PartRecord] = {}
+        # A task that makes several parts is made anew as a whole: only its end says that it had them all.
+        todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
+        total = self.made[self.stage.after].rows if self.stage.after else None
+
+        def tell() -> None:
+            rows = total if self.stage.kind == "whole" and total else sum(record.rows_in for record in records.values())
+            rejects = sum(sum(record.rejects.values()) for record in records.values())
+            report("running", rows, total, rejects)
+            limit = self.stage.max_rejects
+            if limit is not None and limit >= 1:
+                self._check_budget(rejects, rows)
+
+        def done(made: list[PartRecord]) -> None:
+            records.update({record.number: record for record in made})
+            tell()
+
+        if self.pool is None:
+            raise RuntimeError("this maker only looks: it was given no workers")
+        self.pool.run(todo, done)
+        return [records[number] for number in sorted(records)]
+
+    def _one_part(self, task: PartTask) -> bool:
+        return self.stage.kind != "whole" and not (self.stage.kind == "source" and task.piece is None)
+
+    def _finished(self, task: PartTask, records: dict[int, PartRecord]) -> bool:
+        """Whether the part of an earlier, broken run is there and made from the same; if so, its record is noted."""
+        where = folder(self.stage.name)
+        name = f"{part_name(task.number)}.parquet"
+        if self.store.size(posixpath.join(where, name)) is None:
+            return False
+        footer = self.store.footer(posixpath.join(where, name))
+        if footer["signature"] != task.signature():
+            return False
+        files = dict(footer["files"])
+        if any(self.store.size(posixpath.join(where, other)) != facts["size"] for other, facts in files.items()):
+            return False
+        data = self.store.read(posixpath.join(where, name))
+        files[name] = {"sha256": sha256(data), "size": len(data)}
+        rows = self.store.read_parquet(posixpath.join(where, name), ["key"]).num_rows
+        records[task.number] = PartRecord(task.number, footer["rows_in"], rows, footer["rejects"], files)
+        return True
+
+    # -------------------------------------------------------------------------------------------------- commit
+
+    def _commit(self, key: str, recipe: Mapping[str, Any], records: list[PartRecord]) -> Artifact:
+        stage, where = self.stage, folder(self.stage.name)
+        schema = read_schema(self.store, posixpath.join(where, f"{part_name(0)}.parquet"))
+        digest, keys_out = ContentDigest(schema), _KeySum(distinct=stage.expands)
+        # The engine itself carries the keys of the other kinds from row to row.
+        keys_checked = stage.kind in ("table", "whole")
+        for record in records:
+            table = self.store.read_parquet(posixpath.join(where, f"{part_name(record.number)}.parquet"))
+            digest.update(table)
+            if not keys_checked:
+                continue
+            keys_out.add(table["source_key" if stage.expands else "key"])
+            rejects = f"{part_name(record.number)}.rejects.parquet"
+            if rejects in record.files:
+                keys_out.add(self.store.read_parquet(posixpath.join(where, rejects), ["key"])["key"])
+        rejects = _totals(records)
+        rows = sum(record.rows for record in records)
+        rows_in = self.made[stage.after].rows if stage.after else sum(record.rows_in for record in records)
+        if stage.after:
+            self._check_sum(rows_in, rows, sum(rejects.values()), keys_out if keys_checked else None)
+        parts = tuple({"rows": record.rows, "files": dict(sorted(record.files.items()))} for record in records)
+        payloads = [f for part in parts for f in part["files"].items() if not f[0].endswith(".parquet")]
+        layout = sha256(canonical([recipe["layouts"], payloads]))
+        artifact = Artifact(
+            stage.name, stage.kind, key, digest.hexdigest(), layout, recipe, rows_in, rows, rejects, parts
+        )
+        kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
+        self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
+        self.store.write_json(artifact_file(stage.name), artifact.to_json())
+        return artifact
+
+    def _check_sum(self, rows_in: int, rows: int, rejected: int, keys_out: _KeySum | None) -> None:
+        stage = self.stage
+        if not stage.expands and rows_in != rows + rejected:
+            raise StepFailed(
+                f"stage {stage.name!r} does not account for its rows: {rows_in} in, {rows} out and {rejected} rejected"
+            )
+        if keys_out is None:
+            return
+        keys_in = _KeySum(distinct=stage.expands)
+        for table in self.made[stage.after or ""].rows_view(self.store).batches(["key"]):
+            keys_in.add(table["key"])
+        if keys_in.total() != keys_out.total():
+            raise StepFailed(
+                f"stage {stage.name!r} gave keys, as rows or rejects, that are not those of the rows it took"
+            )
+
+    def _check_budget(self, rejects: int, rows_in: int) -> None:
+        limit = self.stage.max_rejects
+        if limit is None:
+            return
+        allowed = limit * rows_in if 0 < limit < 1 else limit
+        if rejects > allowed:
+            rule = f"{limit:.1%} of {rows_in}" if 0 < limit < 1 else f"{int(limit)}"
+            raise TooManyRejects(
+                f"stage {self.stage.name!r} turned away {rejects} rows, and max_rejects is {rule}: see `benchwright rejects`"
+            )
+
+    def _write_made(self, seconds: float) -> None:
+        versions = {"python": platform.python_version()}
+        for name in ("benchwright", "numpy", "pyarrow", "polars", "torch", "pillow", "simplejpeg", "faiss-cpu", "dask"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[name] = importlib.metadata.version(name)
+        made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
+        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), {**made, "versions": versions})
+
+
+def _there(path: str) -> bool:
+    import fsspec
+
+    fs, root = fsspec.core.url_to_fs(path)
+    return bool(fs.exists(root))
+
+
+def _totals(records: Sequence[PartRecord]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for record in records:
+        for reason, count in record.rejects.items():
+            totals[reason] = totals.get(reason, 0) + count
+    return dict(sorted(totals.items()))
+
+
+def _even_bounds(rows: int, rows_per_part: int) -> list[tuple[int, int]]:
+    return [(start, min(start + rows_per_part, rows)) for start in range(0, rows, rows_per_part)] or [(0, 0)]
+
+
+def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
+    """Stretches of rows with one value of ``shard``. Raises ``StepFailed`` where a shard's rows do not stand together."""
+    names = rows.table(["shard"])["shard"].combine_chunks().dictionary_encode()
+    codes = names.indices.to_numpy(zero_copy_only=False)
+    if not len(codes):
+        return []
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1])
+    if len(starts) != len(names.dictionary):
+        raise StepFailed("the rows of a shard do not stand together: sort them by the column 'shard'")
+    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True))
+
+
+def _narrow(rows: Rows, start: int, stop: int) -> Span:
+    """The stretch [start, stop) with the parts that hold it and no others, so that a task stays small."""
+    first, kept, offset = 0, [], 0
+    for part in rows.parts:
+        if first < stop and first + part.rows > start:
+            offset = first if not kept else offset
+            kept.append(part)
+        first += part.rows
+    return Span(start - offset, stop - offset, dataclasses.replace(rows, parts=tuple(kept)), offset)
+
+
+class _KeySum:
+    """Whether two stages name the same rows: a sum of key hashes, which does not depend on their order.
+
+    Args:
+        distinct: count a key once however often it comes; this alone keeps 8 bytes a row.
+    """
+
+    def __init__(self, *, distinct: bool) -> None:
+        self._distinct = distinct
+        self._sum = 0
+        self._hashes = np.empty(0, np.uint64)
+
+    def add(self, keys: pa.ChunkedArray) -> None:
+        hashes = pl.Series(keys).hash(seed=0).to_numpy()
+        if self._distinct:
+            self._hashes = np.union1d(self._hashes, hashes)
+        else:
+            self._sum += int(np.add.reduce(hashes, dtype=np.uint64))
+
+    def total(self) -> int:
+        return (self._sum + int(np.add.reduce(self._hashes, dtype=np.uint64))) % 2**64

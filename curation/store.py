@@ -1,0 +1,313 @@
+"""Where stages lie: a folder or fsspec URL with one folder a stage, and the view of a stage's rows that steps are given.
+
+::
+
+    OUT/run.json                         which pipeline, with which settings
+    OUT/stages/<stage>/artifact.json     recipe, digests, counts, files: the last thing that is written
+    OUT/stages/<stage>/made.json         when, by which versions, in what time: the only file that differs between equal runs
+    OUT/stages/<stage>/part-00000.parquet            the rows; its footer is the record of the part
+    OUT/stages/<stage>/part-00000.blobs              byte payloads, one after another
+    OUT/stages/<stage>/part-00000.<column>.npy       arrays, memory-mapped when read
+    OUT/stages/<stage>/part-00000.rejects.parquet    the rows that were turned away, with reasons
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import io
+import json
+import os
+import posixpath
+import secrets
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from .rows import REJECTS, Blob
+
+ROW_GROUP = 8192
+"""Rows of one Parquet row group: what a task that needs a few rows of a large part has to read."""
+
+
+class StoreError(RuntimeError):
+    """Something in a store is missing, damaged, or not what its record says."""
+
+
+@functools.cache
+def _filesystem(url: str) -> tuple[Any, str]:
+    fs, root = fsspec.core.url_to_fs(url)
+    return fs, root.rstrip("/")
+
+
+@dataclasses.dataclass(frozen=True)
+class Store:
+    """A folder (local path) or fsspec URL that holds one run. Names within it are relative and use ``/``."""
+
+    url: str
+
+    @property
+    def local(self) -> Path | None:
+        """The folder, where the store is on the local file system."""
+        fs, root = _filesystem(self.url)
+        return Path(root) if "file" in _protocols(fs) else None
+
+    def path(self, name: str) -> str:
+        """Full path of ``name`` for the file system of the store."""
+        if name.startswith("/") or ".." in name.split("/"):
+            raise StoreError(f"name {name!r} leaves the store {self.url}")
+        return posixpath.join(_filesystem(self.url)[1], name)
+
+    def exists(self, name: str) -> bool:
+        """Whether a file or folder of that name is there."""
+        return os.path.exists(self.path(name)) if self.local else bool(_filesystem(self.url)[0].exists(self.path(name)))
+
+    def size(self, name: str) -> int | None:
+        """Bytes of a file, None where there is none."""
+        try:
+            if self.local:
+                return os.stat(self.path(name)).st_size
+            return int(_filesystem(self.url)[0].info(self.path(name))["size"])
+        except FileNotFoundError:
+            return None
+
+    def list(self, folder: str) -> list[str]:
+        """Names of the files directly in ``folder``, sorted; empty where there is no such folder."""
+        path = self.path(folder)
+        if self.local:
+            return sorted(entry.name for entry in os.scandir(path) if entry.is_file()) if os.path.isdir(path) else []
+        fs = _filesystem(self.url)[0]
+        if not fs.exists(path):
+            return []
+        return sorted(posixpath.basename(i["name"]) for i in fs.ls(path, detail=True) if i["type"] == "file")
+
+    def open(self, name: str) -> IO[bytes]:
+        """Open a file for reading. Raises ``StoreError`` where it is missing."""
+        try:
+            return open(self.path(name), "rb") if self.local else _filesystem(self.url)[0].open(self.path(name), "rb")
+        except FileNotFoundError:
+            raise StoreError(f"{self.url}: file {name} is missing") from None
+
+    def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
+        """Bytes of a file, or of a stretch of it. Raises ``StoreError`` where they are not all there."""
+        with self.open(name) as stream:
+            stream.seek(start)
+            data = stream.read() if size is None else stream.read(size)
+        if size is not None and len(data) != size:
+            raise StoreError(f"{self.url}: file {name} ends before byte {start + size}")
+        return data
+
+    @contextlib.contextmanager
+    def writing(self, name: str) -> Iterator[IO[bytes]]:
+        """Write a file so that it appears whole or not at all: temporary file, fsync, rename (or one upload)."""
+        target = self.path(name)
+        if self.local:
+            os.makedirs(os.path.dirname(target), exist_ok=True)
+            temporary = posixpath.join(posixpath.dirname(target), f".tmp-{os.getpid()}-{secrets.token_hex(6)}")
+            try:
+                with open(temporary, "wb") as stream:
+                    yield stream
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                os.replace(temporary, target)
+            except BaseException:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+                raise
+            return
+        fs = _filesystem(self.url)[0]
+        with tempfile.NamedTemporaryFile() as stream:
+            yield stream  # type: ignore[misc]  # the wrapper has the methods of a binary file
+            stream.flush()
+            fs.makedirs(posixpath.dirname(target), exist_ok=True)
+            fs.put_file(stream.name, target)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small file whole; see ``writing``."""
+        with self.writing(name) as stream:
+            stream.write(data)
+
+    def write_json(self, name: str, value: Any) -> None:
+        """Write JSON with sorted keys, for people and programs."""
+        self.write(name, (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
+
+    def read_json(self, name: str) -> Any:
+        """Read a JSON file. Raises ``StoreError`` where it is damaged."""
+        try:
+            return json.loads(self.read(name))
+        except ValueError as error:
+            raise StoreError(f"{self.url}: file {name} is not JSON: {error}") from None
+
+    def remove(self, names: Sequence[str]) -> None:
+        """Remove files; those that are not there are left out."""
+        for name in names:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.path(name)) if self.local else _filesystem(self.url)[0].rm_file(self.path(name))
+
+    def read_parquet(
+        self, name: str, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
+    ) -> pa.Table:
+        """Rows [start, stop) of a Parquet file; reads the row groups that hold them and no others."""
+        with self._parquet(name) as file:
+            groups, first, row = [], 0, 0
+            for index in range(file.metadata.num_row_groups):
+                rows = file.metadata.row_group(index).num_rows
+                if row + rows > start and (stop is None or row < stop):
+                    first = row if not groups else first
+                    groups.append(index)
+                row += rows
+            table = file.read_row_groups(groups, columns=list(columns) if columns is not None else None)
+        return table.slice(start - first if groups else 0, None if stop is None else stop - start)
+
+    @contextlib.contextmanager
+    def _parquet(self, name: str) -> Iterator[pq.ParquetFile]:
+        with self.open(name) as stream:
+            try:
+                yield pq.ParquetFile(stream)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise StoreError(f"{self.url}: file {name} is damaged: {error}") from None
+
+    def footer(self, name: str) -> dict[str, Any]:
+        """The record that ``write_parquet`` put in the footer of a file."""
+        with self._parquet(name) as file:
+            metadata = file.schema_arrow.metadata or {}
+        try:
+            return json.loads(metadata[b"benchwright"])
+        except (KeyError, ValueError):
+            raise StoreError(f"{self.url}: file {name} has no record in its footer") from None
+
+    def array(self, name: str) -> np.ndarray:
+        """A ``.npy`` file, memory-mapped where the store is local."""
+        try:
+            if self.local:
+                return np.load(self.path(name), mmap_mode="r", allow_pickle=False)
+            return np.load(io.BytesIO(self.read(name)), allow_pickle=False)
+        except (FileNotFoundError, ValueError, EOFError) as error:
+            raise StoreError(f"{self.url}: array file {name} is missing or damaged: {error}") from None
+
+    def blob(self, ref: Any) -> Blob:
+        """The payload that a reference column names."""
+        return Blob(ref=ref, fetch=self._fetch)
+
+    def _fetch(self, ref: Any) -> bytes:
+        return self.read(ref["file"], ref["offset"], ref["size"])
+
+
+def _protocols(fs: Any) -> tuple[str, ...]:
+    return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
+
+
+def write_parquet(stream: IO[bytes], table: pa.Table, record: Any) -> None:
+    """Write rows with a record in the footer. The same rows give the same bytes with one version of pyarrow."""
+    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
+    table = table.replace_schema_metadata({"benchwright": text})
+    pq.write_table(table, stream, compression="zstd", row_group_size=ROW_GROUP, store_schema=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class PartInfo:
+    """One part of a finished stage: the name of its Parquet file within the store, and its number of rows."""
+
+    name: str
+    rows: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Rows:
+    """All rows of a finished stage, read part by part; what a ``whole`` step is given.
+
+    Attributes:
+        store: where they lie.
+        schema: their columns; payload columns hold references (``rows.BLOB``, ``rows.ARRAY``).
+        parts: the parts in order.
+    """
+
+    store: Store
+    schema: pa.Schema
+    parts: tuple[PartInfo, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of the columns."""
+        return list(self.schema.names)
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
+        """One Arrow table a part, in order; never more than one part in memory."""
+        for part in self.parts:
+            yield self.store.read_parquet(part.name, columns)
+
+    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """All rows of some columns as one table. Name the columns: all of them may not fit in memory."""
+        schema = pa.schema([self.schema.field(name) for name in columns] if columns is not None else list(self.schema))
+        return pa.concat_tables(
+            [schema.empty_table(), *(t.select(schema.names).cast(schema) for t in self.batches(columns))]
+        )
+
+    def slice(self, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Rows [start, stop) in the order of the stage."""
+        pieces: list[pa.Table] = []
+        first = 0
+        for part in self.parts:
+            if first < stop and first + part.rows > start:
+                low, high = max(start - first, 0), min(stop - first, part.rows)
+                pieces.append(self.store.read_parquet(part.name, columns, low, high))
+            first += part.rows
+        return pa.concat_tables(pieces) if pieces else self.schema.empty_table().select(columns or self.schema.names)
+
+    def arrays(self, column: str) -> Iterator[np.ndarray]:
+        """One array of shape (rows, *shape) a part, in the order of ``batches``; memory-mapped where it lies as stored."""
+        for table in self.batches([column]):
+            yield gather_arrays(self.store, table[column])
+
+    def gather(self, column: str, indices: Any) -> np.ndarray:
+        """Arrays of the rows at ``indices`` (int, shape (n,)), of shape (n, *shape), in that order."""
+        return gather_arrays(
+            self.store, self.table([column])[column].take(pa.array(np.asarray(indices, dtype=np.int64)))
+        )
+
+    def blobs(self, column: str) -> Iterator[Blob]:
+        """The payloads of a column in order, each read when asked for."""
+        for table in self.batches([column]):
+            for ref in table[column].to_pylist():
+                yield self.store.blob(ref)
+
+
+def gather_arrays(store: Store, refs: pa.ChunkedArray | pa.Array) -> np.ndarray:
+    """Arrays that a reference column names, as one array (rows, *shape): mapped, not copied, where they lie as stored."""
+    refs = refs.combine_chunks() if isinstance(refs, pa.ChunkedArray) else refs
+    if len(refs) == 0:
+        return np.empty((0,), dtype=np.float32)
+    files = pc.struct_field(refs, "file").dictionary_encode()
+    rows = pc.struct_field(refs, "row").to_numpy(zero_copy_only=False)
+    names = files.dictionary.to_pylist()
+    if len(names) == 1:
+        block = store.array(names[0])
+        first = int(rows[0])
+        if np.array_equal(rows, np.arange(first, first + len(rows))):
+            return block[first : first + len(rows)]
+        return block[rows]
+    codes = files.indices.to_numpy(zero_copy_only=False)
+    blocks = [store.array(name) for name in names]
+    out = np.empty((len(rows), *blocks[0].shape[1:]), dtype=blocks[0].dtype)
+    for code, block in enumerate(blocks):
+        mask = codes == code
+        out[mask] = block[rows[mask]]
+    return out
+
+
+def empty_rejects() -> pa.Table:
+    """A table of no rejects."""
+    return REJECTS.empty_table()

@@ -1,0 +1,134 @@
+"""Steps of the plans that the engine's tests run: a module of its own, so that worker processes can import it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from benchwright.curation.rng import rng
+from benchwright.curation.rows import Blob, Reject, Rejected, Shape
+from benchwright.curation.store import Rows
+
+
+@dataclass(frozen=True)
+class Number:
+    key: str
+    value: int
+
+
+@dataclass(frozen=True)
+class Drawn:
+    key: str
+    value: int
+    noise: float
+    text: Blob
+    vector: Annotated[np.ndarray, Shape((-1,), "float32")]
+
+
+@dataclass(frozen=True)
+class Placed:
+    key: str
+    shard: str
+
+
+@dataclass(frozen=True)
+class Doubled:
+    key: str
+    source_key: str
+
+
+@dataclass(frozen=True)
+class Counted:
+    key: str
+    rows: int
+
+
+@dataclass(frozen=True)
+class OnlyText:
+    key: str
+    text: Blob
+
+
+@dataclass(frozen=True)
+class OnlyVector:
+    key: str
+    vector: Annotated[np.ndarray, Shape((-1,), "float32")]
+
+
+def read_numbers(*, path: str) -> Iterator[Number | Rejected]:
+    for index, line in enumerate(Path(path).read_text().splitlines(), 1):
+        if line.isdigit():
+            yield Number(f"line{index}", int(line))
+        else:
+            yield Rejected(f"line{index}", "not_a_number", f"line {index} is {line!r}")
+
+
+def list_pieces(*, root: str) -> list[str]:
+    return sorted(path.name for path in Path(root).iterdir())
+
+
+def read_piece(piece: str, *, root: str) -> Iterator[Number | Rejected]:
+    for number in (Path(root) / piece).read_text().splitlines():
+        key = f"{Path(piece).stem}:{number}"
+        yield Number(key, int(number)) if number.isdigit() else Rejected(key, "not_a_number")
+
+
+def draw(row: Number, *, factor: int, seed: int, bad: str = "", hurry: int = 1) -> Drawn:
+    if bad and bad in str(row.value):
+        raise Reject("has_bad_digit", f"{row.value} has a {bad}")
+    noise = rng(seed, "draw", row.key).normal()
+    vector = np.asarray([row.value * factor, noise, 0, 1], dtype=np.float32)
+    return Drawn(row.key, row.value * factor, float(noise), Blob(str(row.value).encode()), vector)
+
+
+def needs_vector(row: OnlyVector) -> OnlyVector:
+    return row
+
+
+def breaks(row: Number) -> Number:
+    return Number(row.key, 12 // (row.value - 3))
+
+
+def order_by_value(rows: Rows, *, shards: int) -> pa.Table:
+    table = rows.table()
+    table = table.take(pc.sort_indices(table, [("value", "ascending")]))
+    numbers = np.arange(table.num_rows) * shards // max(table.num_rows, 1)
+    return table.append_column("shard", pa.array([f"s{n:02d}" for n in numbers], pa.string()))
+
+
+def sample(row: OnlyText) -> dict[str, Any]:
+    return {"txt": row.text.read(), "json": {"key": row.key}}
+
+
+def lose_one(rows: Rows) -> pa.Table:
+    return rows.table().slice(1)
+
+
+def rename_one(rows: Rows) -> pa.Table:
+    table = rows.table()
+    return table.set_column(0, "key", pa.array(["?", *table["key"].to_pylist()[1:]]))
+
+
+def twice(rows: Rows, *, skip: int = 0) -> pa.Table:
+    table = rows.table().slice(skip)
+    return pa.concat_tables(
+        [
+            table.append_column("source_key", table["key"]).set_column(
+                0, "key", pc.binary_join_element_wise(table["key"], half, "/")
+            )
+            for half in ("a", "b")
+        ]
+    )
+
+
+def count_of(rows: Rows, *, other: Rows) -> pa.Table:
+    return rows.table().append_column("rows", pa.array([other.num_rows] * rows.num_rows, pa.int64()))
+
+
+def with_votes(rows: Rows, *, votes: str) -> pa.Table:
+    return rows.table()

@@ -1,0 +1,280 @@
+"""The engine on small plans: one result to the byte whatever the scheduler, cuts, kills and repeats."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+
+import cloudpickle
+import numpy as np
+import pytest
+from benchwright.curation.artifact import load_artifact
+from benchwright.curation.flow import Flow, PlanError, rows_of, source, step
+from benchwright.curation.keys import how, where
+from benchwright.curation.parts import StepFailed
+from benchwright.curation.run import Busy, Progress, TooManyRejects, run, status
+from benchwright.curation.store import Store
+
+from tests.curation import steps
+
+# Worker processes of a test run cannot import the tests: the steps travel with the tasks, as those of a user's own file do.
+cloudpickle.register_pickle_by_value(steps)
+
+
+def files_of(out: Path) -> dict[str, str]:
+    """Digest of every file that must be the same in equal runs."""
+    skipped = {"made.json", ".lock", ".fingerprints.json", ".witness"}
+    return {
+        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name not in skipped
+    }
+
+
+def numbers_flow(numbers: Path, *, rows_per_part: int = 7, bad: str = "", factor: int = 3, hurry: int = 1) -> Flow:
+    return (
+        source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+        .each(
+            "drawn",
+            step(steps.draw, factor=factor, seed=5, bad=bad, hurry=how(hurry)),
+            max_rejects=0.5,
+            rows_per_part=rows_per_part,
+        )
+        .whole("ordered", step(steps.order_by_value, shards=3), gives=steps.Placed)
+        .shards("shards", step(steps.sample))
+    )
+
+
+@pytest.fixture
+def numbers(tmp_path: Path) -> Path:
+    path = tmp_path / "numbers.txt"
+    path.write_text("\n".join([*(str(n) for n in range(40)), "many", "41"]) + "\n")
+    return path
+
+
+def test_rows_rejects_and_sum(numbers: Path, tmp_path: Path) -> None:
+    out = run(numbers_flow(numbers, bad="7"), str(tmp_path / "out"), scheduler="sync")
+    listed, drawn, ordered, shards = out.artifacts
+    assert (listed.rows_in, listed.rows, dict(listed.rejects)) == (42, 41, {"not_a_number": 1})
+    assert (drawn.rows_in, drawn.rows, dict(drawn.rejects)) == (41, 37, {"has_bad_digit": 4})
+    assert ordered.rows == shards.rows == 37
+    rejects = Store(str(tmp_path / "out")).read_parquet("stages/listed/part-00000.rejects.parquet").to_pylist()
+    assert rejects == [{"key": "line41", "reason": "not_a_number", "detail": "line 41 is 'many'"}]
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_every_scheduler_gives_the_same_bytes(numbers: Path, tmp_path: Path, scheduler: str) -> None:
+    run(numbers_flow(numbers), str(tmp_path / "sync"), scheduler="sync")
+    run(numbers_flow(numbers), str(tmp_path / "other"), scheduler=scheduler, workers=2)
+    assert files_of(tmp_path / "sync") == files_of(tmp_path / "other")
+
+
+def test_distributed_gives_the_same_bytes(numbers: Path, tmp_path: Path) -> None:
+    from distributed import LocalCluster
+
+    run(numbers_flow(numbers), str(tmp_path / "sync"), scheduler="sync")
+    with LocalCluster(
+        n_workers=1, threads_per_worker=2, processes=False, protocol="tcp://", dashboard_address=None, host="127.0.0.1"
+    ) as cluster:
+        run(numbers_flow(numbers), str(tmp_path / "other"), scheduler=cluster.scheduler_address)
+    assert files_of(tmp_path / "sync") == files_of(tmp_path / "other")
+
+
+def test_the_cut_into_parts_changes_no_digest(numbers: Path, tmp_path: Path) -> None:
+    one = run(numbers_flow(numbers, rows_per_part=5), str(tmp_path / "a"), scheduler="sync")
+    other = run(numbers_flow(numbers, rows_per_part=1000), str(tmp_path / "b"), scheduler="sync")
+    assert [a.digest for a in one.artifacts] == [a.digest for a in other.artifacts]
+    tars = [sorted((tmp_path / n / "stages/shards").glob("*.tar")) for n in "ab"]
+    assert [p.read_bytes() for p in tars[0]] == [p.read_bytes() for p in tars[1]]
+    assert len(tars[0]) == 3
+
+
+def test_a_second_run_makes_nothing(numbers: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(numbers_flow(numbers), str(out), scheduler="sync")
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
+    seen: list[Progress] = []
+    run(numbers_flow(numbers, hurry=9), str(out), scheduler="sync", on_progress=seen.append)
+    assert {p.state for p in seen} == {"reused"}
+    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
+
+
+def test_a_changed_setting_makes_what_follows_and_no_more(numbers: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    run(numbers_flow(numbers), out, scheduler="sync")
+    seen: list[Progress] = []
+    changed = run(numbers_flow(numbers, factor=4), out, scheduler="sync", on_progress=seen.append)
+    states = {p.stage: p.state for p in seen}
+    assert states == {"listed": "reused", "drawn": "done", "ordered": "done", "shards": "done"}
+    fresh = run(numbers_flow(numbers, factor=4), str(tmp_path / "fresh"), scheduler="sync")
+    assert changed.result.digest == fresh.result.digest
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "fresh")
+
+
+def test_a_changed_source_is_read_again_and_an_equal_one_stops_there(numbers: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    run(numbers_flow(numbers), out, scheduler="sync")
+    numbers.write_text(numbers.read_text().replace("many", "MANY"))
+    seen: list[Progress] = []
+    run(numbers_flow(numbers), out, scheduler="sync", on_progress=seen.append)
+    states = {p.stage: p.state for p in seen}
+    assert states == {"listed": "done", "drawn": "reused", "ordered": "reused", "shards": "reused"}
+
+
+def test_parts_of_a_broken_run_are_kept(numbers: Path, tmp_path: Path) -> None:
+    flow, out = numbers_flow(numbers), tmp_path / "out"
+    run(flow, str(out), scheduler="sync")
+    whole = files_of(out)
+    (out / "stages/drawn/artifact.json").unlink()
+    (out / "stages/drawn/part-00002.parquet").unlink()
+    (out / "stages/drawn/part-00003.blobs").write_bytes(b"short")
+    (out / "stages/drawn/.tmp-1-dead").write_bytes(b"left behind")
+    kept = (out / "stages/drawn/part-00001.parquet").stat().st_mtime_ns
+    run(flow, str(out), scheduler="sync")
+    assert files_of(out) == whole
+    assert (out / "stages/drawn/part-00001.parquet").stat().st_mtime_ns == kept
+
+
+def test_budget_of_rejects(numbers: Path, tmp_path: Path) -> None:
+    flow = source("listed", step(steps.read_numbers, path=where(numbers)))
+    with pytest.raises(TooManyRejects, match=r"'listed' turned away 1 rows, and max_rejects is 0"):
+        run(flow, str(tmp_path / "out"), scheduler="sync")
+
+
+def test_an_exception_names_stage_and_row(numbers: Path, tmp_path: Path) -> None:
+    flow = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None).each(
+        "broken", step(steps.breaks)
+    )
+    with pytest.raises(StepFailed, match=r"stage 'broken', row 'line4': ZeroDivisionError: .*by zero"):
+        run(flow, str(tmp_path / "out"), scheduler="threads")
+
+
+def test_lost_and_swapped_rows_are_noticed(numbers: Path, tmp_path: Path) -> None:
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    with pytest.raises(StepFailed, match="41 in, 40 out and 0 rejected"):
+        run(listed.whole("lost", step(steps.lose_one), gives=steps.Number), str(tmp_path / "a"), scheduler="sync")
+    with pytest.raises(StepFailed, match="keys, as rows or rejects, that are not those"):
+        run(listed.whole("swapped", step(steps.rename_one), gives=steps.Number), str(tmp_path / "b"), scheduler="sync")
+
+
+def test_expanding_stage_accounts_by_source_key(numbers: Path, tmp_path: Path) -> None:
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    out = run(
+        listed.whole("twice", step(steps.twice), gives=steps.Doubled, expands=True),
+        str(tmp_path / "a"),
+        scheduler="sync",
+    )
+    assert out.result.rows == 82
+    with pytest.raises(StepFailed, match="keys"):
+        run(
+            listed.whole("half", step(steps.twice, skip=3), gives=steps.Doubled, expands=True),
+            str(tmp_path / "b"),
+            scheduler="sync",
+        )
+
+
+def test_arrays_are_mapped_and_gathered(numbers: Path, tmp_path: Path) -> None:
+    out = run(numbers_flow(numbers, rows_per_part=6), str(tmp_path / "out"), scheduler="sync")
+    drawn = out.rows("drawn")
+    blocks = list(drawn.arrays("vector"))
+    assert [len(block) for block in blocks] == [6, 6, 6, 6, 6, 6, 5]
+    assert isinstance(blocks[0].base, np.memmap) or isinstance(blocks[0], np.memmap)
+    ordered = out.rows("ordered")
+    stacked = np.concatenate(list(ordered.arrays("vector")))
+    assert stacked.shape == (41, 4)
+    assert np.array_equal(stacked[:, 0], ordered.table(["value"])["value"].to_numpy())
+    assert np.array_equal(ordered.gather("vector", [3, 1]), stacked[[3, 1]])
+    texts = [blob.read() for blob in ordered.blobs("text")]
+    assert texts[0] == b"0" * 1 and len(texts) == 41
+
+
+def test_plans_are_checked_before_anything_runs(numbers: Path, tmp_path: Path) -> None:
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)))
+    with pytest.raises(PlanError, match="takes a column 'vector', which 'listed' does not give: it gives key, value"):
+        listed.each("late", step(steps.needs_vector)).schemas()
+    with pytest.raises(PlanError, match="no setting 'factr'; it has bad, factor, hurry, seed"):
+        step(steps.draw, factr=1, seed=0)  # type: ignore[call-overload]
+    with pytest.raises(PlanError, match="setting 'seed' is missing"):
+        step(steps.draw, factor=1)  # type: ignore[call-overload]
+    with pytest.raises(PlanError, match="top level"):
+        step(lambda row: row)
+    with pytest.raises(PlanError, match="stands twice"):
+        listed.each("listed", step(steps.breaks)).schemas()
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_source_in_pieces_and_a_second_input(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in "cab":
+        (folder / f"{name}.txt").write_text(f"1\n2\n{name}\n")
+    split = source(
+        "listed",
+        step(steps.read_piece, root=where(folder)),
+        pieces=step(steps.list_pieces, root=where(folder)),
+        max_rejects=None,
+    )
+    flow = split.whole("counted", step(steps.count_of, other=rows_of("listed")), gives=steps.Counted)
+    out = run(flow, str(tmp_path / "out"), workers=2)
+    assert out.rows("listed").table(["key"])["key"].to_pylist() == ["a:1", "a:2", "b:1", "b:2", "c:1", "c:2"]
+    assert dict(out.artifacts[0].rejects) == {"not_a_number": 3}
+    assert set(out.rows().table(["rows"])["rows"].to_pylist()) == {6}
+
+
+def test_a_source_without_pieces_or_rows_is_an_empty_stage(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    flow = source(
+        "listed",
+        step(steps.read_piece, root=where(tmp_path / "in")),
+        pieces=step(steps.list_pieces, root=where(tmp_path / "in")),
+    ).whole("counted", step(steps.count_of, other=rows_of("listed")), gives=steps.Counted)
+    assert [a.rows for a in run(flow, str(tmp_path / "out"), scheduler="sync").artifacts] == [0, 0]
+
+
+def test_waiting_for_a_file_that_a_person_brings(numbers: Path, tmp_path: Path) -> None:
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    votes = tmp_path / "votes.txt"
+    flow = listed.whole(
+        "voted", step(steps.with_votes, votes=where(votes)), gives=steps.Number, waits="bring the votes"
+    )
+    first = run(flow, str(tmp_path / "out"), scheduler="sync")
+    assert first.waiting == "bring the votes"
+    assert [a.stage for a in first.artifacts] == ["listed"]
+    votes.write_text("x")
+    assert run(flow, str(tmp_path / "out"), scheduler="sync").waiting == ""
+
+
+def test_status_writes_nothing_and_knows_what_is_there(numbers: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+    assert [a for _, a in status(numbers_flow(numbers), out)] == [None] * 4
+    assert not Path(out).exists()
+    run(numbers_flow(numbers), out, scheduler="sync")
+    assert all(a is not None for _, a in status(numbers_flow(numbers), out))
+    assert [a is not None for _, a in status(numbers_flow(numbers, factor=9), out)] == [True, False, False, False]
+
+
+def test_two_runs_in_one_folder_are_refused(numbers: Path, tmp_path: Path) -> None:
+    out = str(tmp_path / "out")
+
+    def meddle(_: Progress) -> None:
+        with pytest.raises(Busy, match="another run is at work"):
+            run(numbers_flow(numbers), out, scheduler="sync")
+
+    run(numbers_flow(numbers), out, scheduler="sync", on_progress=meddle)
+
+
+def test_a_store_by_url(numbers: Path, tmp_path: Path) -> None:
+    memory = run(numbers_flow(numbers), "memory://engine-test/out", scheduler="sync")
+    local = run(numbers_flow(numbers), f"file://{tmp_path}/out", scheduler="sync")
+    assert [a.to_json() for a in memory.artifacts] == [a.to_json() for a in local.artifacts]
+    assert load_artifact(Store("memory://engine-test/out"), "shards") == memory.result
+    assert status(numbers_flow(numbers), "memory://engine-test/out")[-1][1] == memory.result
+
+
+def test_artifact_names_the_recipe(numbers: Path, tmp_path: Path) -> None:
+    run(numbers_flow(numbers), str(tmp_path / "out"), scheduler="sync")
+    recipe = json.loads((tmp_path / "out/stages/drawn/artifact.json").read_text())["recipe"]
+    assert recipe["settings"] == {"bad": "", "factor": 3, "seed": 5}
+    assert recipe["step"].endswith("steps.draw")
+    assert str(tmp_path) not in json.dumps(recipe)
