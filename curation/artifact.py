@@ -47,11 +47,7 @@ class Artifact:
 
     def files(self) -> dict[str, Mapping[str, Any]]:
         """Name within the store -> size and SHA-256, of all files of the stage but its two JSON files."""
-        return {
-            posixpath.join(folder(self.stage), name): facts
-            for part in self.parts
-            for name, facts in part["files"].items()
-        }
+        return {posixpath.join(folder(self.stage), name): facts for part in self.parts for name, facts in part["files"].items()}
 
     def rows_view(self, store: Store) -> Rows:
         """The rows, for reading."""

@@ -93,9 +93,7 @@ def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
     accepted = {p.name for p in parameters.values() if p.kind is inspect.Parameter.KEYWORD_ONLY}
     required = {n for n in accepted if parameters[n].default is inspect.Parameter.empty}
     if unknown := settings.keys() - accepted:
-        raise PlanError(
-            f"step {name}: no setting {sorted(unknown)[0]!r}; it has {', '.join(sorted(accepted)) or 'none'}"
-        )
+        raise PlanError(f"step {name}: no setting {sorted(unknown)[0]!r}; it has {', '.join(sorted(accepted)) or 'none'}")
     if missing := required - settings.keys():
         raise PlanError(f"step {name}: setting {sorted(missing)[0]!r} is missing and has no default")
     return Step(function, settings)
@@ -160,9 +158,7 @@ class Flow:
         """The rows of a part at once, in parallel: ``fn(rows, **settings) -> rows or Rejected``, in order."""
         return self._then(Stage(name, "each_batch", step, self.last, None, None, rows_per_part, max_rejects))
 
-    def table(
-        self, name: str, step: Step, *, gives: type, max_rejects: float | None = 0, rows_per_part: int = 65536
-    ) -> Flow:
+    def table(self, name: str, step: Step, *, gives: type, max_rejects: float | None = 0, rows_per_part: int = 65536) -> Flow:
         """A part as an Arrow table, in parallel: ``fn(table, **settings) -> table or Sifted``."""
         return self._then(Stage(name, "table", step, self.last, None, gives, rows_per_part, max_rejects))
 
@@ -212,9 +208,7 @@ class Flow:
         while waiting:
             ready = next((stage for stage in waiting if names.issuperset(stage.inputs())), None)
             if ready is None:
-                raise PlanError(
-                    f"stages {', '.join(s.name for s in waiting)} wait for stages that do not come before them"
-                )
+                raise PlanError(f"stages {', '.join(s.name for s in waiting)} wait for stages that do not come before them")
             waiting.remove(ready)
             names.add(ready.name)
             done.append(ready)

@@ -151,11 +151,7 @@ def _module_code(name: str, path: str, _mtime_ns: int) -> tuple[str, tuple[str, 
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
-            if (
-                isinstance(first, ast.Expr)
-                and isinstance(first.value, ast.Constant)
-                and isinstance(first.value.value, str)
-            ):
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
                 node.body = node.body[1:] or [ast.Pass()]
     return sha256(ast.dump(tree)), imported
 
@@ -225,7 +221,5 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
 
 
 def _witness(info: Mapping[str, Any]) -> str:
-    marks = {
-        name: info.get(name) for name in ("size", "mtime", "ino", "ETag", "etag", "LastModified", "created", "md5")
-    }
+    marks = {name: info.get(name) for name in ("size", "mtime", "ino", "ETag", "etag", "LastModified", "created", "md5")}
     return canonical({name: str(value) for name, value in marks.items() if value is not None})

@@ -23,9 +23,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .flow import Stage, StageRef, row_types
+from .flow import Stage, StageRef
 from .keys import plain
-from .rows import ARRAY, BLOB, REJECTS, Blob, Reject, Rejected, Sifted, is_array, is_blob, schema_of
+from .rows import ARRAY, BLOB, REJECTS, Blob, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member, write_shard
 from .store import Rows, Store, write_parquet
 
@@ -56,6 +56,9 @@ class PartTask:
         schema: columns of the stage, as planned.
         key: recipe key, written into every part.
         number: of the part; the first of the parts where the task makes several.
+        row_type: row dataclass that the step takes; None where it deals in tables.
+        taken: columns of ``row_type``.
+        given: columns of the row dataclass that the step gives.
         span: rows to read; None for a source.
         piece: what a split source reads.
         others: rows of the stages that the settings refer to.
@@ -66,6 +69,9 @@ class PartTask:
     schema: pa.Schema
     key: str
     number: int
+    row_type: type | None = None
+    taken: pa.Schema | None = None
+    given: pa.Schema | None = None
     span: Span | None = None
     piece: str | None = None
     others: Mapping[str, Rows] = dataclasses.field(default_factory=dict)
@@ -125,7 +131,7 @@ class _Output:
     rejected: list[Rejected] | pa.Table
     table: pa.Table | None = None
     objects: Sequence[Any] = ()
-    row_type: type | None = None
+    given: pa.Schema | None = None
     carried: pa.Table | None = None
     samples: Iterator[tuple[str, Mapping[str, bytes]]] | None = None
 
@@ -201,7 +207,6 @@ def _source(task: PartTask) -> Iterator[tuple[int, _Output]]:
         return
     arguments = () if task.piece is None else (task.piece,)
     items = _guarded(task, _called(task, "", task.stage.step.function, *arguments, **task.settings()))
-    row_type = row_types(task.stage)[1]
     first = next(items, None)
     if isinstance(first, pa.Table | Sifted):
         outputs = map(_sifted, itertools.chain([first], items))
@@ -220,7 +225,7 @@ def _source(task: PartTask) -> Iterator[tuple[int, _Output]]:
         empty = False
         rejected = [item for item in chunk if isinstance(item, Rejected)]
         kept = [item for item in chunk if not isinstance(item, Rejected)]
-        yield len(chunk), _Output(objects=kept, row_type=row_type, rejected=rejected)
+        yield len(chunk), _Output(objects=kept, given=task.given, rejected=rejected)
 
 
 def _joined(outputs: list[_Output]) -> _Output:
@@ -237,9 +242,9 @@ def _rows_of(output: _Output) -> int:
 
 def _each(task: PartTask) -> _Output:
     span = typing.cast(Span, task.span)
-    taken, given = row_types(task.stage)
+    taken = typing.cast(pa.Schema, task.taken)
     table = span.rows.slice(span.start, span.stop)
-    rows = read_rows(span.rows.store, table, typing.cast(type, taken))
+    rows = _row_objects(task, span.rows.store, table)
     settings = task.settings()
     results: list[Any] = []
     if task.stage.kind == "each":
@@ -255,10 +260,10 @@ def _each(task: PartTask) -> _Output:
                 f"stage {task.stage.name!r}, part {task.number}: the step gave {len(results)} results for {len(rows)} rows"
             )
     kept = np.asarray([not isinstance(result, Rejected) for result in results], dtype=bool)
-    carried = table.drop_columns([n for n in schema_of(typing.cast(type, taken)).names if n in table.column_names])
+    carried = table.drop_columns(taken.names)
     return _Output(
         objects=[result for result in results if not isinstance(result, Rejected)],
-        row_type=given,
+        given=task.given,
         carried=carried.filter(pa.array(kept)),
         rejected=[result for result in results if isinstance(result, Rejected)],
     )
@@ -272,9 +277,8 @@ def _batch_call(function: Any, rows: Sequence[Any], settings: Mapping[str, Any])
 
 def _shard(task: PartTask) -> _Output:
     span = typing.cast(Span, task.span)
-    taken, _ = row_types(task.stage)
     table = span.rows.slice(span.start, span.stop)
-    rows = read_rows(span.rows.store, table, typing.cast(type, taken))
+    rows = _row_objects(task, span.rows.store, table)
     settings = task.settings()
     rejected: list[Rejected] = []
 
@@ -291,10 +295,14 @@ def _shard(task: PartTask) -> _Output:
     return _Output(carried=table.drop_columns(payload), samples=samples(), rejected=rejected)
 
 
-def read_rows(store: Store, table: pa.Table, row_type: type) -> list[Any]:
+def _row_objects(task: PartTask, store: Store, table: pa.Table) -> list[Any]:
+    return read_rows(store, table, typing.cast(type, task.row_type), typing.cast(pa.Schema, task.taken))
+
+
+def read_rows(store: Store, table: pa.Table, row_type: type, schema: pa.Schema) -> list[Any]:
     """Row objects of a table's columns. Blobs are references that read when asked; arrays are views of mapped files."""
     columns: dict[str, list[Any]] = {}
-    for field in schema_of(row_type):
+    for field in schema:
         column = table[field.name]
         if is_blob(field):
             columns[field.name] = [None if ref is None else store.blob(ref) for ref in column.to_pylist()]
@@ -357,10 +365,8 @@ class _PartWriter:
     def _table(self, output: _Output) -> pa.Table:
         if output.table is not None:
             return conform(output.table, self._task.schema, self._task.stage.name)
-        row_type = typing.cast(type, output.row_type)
-        columns = {
-            f.name: self._column(f, [getattr(row, f.name) for row in output.objects]) for f in schema_of(row_type)
-        }
+        given = typing.cast(pa.Schema, output.given)
+        columns = {f.name: self._column(f, [getattr(row, f.name) for row in output.objects]) for f in given}
         made = pa.table(columns) if columns else pa.table({})
         if output.carried is not None:
             for name in output.carried.column_names:
@@ -418,9 +424,7 @@ class _PartWriter:
             np.lib.format.write_array(stream, block, allow_pickle=False)
         rows = iter(range(len(present)))
         refs = [
-            None
-            if a is None
-            else {"sha256": hashlib.sha256(block[i := next(rows)]).hexdigest(), "file": file, "row": i}
+            None if a is None else {"sha256": hashlib.sha256(block[i := next(rows)]).hexdigest(), "file": file, "row": i}
             for a in arrays
         ]
         return pa.array(refs, ARRAY)
@@ -429,9 +433,7 @@ class _PartWriter:
         carried = typing.cast(pa.Table, output.carried)
         name = str(carried["shard"][0].as_py())
         if not _SHARD_NAME.match(name):
-            raise StepFailed(
-                f"stage {self._task.stage.name!r}: shard {name!r} is not a name of letters, digits, '_', '-', '.'"
-            )
+            raise StepFailed(f"stage {self._task.stage.name!r}: shard {name!r} is not a name of letters, digits, '_', '-', '.'")
         with self._file(posixpath.join(folder(self._task.stage.name), f"{name}.tar")) as stream:
             spans = write_shard(typing.cast("IO[bytes]", stream), typing.cast(Any, output.samples))
         rejected = {reject.key for reject in typing.cast("list[Rejected]", output.rejected)}
@@ -504,11 +506,7 @@ def conform(table: pa.Table, schema: pa.Schema, stage: str) -> pa.Table:
     missing = [name for name in schema.names if name not in table.column_names]
     unknown = [name for name in table.column_names if name not in schema.names]
     if missing or unknown:
-        what = (
-            f"did not give column {missing[0]!r}"
-            if missing
-            else f"gave a column {unknown[0]!r} that is not in the plan"
-        )
+        what = f"did not give column {missing[0]!r}" if missing else f"gave a column {unknown[0]!r} that is not in the plan"
         raise StepFailed(f"stage {stage!r}: the step {what}; planned: {', '.join(schema.names)}")
     columns: list[Any] = []
     for field in schema:

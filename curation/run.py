@@ -28,9 +28,10 @@ import pyarrow as pa
 
 from .artifact import Artifact, RunRecord, artifact_file, load_artifact, read_schema
 from .digest import ContentDigest
-from .flow import Flow, Stage, StageRef
+from .flow import Flow, Stage, StageRef, row_types
 from .keys import How, Where, as_json, canonical, code_digest, fingerprint, plain, sha256
 from .parts import PartRecord, PartTask, Span, StepFailed, folder, make_parts, part_name
+from .rows import schema_of
 from .store import Rows, Store
 
 FORMAT = 1
@@ -120,9 +121,7 @@ def run(
     store = Store(out)
     made: dict[str, Artifact] = {}
     with _locked(store), _Workers(scheduler, workers) as pool:
-        record = RunRecord(
-            pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last
-        )
+        record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last)
         record.save(store)
         known = _known_fingerprints(store)
         for index, stage in enumerate(stages):
@@ -246,7 +245,7 @@ class _Workers:
                 raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
         futures = self._client.map(make_parts, list(tasks), pure=False)
         try:
-            for future in as_completed(futures):
+            for future in as_completed(futures, loop=self._client.loop):
                 done(future.result())
         finally:
             self._client.cancel(futures)
@@ -283,9 +282,7 @@ class _StageMaker:
 
     def _places(self) -> dict[str, Where]:
         steps = [self.stage.step, *([self.stage.pieces] if self.stage.pieces else [])]
-        return {
-            name: value for step in steps for name, value in step.all_settings().items() if isinstance(value, Where)
-        }
+        return {name: value for step in steps for name, value in step.all_settings().items() if isinstance(value, Where)}
 
     def missing_source(self) -> str:
         """The first path among the settings at which nothing is, or ""."""
@@ -334,11 +331,7 @@ class _StageMaker:
         """The artifact that is there, where it is what this plan would make, and whole."""
         recipe, witness = self._recipe()
         artifact = load_artifact(self.store, self.stage.name)
-        if (
-            artifact is None
-            or artifact.key != sha256(canonical(recipe))
-            or artifact.recipe["layouts"] != self._layouts()
-        ):
+        if artifact is None or artifact.key != sha256(canonical(recipe)) or artifact.recipe["layouts"] != self._layouts():
             return None
         if self._witness() != witness:
             return None
@@ -377,7 +370,9 @@ class _StageMaker:
     def _tasks(self, key: str) -> list[PartTask]:
         stage = self.stage
         views = {name: self.made[name].rows_view(self.store) for name in stage.inputs()}
-        base = PartTask(self.store, stage, self.schema, key, 0, others=views)
+        taken, given = row_types(stage)
+        schemas = [None if row_type is None else schema_of(row_type) for row_type in (taken, given)]
+        base = PartTask(self.store, stage, self.schema, key, 0, taken, *schemas, others=views)
         if stage.kind == "source":
             if stage.pieces is None:
                 return [base]
@@ -387,9 +382,7 @@ class _StageMaker:
         upstream = views[stage.after or ""]
         if stage.kind == "whole":
             return [dataclasses.replace(base, span=Span(0, upstream.num_rows, upstream))]
-        bounds = (
-            _shard_bounds(upstream) if stage.kind == "shards" else _even_bounds(upstream.num_rows, stage.rows_per_part)
-        )
+        bounds = _shard_bounds(upstream) if stage.kind == "shards" else _even_bounds(upstream.num_rows, stage.rows_per_part)
         others = {n: views[n] for n in stage.inputs()[1:]}
         return [
             dataclasses.replace(base, number=n, span=_narrow(upstream, start, stop), others=others)
@@ -466,9 +459,7 @@ class _StageMaker:
         parts = tuple({"rows": record.rows, "files": dict(sorted(record.files.items()))} for record in records)
         payloads = [f for part in parts for f in part["files"].items() if not f[0].endswith(".parquet")]
         layout = sha256(canonical([recipe["layouts"], payloads]))
-        artifact = Artifact(
-            stage.name, stage.kind, key, digest.hexdigest(), layout, recipe, rows_in, rows, rejects, parts
-        )
+        artifact = Artifact(stage.name, stage.kind, key, digest.hexdigest(), layout, recipe, rows_in, rows, rejects, parts)
         kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
         self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
         self.store.write_json(artifact_file(stage.name), artifact.to_json())
@@ -486,9 +477,7 @@ class _StageMaker:
         for table in self.made[stage.after or ""].rows_view(self.store).batches(["key"]):
             keys_in.add(table["key"])
         if keys_in.total() != keys_out.total():
-            raise StepFailed(
-                f"stage {stage.name!r} gave keys, as rows or rejects, that are not those of the rows it took"
-            )
+            raise StepFailed(f"stage {stage.name!r} gave keys, as rows or rejects, that are not those of the rows it took")
 
     def _check_budget(self, rejects: int, rows_in: int) -> None:
         limit = self.stage.max_rejects

@@ -252,9 +252,7 @@ class Rows:
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of some columns as one table. Name the columns: all of them may not fit in memory."""
         schema = pa.schema([self.schema.field(name) for name in columns] if columns is not None else list(self.schema))
-        return pa.concat_tables(
-            [schema.empty_table(), *(t.select(schema.names).cast(schema) for t in self.batches(columns))]
-        )
+        return pa.concat_tables([schema.empty_table(), *(t.select(schema.names).cast(schema) for t in self.batches(columns))])
 
     def slice(self, start: int, stop: int, columns: Sequence[str] | None = None) -> pa.Table:
         """Rows [start, stop) in the order of the stage."""
@@ -274,9 +272,7 @@ class Rows:
 
     def gather(self, column: str, indices: Any) -> np.ndarray:
         """Arrays of the rows at ``indices`` (int, shape (n,)), of shape (n, *shape), in that order."""
-        return gather_arrays(
-            self.store, self.table([column])[column].take(pa.array(np.asarray(indices, dtype=np.int64)))
-        )
+        return gather_arrays(self.store, self.table([column])[column].take(pa.array(np.asarray(indices, dtype=np.int64))))
 
     def blobs(self, column: str) -> Iterator[Blob]:
         """The payloads of a column in order, each read when asked for."""

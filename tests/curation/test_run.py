@@ -143,9 +143,7 @@ def test_budget_of_rejects(numbers: Path, tmp_path: Path) -> None:
 
 
 def test_an_exception_names_stage_and_row(numbers: Path, tmp_path: Path) -> None:
-    flow = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None).each(
-        "broken", step(steps.breaks)
-    )
+    flow = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None).each("broken", step(steps.breaks))
     with pytest.raises(StepFailed, match=r"stage 'broken', row 'line4': ZeroDivisionError: .*by zero"):
         run(flow, str(tmp_path / "out"), scheduler="threads")
 
@@ -186,7 +184,8 @@ def test_arrays_are_mapped_and_gathered(numbers: Path, tmp_path: Path) -> None:
     assert np.array_equal(stacked[:, 0], ordered.table(["value"])["value"].to_numpy())
     assert np.array_equal(ordered.gather("vector", [3, 1]), stacked[[3, 1]])
     texts = [blob.read() for blob in ordered.blobs("text")]
-    assert texts[0] == b"0" * 1 and len(texts) == 41
+    assert texts[0] == b"0"
+    assert len(texts) == 41
 
 
 def test_plans_are_checked_before_anything_runs(numbers: Path, tmp_path: Path) -> None:
@@ -235,9 +234,7 @@ def test_a_source_without_pieces_or_rows_is_an_empty_stage(tmp_path: Path) -> No
 def test_waiting_for_a_file_that_a_person_brings(numbers: Path, tmp_path: Path) -> None:
     listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
     votes = tmp_path / "votes.txt"
-    flow = listed.whole(
-        "voted", step(steps.with_votes, votes=where(votes)), gives=steps.Number, waits="bring the votes"
-    )
+    flow = listed.whole("voted", step(steps.with_votes, votes=where(votes)), gives=steps.Number, waits="bring the votes")
     first = run(flow, str(tmp_path / "out"), scheduler="sync")
     assert first.waiting == "bring the votes"
     assert [a.stage for a in first.artifacts] == ["listed"]
