@@ -457,8 +457,7 @@ class _StageMaker:
         if stage.after:
             self._check_sum(rows_in, rows, sum(rejects.values()), keys_out if keys_checked else None)
         parts = tuple({"rows": record.rows, "files": dict(sorted(record.files.items()))} for record in records)
-        payloads = [f for part in parts for f in part["files"].items() if not f[0].endswith(".parquet")]
-        layout = sha256(canonical([recipe["layouts"], payloads]))
+        layout = layout_of(recipe["layouts"], parts)
         artifact = Artifact(stage.name, stage.kind, key, digest.hexdigest(), layout, recipe, rows_in, rows, rejects, parts)
         kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
         self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
@@ -497,6 +496,12 @@ class _StageMaker:
                 versions[name] = importlib.metadata.version(name)
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
         self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), {**made, "versions": versions})
+
+
+def layout_of(inputs: str, parts: Sequence[Mapping[str, Any]]) -> str:
+    """Digest of where the payloads lie that a stage refers to: its own payload files, and the layouts of its inputs."""
+    payloads = [file for part in parts for file in part["files"].items() if not file[0].endswith(".parquet")]
+    return sha256(canonical([inputs, payloads]))
 
 
 def _there(path: str) -> bool:

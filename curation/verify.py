@@ -1,0 +1,266 @@
+"""Check that a folder holds what its records say, and tell two runs apart row by row."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import posixpath
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .artifact import Artifact, load_artifact, load_run
+from .digest import ContentDigest
+from .flow import Flow
+from .keys import canonical, sha256
+from .parts import folder
+from .rows import is_array, is_blob
+from .run import layout_of, run
+from .store import Store, StoreError
+
+DATASET = "dataset"
+"""Folder of a run that holds what is published."""
+
+_OWN_FILES = {"artifact.json", "made.json", ".witness"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Something that is not as its record says: which file or stage, what was found, and what the record says."""
+
+    place: str
+    found: str
+    recorded: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.found}, and the record says {self.recorded}"
+
+
+def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> list[Problem]:
+    """Check every file, digest, count and link of the chain of a run.
+
+    Args:
+        url: the run's folder.
+        on_stage: told the name of each stage before it is checked.
+
+    Returns:
+        What is wrong, in the order of the stages; empty where everything is as recorded.
+
+    Raises:
+        StoreError: where ``url`` holds no run at all.
+    """
+    store = Store(url)
+    record = load_run(store)
+    problems: list[Problem] = []
+    artifacts: dict[str, Artifact] = {}
+    for stage in record.stages:
+        on_stage(stage)
+        try:
+            artifact = load_artifact(store, stage)
+            if artifact is None:
+                problems.append(Problem(f"stage {stage}", "it is not finished", "that the run has it"))
+                continue
+            artifacts[stage] = artifact
+            problems.extend(_check_stage(store, artifact, artifacts))
+        except StoreError as error:
+            problems.append(Problem(f"stage {stage}", str(error), "that it is whole"))
+    on_stage(DATASET)
+    problems.extend(_check_published(store))
+    return problems
+
+
+def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact]) -> Iterator[Problem]:
+    where = folder(artifact.stage)
+    place = f"stage {artifact.stage}"
+    recipe = {name: value for name, value in artifact.recipe.items() if name != "layouts"}
+    if sha256(canonical(recipe)) != artifact.key:
+        yield Problem(place, "its recipe has another digest", f"key {artifact.key[:12]}")
+    for name, digest in artifact.recipe["inputs"].items():
+        if name not in made or made[name].digest != digest:
+            found = f"input {name} has digest {made[name].digest[:12]}" if name in made else f"input {name} is missing"
+            yield Problem(place, found, digest[:12])
+    damaged = list(_check_files(store, artifact.files()))
+    yield from damaged
+    known = {posixpath.basename(name) for name in artifact.files()} | _OWN_FILES
+    for name in store.list(where):
+        if name not in known:
+            yield Problem(posixpath.join(where, name), "the file is there", "nothing of it")
+    if damaged:
+        return
+    if layout_of(artifact.recipe["layouts"], artifact.parts) != artifact.layout:
+        yield Problem(place, "its payload files are others", f"layout {artifact.layout[:12]}")
+    rows = artifact.rows_view(store)
+    digest = ContentDigest(rows.schema)
+    for table in rows.batches():
+        digest.update(table)
+    if digest.hexdigest() != artifact.digest:
+        yield Problem(place, f"its rows have digest {digest.hexdigest()[:12]}", artifact.digest[:12])
+    if digest.rows != artifact.rows:
+        yield Problem(place, f"{digest.rows} rows", f"{artifact.rows}")
+    counts = reject_counts(store, artifact)
+    if counts != dict(artifact.rejects):
+        yield Problem(place, f"rejects {counts}", f"{dict(artifact.rejects)}")
+
+
+def reject_counts(store: Store, artifact: Artifact) -> dict[str, int]:
+    """Reason -> rows, counted from the tables of rejects."""
+    counts: dict[str, int] = {}
+    for name in artifact.reject_files():
+        for item in pc.value_counts(store.read_parquet(name, ["reason"])["reason"]).to_pylist():
+            counts[item["values"]] = counts.get(item["values"], 0) + item["counts"]
+    return dict(sorted(counts.items()))
+
+
+def _check_files(store: Store, files: Mapping[str, Mapping[str, Any]]) -> Iterator[Problem]:
+    for name, facts in files.items():
+        size = store.size(name)
+        if size is None:
+            yield Problem(name, "the file is missing", f"{facts['size']} bytes")
+        elif size != facts["size"]:
+            yield Problem(name, f"{size} bytes", f"{facts['size']} bytes")
+        elif (found := file_sha256(store, name)) != facts["sha256"]:
+            yield Problem(name, f"SHA-256 {found[:12]}", str(facts["sha256"])[:12])
+
+
+def file_sha256(store: Store, name: str) -> str:
+    """SHA-256 of a file, read in stretches."""
+    digest = hashlib.sha256()
+    with store.open(name) as stream:
+        while chunk := stream.read(1 << 22):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _check_published(store: Store) -> Iterator[Problem]:
+    manifest = posixpath.join(DATASET, "dataset.json")
+    if not store.exists(manifest):
+        return
+    try:
+        files = store.read_json(manifest)["files"]
+        listed = {posixpath.join(DATASET, name): facts for name, facts in files.items()}
+    except (StoreError, KeyError, TypeError, AttributeError) as error:
+        yield Problem(manifest, f"it cannot be read ({error})", "the published files")
+        return
+    yield from _check_files(store, listed)
+    for name in store.list(DATASET):
+        if posixpath.join(DATASET, name) not in listed and name != "dataset.json":
+            yield Problem(posixpath.join(DATASET, name), "the file is there", "nothing of it")
+
+
+def remake(flow: Flow, url: str, scratch: str, **how_to_run: Any) -> list[Problem]:
+    """Make the whole run again in ``scratch`` and compare every file of every stage with what ``url`` records."""
+    store = Store(url)
+    problems: list[Problem] = []
+    for again in run(flow, scratch, **how_to_run).artifacts:
+        recorded = load_artifact(store, again.stage)
+        if recorded is None:
+            problems.append(Problem(f"stage {again.stage}", "it is not finished", "that the run has it"))
+        elif recorded.digest != again.digest:
+            problems.append(
+                Problem(f"stage {again.stage}", f"made again it has digest {again.digest[:12]}", recorded.digest[:12])
+            )
+        elif recorded.files() != again.files():
+            problems.append(Problem(f"stage {again.stage}", "made again its rows are the same but its files differ", "others"))
+    return problems
+
+
+# ------------------------------------------------------------------------------------------------------------- compare
+
+
+@dataclasses.dataclass(frozen=True)
+class Difference:
+    """How one stage differs between two runs.
+
+    Attributes:
+        stage: its name.
+        rows: rows in the first and in the second run.
+        only_first: keys that only the first has.
+        only_second: keys that only the second has.
+        changed: column -> keys of rows that both have with another value.
+        moved: whether the common rows stand in another order.
+        columns: columns that only one of them has.
+    """
+
+    stage: str
+    rows: tuple[int, int]
+    only_first: Sequence[str]
+    only_second: Sequence[str]
+    changed: Mapping[str, Sequence[str]]
+    moved: bool
+    columns: Sequence[str]
+
+    @property
+    def same(self) -> bool:
+        """Whether the two are equal, rows and order."""
+        return not (self.only_first or self.only_second or self.changed or self.moved or self.columns)
+
+
+def compare(first: str, second: str, *, stage: str | None = None) -> list[Difference]:
+    """Compare the stages that two runs share, or one of them, joined by key.
+
+    Args:
+        first: folder of a run.
+        second: folder of another.
+        stage: one stage; by default every stage that both runs name.
+
+    Returns:
+        One difference a stage, in the order of the first run; stages of equal digest are not read.
+
+    Raises:
+        StoreError: where a folder holds no run, or a stage is not in both.
+    """
+    stores = Store(first), Store(second)
+    names = [set(load_run(store).stages) for store in stores]
+    shared = [name for name in load_run(stores[0]).stages if name in names[1]]
+    if stage is not None:
+        if stage not in shared:
+            raise StoreError(f"stage {stage!r} is not in both runs: they share {', '.join(shared) or 'none'}")
+        shared = [stage]
+    if not shared:
+        raise StoreError(f"{first} and {second} share no stage")
+    return [_compare_stage(stores, name) for name in shared]
+
+
+def _compare_stage(stores: tuple[Store, Store], stage: str) -> Difference:
+    artifacts = [load_artifact(store, stage) for store in stores]
+    missing = [store.url for store, artifact in zip(stores, artifacts, strict=True) if artifact is None]
+    if missing:
+        raise StoreError(f"stage {stage!r} is not finished in {missing[0]}")
+    one, other = (artifact for artifact in artifacts if artifact is not None)
+    counts = (one.rows, other.rows)
+    if one.digest == other.digest:
+        return Difference(stage, counts, (), (), {}, False, ())
+    tables = [_comparable(a.rows_view(store).table()) for store, a in zip(stores, (one, other), strict=True)]
+    left, right = (pl.from_arrow(table) for table in tables)
+    if not isinstance(left, pl.DataFrame) or not isinstance(right, pl.DataFrame):
+        raise StoreError(f"stage {stage!r} is not a table")
+    columns = sorted(set(left.columns) ^ set(right.columns))
+    both = left.with_row_index("_row").join(
+        right.with_row_index("_row"), on="key", how="inner", suffix="_2", maintain_order="left"
+    )
+    changed: dict[str, list[str]] = {}
+    for name in left.columns:
+        if name != "key" and name in right.columns:
+            keys = both.filter(pl.col(name).ne_missing(pl.col(f"{name}_2")))["key"].to_list()
+            if keys:
+                changed[name] = keys
+    return Difference(
+        stage,
+        counts,
+        left.join(right, on="key", how="anti", maintain_order="left")["key"].to_list(),
+        right.join(left, on="key", how="anti", maintain_order="left")["key"].to_list(),
+        changed,
+        not both["_row_2"].is_sorted(),
+        columns,
+    )
+
+
+def _comparable(table: pa.Table) -> pa.Table:
+    """Payloads by their digests: where they lie is no difference."""
+    for index, field in enumerate(table.schema):
+        if is_blob(field) or is_array(field):
+            table = table.set_column(index, field.name, pc.struct_field(table[field.name], "sha256"))
+    return table

@@ -1,0 +1,94 @@
+"""verify and compare see every kind of damage and difference, and nothing where there is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from benchwright.curation.run import run
+from benchwright.curation.store import StoreError
+from benchwright.curation.verify import compare, remake, verify
+
+from tests.curation.test_run import numbers, numbers_flow
+
+__all__ = ["numbers"]
+
+
+@pytest.fixture
+def out(numbers: Path, tmp_path: Path) -> Path:
+    run(numbers_flow(numbers, bad="7"), str(tmp_path / "out"), scheduler="sync")
+    return tmp_path / "out"
+
+
+def test_an_untouched_run_has_no_problem(out: Path) -> None:
+    assert verify(str(out)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("stages/drawn/part-00001.blobs", "SHA-256"),
+        ("stages/drawn/part-00002.vector.npy", "SHA-256"),
+        ("stages/ordered/part-00000.parquet", "SHA-256"),
+        ("stages/shards/s01.tar", "SHA-256"),
+        ("stages/listed/part-00000.rejects.parquet", "SHA-256"),
+    ],
+)
+def test_one_changed_byte_is_found(out: Path, name: str, found: str) -> None:
+    data = bytearray((out / name).read_bytes())
+    data[len(data) // 2] ^= 1
+    (out / name).write_bytes(bytes(data))
+    problems = verify(str(out))
+    assert [p.place for p in problems] == [name]
+    assert problems[0].found.startswith(found)
+
+
+def test_missing_extra_and_short_files_are_found(out: Path) -> None:
+    (out / "stages/drawn/part-00000.blobs").unlink()
+    (out / "stages/drawn/stray.txt").write_text("?")
+    (out / "stages/shards/s00.tar").write_bytes(b"")
+    text = [str(problem) for problem in verify(str(out))]
+    assert len(text) == 3
+    assert "part-00000.blobs: the file is missing" in text[0]
+    assert "stray.txt: the file is there, and the record says nothing of it" in text[1]
+    assert "s00.tar: 0 bytes" in text[2]
+
+
+def test_edited_records_are_found(out: Path) -> None:
+    path = out / "stages/drawn/artifact.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "digest": "0" * 64, "rejects": {"has_bad_digit": 3}}))
+    text = " ".join(str(problem) for problem in verify(str(out)))
+    assert "record says 000000000000" in text
+    assert "stage ordered: input drawn has digest 000000000000" in text
+    assert "{'has_bad_digit': 4}, and the record says {'has_bad_digit': 3}" in text
+    path.write_text(json.dumps({**record, "recipe": {**record["recipe"], "code": "other"}}))
+    assert any("another digest" in str(problem) for problem in verify(str(out)))
+    path.write_text("{")
+    assert any("is not JSON" in str(problem) for problem in verify(str(out)))
+
+
+def test_a_folder_without_a_run_is_one_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="holds no run"):
+        verify(str(tmp_path))
+
+
+def test_remake_gives_the_same_files(numbers: Path, out: Path, tmp_path: Path) -> None:
+    assert remake(numbers_flow(numbers, bad="7"), str(out), str(tmp_path / "again"), scheduler="sync") == []
+    problems = remake(numbers_flow(numbers, bad="7", factor=8), str(out), str(tmp_path / "third"), scheduler="sync")
+    assert [p.place for p in problems] == ["stage drawn", "stage ordered", "stage shards"]
+
+
+def test_compare_names_rows_and_columns(numbers: Path, out: Path, tmp_path: Path) -> None:
+    assert all(difference.same for difference in compare(str(out), str(out)))
+    run(numbers_flow(numbers, bad="8", factor=4), str(tmp_path / "b"), scheduler="sync")
+    listed, drawn, ordered, _ = compare(str(out), str(tmp_path / "b"))
+    assert listed.same
+    assert drawn.only_first == ["line9", "line19", "line29", "line39"]
+    assert drawn.only_second == ["line8", "line18", "line28", "line38"]
+    assert set(drawn.changed) == {"value", "vector"}
+    assert not drawn.moved
+    assert not ordered.same
+    with pytest.raises(StoreError, match="not in both runs"):
+        compare(str(out), str(tmp_path / "b"), stage="nothing")
