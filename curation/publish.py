@@ -1,0 +1,244 @@
+"""What stands beside the shards of a published dataset: ``index.parquet``, ``README.md`` (the card), ``dataset.json``.
+
+All three are functions of the index and the card's facts: no time, no machine, no path. Parquet's bytes also depend on the
+version of pyarrow, so a comparison over versions goes by the digest in ``dataset.json``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from .shards import SampleSpan
+
+INDEX_COLUMNS = {"key": pa.string(), "shard": pa.string(), "offset": pa.int64(), "size": pa.int64()}
+"""What the index must hold; ``shard`` is the tar's name without ``.tar``. All other columns are labels."""
+
+_FEW = 24
+
+
+class FileFact(NamedTuple):
+    """Size in bytes and SHA-256 (hexadecimal) of a published file."""
+
+    size: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """What a dataset says of itself.
+
+    Args:
+        title: one line.
+        summary: prose of the card, Markdown.
+        pipeline: name of the pipeline that made it.
+        digest: content digest of the artifact that was published.
+        licence: SPDX identifier, or ``other``.
+        citation: BibTeX or text.
+        sources: one mapping a source: ``name``, ``url``, ``sha256``, ``licence``, ``citation``, as far as they are known.
+        members: extension -> what it holds, such as ``{"embedding.npy": {"dtype": "float32", "shape": [512]}}``.
+        columns: label column -> one line of meaning.
+        tags: words for a hub's search.
+    """
+
+    title: str
+    summary: str
+    pipeline: str
+    digest: str
+    licence: str
+    citation: str = ""
+    sources: Sequence[Mapping[str, str]] = ()
+    members: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict[str, Mapping[str, Any]])
+    columns: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    tags: Sequence[str] = ()
+
+
+def index_table(labels: pa.Table, spans: Mapping[str, Sequence[SampleSpan]]) -> pa.Table:
+    """The index of a dataset: every label row with the place of its sample.
+
+    Args:
+        labels: rows with ``key``, ``shard`` and the label columns, in the order that is to be the dataset's.
+        spans: shard -> what ``write_shard`` returned for it.
+
+    Returns:
+        ``labels`` with ``offset`` and ``size`` (int64, bytes) after ``key`` and ``shard``.
+
+    Raises:
+        ValueError: a row has no sample in its shard, or a sample no row.
+    """
+    places = {(shard, span.key): span for shard, of_shard in spans.items() for span in of_shard}
+    rows = list(zip(labels["shard"].to_pylist(), labels["key"].to_pylist(), strict=True))
+    missing = [row for row in rows if row not in places]
+    if missing or len(places) != len(rows):
+        raise ValueError(f"{len(rows)} label rows, {len(places)} samples; rows without a sample: {missing[:3]}")
+    table = labels.select(["key", "shard"])
+    table = table.append_column("offset", pa.array([places[row].offset for row in rows], pa.int64()))
+    table = table.append_column("size", pa.array([places[row].size for row in rows], pa.int64()))
+    for name in labels.column_names:
+        if name not in INDEX_COLUMNS:
+            table = table.append_column(labels.schema.field(name), labels[name])
+    return table
+
+
+def publish(index: pa.Table, card: Card, shards: Mapping[str, FileFact]) -> dict[str, bytes]:
+    """Bytes of the files beside the shards.
+
+    Args:
+        index: ``INDEX_COLUMNS`` and the label columns, one row a sample, in the dataset's order.
+        card: the facts.
+        shards: file name (``<shard>.tar``) -> its size and SHA-256.
+
+    Returns:
+        ``index.parquet``, ``README.md`` and ``dataset.json``, which holds the SHA-256 of all others.
+
+    Raises:
+        ValueError: the index lacks a column, repeats a key, names a shard that is not given, or the other way round.
+    """
+    _check_index(index, shards)
+    sink = pa.BufferOutputStream()
+    pq.write_table(index.replace_schema_metadata(None), sink, compression="zstd", version="2.6", row_group_size=1 << 20)
+    parquet = sink.getvalue().to_pybytes()
+    readme = _readme(index, card, shards).encode()
+    files = dict(shards) | {"index.parquet": _fact(parquet), "README.md": _fact(readme)}
+    described = {
+        "format": 1,
+        "title": card.title,
+        "pipeline": card.pipeline,
+        "digest": card.digest,
+        "licence": card.licence,
+        "sources": [dict(source) for source in card.sources],
+        "counts": _counts(index, shards),
+        "members": {extension: dict(facts) for extension, facts in card.members.items()},
+        "columns": {field.name: str(field.type) for field in index.schema},
+        "files": {name: {"size": fact.size, "sha256": fact.sha256} for name, fact in files.items()},
+    }
+    text = json.dumps(described, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
+    return {"index.parquet": parquet, "README.md": readme, "dataset.json": f"{text}\n".encode()}
+
+
+def _fact(data: bytes) -> FileFact:
+    return FileFact(len(data), hashlib.sha256(data).hexdigest())
+
+
+def _check_index(index: pa.Table, shards: Mapping[str, FileFact]) -> None:
+    for name, kind in INDEX_COLUMNS.items():
+        if name not in index.column_names or index.schema.field(name).type != kind:
+            raise ValueError(f"the index needs a column {name!r} of type {kind}; it has {index.schema.names}")
+    if pc.count_distinct(index["key"]).as_py() != index.num_rows:
+        counts = pc.value_counts(index["key"])
+        twice = next(item["values"].as_py() for item in counts if item["counts"].as_py() > 1)
+        raise ValueError(f"key {twice!r} comes twice in the index")
+    named = {f"{name}.tar" for name in pc.unique(index["shard"]).to_pylist()}
+    if named != set(shards):
+        raise ValueError(f"the index and the files differ in these shards: {sorted(named ^ set(shards))[:3]}")
+
+
+def _counts(index: pa.Table, shards: Mapping[str, FileFact]) -> dict[str, int]:
+    return {"samples": index.num_rows, "shards": len(shards), "bytes": sum(fact.size for fact in shards.values())}
+
+
+def _readme(index: pa.Table, card: Card, shards: Mapping[str, FileFact]) -> str:
+    counts = _counts(index, shards)
+    # JSON strings and lists are YAML: no quoting rules to get wrong.
+    front = {
+        "pretty_name": card.title,
+        "license": card.licence.lower(),
+        "tags": sorted({"webdataset", "benchwright", *card.tags}),
+        "size_categories": [_size_category(counts["samples"])],
+    }
+    lines = ["---", *(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in front.items()), "---", ""]
+    lines += [f"# {card.title}", "", card.summary.strip(), ""]
+    lines += [
+        f"{counts['samples']:,} samples in {counts['shards']:,} shards, {counts['bytes'] / 1e6:,.1f} MB. Made by the "
+        f"benchwright pipeline `{card.pipeline}`; content digest `{card.digest}`. SHA-256 of every file: `dataset.json`.",
+        "",
+        "## Members of a sample",
+        "",
+        "| extension | holds |",
+        "| --- | --- |",
+        *(f"| `{extension}` | {_facts(facts)} |" for extension, facts in sorted(card.members.items())),
+        "",
+        "## Columns of `index.parquet`",
+        "",
+        "| column | type | meaning | values |",
+        "| --- | --- | --- | --- |",
+        *(_column_line(index, name, card.columns.get(name, "")) for name in index.column_names),
+        "",
+        *_HOW_TO_READ,
+    ]
+    if card.sources:
+        lines += ["", "## Sources", "", *(f"- {_facts(source)}" for source in card.sources)]
+    lines += ["", "## Licence", "", card.licence]
+    if card.citation:
+        lines += ["", "## Citation", "", "```", card.citation.strip(), "```"]
+    return "\n".join(lines) + "\n"
+
+
+_PLACES = {
+    "key": "name of the sample",
+    "shard": "tar that holds it, without `.tar`",
+    "offset": "byte of its first header in the tar",
+    "size": "bytes from there to the next sample",
+}
+
+_HOW_TO_READ = """## How to read it
+
+The shards are plain WebDataset tars:
+
+```python
+import glob, webdataset
+dataset = webdataset.WebDataset(sorted(glob.glob("*.tar")), shardshuffle=False).decode("rgb8")
+```
+
+With the index, in any order, by rows that you choose:
+
+```python
+from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.datasets.reader.dataset import ShardDataset
+dataset = ShardDataset(DatasetIndex.open("."), seed=0, batch_size=64)
+for batch in dataset.loader(num_workers=2, collate_fn=list): ...
+```""".splitlines()
+
+
+def _size_category(samples: int) -> str:
+    names = ["n<1K", "1K<n<10K", "10K<n<100K", "100K<n<1M", "1M<n<10M", "10M<n<100M", "100M<n<1B"]
+    return next((name for power, name in enumerate(names, start=3) if samples < 10**power), "n>1B")
+
+
+def _facts(facts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {_cell(value)}" for name, value in facts.items())
+
+
+def _column_line(index: pa.Table, name: str, meaning: str) -> str:
+    field = index.schema.field(name)
+    values = "" if name in INDEX_COLUMNS else _values(index[name])
+    return f"| `{name}` | {_cell(field.type)} | {_cell(meaning or _PLACES.get(name, ''))} | {values} |"
+
+
+def _values(column: pa.ChunkedArray) -> str:
+    """``value (count)`` for text, truth and whole numbers with few values; the range for other numbers."""
+    kind = column.type
+    if pa.types.is_string(kind) or pa.types.is_boolean(kind) or pa.types.is_integer(kind):
+        counts = sorted(
+            ((item["values"], item["counts"]) for item in pc.value_counts(column).to_pylist()),
+            key=lambda pair: (pair[0] is None, pair[0] if pair[0] is not None else 0),
+        )
+        if len(counts) <= _FEW:
+            return ", ".join(f"{_cell(value)} ({count:,})" for value, count in counts)
+        if pa.types.is_string(kind):
+            return f"{len(counts):,} values"
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
+        limits = pc.min_max(column).as_py()
+        return f"{_cell(limits['min'])} to {_cell(limits['max'])}"
+    return ""
+
+
+def _cell(value: Any) -> str:
+    return str(value).replace("|", "\\|").replace("\n", " ")

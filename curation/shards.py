@@ -1,0 +1,354 @@
+"""WebDataset shards: a writer whose bytes depend on the samples alone, the reading of samples, the filling of shards.
+
+A shard is a plain USTAR archive (``ustar.py``). A sample is a run of adjacent members ``<key>.<extension>``, sorted by
+name; the key ends at the first dot, as in webdataset. The archive is what ``tarfile`` would write for the same members,
+byte for byte, on every machine and in every run.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import mmap
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .rows import BLOB
+from .ustar import BLOCK, RECORD, ShardError, iter_members, member_header, padded
+
+Payload = bytes | Mapping[str, Any] | np.ndarray
+"""What a member may be made from: see ``encode_member``."""
+
+_KEY = re.compile(r"[^./\\\x00-\x1f\x7f-\x9f\ud800-\udfff]+\Z")
+_EXTENSION = re.compile(r"[a-z0-9](?:[a-z0-9_+-]*[a-z0-9+-])?(?:\.[a-z0-9](?:[a-z0-9_+-]*[a-z0-9+-])?)*\Z")
+_PADS = tuple(bytes(count) for count in range(BLOCK))
+_FLUSH = 1 << 20
+
+
+class SampleSpan(NamedTuple):
+    """Where a sample lies in its shard.
+
+    ``offset`` is the byte of its first header and ``size`` runs to the end of its last member's padding: both are
+    multiples of 512, and the bytes between are enough to read the sample. ``members`` are its extensions, in order.
+    """
+
+    key: str
+    offset: int
+    size: int
+    members: tuple[str, ...]
+
+
+def encode_member(extension: str, value: Payload) -> bytes:
+    """Bytes of one member.
+
+    Args:
+        extension: lower-case words joined by dots (``jpg``, ``embedding.npy``). A mapping needs one that ends in
+            ``json``, an array one that ends in ``npy``.
+        value: bytes, kept as they are; a mapping, written as JSON with sorted keys, no spaces and UTF-8; an array of
+            any shape and a plain dtype, written as .npy 1.0, C order, little-endian.
+
+    Raises:
+        TypeError: the value is of another type, or a JSON key is no string.
+        ValueError: the extension does not suit the value, or JSON would hold NaN or an infinity.
+    """
+    if isinstance(value, bytes):
+        return value
+    kind = extension.rpartition(".")[2]
+    if isinstance(value, np.ndarray):
+        if kind != "npy":
+            raise ValueError(f"extension {extension!r} of an array must end in 'npy'")
+        if value.dtype.hasobject:
+            raise TypeError(f"member {extension!r}: an array of dtype {value.dtype} cannot be written without pickle")
+        buffer = io.BytesIO()
+        little = np.asarray(value, dtype=value.dtype.newbyteorder("<"), order="C")
+        np.lib.format.write_array(buffer, little, version=(1, 0), allow_pickle=False)
+        return buffer.getvalue()
+    if isinstance(value, Mapping):
+        if kind != "json":
+            raise ValueError(f"extension {extension!r} of a mapping must end in 'json'")
+        return _canonical_json(extension, value)
+    raise TypeError(f"member {extension!r} is {type(value).__name__}: bytes, a mapping or a numpy array are written")
+
+
+def _canonical_json(extension: str, value: Mapping[str, Any]) -> bytes:
+    def plain(item: Any) -> Any:
+        if isinstance(item, np.generic):
+            return item.item()
+        if isinstance(item, np.ndarray):
+            return item.tolist()
+        raise TypeError(f"member {extension!r}: {type(item).__name__} {item!r} is not JSON")
+
+    _check_json_keys(extension, value)
+    try:
+        text = json.dumps(
+            dict(value), sort_keys=True, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=plain
+        )
+    except ValueError as error:
+        raise ValueError(f"member {extension!r}: {error}; JSON has no NaN and no infinity") from error
+    return text.encode()
+
+
+def _check_json_keys(extension: str, value: Any) -> None:
+    # json.dumps turns 1 into "1", so {1: a, "1": b} would be written with one key twice.
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise TypeError(f"member {extension!r}: JSON key {key!r} is {type(key).__name__}, it must be str")
+            _check_json_keys(extension, item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _check_json_keys(extension, item)
+
+
+def check_key(key: str) -> None:
+    """Raise ``ValueError`` unless ``key`` is not empty and holds no ``.``, ``/``, backslash or control character."""
+    if not _KEY.match(key):
+        raise ValueError(f"key {key!r} cannot name a sample: it must not be empty nor hold . / \\ or control characters")
+
+
+def check_extension(extension: str) -> None:
+    """Raise ``ValueError`` unless ``extension`` is lower-case letters, digits, ``_ + -`` in parts joined by dots.
+
+    webdataset reads extensions as lower case, and skips members that look like ``__meta__``: neither can be written.
+    """
+    if not _EXTENSION.match(extension):
+        raise ValueError(f"extension {extension!r} is not a-z, 0-9, _ + - in parts joined by dots")
+
+
+def write_shard(out: BinaryIO, samples: Iterable[tuple[str, Mapping[str, Payload]]]) -> list[SampleSpan]:
+    """Write a whole shard, sample by sample in the order given; memory stays at one sample and about 1 MiB.
+
+    Args:
+        out: a binary stream, written from its start to the end of the archive and neither flushed nor closed.
+        samples: (key, {extension: value}); values are what ``encode_member`` takes.
+
+    Returns:
+        One span a sample, in the same order.
+
+    Raises:
+        ValueError: a key or extension breaks the rules, a key comes twice, a sample has no member, or a name or size is
+            too large. What is in ``out`` by then is no archive: write to a temporary file.
+    """
+    spans: list[SampleSpan] = []
+    seen: set[str] = set()
+    orders: dict[tuple[str, ...], tuple[str, ...]] = {}
+    pending: list[bytes] = []
+    position = flushed = 0
+    for key, members in samples:
+        check_key(key)
+        if key in seen:
+            raise ValueError(f"key {key!r} comes twice in the shard, first as sample {_place_of(spans, key)}")
+        seen.add(key)
+        given = tuple(members)
+        order = orders.get(given) or orders.setdefault(given, _member_order(key, given))
+        begin = position
+        for extension in order:
+            data = encode_member(extension, members[extension])
+            pad = _PADS[-len(data) % BLOCK]
+            pending += (member_header(f"{key}.{extension}", len(data)), data, pad)
+            position += BLOCK + len(data) + len(pad)
+        spans.append(SampleSpan(key, begin, position - begin, order))
+        if position - flushed >= _FLUSH:
+            out.write(b"".join(pending))
+            pending.clear()
+            flushed = position
+    end = position + 2 * BLOCK
+    pending.append(bytes(2 * BLOCK + -end % RECORD))
+    out.write(b"".join(pending))
+    return spans
+
+
+def _place_of(spans: Sequence[SampleSpan], key: str) -> int:
+    return next(place for place, span in enumerate(spans) if span.key == key)
+
+
+def _member_order(key: str, members: tuple[str, ...]) -> tuple[str, ...]:
+    if not members:
+        raise ValueError(f"sample {key!r} has no member")
+    for extension in members:
+        check_extension(extension)
+    return tuple(sorted(members))
+
+
+def write_shard_file(path: str | Path, samples: Iterable[tuple[str, Mapping[str, Payload]]]) -> list[SampleSpan]:
+    """``write_shard`` into a local file that appears whole or not at all: temporary file, fsync, os.replace."""
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as out:
+            spans = write_shard(out, samples)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    return spans
+
+
+def split_name(name: str) -> tuple[str, str] | None:
+    """Key and extension by webdataset's rule: the key ends at the first dot of the last path component.
+
+    None where the name has no such dot (``Makefile``, ``.hidden``): webdataset passes over those, and so do we.
+    """
+    folder, slash, leaf = name.rpartition("/")
+    stem, dot, extension = leaf.partition(".")
+    return (folder + slash + stem, extension.lower()) if stem and dot else None
+
+
+def scan_shard(tar: bytes | mmap.mmap, *, place: str) -> list[SampleSpan]:
+    """Spans of all samples of a whole shard, in order, without reading the payloads. It need not be of our writing.
+
+    Raises:
+        ShardError: as ``iter_members``; also a key that comes back after another key, or a member that comes twice.
+    """
+    spans: dict[str, SampleSpan] = {}
+    last = ""
+    for member in iter_members(tar, place=place):
+        split = split_name(member.name)
+        if split is None:
+            continue
+        key, extension = split
+        after = member.data + padded(member.size)
+        span = spans.get(key)
+        if span is None:
+            spans[key] = SampleSpan(key, member.offset, after - member.offset, (extension,))
+        elif key != last or extension in span.members:
+            rule = f"member {member.name!r} comes twice, or apart from the rest of its sample"
+            raise ShardError(f"{place}, byte {member.offset}: {rule}")
+        else:
+            spans[key] = SampleSpan(key, span.offset, after - span.offset, (*span.members, extension))
+        last = key
+    return list(spans.values())
+
+
+def read_sample(span: bytes, key: str, *, place: str, base: int) -> dict[str, bytes]:
+    """Members of one sample, extension -> bytes, from the bytes of its span.
+
+    Args:
+        span: what lies at ``SampleSpan.offset``, ``size`` bytes long.
+        key: the key that the index gives; another one in the span is an error.
+        place: the shard's name or path, for errors.
+        base: the span's offset in the shard, for errors.
+
+    Raises:
+        ShardError: as ``iter_members``; or the index and the shard disagree.
+    """
+    members: dict[str, bytes] = {}
+    for member in iter_members(span, place=place, base=base, whole=False):
+        split = split_name(member.name)
+        if split is None:
+            continue
+        if split[0] != key or split[1] in members:
+            rule = f"member {member.name!r} stands where the index has sample {key!r}"
+            raise ShardError(f"{place}, byte {base + member.offset}: {rule}")
+        members[split[1]] = span[member.data : member.data + member.size]
+    if not members:
+        raise ShardError(f"{place}, byte {base}: no member of sample {key!r} where the index has it")
+    return members
+
+
+class _HasTable(Protocol):
+    def table(self, columns: Sequence[str] | None = None) -> pa.Table: ...
+
+
+def assign_shards(
+    rows: pa.Table | _HasTable,
+    *,
+    by: Sequence[str],
+    max_samples: int,
+    max_bytes: int | None = None,
+    sized_by: Sequence[str] = (),
+) -> pa.Table:
+    """Name the shard of every row, in a new column ``shard``; rows and their order stay as they are.
+
+    Rows with the same values of ``by`` share shards, filled in table order: ``bucket01-train-00000``. An integer column
+    gives its name and the number, padded to the widest in the table and two digits at least; a text column gives its
+    value, with runs of other characters than letters, digits, ``_`` and ``+`` turned into one ``_``.
+
+    Args:
+        rows: a table, or what a ``whole`` stage receives.
+        by: columns of integers or text, without nulls; none gives ``data-00000``.
+        max_samples: most samples a shard, at least 1.
+        max_bytes: most bytes a shard, headers and padding included; a larger sample gets a shard of its own.
+        sized_by: the columns whose sizes are summed for ``max_bytes``: ``Blob`` columns, or integers that say bytes.
+
+    Raises:
+        ValueError: a limit below 1, a null in ``by``, or two values that differ but give one name.
+    """
+    table = rows if isinstance(rows, pa.Table) else rows.table()
+    if max_samples < 1 or (max_bytes is not None and max_bytes < 1):
+        raise ValueError(f"max_samples {max_samples} and max_bytes {max_bytes} must be at least 1")
+    if (max_bytes is None) != (not sized_by):
+        raise ValueError(f"max_bytes {max_bytes} and sized_by {list(sized_by)} go together: name the columns that weigh")
+    names, group = _groups(table, by)
+    weights = np.zeros(table.num_rows, dtype=np.int64)
+    for column in sized_by:
+        sizes = table[column].combine_chunks()
+        sizes = pc.struct_field(sizes, "size") if sizes.type.equals(BLOB) else sizes
+        bytes_each = np.asarray(sizes.cast(pa.int64()), dtype=np.int64)
+        weights += BLOCK + (bytes_each + BLOCK - 1) // BLOCK * BLOCK
+    order = np.argsort(group, kind="stable")
+    bounds = np.searchsorted(group[order], np.arange(len(names) + 1))
+    labels: list[str] = []
+    code = np.empty(table.num_rows, dtype=np.int64)
+    for name, begin, end in zip(names, bounds[:-1], bounds[1:], strict=True):
+        number = _fill(weights[order[begin:end]], max_samples, max_bytes)
+        code[order[begin:end]] = number + len(labels)
+        labels += [f"{name}-{count:05d}" for count in range(int(number[-1]) + 1)]
+    shard = pa.array(labels, pa.string()).take(pa.array(code))
+    kept = table.drop_columns(["shard"]) if "shard" in table.column_names else table
+    return kept.append_column(pa.field("shard", pa.string(), nullable=False), shard)
+
+
+def _groups(table: pa.Table, by: Sequence[str]) -> tuple[list[str], np.ndarray]:
+    """Name of each group that occurs, and the group of each row, int64 (n,)."""
+    labels = np.array(["data" if not by else ""], dtype=object)
+    group = np.zeros(table.num_rows, dtype=np.int64)
+    for column in by:
+        encoded = table[column].combine_chunks().dictionary_encode()
+        if encoded.null_count:
+            raise ValueError(f"column {column!r} has {encoded.null_count} nulls: every row needs a shard")
+        texts = _texts(column, encoded.dictionary)
+        joined = [f"{head}-{text}" if head else text for head in labels for text in texts]
+        present, group = np.unique(group * len(texts) + np.asarray(encoded.indices), return_inverse=True)
+        labels = np.array(joined, dtype=object)[present]
+    if len(set(labels)) < len(labels):
+        raise ValueError(f"columns {list(by)}: different values give one shard name")
+    return (list(labels) if table.num_rows else []), group.astype(np.int64)
+
+
+def _texts(column: str, values: pa.Array) -> list[str]:
+    if pa.types.is_integer(values.type):
+        width = max([2, *(len(str(value)) for value in values.to_pylist())])
+        return [f"{column}{value:0{width}d}" for value in values.to_pylist()]
+    texts = [re.sub(r"[^A-Za-z0-9_+]+", "_", str(value)) for value in values.to_pylist()]
+    if len(set(texts)) < len(texts) or "" in texts:
+        raise ValueError(f"column {column!r}: {values.to_pylist()} do not give different names in letters, digits, _ and +")
+    return texts
+
+
+def _fill(weights: np.ndarray, max_samples: int, max_bytes: int | None) -> np.ndarray:
+    """Number of the shard of each row of a group, int64 (n,): each shard takes rows until a limit is reached."""
+    if max_bytes is None:
+        return np.arange(len(weights)) // max_samples
+    number = np.empty(len(weights), dtype=np.int64)
+    total = np.concatenate([[0], np.cumsum(weights)])
+    begin = count = 0
+    while begin < len(weights):
+        fitting = int(np.searchsorted(total, total[begin] + max_bytes, side="right")) - 1
+        end = max(begin + 1, min(begin + max_samples, fitting))
+        number[begin:end] = count
+        begin, count = end, count + 1
+    return number
