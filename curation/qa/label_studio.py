@@ -1,0 +1,198 @@
+"""Label Studio instead of Mechanical Turk: tasks and labelling config out, its JSON export in, to the same votes.
+
+Formats: https://labelstud.io/guide/tasks and https://labelstud.io/guide/export (form "JSON", with all annotations of a
+task; the short forms such as JSON_MIN keep one answer a task and are refused). Label Studio has no exclusive choice: an
+answer of "None of the above" beside a class is a reject on import.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from ..rows import REJECTS
+from .mturk_results import Votes, hash_worker
+from .options import NONE_OF_THE_ABOVE, Option, answers_to_classes, check_options, read_labels
+from .thumbnails import Images, data_uri
+from .votes import VOTES
+
+
+class Project(NamedTuple):
+    """The two files of a Label Studio project: ``tasks.json`` for Import, ``config.xml`` for Labeling Interface,
+    Code.
+    """
+
+    tasks: Path
+    config: Path
+
+
+def export_tasks(
+    table: pa.Table,
+    folder: str,
+    *,
+    options: Sequence[Option],
+    background: str,
+    images: Images | None = None,
+    thumbnail_px: int = 320,
+) -> Project:
+    """Write ``folder/tasks.json`` and ``folder/config.xml``.
+
+    A task shows the image and asks both questions. It carries ``image``, ``key`` and ``bucket``, and not the class:
+    annotators can look at a task's data. Set the project's annotations per task to the number of workers.
+
+    Args:
+        table: ``key``, ``bucket`` and, without ``images``, ``url``.
+        options: the choices, as for ``mturk.export_batches``.
+        images: key -> bytes or ``Blob``: put thumbnails into the tasks rather than URLs.
+        thumbnail_px: longest side of a thumbnail.
+    """
+    needs = ["key", "bucket"] + ([] if images is not None else ["url"])
+    missing = [name for name in needs if name not in table.column_names]
+    if missing:
+        raise ValueError(f"images: no column {', '.join(map(repr, missing))}; there are {', '.join(table.column_names)}")
+    tasks: list[dict[str, Any]] = []
+    for row in table.select(needs).to_pylist():
+        address = row["url"] if images is None else data_uri(images, row["key"], side_px=thumbnail_px)
+        tasks.append({"data": {"image": address, "key": row["key"], "bucket": row["bucket"]}})
+    root = Path(folder)
+    root.mkdir(parents=True, exist_ok=True)
+    config = labelling_config(options, background=background)
+    return Project(
+        _write(root / "tasks.json", json.dumps(tasks, indent=1, ensure_ascii=False) + "\n"),
+        _write(root / "config.xml", config),
+    )
+
+
+def labelling_config(options: Sequence[Option], *, background: str) -> str:
+    """The labelling interface as XML. Answers come back under ``alias``, the option's name."""
+    check_options(options, background=background)
+    view = ET.Element("View")
+    ET.SubElement(view, "Image", name="image", value="$image")
+    ET.SubElement(view, "Header", value=f"Select one or more elements in this image. Or select '{NONE_OF_THE_ABOVE}'.")
+    labels = ET.SubElement(view, "Choices", name="labels", toName="image", choice="multiple", required="true")
+    for option in options:
+        if option.shown.startswith("$"):
+            raise ValueError(f"option {option.shown!r}: Label Studio reads a leading $ as the name of a task field")
+        ET.SubElement(labels, "Choice", value=option.shown, alias=option.name)
+    ET.SubElement(labels, "Choice", value=NONE_OF_THE_ABOVE)
+    ET.SubElement(
+        view, "Header", value="Does this image contain sensitive content (e.g., pornography, abuse, hate speech, etc.)?"
+    )
+    sensitive = ET.SubElement(view, "Choices", name="sensitive", toName="image", choice="single", required="true")
+    for answer in ("Yes", "No"):
+        ET.SubElement(sensitive, "Choice", value=answer)
+    ET.indent(view)
+    return ET.tostring(view, encoding="unicode") + "\n"
+
+
+def read_label_studio(
+    paths: Sequence[str], *, options: Sequence[Option], salt: str, keys: Mapping[str, Any] | None = None
+) -> Votes:
+    """Votes of one or more JSON exports; each annotation gives a label vote and a sensitive vote.
+
+    Args:
+        paths: files exported as "JSON".
+        options, salt: as for ``mturk_results.read_mturk_results``; the worker is ``completed_by``.
+        keys: the images asked about; None takes whatever comes.
+
+    Returns:
+        Votes in file order (label votes and sensitive votes of an annotation next to one another), and rejects:
+        ``no_image``, ``unknown_image``, ``annotation_cancelled``, ``no_worker``, ``duplicate_worker``,
+        ``empty_answer``, ``malformed_answer``, ``unknown_label``, ``none_with_others``.
+
+    Raises:
+        ValueError: for a file that is no such export.
+    """
+    if not salt:
+        raise ValueError("the salt of the worker hashes is empty: the ids could be found by hashing known ones")
+    classes = answers_to_classes(options)
+    votes: list[dict[str, Any]] = []
+    rejects: list[dict[str, str]] = []
+    voted: set[tuple[str, str]] = set()
+    for path in paths:
+        for place, task in enumerate(_tasks(Path(path))):
+            key = str(task["data"].get("key") or "")
+            for number, annotation in enumerate(task["annotations"]):
+                try:
+                    votes += _votes(key, annotation, classes, salt, keys, voted)
+                except ValueError as refused:
+                    if len(refused.args) != 2:
+                        raise
+                    reason, detail = refused.args
+                    where = f"{Path(path).name} task {place} annotation {number}"
+                    rejects.append({"key": key, "reason": reason, "detail": f"{where}: {detail}"})
+    return Votes(pa.Table.from_pylist(votes, schema=VOTES), pa.Table.from_pylist(rejects, schema=REJECTS))
+
+
+def _tasks(path: Path) -> list[dict[str, Any]]:
+    try:
+        tasks = json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not readable as JSON: {type(error).__name__}: {error}") from None
+    if not isinstance(tasks, list):
+        raise ValueError(f"{path}: not a Label Studio export: a list of tasks is expected")
+    for place, task in enumerate(tasks):
+        good = isinstance(task, dict) and isinstance(task.get("data"), dict) and isinstance(task.get("annotations"), list)
+        if not good:
+            raise ValueError(f"{path}: task {place} has no 'data' or no 'annotations': export in the form JSON, not JSON_MIN")
+    return tasks
+
+
+def _votes(
+    key: str,
+    annotation: Any,
+    classes: Mapping[str, str],
+    salt: str,
+    keys: Mapping[str, Any] | None,
+    voted: set[tuple[str, str]],
+) -> list[dict[str, Any]]:
+    """The two votes of an annotation; raises ``ValueError(reason, detail)``."""
+    if not key:
+        raise ValueError("no_image", "data.key is empty")
+    if keys is not None and key not in keys:
+        raise ValueError("unknown_image", f"{key!r:.60} was not asked about")
+    if not isinstance(annotation, dict) or not isinstance(annotation.get("result"), list):
+        raise ValueError("malformed_answer", "an annotation without 'result'")
+    if annotation.get("was_cancelled"):
+        raise ValueError("annotation_cancelled", "the annotator skipped the task")
+    worker = annotation.get("completed_by")
+    worker = worker.get("id") if isinstance(worker, dict) else worker
+    if worker is None or worker == "":
+        raise ValueError("no_worker", "completed_by is empty")
+    hashed = hash_worker(str(worker), salt)
+    if (hashed, key) in voted:
+        raise ValueError("duplicate_worker", f"worker {hashed} has answered for this image before")
+    answers = {name: _choices(annotation["result"], name) for name in ("labels", "sensitive")}
+    labels = read_labels(answers["labels"], classes)
+    if answers["sensitive"] not in (["Yes"], ["No"]):
+        raise ValueError("malformed_answer", f"sensitive is {answers['sensitive']!r:.80}, not Yes or No")
+    voted.add((hashed, key))
+    seconds = annotation.get("lead_time")
+    common = {"key": key, "worker": hashed, "seconds": float(seconds) if isinstance(seconds, int | float) else None}
+    return [
+        common | {"form": "labels", "labels": labels, "sensitive": None},
+        common | {"form": "sensitive", "labels": None, "sensitive": answers["sensitive"] == ["Yes"]},
+    ]
+
+
+def _choices(result: list[Any], name: str) -> Any:
+    regions = [region for region in result if isinstance(region, dict) and region.get("from_name") == name]
+    if not regions:
+        raise ValueError("empty_answer", f"the question {name!r} was not answered")
+    value = regions[0].get("value")
+    if len(regions) > 1 or not isinstance(value, dict):
+        raise ValueError("malformed_answer", f"the question {name!r} has {len(regions)} answers")
+    return value.get("choices")
+
+
+def _write(path: Path, text: str) -> Path:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
+    return path

@@ -1,0 +1,281 @@
+"""What a requester uploads to Amazon Mechanical Turk: two HTML forms and the batch CSVs that fill them.
+
+One HIT shows one image. Both forms take the same CSV, whose columns are those of CLEAR's own batches (``image_url, ID,
+bucket_index, query``). The label form answers ``Answer.taskAnswers`` = ``[{"image": {"labels": [...]}}]``, the
+sensitive form ``Answer.image-contains.label`` = ``Yes`` or ``No``: what ``mturk_results.read_mturk_results`` reads.
+
+Nothing that a user or a photographer wrote reaches a form unescaped: names are escaped by jinja2, ``$`` becomes a
+character reference (MTurk would substitute ``${...}``), URLs are percent-encoded, and a CSV field that a spreadsheet
+would run as a formula gets a leading apostrophe, which the import takes off again.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import os
+import shutil
+import urllib.parse
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ..rng import uniform
+from .options import NONE_OF_THE_ABOVE, Option, check_options, check_text, classes_to_answers
+from .thumbnails import Images, data_uri
+
+COLUMNS = ("image_url", "ID", "bucket_index", "query")
+FIELD_LIMIT_BYTES = 65_535
+"""Largest question that MTurk takes: the form with its variables filled in."""
+
+_FORMS = Path(__file__).parent / "forms"
+_FORMULA = ("=", "+", "-", "@")
+
+
+class Export(NamedTuple):
+    """What ``export_batches`` wrote: the files to upload, and the private key (None without gold questions)."""
+
+    forms: tuple[Path, ...]
+    batches: tuple[Path, ...]
+    gold_key: Path | None
+    num_images: int
+    num_gold: int
+
+
+class Gold(NamedTuple):
+    """Questions whose answer is known, mixed into every batch to see how carefully a worker answers.
+
+    Args:
+        table: ``key``, ``concept`` (the right class, or the background class), and ``url`` unless thumbnails are used.
+        per_batch: how many of them each batch gets; each batch takes other ones as long as there are any.
+        images: ``key`` -> bytes where thumbnails are used.
+    """
+
+    table: pa.Table
+    per_batch: int
+    images: Images | None = None
+
+
+def export_batches(
+    table: pa.Table,
+    folder: str,
+    *,
+    options: Sequence[Option],
+    background: str,
+    seed: int,
+    batch_size: int | None = None,
+    images: Images | None = None,
+    thumbnail_px: int = 320,
+    gold: Gold | None = None,
+    instructions: str = "",
+) -> Export:
+    """Write ``folder/upload/`` (``labels.html``, ``sensitive.html``, one CSV a batch) and ``folder/private/``.
+
+    Args:
+        table: ``key`` (string), ``bucket`` (int), ``concept`` (class name) and, without ``images``, ``url`` (http or
+            https).
+        folder: new or empty, or an earlier export, which is replaced.
+        options: the choices of the label form, in the order in which workers see them; one for every class of
+            ``table``.
+        background: the class whose right answer is "None of the above".
+        seed: draws which gold questions a batch gets and where they stand.
+        batch_size: most images of a batch, gold questions not counted; None makes one batch of every bucket.
+        images: ``key`` -> bytes or ``Blob``: show thumbnails inside the CSV (``data:`` URIs) rather than URLs.
+        thumbnail_px: longest side of a thumbnail, in pixels.
+        gold: questions with known answers. Their keys stand in ``private/gold_key.json`` alone, which is not for
+            upload.
+        instructions: plain text above the question.
+
+    Raises:
+        ValueError: for a missing column, a class without option, an address that is no http(s) URL, a key that occurs
+            twice or cannot be written, a form that is too large with its image, or a folder that holds other files.
+    """
+    check_options(options, background=background)
+    _check_table(table, "images", options, background, needs=["bucket"] + ([] if images is not None else ["url"]))
+    if gold is not None:
+        _check_table(gold.table, "gold questions", options, background, needs=[] if gold.images is not None else ["url"])
+        _check_gold(gold, table)
+    root = Path(folder)
+    _check_folder(root)
+    staging = root.with_name(root.name + ".partial")
+    forms = {f"{name}.html": render_form(name, options, instructions=instructions) for name in ("labels", "sensitive")}
+    room = FIELD_LIMIT_BYTES - max(map(len, forms.values()))
+    sums: dict[str, str] = {}
+    placed: dict[str, str] = {}
+    try:
+        for name, text in forms.items():
+            sums[name] = _write(staging / "upload" / name, text)
+        for number, (name, rows) in enumerate(_batches(table, batch_size)):
+            lines = [_line(row, images, thumbnail_px, room) for row in rows]
+            if gold is not None:
+                golden = _gold_rows(gold, number, rows[0]["bucket"], seed)
+                placed |= {row["key"]: row["concept"] for row in golden}
+                lines = _mix(lines, [_line(row, gold.images, thumbnail_px, room) for row in golden], name, seed)
+            sums[f"{name}.csv"] = _write(staging / "upload" / f"{name}.csv", _csv(lines))
+        if gold is not None:
+            _write(staging / "private" / "gold_key.json", _json({"gold": dict(sorted(placed.items()))}))
+            (staging / "private" / "gold_key.json").chmod(0o600)
+        _write(staging / "export.json", _json({"images": table.num_rows, "upload": sums}))
+        _replace(root, staging)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    written = [root / "upload" / name for name in sums]
+    key = root / "private" / "gold_key.json" if gold is not None else None
+    return Export(tuple(written[:2]), tuple(written[2:]), key, table.num_rows, len(placed))
+
+
+def render_form(name: str, options: Sequence[Option], *, instructions: str = "") -> bytes:
+    """The HTML of form ``labels`` or ``sensitive``, as pure ASCII (other characters are references).
+
+    ``${image_url}`` stands where MTurk puts the image; any other ``$`` is written as ``&#36;``.
+    """
+    import jinja2
+    import markupsafe
+
+    def no_variables(value: Any) -> Any:
+        if isinstance(value, str) and not isinstance(value, markupsafe.Markup):
+            return markupsafe.Markup(str(markupsafe.escape(value)).replace("$", "&#36;"))
+        return value
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FORMS), autoescape=True, undefined=jinja2.StrictUndefined, finalize=no_variables
+    )
+    text = environment.get_template(f"{name}.html").render(
+        options=options, none_of_the_above=NONE_OF_THE_ABOVE, instructions=instructions
+    )
+    return text.encode("ascii", "xmlcharrefreplace")
+
+
+def read_gold_key(path: str) -> dict[str, str]:
+    """Key of each gold question -> its right class, from ``private/gold_key.json``."""
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or not isinstance(content.get("gold"), dict):
+        raise ValueError(f"{path}: not a gold key: it has no object 'gold'")
+    return {str(key): str(name) for key, name in content["gold"].items()}
+
+
+def guard_formula(text: str) -> str:
+    """Put an apostrophe before text that a spreadsheet would run as a formula. ``unguard_formula`` takes it off."""
+    return "'" + text if text.lstrip("'").startswith(_FORMULA) else text
+
+
+def unguard_formula(text: str) -> str:
+    """The inverse of ``guard_formula``."""
+    return text[1:] if text.startswith("'") and text.lstrip("'").startswith(_FORMULA) else text
+
+
+def _check_table(table: pa.Table, what: str, options: Sequence[Option], background: str, needs: list[str]) -> None:
+    missing = [name for name in ("key", "concept", *needs) if name not in table.column_names]
+    if missing:
+        raise ValueError(f"{what}: no column {', '.join(map(repr, missing))}; there are {', '.join(table.column_names)}")
+    unknown = set(table["concept"].unique().to_pylist()) - set(classes_to_answers(options)) - {background}
+    if unknown:
+        raise ValueError(f"{what}: class {min(map(str, unknown))!r} has no option in the label form")
+    keys = table["key"]
+    if len(keys.unique()) < len(keys):
+        raise ValueError(f"{what}: a key occurs twice; every image is asked about once")
+
+
+def _check_gold(gold: Gold, table: pa.Table) -> None:
+    if not 0 < gold.per_batch <= gold.table.num_rows:
+        raise ValueError(f"gold.per_batch = {gold.per_batch}: it must be between 1 and the {gold.table.num_rows} questions")
+    both = set(gold.table["key"].to_pylist()) & set(table["key"].to_pylist())
+    if both:
+        raise ValueError(f"gold question {min(both)!r} is also an image of the run: its answer would count twice")
+
+
+def _check_folder(root: Path) -> None:
+    if root.is_dir() and any(root.iterdir()) and not (root / "export.json").is_file():
+        raise ValueError(f"{root}: it holds files that are no earlier export; name a new or an empty folder")
+
+
+def _replace(root: Path, staging: Path) -> None:
+    """Put the finished export in the place of an earlier one; other files in the folder stay."""
+    record = root / "export.json"
+    if record.is_file():
+        for name in json.loads(record.read_text(encoding="utf-8"))["upload"]:
+            (root / "upload" / Path(name).name).unlink(missing_ok=True)
+        (root / "private" / "gold_key.json").unlink(missing_ok=True)
+    for path in sorted(path for path in staging.rglob("*") if path.is_file()):
+        target = root / path.relative_to(staging)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(path, target)
+
+
+def _batches(table: pa.Table, batch_size: int | None) -> list[tuple[str, list[dict[str, Any]]]]:
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size = {batch_size}: a batch holds at least one image")
+    columns = [name for name in ("key", "bucket", "concept", "url") if name in table.column_names]
+    rows = table.select(columns).to_pylist()
+    if batch_size is not None:
+        parts = [rows[start : start + batch_size] for start in range(0, len(rows), batch_size)]
+        return [(f"batch{number:05d}", part) for number, part in enumerate(parts)]
+    buckets: dict[int, list[dict[str, Any]]] = {}
+    for row in rows:
+        buckets.setdefault(row["bucket"], []).append(row)
+    return [(f"bucket{bucket:02d}", part) for bucket, part in sorted(buckets.items())]
+
+
+def _gold_rows(gold: Gold, number: int, bucket: int, seed: int) -> list[dict[str, Any]]:
+    rows = gold.table.select([name for name in ("key", "concept", "url") if name in gold.table.column_names]).to_pylist()
+    order = np.argsort(uniform(seed, "qa_gold", [row["key"] for row in rows]), kind="stable")
+    start = number * gold.per_batch
+    return [rows[order[(start + i) % len(rows)]] | {"bucket": bucket} for i in range(gold.per_batch)]
+
+
+def _mix(lines: list[list[str]], golden: list[list[str]], where: str, seed: int) -> list[list[str]]:
+    """Put the gold lines at places drawn by their key; the others keep their order."""
+    places = uniform(seed, "qa_gold_place", [f"{where} {line[1]}" for line in golden]) * (len(lines) + 1)
+    after: dict[int, list[list[str]]] = {}
+    for place, line in zip(places.astype(int).tolist(), golden, strict=True):
+        after.setdefault(place, []).append(line)
+    mixed = [gold for i, line in enumerate(lines) for gold in (*after.get(i, []), line)]
+    return mixed + after.get(len(lines), [])
+
+
+def _line(row: dict[str, Any], images: Images | None, thumbnail_px: int, room: int) -> list[str]:
+    key, bucket = row["key"], row["bucket"]
+    check_text(key, "key")
+    if bucket is None or bucket < 0:
+        raise ValueError(f"image {key!r}: bucket {bucket} is not a number from 0 on")
+    if any(ord(letter) > 0xFFFF for letter in key + row["concept"]):
+        raise ValueError(f"image {key!r} of class {row['concept']!r}: MTurk takes no characters beyond U+FFFF in a CSV")
+    if images is not None:
+        address = data_uri(images, key, side_px=thumbnail_px, limit_bytes=room)
+    else:
+        address = _url(key, row["url"])
+        if len(address) > room:
+            raise ValueError(f"image {key!r}: its URL has {len(address)} bytes, and the form leaves {room}")
+    return [address, guard_formula(key), str(bucket), guard_formula(row["concept"])]
+
+
+def _url(key: str, url: str | None) -> str:
+    parts = urllib.parse.urlsplit(url or "")
+    if parts.scheme not in ("http", "https") or not parts.netloc:
+        raise ValueError(f"image {key!r}: {url!r:.80} is not an http(s) URL; give images= to send thumbnails instead")
+    # What is legal in a URL stays; quotes, angle brackets, spaces, `$` and `{` would leave the attribute or be filled in.
+    return urllib.parse.quote(parts.geturl(), safe=":/?#[]@!&()*+,;=%-._~")
+
+
+def _csv(lines: list[list[str]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(COLUMNS)
+    writer.writerows(lines)
+    return text.getvalue().encode("utf-8")
+
+
+def _json(value: Mapping[str, Any]) -> bytes:
+    return (json.dumps(value, indent=1, ensure_ascii=False) + "\n").encode("utf-8")
+
+
+def _write(path: Path, data: bytes) -> str:
+    """Write the file and return its SHA-256."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return hashlib.sha256(data).hexdigest()

@@ -1,0 +1,100 @@
+"""What a worker may answer, and which class each answer stands for."""
+
+from __future__ import annotations
+
+import dataclasses
+import unicodedata
+from collections.abc import Mapping, Sequence
+
+NONE_OF_THE_ABOVE = "None of the above"
+
+
+@dataclasses.dataclass(frozen=True)
+class Option:
+    """One choice of the label form.
+
+    Args:
+        name: the word that the worker reads and that the answer carries, such as ``computer``.
+        class_name: the class that it stands for in the table, such as ``laptop``; "" means the same as ``name``.
+        hint: what stands in brackets behind the name, such as ``laptop/tablet/desktop/keyboard/etc.``.
+    """
+
+    name: str
+    class_name: str = ""
+    hint: str = ""
+
+    @property
+    def stands_for(self) -> str:
+        """The class of an image for which this is the right answer."""
+        return self.class_name or self.name
+
+    @property
+    def shown(self) -> str:
+        """What the worker reads, the name with its hint in brackets."""
+        return f"{self.name} ({self.hint})" if self.hint else self.name
+
+
+def check_options(options: Sequence[Option], *, background: str) -> None:
+    """Raise ``ValueError`` where an answer would be ambiguous or could not be shown.
+
+    Two options may not share a name, a shown text or a class; none may be called "None of the above" or stand for the
+    background class; names are non-empty, without control characters and without white space around them.
+    """
+    if not options:
+        raise ValueError("the label form has no options: at least one class is needed")
+    texts: set[str] = set()
+    classes: set[str] = set()
+    for option in options:
+        check_text(option.name, "option name")
+        check_text(option.stands_for, "class name")
+        check_text(option.shown, "option text")
+        if option.stands_for == background:
+            raise ValueError(f"option {option.name!r} stands for the background class {background!r}: it has no option")
+        if NONE_OF_THE_ABOVE in (option.name, option.shown):
+            raise ValueError(f"option {option.name!r}: the form itself adds {NONE_OF_THE_ABOVE!r}")
+        if texts & {option.name, option.shown} or option.stands_for in classes:
+            raise ValueError(
+                f"option {option.name!r} for class {option.stands_for!r} repeats another: an answer would be ambiguous"
+            )
+        texts |= {option.name, option.shown}
+        classes.add(option.stands_for)
+
+
+def check_text(text: str, what: str) -> None:
+    """Raise ``ValueError`` for text that is empty, has white space around it or has control characters in it."""
+    if not text or text != text.strip():
+        raise ValueError(f"{what} {text!r}: it must not be empty nor have white space around it")
+    if any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in text):
+        raise ValueError(f"{what} {text!r}: it has a control character")
+
+
+def answers_to_classes(options: Sequence[Option]) -> dict[str, str]:
+    """Answer -> class. An answer may be the bare name or the name with its hint, as forms of both kinds return."""
+    return {text: option.stands_for for option in options for text in (option.name, option.shown)}
+
+
+def classes_to_answers(options: Sequence[Option]) -> Mapping[str, str]:
+    """Class -> the name that workers answer."""
+    return {option.stands_for: option.name for option in options}
+
+
+def read_labels(answers: object, classes: Mapping[str, str]) -> list[str]:
+    """The classes of one answer, sorted and without repetition; [] is none of the above.
+
+    Args:
+        answers: what the form returned: a list of names, or [] or ``["None of the above"]``.
+        classes: ``answers_to_classes``.
+
+    Raises:
+        ValueError: with ``args == (reason, detail)``: ``malformed_answer`` (not a list of strings), ``unknown_label``
+            (a name that is no option), ``none_with_others`` ("None of the above" beside a class).
+    """
+    if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
+        raise ValueError("malformed_answer", f"labels are not a list of names: {answers!r:.80}")
+    unknown = [answer for answer in answers if answer not in classes and answer != NONE_OF_THE_ABOVE]
+    if unknown:
+        raise ValueError("unknown_label", f"{unknown[0]!r:.80} is no option of the form")
+    labels = sorted({classes[answer] for answer in answers if answer != NONE_OF_THE_ABOVE})
+    if labels and NONE_OF_THE_ABOVE in answers:
+        raise ValueError("none_with_others", f"none of the above, and also {labels!r:.80}")
+    return labels

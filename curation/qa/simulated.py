@@ -1,0 +1,182 @@
+"""SIMULATED annotators, for demonstrations and tests: they answer exported batches in the files that Mechanical Turk
+would give.
+
+No person has seen the images. Title, worker ids and file names of what is written say ``SIMULATED``, so that the real
+import path can be exercised without its result being taken for real votes.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from ..rng import uniform
+from .mturk import COLUMNS, unguard_formula
+from .mturk_results import LABELS_COLUMN, SENSITIVE_COLUMN
+from .options import Option, classes_to_answers
+
+RESULT_HEADER = (
+    *("HITId", "HITTypeId", "Title", "Description", "Keywords", "Reward", "CreationTime", "MaxAssignments"),
+    *("RequesterAnnotation", "AssignmentDurationInSeconds", "AutoApprovalDelayInSeconds", "Expiration"),
+    *("NumberOfSimilarHITs", "LifetimeInSeconds", "AssignmentId", "WorkerId", "AssignmentStatus", "AcceptTime"),
+    *("SubmitTime", "AutoApprovalTime", "ApprovalTime", "RejectionTime", "RequesterFeedback", "WorkTimeInSeconds"),
+    *("LifetimeApprovalRate", "Last30DaysApprovalRate", "Last7DaysApprovalRate"),
+)
+"""Columns of a result file before ``Input.*``, ``Answer.*``, ``Approve`` and ``Reject``, as Mechanical Turk writes
+them.
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorRates:
+    """Chances, each in [0, 1], that one simulated answer goes wrong. They exclude one another: their sum is at most 1.
+
+    Args:
+        none: "None of the above" on an image of a class.
+        extra: the right class and another one (on a background image: a class).
+        wrong: another class.
+        sensitive: Yes on an image that is not sensitive, or No on one that is (a chance of its own).
+    """
+
+    none: float = 0.05
+    extra: float = 0.04
+    wrong: float = 0.03
+    sensitive: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(dataclasses.astuple(self)) < 0 or self.none + self.extra + self.wrong > 1 or self.sensitive > 1:
+            raise ValueError(f"{self}: rates are not negative, and those of the label form add up to at most 1")
+
+
+def simulate_results(
+    batches: Sequence[str],
+    truth: pa.Table,
+    folder: str,
+    *,
+    options: Sequence[Option],
+    seed: int,
+    workers: int = 3,
+    pool: int = 20,
+    errors: ErrorRates | None = None,
+) -> list[str]:
+    """Let SIMULATED workers answer exported batches; write two result files a batch, for the label and the sensitive
+    form.
+
+    Args:
+        batches: the CSVs of ``mturk.export_batches``.
+        truth: ``key``, ``true_class`` (a class without option, or null, is none of the above) and, where wanted,
+            ``true_sensitive`` (bool), for all images of the batches, gold questions included.
+        folder: where the files go: ``SIMULATED_<batch>_labels.csv`` and ``SIMULATED_<batch>_sensitive.csv``.
+        options: the choices of the label form.
+        seed: with image key and worker it settles every answer; the order of images and the other images do not matter.
+        workers: answers an image, on each form, all by different workers.
+        pool: how many workers there are.
+        errors: chances of wrong answers; the defaults of ``ErrorRates`` where None.
+
+    Returns:
+        The paths of the files, in the order of ``batches``, labels before sensitive.
+
+    Raises:
+        ValueError: for an image without truth, or more answers an image than workers.
+    """
+    if not 1 <= workers <= pool:
+        raise ValueError(f"workers = {workers}: it must be between 1 and pool = {pool}")
+    if "true_class" not in truth.column_names:
+        raise ValueError(f"simulated annotators need a column 'true_class'; there are {', '.join(truth.column_names)}")
+    answers = dict(zip(truth["key"].to_pylist(), truth["true_class"].to_pylist(), strict=True))
+    yes: dict[str, bool] = {}
+    if "true_sensitive" in truth.column_names:
+        yes = dict(zip(truth["key"].to_pylist(), truth["true_sensitive"].to_pylist(), strict=True))
+    crowd = _Crowd(options, answers, yes, errors or ErrorRates(), seed, workers, pool)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    written: list[str] = []
+    for batch in batches:
+        with open(batch, encoding="utf-8", newline="") as file:
+            inputs = list(csv.DictReader(file))
+        for form in ("labels", "sensitive"):
+            path = Path(folder) / f"SIMULATED_{Path(batch).stem}_{form}.csv"
+            _write(path, form, crowd.rows(inputs, form))
+            written.append(str(path))
+    return written
+
+
+@dataclasses.dataclass(frozen=True)
+class _Crowd:
+    options: Sequence[Option]
+    truth: Mapping[str, str | None]
+    sensitive: Mapping[str, bool]
+    errors: ErrorRates
+    seed: int
+    workers: int
+    pool: int
+
+    def rows(self, inputs: Sequence[Mapping[str, str]], form: str) -> Iterator[dict[str, str]]:
+        """One result row an answer."""
+        names = [f"SIMULATED{number:03d}" for number in range(self.pool)]
+        for line in inputs:
+            key = unguard_formula(line["ID"])
+            if key not in self.truth:
+                raise ValueError(f"image {key!r}: no true_class is given for it")
+            order = np.argsort(uniform(self.seed, f"simulated_{form}_workers", (f"{key} {name}" for name in names)))
+            for name in (names[i] for i in order[: self.workers]):
+                yield self._row(line, key, name, form)
+
+    def _row(self, line: Mapping[str, str], key: str, worker: str, form: str) -> dict[str, str]:
+        draws = uniform(self.seed, f"simulated_{form}", (f"{key} {worker} {number}" for number in range(3)))
+        if form == "labels":
+            labels = self._labels(key, float(draws[0]), float(draws[1]))
+            answer = {LABELS_COLUMN: json.dumps([{"image": {"labels": labels}}])}
+        else:
+            says_yes = bool(self.sensitive.get(key, False)) != (draws[0] < self.errors.sensitive)
+            answer = {SENSITIVE_COLUMN: "Yes" if says_yes else "No"}
+        fixed = {
+            "HITId": "SIMULATED" + _id(form, key),
+            "HITTypeId": "SIMULATED" + _id(form),
+            "Title": "SIMULATED annotators, not people",
+            "Reward": "$0.00",
+            "MaxAssignments": str(self.workers),
+            "AssignmentId": "SIMULATED" + _id(form, key, worker),
+            "WorkerId": worker,
+            "AssignmentStatus": "Approved",
+            "WorkTimeInSeconds": str(4 + int(20 * draws[2])),
+        }
+        return fixed | {f"Input.{name}": line[name] for name in COLUMNS} | answer
+
+    def _labels(self, key: str, luck: float, pick: float) -> list[str]:
+        names = classes_to_answers(self.options)
+        right = self.truth[key]
+        others = [name for class_name, name in names.items() if class_name != right]
+        other = [others[int(pick * len(others))]] if others else []
+        rates = self.errors
+        if right not in names:
+            return other if luck < rates.extra + rates.wrong else []
+        if luck < rates.none:
+            return []
+        if luck < rates.none + rates.extra:
+            return [names[right], *other]
+        if luck < rates.none + rates.extra + rates.wrong:
+            return other
+        return [names[right]]
+
+
+def _id(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16].upper()
+
+
+def _write(path: Path, form: str, rows: Iterator[dict[str, str]]) -> None:
+    answer = LABELS_COLUMN if form == "labels" else SENSITIVE_COLUMN
+    header = [*RESULT_HEADER, *(f"Input.{name}" for name in COLUMNS), answer, "Approve", "Reject"]
+    partial = path.with_name(path.name + ".partial")
+    with partial.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, header, restval="", quoting=csv.QUOTE_ALL, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    os.replace(partial, path)

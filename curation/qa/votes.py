@@ -1,0 +1,264 @@
+"""What the votes decide: counts per image, which images stay, and the stage that says so.
+
+A vote is one answer of one person to one of two questions about one image (``VOTES``). CLEAR asks three people each
+(Lin et al., "The CLEAR Benchmark", NeurIPS 2021 Datasets and Benchmarks, appendix on crowd-sourcing).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+import fsspec
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..rows import REJECTS, Sifted
+
+VOTES = pa.schema(
+    [
+        ("key", pa.string()),
+        ("form", pa.string()),
+        ("worker", pa.string()),
+        ("labels", pa.list_(pa.string())),
+        ("sensitive", pa.bool_()),
+        ("seconds", pa.float64()),
+    ]
+)
+"""Image key; ``labels`` or ``sensitive``; the worker's keyed hash; the classes chosen (sorted, [] = none of the above;
+null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given)."""
+
+COUNTS = ("votes_exact", "votes_extra", "votes_wrong", "votes_none", "votes_sensitive")
+
+
+class HasTables(Protocol):
+    """What ``count_votes`` needs of ``store.Rows``."""
+
+    def table(self, columns: Sequence[str] | None = None) -> pa.Table: ...
+
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
+
+
+@dataclass(frozen=True)
+class Voted:
+    """Columns that ``count_votes`` adds: label votes by kind (see ``aggregate_votes``) and Yes answers on the sensitive
+    form.
+    """
+
+    key: str
+    votes_exact: int
+    votes_extra: int
+    votes_wrong: int
+    votes_none: int
+    votes_sensitive: int
+
+
+Rule = Literal["majority_exact", "draft"]
+Sensitive = Literal["as_released", "as_written"]
+
+
+def aggregate_votes(
+    images: pa.Table,
+    votes: pa.Table,
+    *,
+    background: str,
+    workers: int = 3,
+    majority: int = 2,
+    sensitive: Sensitive | int = "as_released",
+    rule: Rule = "majority_exact",
+    forms: Sequence[str] = ("labels", "sensitive"),
+) -> pa.Table:
+    """Count the votes of every image and judge it.
+
+    A label vote is *exact* (the image's class alone), *extra* (its class and others), *wrong* (others only) or *none*
+    (none of the above). An image of the background class has no exact vote: its right answer is none.
+
+    Args:
+        images: ``key``, ``concept`` (class, or the background class). Votes about other keys (gold questions) are left
+            out.
+        votes: ``VOTES``.
+        workers: votes that an image must have on each form of ``forms``, else ``missing_votes``.
+        majority: exact votes (none votes for the background class) that keep an image; they must also be more than
+            half.
+        sensitive: Yes votes that drop an image: a number, ``as_released`` (1) or ``as_written`` (all ``workers``).
+        rule: ``majority_exact`` is the paper's. ``draft`` is the surviving script's: the most frequent kind of vote
+            must be *exact*, ties going to the first of none, exact, extra, wrong, so that 1-1-1 of the last three
+            stays; a background image is dropped where more than half of the votes choose a class.
+        forms: the questions that were asked.
+
+    Returns:
+        In the order of ``images``: ``key``, ``votes_exact``, ``votes_extra``, ``votes_wrong``, ``votes_none``,
+        ``votes_sensitive`` (Yes answers), ``num_labels``, ``num_sensitive`` (answers on each form), all int64, and
+        ``reason``: null where the image stays, else the first that holds of ``sensitive``, ``missing_votes``,
+        ``none_of_the_above``, ``wrong_class``, ``extra_class`` (a majority says so), ``has_class`` (background only),
+        ``no_majority``.
+    """
+    _check_settings(workers, majority, forms)
+    counted = _tally(images, votes, background)
+    judged = counted.with_columns(_reason(workers, majority, _yes_votes(sensitive, workers), rule, forms))
+    return judged.drop("_background").to_arrow()
+
+
+def count_votes(
+    rows: HasTables,
+    *,
+    votes: str,
+    classes: Sequence[str],
+    background: str,
+    workers: int = 3,
+    majority: int = 2,
+    sensitive: Sensitive | int = "as_released",
+    rule: Rule = "majority_exact",
+    forms: Sequence[str] = ("labels", "sensitive"),
+) -> Iterator[Sifted]:
+    """Stage ``whole``: add the columns of ``Voted`` and turn away the images that the votes do not confirm.
+
+    Args:
+        rows: with ``key`` and ``concept``; every other column is carried.
+        votes: path of a Parquet file of ``VOTES``.
+        classes: the class names; a ``concept`` that is neither one of them nor ``background`` is an error.
+
+    The other settings, and the reasons, are those of ``aggregate_votes``.
+    """
+    asked = rows.table(["key", "concept"])
+    unknown = set(asked["concept"].unique().to_pylist()) - {*classes, background}
+    if unknown:
+        raise ValueError(f"concept {min(map(str, unknown))!r} is neither one of the {len(classes)} classes nor {background!r}")
+    judged = aggregate_votes(
+        asked,
+        read_votes(votes),
+        background=background,
+        workers=workers,
+        majority=majority,
+        sensitive=sensitive,
+        rule=rule,
+        forms=forms,
+    )
+    start = 0
+    for part in rows.batches():
+        verdicts = judged.slice(start, part.num_rows)
+        start += part.num_rows
+        for name in COUNTS:
+            part = part.append_column(pa.field(name, pa.int64(), nullable=False), verdicts[name])
+        yield Sifted(part.filter(verdicts["reason"].is_null()), _rejects(verdicts))
+
+
+def missing_votes(
+    keys: Sequence[str], votes: pa.Table, *, workers: int = 3, forms: Sequence[str] = ("labels", "sensitive")
+) -> pa.Table:
+    """Images that have fewer than ``workers`` votes on a form: ``key``, ``form``, ``num_votes``; in the order of
+    ``keys``.
+    """
+    asked = pl.DataFrame({"key": list(keys)}, schema={"key": pl.String}).with_row_index("_at")
+    counts = _frame(votes, ["key", "form"]).group_by("key", "form").len("num_votes")
+    wanted = asked.join(pl.DataFrame({"form": list(forms)}, schema={"form": pl.String}).with_row_index("_form"), how="cross")
+    found = wanted.join(counts, on=["key", "form"], how="left").with_columns(pl.col("num_votes").fill_null(0).cast(pl.Int64))
+    return found.filter(pl.col("num_votes") < workers).sort("_at", "_form").select("key", "form", "num_votes").to_arrow()
+
+
+def read_votes(path: str) -> pa.Table:
+    """The votes of a Parquet file (path or fsspec URL), as ``VOTES``. Raises ``ValueError`` where a column is
+    missing.
+    """
+    with fsspec.open(path, "rb") as file:
+        table = pq.read_table(file)
+    missing = [name for name in VOTES.names if name not in table.column_names]
+    if missing:
+        raise ValueError(f"{path}: not a file of votes: no column {', '.join(map(repr, missing))}")
+    return table.select(VOTES.names).cast(VOTES)
+
+
+def write_votes(votes: pa.Table, path: str) -> None:
+    """Write ``VOTES`` as Parquet (path or fsspec URL), in the order given."""
+    with fsspec.open(path, "wb", auto_mkdir=True) as file:
+        pq.write_table(votes.cast(VOTES), file, compression="zstd")
+
+
+def _check_settings(workers: int, majority: int, forms: Sequence[str]) -> None:
+    if not 1 <= majority <= workers:
+        raise ValueError(f"majority = {majority}: it must be between 1 and the number of workers, {workers}")
+    if 2 * majority <= workers:
+        raise ValueError(f"majority = {majority} of {workers} workers is not more than half")
+    if "labels" not in forms or not set(forms) <= {"labels", "sensitive"}:
+        raise ValueError(f"forms = {list(forms)}: 'labels', and 'sensitive' where it was asked")
+
+
+def _yes_votes(sensitive: Sensitive | int, workers: int) -> int:
+    if isinstance(sensitive, int) and sensitive >= 1:
+        return sensitive
+    if sensitive == "as_released":
+        return 1
+    if sensitive == "as_written":
+        return workers
+    raise ValueError(f"sensitive = {sensitive!r}: a number from 1 on, 'as_released' or 'as_written'")
+
+
+def _frame(table: pa.Table, columns: list[str]) -> pl.DataFrame:
+    return pl.DataFrame(pl.from_arrow(table.select(columns)))
+
+
+def _tally(images: pa.Table, votes: pa.Table, background: str) -> pl.DataFrame:
+    """Counts per image, in the order of ``images``."""
+    asked = _frame(images, ["key", "concept"]).with_row_index("_at")
+    if asked["key"].n_unique() < asked.height:
+        raise ValueError("images: a key occurs twice")
+    cast = _frame(votes, ["key", "form", "labels", "sensitive"]).join(asked, on="key", how="inner")
+    chosen = pl.col("labels").list.len()
+    has_class = pl.col("labels").list.contains(pl.col("concept"))
+    is_label = pl.col("form") == "labels"
+    kinds = {
+        "votes_exact": is_label & (chosen == 1) & has_class,
+        "votes_extra": is_label & (chosen > 1) & has_class,
+        "votes_wrong": is_label & (chosen > 0) & ~has_class,
+        "votes_none": is_label & (chosen == 0),
+        "votes_sensitive": ~is_label & pl.col("sensitive"),
+        "num_labels": is_label & chosen.is_not_null(),
+        "num_sensitive": ~is_label & pl.col("sensitive").is_not_null(),
+    }
+    flags = [rule.cast(pl.Int64).fill_null(0).alias(name) for name, rule in kinds.items()]
+    sums = cast.select("_at", *flags).group_by("_at").sum()
+    filled = [pl.col(name).fill_null(0) for name in kinds]
+    joined = asked.join(sums, on="_at", how="left").sort("_at").with_columns(*filled)
+    return joined.select("key", *kinds, (pl.col("concept") == background).alias("_background"))
+
+
+def _reason(workers: int, majority: int, sensitive_votes: int, rule: Rule, forms: Sequence[str]) -> pl.Expr:
+    exact, extra, wrong, none = (pl.col(name) for name in ("votes_exact", "votes_extra", "votes_wrong", "votes_none"))
+    total, is_background = pl.col("num_labels"), pl.col("_background")
+    if rule == "majority_exact":
+
+        def wins(count: pl.Expr) -> pl.Expr:
+            return (count >= majority) & (2 * count > total)
+
+        stays = pl.when(is_background).then(wins(none)).otherwise(wins(exact))
+    elif rule == "draft":
+        stays = pl.when(is_background).then(2 * (total - none) <= total)
+        stays = stays.otherwise((exact > none) & (exact >= extra) & (exact >= wrong))
+    else:
+        raise ValueError(f"rule = {rule!r}: 'majority_exact' or 'draft'")
+    short = total < workers
+    if "sensitive" in forms:
+        short = short | (pl.col("num_sensitive") < workers)
+    return (
+        pl.when(pl.col("votes_sensitive") >= sensitive_votes).then(pl.lit("sensitive"))
+        .when(short).then(pl.lit("missing_votes"))
+        .when(stays).then(pl.lit(None))
+        .when(is_background & (2 * (total - none) > total)).then(pl.lit("has_class"))
+        .when(is_background).then(pl.lit("no_majority"))
+        .when(2 * none > total).then(pl.lit("none_of_the_above"))
+        .when(2 * wrong > total).then(pl.lit("wrong_class"))
+        .when(2 * extra > total).then(pl.lit("extra_class"))
+        .otherwise(pl.lit("no_majority"))
+        .alias("reason")
+    )  # fmt: skip
+
+
+def _rejects(judged: pa.Table) -> pa.Table:
+    """The dropped images as ``REJECTS``, with their counts as the detail."""
+    dropped = pl.DataFrame(pl.from_arrow(judged)).filter(pl.col("reason").is_not_null())
+    parts = [pl.format(name.removeprefix("votes_") + " {}", pl.col(name)) for name in COUNTS]
+    answers = pl.format("of {} label and {} sensitive votes", "num_labels", "num_sensitive")
+    detail = pl.concat_str([pl.concat_str(parts, separator=", "), answers], separator=" ")
+    return dropped.select("key", "reason", detail.alias("detail")).to_arrow().cast(REJECTS)
