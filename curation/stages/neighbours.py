@@ -1,0 +1,107 @@
+"""Near-duplicates: walking a list from its best row on, and leaving out rows that lie too close to one already kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .topk import inner_products
+
+Fetch = Callable[[np.ndarray], np.ndarray]
+"""Gives the unit vectors (n, d) of the rows named by ids (n,) int64, in that order."""
+
+DOUBT = 1e-9
+"""Distance from the threshold within which a matrix product, whose last bits depend on the machine, does not decide."""
+
+
+class Vectors:
+    """Vectors by id, fetched many at a time: fetching a few from a store costs about as much as fetching thousands."""
+
+    def __init__(self, fetch: Fetch) -> None:
+        self._fetch = fetch
+        self._ids = np.empty(0, dtype=np.int64)
+        self._vectors = np.empty((0, 0), dtype=np.float32)
+
+    def load(self, ids: np.ndarray) -> None:
+        """Fetch these rows (n,) now, in place of those held."""
+        self._ids = np.unique(ids)
+        self._vectors = self._fetch(self._ids) if len(self._ids) else np.empty((0, 0), dtype=np.float32)
+
+    def of(self, ids: np.ndarray) -> np.ndarray:
+        """Vectors (n, d) of rows (n,): held ones, or fetched."""
+        places = np.searchsorted(self._ids, ids)
+        held = places < len(self._ids)
+        held[held] = self._ids[places[held]] == ids[held]
+        return self._vectors[places] if held.all() and len(ids) else self._fetch(ids)
+
+
+class Distinct:
+    """Picks rows in order of preference, each further than a threshold from every row that was picked before it.
+
+    Greedy, so the result depends on the order alone: of two near-duplicates the preferred one stays.
+
+    Args:
+        vectors: unit vectors by id.
+        max_cosine: a row whose cosine with a kept row is above this is a near-duplicate; None keeps every row.
+    """
+
+    def __init__(self, vectors: Vectors, max_cosine: float | None) -> None:
+        if max_cosine is not None and not -1 <= max_cosine <= 1:
+            raise ValueError(f"near-duplicate threshold is {max_cosine}: a cosine from -1 to 1 is wanted")
+        self._vectors = vectors
+        self._max_cosine = max_cosine
+        self._kept: np.ndarray | None = None
+
+    def pick(self, candidates: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """The first ``count`` distinct rows of a list, and the near-duplicates that were passed on the way.
+
+        Args:
+            candidates: ids (n,) int64, most wanted first.
+            count: rows wanted.
+
+        Returns:
+            Kept ids (at most ``count``,) and dropped ids, both in the order of the list.
+        """
+        if self._max_cosine is None:
+            return candidates[:count], candidates[:0]
+        kept: list[np.ndarray] = []
+        dropped: list[np.ndarray] = []
+        found, start = 0, 0
+        while found < count and start < len(candidates):
+            chunk = candidates[start : start + count - found]
+            start += len(chunk)
+            keep = self._judge(self._vectors.of(chunk), self._max_cosine)
+            kept.append(chunk[keep])
+            dropped.append(chunk[~keep])
+            found += int(keep.sum())
+        empty = candidates[:0]
+        return np.concatenate([empty, *kept]), np.concatenate([empty, *dropped])
+
+    def _judge(self, vectors: np.ndarray, max_cosine: float) -> np.ndarray:
+        vectors = np.asarray(vectors, dtype=np.float32)
+        near = nearer(vectors, vectors, max_cosine)
+        keep: np.ndarray = np.ones(len(vectors), dtype=bool)
+        if self._kept is not None:
+            keep = np.logical_not(nearer(vectors, self._kept, max_cosine).any(axis=1))
+        for row in range(1, len(vectors)):
+            keep[row] = keep[row] and not (near[row, :row] & keep[:row]).any()
+        self._kept = vectors[keep] if self._kept is None else np.concatenate([self._kept, vectors[keep]])
+        return keep
+
+
+def nearer(left: np.ndarray, right: np.ndarray, max_cosine: float) -> np.ndarray:
+    """Whether the cosine of each pair of unit vectors is above a threshold; the same answer on every machine.
+
+    Args:
+        left: (n, d) float32.
+        right: (m, d) float32.
+        max_cosine: the threshold.
+
+    Returns:
+        (n, m) bool.
+    """
+    cosines = left.astype(np.float64) @ right.astype(np.float64).T
+    for row, column in np.argwhere(np.abs(cosines - max_cosine) <= DOUBT):
+        cosines[row, column] = inner_products(left[row : row + 1], right[column])[0]
+    return cosines > max_cosine

@@ -1,0 +1,247 @@
+"""Retrieval: the rows of each time bucket that fit a concept best, by the cosine of stored vectors and prompt vectors.
+
+Source: CLEAR (Lin et al., NeurIPS 2021 Datasets and Benchmarks), section 3. Which row goes to which concept is decided in
+``overlap.py``; this module reads vectors and writes rows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..encoders.encoder import load_encoder
+from ..encoders.spec import EncoderSpec
+from ..rows import REJECTS, Sifted
+from ..store import Rows
+from .neighbours import Vectors
+from .overlap import Chosen, Nominated, Rule, select
+from .shortage import report_shortages, shortages
+from .topk import TopK, squared_norms
+
+REASONS = {
+    "not_retrieved": "",
+    "several_concepts": "among the best of more than one concept",
+    "near_duplicate": "too close to a better row of its concept",
+    "bad_embedding": "vector has a value that is not finite, or is zero",
+}
+"""Reasons of this stage's rejects, and the detail that goes with each."""
+
+REJECTS_PER_PART = 2**20
+"""Rejects that are gathered before they are handed on, so that many small parts in do not make as many files out."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Concept:
+    """A class to look for, and the prompts that stand for it; a row's score is the largest over the prompts."""
+
+    name: str
+    prompts: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Retrieved:
+    """Columns that ``retrieve`` adds.
+
+    Attributes:
+        concept: name of the class; the background's for its rows.
+        query: the prompt that gave the score.
+        score: cosine with it, float64, -1 to 1; for the background the most negative one.
+        rank: place within bucket and concept from 1; best first, and for the background most negative first.
+    """
+
+    key: str
+    concept: str
+    query: str
+    score: float
+    rank: int
+
+
+# ----------------------------------------------------------------------------------------------------------- all rows
+
+
+def retrieve(
+    rows: Rows,
+    *,
+    concepts: Sequence[Concept],
+    encoder: EncoderSpec,
+    rule: Rule,
+    checkpoint: str = "",
+    device: str = "cpu",
+) -> Iterator[Sifted]:
+    """Whole step: choose the rows of each bucket that fit each concept best, and a background that fits none.
+
+    Args:
+        rows: with columns ``key``, ``bucket`` (int) and ``embedding`` (unit vectors, float32 or float16).
+        concepts: what to look for, in the order that breaks ties between prompts.
+        encoder: the encoder that made the vectors; it turns the prompts into vectors.
+        rule: how rows are given to concepts.
+        checkpoint: local file of the encoder's weights, as for ``load_encoder``.
+        device: a torch device, as for ``load_encoder``.
+
+    Yields:
+        Rejects (see ``REASONS``), and at the end the chosen rows in the order (bucket, concept, rank) with all their
+        columns and those of ``Retrieved``.
+
+    Raises:
+        ValueError: for an empty or doubled concept, vectors that are not of unit length or of another width than the
+            prompts', or a shortage where the rule calls it an error.
+    """
+    check_concepts(concepts, rule)
+    prompts = [prompt for concept in concepts for prompt in concept.prompts]
+    vectors = load_encoder(encoder, checkpoint=checkpoint, device=device).encode_texts(prompts)
+    yield from retrieve_by_vectors(rows, vectors, concepts=concepts, rule=rule)
+
+
+def retrieve_by_vectors(rows: Rows, query_vectors: np.ndarray, *, concepts: Sequence[Concept], rule: Rule) -> Iterator[Sifted]:
+    """``retrieve`` with the prompts' vectors given: (prompts, d) float32 of unit length, in the order of the concepts."""
+    check_concepts(concepts, rule)
+    concept_of = np.repeat(np.arange(len(concepts)), [len(concept.prompts) for concept in concepts])
+    if np.ndim(query_vectors) != 2 or len(query_vectors) != len(concept_of):
+        raise ValueError(f"query vectors have shape {np.shape(query_vectors)}: {len(concept_of)} prompts stand in the plan")
+    check_unit(np.asarray(query_vectors, dtype=np.float32), [p for c in concepts for p in c.prompts])
+    index = _Index.of(rows)
+    reason = np.zeros(rows.num_rows, dtype=np.int8)
+    names = list(REASONS)
+    found: list[tuple[int, np.ndarray, Chosen]] = []
+    vectors = Vectors(lambda ids: rows.gather("embedding", index.row_of[ids]))
+    for bucket, top, bottom in _scan(rows, index, np.asarray(query_vectors, dtype=np.float32), rule, reason):
+        chosen, left_out = select(top, bottom, concept_of=concept_of, rule=rule, vectors=vectors)
+        for name, ids in left_out.items():
+            reason[index.row_of[ids]] = names.index(name)
+        found.append((bucket, index.row_of[chosen.ids], chosen))
+    found.sort(key=lambda item: item[0])
+    columns = _columns(found, concepts, rule)
+    wanted = {concept.name: rule.per_class for concept in concepts}
+    if rule.background:
+        wanted[rule.background] = rule.background_rows * len(concept_of)
+    short = shortages(columns, buckets=np.unique(index.buckets).tolist(), wanted=wanted)
+    report_shortages(short, "retrieve", rule.on_shortage)
+    yield from _sifted(rows, columns, reason)
+
+
+def check_concepts(concepts: Sequence[Concept], rule: Rule) -> None:
+    """Raise ``ValueError`` unless every concept has a name of its own and at least one prompt."""
+    names = [concept.name for concept in concepts] + ([rule.background] if rule.background else [])
+    if not concepts or "" in names or len(set(names)) < len(names):
+        raise ValueError(f"concepts {', '.join(names) or '(none)'}: each needs a name of its own, the background's included")
+    for concept in concepts:
+        if not concept.prompts or "" in concept.prompts:
+            raise ValueError(f"concept {concept.name!r} has prompts {list(concept.prompts)}: at least one, none empty")
+
+
+def check_unit(vectors: np.ndarray, names: Sequence[str]) -> None:
+    """Raise ``ValueError`` where a finite vector (n, d) float32 is not of length 1 within 1 %; zeros are left to others."""
+    lengths = np.sqrt(squared_norms(np.ascontiguousarray(vectors)))
+    wrong = np.isfinite(lengths) & (lengths > 0) & (np.abs(lengths - 1) > 0.01)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise ValueError(f"vector of {names[row]!r} has length {lengths[row]:.4g}: cosines need vectors of length 1")
+
+
+class _Index(NamedTuple):
+    """Row numbers: ``id_of[row]`` is the row's place in the order of keys, which breaks ties; ``row_of`` is its inverse."""
+
+    keys: pa.ChunkedArray
+    buckets: np.ndarray
+    id_of: np.ndarray
+    row_of: np.ndarray
+
+    @classmethod
+    def of(cls, rows: Rows) -> _Index:
+        table = rows.table(["key", "bucket"])
+        if table["bucket"].null_count:
+            raise ValueError(f"{table['bucket'].null_count} rows have no bucket")
+        row_of = pc.sort_indices(table["key"]).to_numpy().astype(np.int64)  # pyright: ignore[reportAttributeAccessIssue]
+        id_of = np.empty_like(row_of)
+        id_of[row_of] = np.arange(len(row_of))
+        return cls(table["key"], table["bucket"].to_numpy(), id_of, row_of)
+
+
+def _scan(
+    rows: Rows, index: _Index, queries: np.ndarray, rule: Rule, reason: np.ndarray
+) -> Iterator[tuple[int, Nominated, Nominated | None]]:
+    """Nominees of each bucket, as soon as its last row was read; marks rows without a direction in ``reason``."""
+    signed = np.concatenate([queries, -queries]) if rule.background else queries
+    values, counts = np.unique(index.buckets, return_counts=True)
+    waiting = dict(zip(values.tolist(), counts.tolist(), strict=True))
+    states: dict[int, TopK] = {}
+    first = 0
+    for block in rows.arrays("embedding"):
+        check_unit(np.asarray(block[:64], dtype=np.float32), index.keys.slice(first, 64).to_pylist())
+        buckets = index.buckets[first : first + len(block)]
+        for bucket in np.unique(buckets).tolist():
+            places = np.flatnonzero(buckets == bucket)
+            whole = len(places) == places[-1] - places[0] + 1
+            part = block[places[0] : places[-1] + 1] if whole else block[places]
+            state = states.setdefault(bucket, TopK(signed, rule.candidates))
+            bad = state.add(part, index.id_of[first + places])
+            reason[first + places[bad]] = list(REASONS).index("bad_embedding")
+            waiting[bucket] -= len(places)
+            if waiting[bucket] == 0:
+                scores, ids = states.pop(bucket).result()
+                ends = Nominated(scores[len(queries) :], ids[len(queries) :]) if rule.background else None
+                yield bucket, Nominated(scores[: len(queries)], ids[: len(queries)]), ends
+        first += len(block)
+    if first != rows.num_rows:
+        raise ValueError(f"{first} vectors for {rows.num_rows} rows: one embedding a row is wanted")
+
+
+def _columns(found: Sequence[tuple[int, np.ndarray, Chosen]], concepts: Sequence[Concept], rule: Rule) -> pa.Table:
+    """The chosen rows in their final order: row number, bucket, and the columns of ``Retrieved`` but the key."""
+    names = pa.array([concept.name for concept in concepts] + [rule.background], pa.string())
+    prompts = pa.array([prompt for concept in concepts for prompt in concept.prompts], pa.string())
+
+    def joined(parts: list[np.ndarray], dtype: type) -> np.ndarray:
+        return np.concatenate([np.empty(0, dtype=dtype), *parts]).astype(dtype)
+
+    return pa.table(
+        {
+            "row": joined([row for _, row, _ in found], np.int64),
+            "bucket": joined([np.full(len(row), bucket) for bucket, row, _ in found], np.int64),
+            "concept": names.take(pa.array(joined([chosen.concepts for _, _, chosen in found], np.int64))),
+            "query": prompts.take(pa.array(joined([chosen.queries for _, _, chosen in found], np.int64))),
+            "score": joined([chosen.scores for _, _, chosen in found], np.float64),
+            "rank": joined([chosen.ranks for _, _, chosen in found], np.int64),
+        }
+    )
+
+
+def _sifted(rows: Rows, columns: pa.Table, reason: np.ndarray) -> Iterator[Sifted]:
+    added = ["concept", "query", "score", "rank"]
+    names = pa.array(list(REASONS), pa.string())
+    details = pa.array(list(REASONS.values()), pa.string())
+    chosen_rows = columns["row"].to_numpy()
+    chosen = np.zeros(rows.num_rows, dtype=bool)
+    chosen[chosen_rows] = True
+    kept: list[pa.Table] = []
+    rejected: list[pa.Table] = []
+    first, held = 0, 0
+    for batch in rows.batches():
+        mask = chosen[first : first + batch.num_rows]
+        why = pa.array(reason[first : first + batch.num_rows][~mask])
+        keys = batch["key"].filter(pa.array(~mask))
+        rejected.append(pa.table({"key": keys, "reason": names.take(why), "detail": details.take(why)}, schema=REJECTS))
+        kept.append(batch.filter(pa.array(mask)).drop_columns([n for n in added if n in batch.column_names]))
+        held += len(why)
+        first += batch.num_rows
+        if held >= REJECTS_PER_PART:
+            empty = columns.select(added).slice(0, 0)
+            yield Sifted(_beside(kept[-1].slice(0, 0), empty), pa.concat_tables(rejected))
+            rejected, held = [REJECTS.empty_table()], 0
+    if not kept:
+        return
+    # Rows were gathered in the order of the stage; the place of each among the chosen row numbers puts them in final order.
+    place = np.searchsorted(np.sort(chosen_rows), chosen_rows)
+    table = pa.concat_tables(kept).take(pa.array(place))
+    yield Sifted(_beside(table, columns.select(added)), pa.concat_tables(rejected))
+
+
+def _beside(left: pa.Table, right: pa.Table) -> pa.Table:
+    for name in right.column_names:
+        left = left.append_column(name, right[name])
+    return left

@@ -1,0 +1,53 @@
+"""Counting what is missing: buckets that have fewer rows of a class than were wanted."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import pyarrow as pa
+
+OnShortage = Literal["keep", "error"]
+"""What to do about too few rows: go on with what there is, after a warning that counts it, or stop."""
+
+
+def shortages(table: pa.Table, *, buckets: Sequence[int], wanted: Mapping[str, int]) -> pa.Table:
+    """Which bucket lacks how many rows of which class.
+
+    Args:
+        table: rows with columns ``bucket`` and ``concept``.
+        buckets: the buckets that there should be.
+        wanted: rows wanted of each class, in the order of the result.
+
+    Returns:
+        Columns bucket, concept, found, wanted (int64 and string), one row a bucket and class with too few rows.
+    """
+    counts = table.group_by(["bucket", "concept"]).aggregate([([], "count_all")])
+    pairs = zip(counts["bucket"].to_pylist(), counts["concept"].to_pylist(), strict=True)
+    found = dict(zip(pairs, counts["count_all"].to_pylist(), strict=True))
+    short = [
+        {"bucket": bucket, "concept": name, "found": found.get((bucket, name), 0), "wanted": count}
+        for bucket in buckets
+        for name, count in wanted.items()
+        if found.get((bucket, name), 0) < count
+    ]
+    fields = [("bucket", pa.int64()), ("concept", pa.string()), ("found", pa.int64()), ("wanted", pa.int64())]
+    return pa.Table.from_pylist(short, schema=pa.schema(fields))
+
+
+def describe_shortages(short: pa.Table, *, at_most: int = 5) -> str:
+    """One line for a person: ``bucket 3 'bus' 12 of 600, ...``."""
+    told = [f"bucket {row['bucket']} {row['concept']!r} {row['found']} of {row['wanted']}" for row in short.to_pylist()]
+    more = f", and {len(told) - at_most} more" if len(told) > at_most else ""
+    return ", ".join(told[:at_most]) + more
+
+
+def report_shortages(short: pa.Table, stage: str, on_shortage: OnShortage) -> None:
+    """Warn of what ``shortages`` found, or raise ``ValueError`` where ``on_shortage`` is ``error``."""
+    if not short.num_rows:
+        return
+    line = f"{stage}: too few rows: {describe_shortages(short)}"
+    if on_shortage == "error":
+        raise ValueError(line)
+    logging.getLogger("benchwright").warning(line)

@@ -1,0 +1,241 @@
+"""Exact inner-product top-k over blocks of vectors that need not fit in memory, with one order on every machine.
+
+Scores come from float32 matrix products, which round differently with every BLAS, thread count and block size. So they
+only nominate: every row that may still be among the k best, by a proven bound of the rounding error, is scored again in
+float64 with a fixed order of summation, and these scores decide, ties going to the smaller id. The products of float32
+numbers are exact in float64, so the result depends on the vectors alone.
+
+A row enters the second round when its score passes a bar that rises as better rows are seen, which is why this is faster
+than a k-selection over every block (``faiss.knn``), and why ties at the border cannot be lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+CHUNK_BYTES = 16 * 2**20
+"""Bytes of float32 vectors that one matrix product takes: enough for BLAS to be fast, little enough to stay in a cache."""
+
+UNIT_ROUNDOFF = 2.0**-24
+"""Half the distance from 1 to the next float32."""
+
+LONGEST = 1e19
+"""Length of a query above which its product with a vector could overflow float32."""
+
+RESCORE_ROWS = 64
+"""Vectors that are scored in float64 at a time, so that their products stay in the second-level cache."""
+
+
+def inner_products(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """Inner products in float64 with a fixed order of summation: a binary tree over the coordinates, padded with zeros.
+
+    The tree is made of elementwise additions, which IEEE 754 fixes to the last bit, so any machine gives the same numbers.
+    ``np.dot`` and ``np.sum`` do not promise that: their order depends on the processor.
+
+    Args:
+        vectors: (n, d), float16 or float32.
+        query: (d,), float16 or float32.
+
+    Returns:
+        (n,) float64.
+    """
+    count, width = vectors.shape
+    padded = 1 << max(width - 1, 0).bit_length()
+    column = np.asarray(query, dtype=np.float64)[:, None]
+    out = np.empty(count, dtype=np.float64)
+    for start in range(0, count, RESCORE_ROWS):
+        rows = vectors[start : start + RESCORE_ROWS]
+        terms = np.zeros((padded, len(rows)))
+        np.multiply(rows.T, column, out=terms[:width], dtype=np.float64)
+        half = padded
+        while half > 1:
+            half //= 2
+            terms[:half] += terms[half : 2 * half]
+        out[start : start + len(rows)] = terms[0]
+    return out
+
+
+def squared_norms(vectors: np.ndarray) -> np.ndarray:
+    """Squared lengths of contiguous float32 rows (n, d), float32 (n,); good to a few parts in a million, not bit-exact."""
+    import faiss  # not before it is needed: its import takes a third of a second
+
+    out = np.empty(len(vectors), dtype=np.float32)
+    if len(vectors):
+        norms = faiss.fvec_norms_L2sqr  # pyright: ignore[reportAttributeAccessIssue]
+        norms(faiss.swig_ptr(out), faiss.swig_ptr(vectors), vectors.shape[1], len(vectors))
+    return out
+
+
+class TopK:
+    """The k rows of largest inner product for each of several queries, over blocks that come one after another.
+
+    Holds 16 bytes a query and k, and for a while the scores of a block's nominees. Rows with a value that is not finite,
+    or whose squared length is 0 or beyond float32, have no direction: they are reported by ``add`` and never found.
+
+    Args:
+        queries: (q, d) float32, finite. For the k rows of *smallest* product, negate them and the scores.
+        k: number of rows wanted a query, at least 1.
+
+    Raises:
+        ValueError: for queries of another shape or with values that are not finite, or for k < 1.
+    """
+
+    def __init__(self, queries: np.ndarray, k: int) -> None:
+        self._queries = np.ascontiguousarray(queries, dtype=np.float32)
+        if self._queries.ndim != 2 or self._queries.shape[1] == 0:
+            raise ValueError(f"queries have shape {np.shape(queries)}: (number of queries, width) is wanted")
+        if not np.isfinite(self._queries).all():
+            raise ValueError(f"query {np.argwhere(~np.isfinite(self._queries))[0][0]} has a value that is not finite")
+        if k < 1:
+            raise ValueError(f"k is {k}: at least one row must be asked for")
+        norms = np.linalg.norm(self._queries.astype(np.float64), axis=1)
+        if norms.max(initial=0) > LONGEST:
+            raise ValueError(f"query {norms.argmax()} has length {norms.max():.3g}: beyond {LONGEST:.0e} float32 overflows")
+        self._k = k
+        count, width = self._queries.shape
+        # |fl(x.q) - x.q| <= gamma(d) |x||q| for any order of summation, with or without fused multiply-add
+        # (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1); doubled for the rounded norms.
+        gamma = width * UNIT_ROUNDOFF / (1 - width * UNIT_ROUNDOFF)
+        self._slack = 2 * gamma * norms
+        self._underflow = width * float(np.finfo(np.float32).tiny)
+        self._scores = [np.empty(0, dtype=np.float64) for _ in range(count)]
+        self._ids = [np.empty(0, dtype=np.int64) for _ in range(count)]
+
+    def add(self, block: np.ndarray, ids: np.ndarray) -> np.ndarray:
+        """Take a block into account.
+
+        Args:
+            block: (n, d) float32 or float16, memory-mapped or not; read once, and again where rows are nominated.
+            ids: (n,) int64, unique over all blocks. The smaller of two ids wins a tie.
+
+        Returns:
+            (n,) bool: True for the rows that have no direction and were left out.
+        """
+        if block.ndim != 2 or block.shape[1] != self._queries.shape[1] or block.dtype.name not in ("float32", "float16"):
+            raise ValueError(
+                f"a block is {block.dtype} {block.shape}; float32 or float16 of (n, {self._queries.shape[1]}) is wanted"
+            )
+        if len(ids) != len(block):
+            raise ValueError(f"{len(ids)} ids for the {len(block)} rows of a block: one id a row is wanted")
+        bad = np.zeros(len(block), dtype=bool)
+        nominees = _Nominees(self._k, [s[-1] if len(s) == self._k else -np.inf for s in self._scores])
+        rows = max(1024, CHUNK_BYTES // (4 * block.shape[1]))
+        for start in range(0, len(block), rows):
+            chunk = np.ascontiguousarray(block[start : start + rows], dtype=np.float32)
+            squares = squared_norms(chunk)
+            good = np.isfinite(squares) & (squares > 0)
+            bad[start : start + len(chunk)] = ~good
+            if not good.any():
+                continue
+            with np.errstate(invalid="ignore", over="ignore"):
+                approximate = chunk @ self._queries.T
+            if not good.all():
+                approximate[~good] = np.nan
+            slack = self._slack * np.sqrt(float(squares[good].max())) + self._underflow
+            nominees.add(approximate, slack, start)
+        for query, found in enumerate(nominees.finish()):
+            self._merge(query, inner_products_of(block, found, self._queries[query]), ids[found])
+        return bad
+
+    def _merge(self, query: int, scores: np.ndarray, ids: np.ndarray) -> None:
+        scores = np.concatenate([self._scores[query], scores])
+        ids = np.concatenate([self._ids[query], ids])
+        order = np.lexsort((ids, -scores))[: self._k]
+        self._scores[query], self._ids[query] = scores[order], ids[order]
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        """Scores (q, k) float64, descending, and ids (q, k) int64; -inf and -1 fill the places that no row takes."""
+        scores = np.full((len(self._queries), self._k), -np.inf)
+        ids = np.full((len(self._queries), self._k), -1, dtype=np.int64)
+        for query, (found_scores, found_ids) in enumerate(zip(self._scores, self._ids, strict=True)):
+            scores[query, : len(found_scores)] = found_scores
+            ids[query, : len(found_ids)] = found_ids
+        return scores, ids
+
+
+def inner_products_of(block: np.ndarray, rows: np.ndarray, query: np.ndarray) -> np.ndarray:
+    """``inner_products`` of some rows of a block (n, d), gathered a few at a time: (len(rows),) float64."""
+    step = 16 * RESCORE_ROWS
+    parts = [inner_products(block[rows[i : i + step]], query) for i in range(0, len(rows), step)]
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.float64)
+
+
+class _Nominees:
+    """Rows of one block that may be among the k best, judged by bounds of their scores."""
+
+    def __init__(self, k: int, bars: list[float]) -> None:
+        self._k = k
+        self._bars = np.asarray(bars, dtype=np.float64)
+        self._rows: list[list[np.ndarray]] = [[] for _ in bars]
+        self._lows: list[list[np.ndarray]] = [[] for _ in bars]
+        self._highs: list[list[np.ndarray]] = [[] for _ in bars]
+        self._counts = [0] * len(bars)
+
+    def add(self, approximate: np.ndarray, slack: np.ndarray, start: int) -> None:
+        """Nominate rows of a chunk whose true score, at most ``approximate + slack``, may reach the query's bar.
+
+        A comparison with NaN is false, so rows that are not finite are never nominated.
+        """
+        # Rounded down to float32, so that the cheap comparison cannot lose a row.
+        bars = np.nextafter((self._bars - slack).astype(np.float32), np.float32(-np.inf))
+        rows, queries = np.nonzero(approximate >= bars)
+        if not len(rows):
+            return
+        values = approximate[rows, queries].astype(np.float64)
+        order = np.argsort(queries, kind="stable")
+        ends = np.searchsorted(queries[order], np.arange(len(bars) + 1))
+        for query in np.unique(queries):
+            chosen = order[ends[query] : ends[query + 1]]
+            self._rows[query].append(rows[chosen] + start)
+            self._lows[query].append(values[chosen] - slack[query])
+            self._highs[query].append(values[chosen] + slack[query])
+            self._counts[query] += len(chosen)
+            if self._counts[query] > 2 * self._k:
+                self._thin(query)
+
+    def _thin(self, query: int) -> None:
+        rows, lows, highs = (np.concatenate(x[query]) for x in (self._rows, self._lows, self._highs))
+        if len(lows) > self._k:
+            # k rows are known to score at least this much, so a row that cannot reach it is out.
+            self._bars[query] = max(self._bars[query], np.partition(lows, -self._k)[-self._k])
+        keep = highs >= self._bars[query]
+        self._rows[query], self._lows[query], self._highs[query] = [rows[keep]], [lows[keep]], [highs[keep]]
+        self._counts[query] = int(keep.sum())
+
+    def finish(self) -> list[np.ndarray]:
+        """Rows of the block, a query each, that must be scored exactly; ascending."""
+        for query, count in enumerate(self._counts):
+            if count:
+                self._thin(query)
+        return [np.concatenate(rows) if rows else np.empty(0, dtype=np.int64) for rows in self._rows]
+
+
+def top_k(
+    blocks: Iterable[np.ndarray], queries: np.ndarray, k: int, *, ids: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k rows of largest inner product for each query.
+
+    Args:
+        blocks: arrays (n, d), float32 or float16, one part after another; memory-mapped ones are read a chunk at a time.
+        queries: (q, d) float32.
+        k: rows wanted a query.
+        ids: (rows in all blocks,) of any sortable type, unique: who wins a tie. By default the row's number.
+
+    Returns:
+        Scores (q, k) float64, descending, and row numbers (q, k) int64 counted over all blocks, in the order
+        (-score, id); -inf and -1 where there are fewer than k rows that have a direction.
+    """
+    state = TopK(queries, k)
+    order = None if ids is None else np.argsort(np.asarray(ids), kind="stable")
+    ranks = None if order is None else np.argsort(order, kind="stable")
+    first = 0
+    for block in blocks:
+        last = first + len(block)
+        state.add(block, np.arange(first, last) if ranks is None else ranks[first:last])
+        first = last
+    scores, found = state.result()
+    if order is not None and len(order):
+        found = np.where(found < 0, -1, order[found])
+    return scores, found
