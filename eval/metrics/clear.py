@@ -1,0 +1,84 @@
+"""CLEAR's five summaries of an accuracy matrix.
+
+Source: Lin, Shi, Pathak and Ramanan, "The CLEAR Benchmark: Continual LEArning on Real-World Imagery", NeurIPS 2021
+Datasets and Benchmarks (arXiv:2201.06289), evaluation metrics. Each is the plain mean of a region of R, where R[i, j] is
+the accuracy on domain j after training on domain i, both in time order. Nothing is subtracted: "backward transfer" and
+"forward transfer" are accuracies here, unlike those of Lopez-Paz and Ranzato (NeurIPS 2017), which are differences.
+
+Rules for all: R is (N, N), values in [0, 1]. A region without cells (all but the diagonal of a single domain) is
+undefined and gives NaN. NaN in a cell means "not tested": a metric whose region holds one is an error, never an average
+over what happens to be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def check_matrix(matrix: ArrayLike) -> NDArray[np.float64]:
+    """``matrix`` as (N, N) float64.
+
+    Raises:
+        ValueError: not square, empty, or a tested cell outside [0, 1] (percent must be divided by 100).
+    """
+    values = np.asarray(matrix, dtype=np.float64)
+    if values.ndim != 2 or values.shape[0] != values.shape[1] or values.shape[0] == 0:
+        raise ValueError(f"accuracy matrix has shape {values.shape}: it must be (N, N) with N >= 1")
+    outside = ~np.isnan(values) & ~((values >= 0) & (values <= 1))
+    if outside.any():
+        i, j = np.argwhere(outside)[0]
+        raise ValueError(f"R[{i}, {j}] = {values[i, j]}: accuracies lie in [0, 1]")
+    return values
+
+
+def _region_mean(matrix: ArrayLike, metric: str, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> float:
+    cells = check_matrix(matrix)[rows, columns]
+    if cells.size == 0:
+        return float("nan")
+    if np.isnan(cells).any():
+        at = int(np.argmax(np.isnan(cells)))
+        raise ValueError(f"R[{rows[at]}, {columns[at]}] was not tested: {metric} is the mean over {cells.size} cells")
+    return float(cells.mean())
+
+
+def in_domain_diagonal_mean(matrix: ArrayLike) -> float:
+    """In-domain accuracy: (1/N) sum_i R[i, i], in [0, 1]."""
+    size = len(check_matrix(matrix))
+    return _region_mean(matrix, "in-domain", np.arange(size), np.arange(size))
+
+
+def next_domain_superdiagonal_mean(matrix: ArrayLike) -> float:
+    """Next-domain accuracy: 1/(N-1) sum_{i<N} R[i, i+1], in [0, 1]; NaN for N = 1."""
+    size = len(check_matrix(matrix))
+    return _region_mean(matrix, "next-domain", np.arange(size - 1), np.arange(1, size))
+
+
+def acc_lower_triangle_mean(matrix: ArrayLike) -> float:
+    """Acc: mean of R[i, j] over j <= i, N(N+1)/2 cells, in [0, 1]. Not the mean of the last row that others call so."""
+    return _region_mean(matrix, "acc", *np.tril_indices(len(check_matrix(matrix))))
+
+
+def bwt_below_diagonal_mean(matrix: ArrayLike) -> float:
+    """BwT: mean of R[i, j] over j < i, N(N-1)/2 cells, in [0, 1]; NaN for N = 1. The diagonal is not subtracted."""
+    return _region_mean(matrix, "bwt", *np.tril_indices(len(check_matrix(matrix)), -1))
+
+
+def fwt_above_diagonal_mean(matrix: ArrayLike) -> float:
+    """FwT: mean of R[i, j] over j > i, N(N-1)/2 cells, in [0, 1]; NaN for N = 1. No chance level is subtracted."""
+    return _region_mean(matrix, "fwt", *np.triu_indices(len(check_matrix(matrix)), 1))
+
+
+IID_METRICS: Mapping[str, Callable[[ArrayLike], float]] = {
+    "in_domain": in_domain_diagonal_mean,
+    "next_domain": next_domain_superdiagonal_mean,
+    "acc": acc_lower_triangle_mean,
+    "bwt": bwt_below_diagonal_mean,
+    "fwt": fwt_above_diagonal_mean,
+}
+"""The paper's short names, and the functions that say what they mean. All five under the iid protocol."""
+
+STREAMING_METRICS: Mapping[str, Callable[[ArrayLike], float]] = {name: IID_METRICS[name] for name in ("next_domain", "fwt")}
+"""Under the streaming protocol past buckets were trained on whole, so only the future can be tested."""

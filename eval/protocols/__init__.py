@@ -1,0 +1,1 @@
+"""Protocols: which domain is learned, which are tested, and how the counts are kept."""

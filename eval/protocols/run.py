@@ -1,0 +1,167 @@
+"""The loop of every protocol over domains: learn one, test some, commit, go on; a killed run goes on from its last domain.
+
+Order of a commit: the learner's checkpoint under a name of its own, then ``progress.json``, which names it with its
+SHA-256, then the old checkpoint goes. Each file is written beside its place, synced and renamed, so that a kill at any
+moment leaves a ``progress.json`` whose checkpoint is there.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..metrics.accuracy import accuracy_matrix, correct_count
+from .domains import Domain, fingerprint
+from .learner import Learner
+
+Tested = Callable[[int, int], bool]
+Progress = Callable[[str], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class SeedRun:
+    """What one seed gave.
+
+    Attributes:
+        seed: the seed.
+        names: N domain names.
+        learned, tested: rows in each domain's training and test set.
+        correct: (N, N) correct predictions; -1 in cells that the protocol does not test.
+    """
+
+    seed: int
+    names: tuple[str, ...]
+    learned: tuple[int, ...]
+    tested: tuple[int, ...]
+    correct: NDArray[np.int64]
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """Accuracy matrix R, (N, N) float64 in [0, 1], NaN where not tested."""
+        return accuracy_matrix(self.correct, self.tested)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Write ``data`` to ``path`` so that a reader, or a crash, sees the old file or the new one and nothing between."""
+    beside = path.with_name(path.name + ".tmp")
+    with beside.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+    os.replace(beside, path)
+
+
+def to_json(value: Any) -> bytes:
+    """Canonical JSON: sorted keys, two spaces, a final newline. NaN is refused; undefined is ``null``."""
+    return (json.dumps(value, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
+
+
+def run_domains(
+    learner: Learner,
+    domains: Sequence[Domain],
+    *,
+    seed: int,
+    tests: Tested,
+    identity: Mapping[str, Any],
+    out: Path,
+    progress: Progress | None = None,
+) -> SeedRun:
+    """Learn ``domains`` in order; after domain i test each domain j for which ``tests(i, j)``.
+
+    Args:
+        learner: fresh; its state is replaced where ``out`` holds a part of this run.
+        seed: written into the result.
+        identity: JSON values that say what is run (method, model, hyper-parameters, protocol). A folder that holds a run
+            of another identity, or of other arrays, is refused.
+        out: folder of this seed: ``progress.json``, the last checkpoint, and ``matrix.csv`` when all is done.
+        progress: called with one line after each domain.
+
+    Raises:
+        ValueError: no domain, domains of different widths, or ``out`` belongs to another run or is damaged.
+    """
+    widths = sorted({domain.X_train.shape[1] for domain in domains})
+    if len(widths) != 1:
+        raise ValueError(f"domains have {widths} features: one width, and at least one domain, are needed")
+    out.mkdir(parents=True, exist_ok=True)
+    whose = {**identity, "seed": seed, "data": fingerprint(domains)}
+    correct = np.full((len(domains), len(domains)), -1, dtype=np.int64)
+    done = _take_up(learner, domains, whose, out, correct)
+    for i in range(done, len(domains)):
+        learner.learn(domains[i].X_train, domains[i].y_train)
+        for j, domain in enumerate(domains):
+            if tests(i, j):
+                correct[i, j] = correct_count(domain.y_test, learner.predict(domain.X_test))
+        _commit(learner, i + 1, whose, out, correct)
+        if progress is not None:
+            progress(f"seed {seed}: domain {domains[i].name} ({i + 1} of {len(domains)}) learned and tested")
+    run = SeedRun(
+        seed=seed,
+        names=tuple(domain.name for domain in domains),
+        learned=tuple(len(domain.y_train) for domain in domains),
+        tested=tuple(len(domain.y_test) for domain in domains),
+        correct=correct,
+    )
+    replace_file(out / "matrix.csv", matrix_csv(run.names, run.matrix))
+    return run
+
+
+def _take_up(learner: Learner, domains: Sequence[Domain], whose: Mapping[str, Any], out: Path, correct: Any) -> int:
+    """Number of domains that ``out`` holds already; fills ``correct`` and loads the learner."""
+    path = out / "progress.json"
+    if not path.exists():
+        return 0
+    held = json.loads(path.read_bytes())
+    different = sorted(key for key in {*held["identity"], *whose} if held["identity"].get(key) != whose.get(key))
+    if different:
+        key = different[0]
+        raise ValueError(
+            f"{out} holds a run with {key} = {held['identity'].get(key)!r}, and this one has {whose.get(key)!r}: "
+            "choose another folder, or remove that one"
+        )
+    checkpoint = out / held["checkpoint"]["file"]
+    if not checkpoint.exists() or _sha256(checkpoint) != held["checkpoint"]["sha256"]:
+        raise ValueError(f"{checkpoint} is missing or is not the one that {path} names: remove {out} and run again")
+    done = len(held["correct"])
+    correct[:done] = held["correct"]
+    learner.load(checkpoint, [(domain.X_train, domain.y_train) for domain in domains[:done]])
+    return done
+
+
+def _commit(learner: Learner, done: int, whose: Mapping[str, Any], out: Path, correct: NDArray[np.int64]) -> None:
+    checkpoint = out / f"after-{done:03}.pt"
+    beside = checkpoint.with_name(checkpoint.name + ".tmp")
+    learner.save(beside)
+    with beside.open("rb") as stream:
+        os.fsync(stream.fileno())
+    os.replace(beside, checkpoint)
+    state = {
+        "checkpoint": {"file": checkpoint.name, "sha256": _sha256(checkpoint)},
+        "correct": correct[:done].tolist(),
+        "format": 1,
+        "identity": whose,
+    }
+    replace_file(out / "progress.json", to_json(state))
+    for old in out.glob("after-*.pt*"):
+        if old.name != checkpoint.name:
+            old.unlink()
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def matrix_csv(names: Sequence[str], matrix: NDArray[np.float64]) -> bytes:
+    """R as CSV: a header of test domains, one row a training domain, untested cells empty, values exact (repr)."""
+    lines = [",".join(["trained_on", *names])]
+    for name, row in zip(names, matrix.tolist(), strict=True):
+        lines.append(",".join([name, *("" if value != value else repr(value) for value in row)]))
+    return ("\n".join(lines) + "\n").encode()

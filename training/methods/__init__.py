@@ -1,0 +1,1 @@
+"""Baselines, one file a method: which of the rows seen so far the model trains on next."""

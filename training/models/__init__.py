@@ -1,0 +1,1 @@
+"""Models on stored features, initialised from a generator of their own."""

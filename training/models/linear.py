@@ -1,0 +1,24 @@
+"""A linear classifier on stored features."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+
+def affine(inputs: int, outputs: int, init: torch.Generator) -> nn.Linear:
+    """An affine layer with torch's usual start, uniform in +-1/sqrt(inputs), drawn from ``init`` alone."""
+    # Made without values first: the constructor would draw them from the global generator.
+    layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
+    bound = 1 / math.sqrt(inputs)
+    with torch.no_grad():
+        layer.weight.uniform_(-bound, bound, generator=init)
+        layer.bias.uniform_(-bound, bound, generator=init)
+    return layer
+
+
+def linear(features: int, classes: int, *, init: torch.Generator) -> nn.Module:
+    """(n, features) float32 -> (n, classes) logits. CLEAR's linear baseline (PROTOCOLS.md 6.7)."""
+    return affine(features, classes, init)
