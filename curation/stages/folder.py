@@ -1,0 +1,210 @@
+"""Folders, local or by fsspec URL, listed in one order on every machine, with no way out of them."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import posixpath
+import re
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import fsspec
+
+from ..rows import Reject
+from .image_format import KNOWN_EXTENSIONS, normal_extension
+
+_SAFE = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?\Z")
+_MAX_KEY = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder whose files may be read and no others.
+
+    Attributes:
+        fs: fsspec's file system.
+        root: the folder's path within it; for a local one with every link resolved.
+        local: whether it lies on this machine, and is read without fsspec.
+    """
+
+    fs: Any
+    root: str
+    local: bool
+
+    def read(self, name: str, *, max_bytes: int) -> bytes:
+        """Bytes of the file ``name``, a relative path.
+
+        Raises:
+            Reject: ``outside_folder``, ``missing_file``, ``not_a_file``, ``too_large`` or ``unreadable``.
+        """
+        data = self.head(name, max_bytes + 1)
+        if len(data) > max_bytes:
+            raise Reject("too_large", f"{name}: above {max_bytes} bytes")
+        return data
+
+    def head(self, name: str, size: int) -> bytes:
+        """The first ``size`` bytes of a file, or all of a shorter one. Raises ``Reject`` as ``read`` does."""
+        if is_outside(name):
+            raise Reject("outside_folder", name)
+        try:
+            return self._read_local(name, size) if self.local else self._read_remote(name, size)
+        except (FileNotFoundError, NotADirectoryError):
+            raise Reject("missing_file", name) from None
+        except IsADirectoryError:
+            raise Reject("not_a_file", name) from None
+        except OSError as error:
+            raise Reject("unreadable", f"{name}: {error.strerror or error}") from None
+
+    def _read_local(self, name: str, size: int) -> bytes:
+        path = os.path.realpath(os.path.join(self.root, name))
+        if not _within(path, self.root):
+            raise Reject("outside_folder", f"{name} is a link out of the folder")
+        # Looked at before it is opened: to open a named pipe is to wait for ever.
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise Reject("not_a_file", name)
+        with open(path, "rb") as stream:
+            return stream.read(size)
+
+    def _read_remote(self, name: str, size: int) -> bytes:
+        with self.fs.open(posixpath.join(self.root, name), "rb") as stream:
+            return stream.read(size)
+
+    def open(self, name: str) -> Any:
+        """A binary stream of the file ``name``, which a listing gave."""
+        if self.local:
+            return open(os.path.join(self.root, name), "rb")
+        return self.fs.open(posixpath.join(self.root, name), "rb")
+
+
+@functools.lru_cache(maxsize=8)
+def open_folder(url: str) -> Folder:
+    """The folder at a local path or fsspec URL.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+    """
+    fs, root = fsspec.core.url_to_fs(url)
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+    local = "file" in protocols
+    if not fs.exists(root):
+        raise FileNotFoundError(f"no folder at {url}")
+    return Folder(fs, os.path.realpath(root) if local else root.rstrip("/"), local)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A name in a folder, its bytes, and why it may not be used, or None."""
+
+    name: str
+    size: int = 0
+    reason: str | None = None
+    detail: str = ""
+
+
+def walk(folder: Folder) -> Iterator[tuple[str, list[Entry]]]:
+    """Each folder with its entries, depth first, names sorted by code point: the same on every machine.
+
+    Only one folder's names are in memory. Folders are descended into and not listed as entries, but for those that may
+    not be entered: hidden ones, links, and those that cannot be read. Links to files within the folder are files.
+    """
+    pending = [""]
+    while pending:
+        at = pending.pop()
+        try:
+            listed = _list_local(folder, at) if folder.local else _list_remote(folder, at)
+        except PermissionError as error:
+            yield posixpath.dirname(at), [Entry(posixpath.basename(at), 0, "unreadable", error.strerror or "")]
+            continue
+        entries: list[Entry] = []
+        inner: list[str] = []
+        for name, kind, size in sorted(listed):
+            if kind in ("outside_folder", "linked_folder", "not_a_file"):
+                entries.append(Entry(name, 0, kind))
+            elif name.startswith(".") or name == "__MACOSX":
+                entries.append(Entry(name, 0, "hidden"))
+            elif not is_text(name):
+                entries.append(Entry(name, 0, "bad_name", "not UTF-8"))
+            elif kind == "folder":
+                inner.append(posixpath.join(at, name))
+            else:
+                entries.append(Entry(name, size))
+        pending.extend(reversed(inner))
+        yield at, entries
+
+
+def _list_local(folder: Folder, at: str) -> list[tuple[str, str, int]]:
+    found: list[tuple[str, str, int]] = []
+    with os.scandir(os.path.join(folder.root, at)) as entries:
+        for entry in entries:
+            kind = "not_a_file"
+            if entry.is_symlink():
+                target = os.path.realpath(entry.path)
+                if not _within(target, folder.root):
+                    kind = "outside_folder"
+                elif entry.is_dir():
+                    kind = "linked_folder"  # its files are listed where they lie, and circles are not walked
+                elif entry.is_file():
+                    kind = "file"
+            elif entry.is_dir(follow_symlinks=False):
+                kind = "folder"
+            elif entry.is_file(follow_symlinks=False):
+                kind = "file"
+            found.append((entry.name, kind, _size(entry) if kind == "file" else 0))
+    return found
+
+
+def _size(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_size
+    except OSError:
+        return 0  # gone in between: its reading will say so
+
+
+def _list_remote(folder: Folder, at: str) -> list[tuple[str, str, int]]:
+    path = posixpath.join(folder.root, at) if at else folder.root
+    kinds = {"file": "file", "directory": "folder"}
+    infos = folder.fs.ls(path, detail=True)
+    named = ((i["name"].rstrip("/").rpartition("/")[2], i) for i in infos)
+    return [(name, kinds.get(i["type"], "not_a_file"), int(i["size"] or 0)) for name, i in named if name]
+
+
+def _within(path: str, root: str) -> bool:
+    return f"{path}/".startswith(root.rstrip("/") + "/")
+
+
+def is_outside(name: str) -> bool:
+    """Whether a relative path leaves its folder: absolute, or more ``..`` than folders before them."""
+    return name.startswith("/") or "\0" in name or posixpath.normpath(name).split("/")[0] == ".."
+
+
+def is_text(name: str) -> bool:
+    """Whether the name was UTF-8, as read with ``surrogateescape``."""
+    return not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def printable(name: str) -> str:
+    """The name with bytes that are no UTF-8 escaped, so that it can be stored and printed."""
+    return name.encode("utf-8", "backslashreplace").decode()
+
+
+def key_of(path: str) -> str:
+    """Key of a file from its relative path: ``2004/spring/img_1.jpg`` -> ``2004--spring--img_1``.
+
+    Only letters, digits, ``_`` and ``-`` stay, so that the key can name files and members of shards. A path that the
+    rule would change in any other way, and might so make equal to another, has eight digits of its SHA-256 appended. An
+    image's extension does not count: two files that differ in it alone have one key.
+    """
+    stem, extension = posixpath.splitext(path)
+    image = normal_extension(extension) in KNOWN_EXTENSIONS
+    stem = stem if image else path
+    plain = image and all(_SAFE.match(part) and "--" not in part for part in stem.split("/"))
+    key = stem.replace("/", "--")
+    if plain and len(key) <= _MAX_KEY:
+        return key
+    digest = hashlib.sha256(f"{stem}{'' if image else chr(0)}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", key)[:_MAX_KEY].strip("-_")
+    return f"{readable}-{digest}" if readable else digest

@@ -1,0 +1,277 @@
+"""Images from a folder tree, with dates from EXIF or a CSV file; and what is done to images of any source before they are read.
+
+A split source: ``folder_pieces`` lists names, in one order on every machine, and ``read_folder`` reads the files of one piece
+as they are asked for. What the listing turns away travels in the piece, so that every file is accounted for.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import posixpath
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ..rows import REJECTS, Blob, Reject, Rejected, Sifted
+from .dates import DatesTable, parse_local, parse_utc, read_dates_csv
+from .exif import read_exif
+from .folder import Entry, Folder, key_of, open_folder, printable, walk
+from .image_format import KNOWN_EXTENSIONS, SNIFF_BYTES, normal_extension, sniff_extension
+
+MAX_BYTES = 100_000_000
+"""Default limit of a file's size."""
+
+FILES_PER_PIECE = 256
+BYTES_PER_PIECE = 64_000_000
+"""The images of a piece are in memory together while it is made."""
+
+
+@dataclass(frozen=True)
+class FoundImage:
+    """An image file of a source, not yet decoded.
+
+    Attributes:
+        key: from the path; letters, digits, ``_`` and ``-``.
+        image: the file's bytes.
+        extension: the file name's, lower case; "" where it has none.
+        date_taken: naive local time; None where it is not known.
+        date_uploaded: naive UTC; None where it is not known.
+        source_name: which source.
+        file: path within the source.
+        labels: JSON object of what else the source says of the file (other columns of the CSV, the sidecar of a tar).
+    """
+
+    key: str
+    image: Blob
+    extension: str
+    date_taken: dt.datetime | None
+    date_uploaded: dt.datetime | None
+    source_name: str
+    file: str
+    labels: str
+
+
+# -------------------------------------------------------------------------------------------------------------- folders
+
+
+def folder_pieces(
+    *,
+    root: str,
+    dates_csv: str | None = None,
+    files_per_piece: int = FILES_PER_PIECE,
+    bytes_per_piece: int = BYTES_PER_PIECE,
+) -> Iterator[str]:
+    """List a folder tree, in pieces of files that lie side by side.
+
+    Args:
+        root: local path or fsspec URL.
+        dates_csv: local path or URL of a CSV file with the columns ``file`` (path relative to ``root``), ``date_taken``,
+            and if need be ``date_uploaded``; all further columns are labels. Without it dates are EXIF's.
+        files_per_piece: at most so many files are read as one piece.
+        bytes_per_piece: and at most so many bytes, or one file.
+
+    Yields:
+        JSON: ``folder``, ``files`` (name, and with a CSV the fields of its row) and ``rejects`` (key, reason, detail). The
+        rejects: ``hidden``, ``not_a_file``, ``outside_folder``, ``linked_folder``, ``unreadable``, ``bad_name``,
+        ``duplicate_key``, and with a CSV ``missing_row``, ``missing_file`` and ``bad_csv_row``.
+
+    Raises:
+        ValueError: the CSV has no column ``file`` or ``date_taken``.
+    """
+    folder = open_folder(root)
+    dates, own_path = _open_dates(folder, dates_csv)
+    for at, entries in walk(folder):
+        rows = dates.take(at) if dates is not None else None
+        files: list[list[str]] = []
+        sizes: list[int] = []
+        rejects: list[Rejected] = []
+        keys: set[str] = set()
+        for entry in entries:
+            path = posixpath.join(at, entry.name)
+            fields = rows.pop(entry.name, None) if rows is not None else ()
+            if path == own_path:
+                continue
+            reject = _listing_reject(entry, path, keys)
+            if reject is None and fields is None:
+                reject = Rejected(f"./{path}", "missing_row", "the CSV has no row for this file")
+            if reject is None:
+                files.append([entry.name, *(fields or ())])
+                sizes.append(entry.size)
+            else:
+                rejects.append(reject)
+        # What is left of the CSV's rows names files that are not here.
+        rejects += [_missing(posixpath.join(at, name)) for name in rows or ()]
+        yield from _pieces(at, files, sizes, rejects, files_per_piece, bytes_per_piece)
+    if dates is not None:
+        rest = [_missing(path) for path in dates.take_rest()]
+        yield from _pieces("", [], [], rest + dates.rejects, files_per_piece, bytes_per_piece)
+
+
+def _open_dates(folder: Folder, dates_csv: str | None) -> tuple[DatesTable | None, str | None]:
+    """The CSV's rows, and its path within the folder if it lies there: it is no image and no stray file."""
+    if dates_csv is None:
+        return None, None
+    parent, name = posixpath.split(dates_csv)
+    beside = open_folder(parent or ".")
+    with beside.open(name) as stream:
+        dates = read_dates_csv(stream, dates_csv)
+    path = posixpath.join(beside.root, name)
+    within = type(beside.fs) is type(folder.fs) and path.startswith(folder.root + "/")
+    return dates, posixpath.relpath(path, folder.root) if within else None
+
+
+def _missing(path: str) -> Rejected:
+    return Rejected(f"./{path}", "missing_file", "named by the CSV, not in the folder")
+
+
+def _listing_reject(entry: Entry, path: str, keys: set[str]) -> Rejected | None:
+    if entry.reason is not None:
+        return Rejected(f"./{printable(path)}", entry.reason, entry.detail)
+    key = key_of(path)
+    if key in keys:
+        return Rejected(f"./{path}", "duplicate_key", f"another file has the key {key}")
+    keys.add(key)
+    return None
+
+
+def _pieces(
+    at: str, files: list[list[str]], sizes: list[int], rejects: list[Rejected], max_files: int, max_bytes: int
+) -> Iterator[str]:
+    start, total = 0, 0
+    for stop, size in enumerate(sizes):
+        if stop > start and (stop - start == max_files or total + size > max_bytes):
+            yield json.dumps({"folder": at, "files": files[start:stop], "rejects": []})
+            start, total = stop, 0
+        total += size
+    if start < len(files) or rejects:
+        yield json.dumps({"folder": at, "files": files[start:], "rejects": rejects})
+
+
+def read_folder(
+    piece: str, *, root: str, source_name: str, require_date: bool = True, max_bytes: int = MAX_BYTES
+) -> Iterator[FoundImage | Rejected]:
+    """Read the files of one piece of ``folder_pieces``, one by one.
+
+    Args:
+        piece: one text of ``folder_pieces`` of the same ``root``.
+        root: local path or fsspec URL.
+        source_name: fills the column of that name.
+        require_date: turn away what has no date of capture (``no_date``); otherwise its date is None.
+        max_bytes: larger files are ``too_large``.
+
+    Yields:
+        Files whose extension or content is an image's, as they are: whether they decode is ``check_image``'s to say.
+        Rejects of the listing, and ``not_an_image``, ``bad_date`` (the CSV's, not readable), ``no_date``,
+        ``missing_file``, ``not_a_file``, ``outside_folder``, ``too_large`` and ``unreadable``.
+    """
+    folder = open_folder(root)
+    listed = json.loads(piece)
+    for name, *fields in listed["files"]:
+        path = posixpath.join(listed["folder"], name)
+        key = key_of(path)
+        try:
+            if extension_of(path) not in KNOWN_EXTENSIONS:
+                check_content(folder.head(path, SNIFF_BYTES), path)
+            data = folder.read(path, max_bytes=max_bytes)
+            taken, uploaded, labels = csv_dates(fields) if fields else (read_exif(data).date_taken, None, "{}")
+            if taken is None and require_date:
+                raise Reject("no_date", f"{path}: no date of capture")
+            yield FoundImage(key, Blob(data), extension_of(path), taken, uploaded, source_name, path, labels)
+        except Reject as reject:
+            yield Rejected(key, reject.reason, reject.detail)
+    yield from (Rejected(*reject) for reject in listed["rejects"])
+
+
+def extension_of(path: str) -> str:
+    """A file name's extension, lower case and in one spelling; "" where it has none."""
+    return normal_extension(posixpath.splitext(path)[1])
+
+
+def check_content(data: bytes, path: str) -> None:
+    """Raise ``Reject`` ``not_an_image`` unless the bytes begin as an image's do."""
+    if sniff_extension(data) is None:
+        raise Reject("not_an_image", f"{path}: neither by name nor by its first bytes, {data[:16]!r}")
+
+
+def csv_dates(fields: Sequence[str]) -> tuple[dt.datetime | None, dt.datetime | None, str]:
+    """Dates of a CSV row (taken, uploaded, labels); a blank one is None, one that cannot be read a ``Reject`` ``bad_date``."""
+    taken_text, uploaded_text, labels = fields
+    taken, uploaded = parse_local(taken_text), parse_utc(uploaded_text)
+    for column, text, parsed in (("date_taken", taken_text, taken), ("date_uploaded", uploaded_text, uploaded)):
+        if parsed is None and text.strip() not in ("", "null"):
+            raise Reject("bad_date", f"{column} {text[:60]!r} is neither ISO 8601 nor EXIF's form")
+    return taken, uploaded, labels
+
+
+# ------------------------------------------------------------------------------------------------------ beside metadata
+
+
+@dataclass(frozen=True)
+class NamedImage:
+    """A row of metadata whose image lies in a folder."""
+
+    key: str
+    extension: str
+
+
+@dataclass(frozen=True)
+class ReadImage:
+    """The row with its image's bytes."""
+
+    key: str
+    extension: str
+    image: Blob
+
+
+def read_image(row: NamedImage, *, root: str, path: str = "{key}.{extension}", max_bytes: int = MAX_BYTES) -> ReadImage:
+    """Fetch the image of a row of metadata from a folder.
+
+    Args:
+        root: local path or fsspec URL.
+        path: where the file lies in it: a format text of ``key``, ``key3`` (the key's first three characters, as large
+            collections are laid out) and ``extension``.
+        max_bytes: larger files are ``too_large``.
+
+    Raises:
+        Reject: ``missing_file``, ``outside_folder``, ``not_a_file``, ``too_large`` or ``unreadable``.
+    """
+    name = path.format(key=row.key, key3=row.key[:3], extension=row.extension)
+    return ReadImage(row.key, row.extension, Blob(open_folder(root).read(name, max_bytes=max_bytes)))
+
+
+def drop_duplicate_content(rows: Any) -> Iterable[Sifted]:
+    """Turn away images whose bytes an earlier row has: ``duplicate_content``; the detail names that row's key.
+
+    Args:
+        rows: ``store.Rows`` with the columns ``key`` and ``image``. Digests are compared, 16 bytes a row; no payload is read.
+    """
+    digests = [_digest_words(table) for table in rows.batches(["image"])]
+    words = np.concatenate([np.empty((0, 2), np.uint64), *digests])
+    _, first, inverse = np.unique(words, axis=0, return_index=True, return_inverse=True)
+    original = first[inverse.reshape(-1)]
+    repeated = original != np.arange(len(words))
+    originals = set(original[repeated].tolist())
+    key_of_original: dict[int, str] = {}
+    start = 0
+    for table in rows.batches():
+        stop = start + table.num_rows
+        keys = table["key"].to_pylist()
+        key_of_original.update({start + i: key for i, key in enumerate(keys) if start + i in originals})
+        mask = repeated[start:stop]
+        details = [f"same bytes as {key_of_original[i]}" for i in original[start:stop][mask].tolist()]
+        dropped = table.filter(pa.array(mask))["key"]
+        reasons = pa.array(["duplicate_content"] * len(details), pa.string())
+        rejected = pa.table({"key": dropped, "reason": reasons, "detail": pa.array(details, pa.string())}, schema=REJECTS)
+        yield Sifted(table.filter(pa.array(~mask)), rejected)
+        start = stop
+
+
+def _digest_words(table: pa.Table) -> np.ndarray:
+    """The first 128 bits of each image's SHA-256, uint64 of shape (n, 2)."""
+    column = table["image"].combine_chunks()
+    texts = column.field("sha256").to_pylist()
+    return np.frombuffer(bytes.fromhex("".join(text[:32] for text in texts)), dtype=np.uint64).reshape(-1, 2)

@@ -1,0 +1,272 @@
+"""Images from tars, plain ones and WebDataset's, compressed or not, with nothing extracted."""
+
+from __future__ import annotations
+
+import bz2
+import dataclasses
+import gzip
+import json
+import lzma
+import posixpath
+import tarfile
+import typing
+import zlib
+from collections.abc import Container, Iterator
+from dataclasses import dataclass
+from tarfile import EmptyHeaderError, ReadError, TarError, TarFile, TarInfo, TruncatedHeaderError
+from typing import IO, Any, Literal
+
+from ..rows import Blob, Reject, Rejected
+from .exif import read_exif
+from .folder import Folder, is_outside, is_text, key_of, open_folder, printable, walk
+from .image_format import KNOWN_EXTENSIONS, normal_extension
+from .image_sources import BYTES_PER_PIECE, FILES_PER_PIECE, MAX_BYTES, FoundImage, check_content, csv_dates, extension_of
+
+_TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
+_SIDECARS = ("json", "txt", "cls")
+_TAR_ERRORS = (TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError)
+
+
+def tar_pieces(
+    *,
+    root: str,
+    form: Literal["plain", "webdataset"] = "plain",
+    files_per_piece: int = FILES_PER_PIECE,
+    bytes_per_piece: int = BYTES_PER_PIECE,
+) -> Iterator[str]:
+    """List the tars in a folder tree by the headers of their members, in pieces of members that lie side by side.
+
+    Of an uncompressed tar the bodies are skipped; a compressed one is decompressed once here, and again up to where each of
+    its pieces ends: better not to compress tars of images, or to keep them below ``bytes_per_piece``.
+
+    Args:
+        root: local path or fsspec URL of a folder. Tars end in .tar, .tar.gz, .tgz, .tar.bz2 or .tar.xz.
+        form: ``plain``: each member is a file. ``webdataset``: neighbouring members whose names agree up to the first dot
+            are one sample.
+        files_per_piece: at most so many samples are read as one piece.
+        bytes_per_piece: and at most so many bytes, or one sample.
+
+    Yields:
+        JSON: ``tar``, ``offset`` of the piece's first header, ``samples`` (file, and the members by extension, each as its
+        place after ``offset``) and ``rejects``. The rejects: those of ``folder_pieces``, ``not_a_tar`` for other files,
+        ``not_an_image`` and ``several_images`` for samples, and ``truncated_tar`` for a tar that is cut off or damaged, or
+        that lacks its end mark, beside the rows that could be listed.
+    """
+    folder = open_folder(root)
+    for at, entries in walk(folder):
+        rejects: list[Rejected] = []
+        for entry in entries:
+            path = posixpath.join(at, entry.name)
+            if entry.reason is not None:
+                rejects.append(Rejected(f"./{printable(path)}", entry.reason, entry.detail))
+            elif path.lower().endswith(_TAR_ENDINGS):
+                yield from _list_tar(folder, path, form == "webdataset", files_per_piece, bytes_per_piece)
+            else:
+                rejects.append(Rejected(f"./{path}", "not_a_tar", f"does not end in {', '.join(_TAR_ENDINGS)}"))
+        if rejects:
+            yield json.dumps({"tar": "", "offset": 0, "samples": [], "rejects": rejects})
+
+
+def read_tar(
+    piece: str, *, root: str, source_name: str, require_date: bool = True, max_bytes: int = MAX_BYTES
+) -> Iterator[FoundImage | Rejected]:
+    """Read the images of one piece of a tar, in one pass; nothing is extracted, and one sample is in memory.
+
+    The ``.json`` of a WebDataset sample (an object) may give ``date_taken`` and ``date_uploaded``; what else it has becomes
+    labels, as do ``.txt`` and ``.cls``. Without it dates are EXIF's.
+
+    Args:
+        piece: one text of ``tar_pieces`` of the same ``root``.
+        root: local path or fsspec URL of a folder.
+        source_name: fills the column of that name.
+        require_date: turn away what has no date of capture (``no_date``).
+        max_bytes: larger members are ``too_large``.
+
+    Yields:
+        Images, keyed by the tar's name and the member's, and rejects: the listing's, ``not_an_image``, ``too_large``,
+        ``truncated``, ``bad_sidecar``, ``bad_date`` and ``no_date``.
+    """
+    listed = json.loads(piece)
+    samples = listed["samples"]
+    wanted = {place: (n, part) for n, sample in enumerate(samples) for part, place in sample["members"].items()}
+    bodies: dict[str, bytes | None] = {}
+    done, problem = 0, "the tar ends here"
+    try:
+        for place, body in _read_members(open_folder(root), listed["tar"], listed["offset"], wanted, max_bytes):
+            number, part = wanted[place]
+            bodies[part] = body
+            if len(bodies) == len(samples[number]["members"]):
+                done = number + 1
+                yield _tar_image(samples[number], bodies, source_name, require_date)
+                bodies = {}
+    except _TAR_ERRORS as error:
+        problem = f"{type(error).__name__}: {error}"
+    for sample in samples[done:]:
+        yield Rejected(sample["key"], "truncated", f"{sample['file']}: {problem}")
+    yield from (Rejected(*reject) for reject in listed["rejects"])
+
+
+class _Member(TarInfo):
+    """A member's header. Where the file just stops, tarfile takes it for the end of the archive; here it is an error."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: TarFile) -> _Member:
+        try:
+            return super().fromtarfile(tarfile)
+        except (EmptyHeaderError, TruncatedHeaderError) as error:
+            raise ReadError(f"no end-of-archive mark ({error})") from None
+
+
+def _decompressed(stream: IO[bytes], tar: str) -> IO[bytes]:
+    """The tar's own bytes, with a ``seek`` that goes forward by decompressing."""
+    name = tar.lower()
+    if name.endswith((".gz", ".tgz")):
+        return typing.cast("IO[bytes]", gzip.GzipFile(fileobj=stream, mode="rb"))
+    if name.endswith(".bz2"):
+        return bz2.open(stream, "rb")
+    return typing.cast("IO[bytes]", lzma.open(stream, "rb")) if name.endswith(".xz") else stream
+
+
+def _read_members(
+    folder: Folder, tar: str, offset: int, wanted: Container[int], max_bytes: int
+) -> Iterator[tuple[int, bytes | None]]:
+    """(place, body) of the wanted members from ``offset`` on, None for a body that is too large."""
+    if tar:
+        with folder.open(tar) as stream, _decompressed(stream, tar) as plain:
+            plain.seek(offset)
+            with tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member) as archive:
+                for place, member in enumerate(iter(archive.next, None)):
+                    archive.members = []  # tarfile would keep every header to the end
+                    if place in wanted:
+                        body = archive.extractfile(member) if member.size <= max_bytes else None
+                        yield place, None if body is None else body.read()
+
+
+@dataclass(slots=True)
+class _Sample:
+    """Members that belong together: by extension, their places in the tar."""
+
+    file: str
+    offset: int
+    first: int
+    size: int = 0
+    members: dict[str, int] = dataclasses.field(default_factory=dict)
+
+
+def _list_tar(folder: Folder, tar: str, webdataset: bool, max_files: int, max_bytes: int) -> Iterator[str]:
+    rejects: list[Rejected] = []
+    samples: list[dict[str, Any]] = []
+    keys: set[str] = set()
+    size = offset = first = 0
+    for sample in _list_samples(folder, tar, webdataset, rejects):
+        listed = _listed(sample, tar, webdataset, keys)
+        if isinstance(listed, Rejected):
+            rejects.append(listed)
+            continue
+        if samples and (len(samples) == max_files or size + sample.size > max_bytes):
+            yield json.dumps({"tar": tar, "offset": offset, "samples": samples, "rejects": rejects})
+            samples, size = [], 0
+            rejects.clear()  # the list that the listing adds to
+        if not samples:
+            offset, first = sample.offset, sample.first
+        listed["members"] = {part: place - first for part, place in listed["members"].items()}
+        samples.append(listed)
+        size += sample.size
+    if samples or rejects:
+        yield json.dumps({"tar": tar if samples else "", "offset": offset, "samples": samples, "rejects": rejects})
+
+
+def _listed(sample: _Sample, tar: str, webdataset: bool, keys: set[str]) -> dict[str, Any] | Rejected:
+    """What a piece says of a sample: key, file, and which members to read as its image and what is said of it."""
+    file, members = sample.file, {"image": next(iter(sample.members.values()))}
+    if webdataset:
+        images = [extension for extension in sample.members if normal_extension(extension) in KNOWN_EXTENSIONS]
+        if len(images) != 1:
+            reason = "several_images" if images else "not_an_image"
+            return Rejected(f"./{file}", reason, f"the sample has the members {', '.join(sample.members)}")
+        file = f"{file}.{images[0]}"
+        said = {extension: sample.members[extension] for extension in _SIDECARS if extension in sample.members}
+        members = {"image": sample.members[images[0]], **said}
+    ending = next(ending for ending in _TAR_ENDINGS if tar.lower().endswith(ending))
+    key = key_of(tar[: -len(ending)] + file[len(tar) :])
+    if key in keys:
+        return Rejected(f"./{file}", "duplicate_key", f"an earlier member has the key {key}")
+    keys.add(key)
+    return {"key": key, "file": file, "members": members}
+
+
+def _list_samples(folder: Folder, tar: str, webdataset: bool, rejects: list[Rejected]) -> Iterator[_Sample]:
+    """Members grouped to samples: each its own, or neighbours by their name up to the first dot. Adds to ``rejects``."""
+    sample: _Sample | None = None
+    try:
+        with folder.open(tar) as stream, _decompressed(stream, tar) as plain:
+            archive = tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member)  # noqa: SIM115  # holds nothing itself
+            for place, member in enumerate(iter(archive.next, None)):
+                archive.members = []
+                reason = _member_reason(member)
+                if reason is not None:
+                    rejects.append(Rejected(f"./{tar}/{printable(member.name)}", reason, f"{member.size} bytes"))
+                if reason is not None or member.isdir():
+                    continue
+                name = member.name.removeprefix("./")
+                parent, base = posixpath.split(name)
+                stem, _, extension = base.partition(".") if webdataset else (base, "", "")
+                file = posixpath.join(tar, parent, stem)
+                extension = extension.lower()
+                if sample is None or sample.file != file or extension in sample.members:
+                    if sample is not None:
+                        yield sample
+                    sample = _Sample(file, member.offset, place)
+                sample.members[extension] = place
+                sample.size += member.size
+    except _TAR_ERRORS as error:
+        rejects.append(Rejected(f"./{tar}", "truncated_tar", f"{type(error).__name__}: {error}"))
+    if sample is not None:
+        yield sample
+
+
+def _member_reason(member: TarInfo) -> str | None:
+    if is_outside(member.name):
+        return "outside_folder"
+    if not is_text(member.name):
+        return "bad_name"
+    if not (member.isfile() or member.isdir()):
+        return "not_a_file"
+    parts = member.name.removeprefix("./").split("/")
+    hidden = any(part == "__MACOSX" or (part.startswith(".") and part != ".") for part in parts)
+    return "hidden" if hidden and member.isfile() else None
+
+
+def _tar_image(
+    sample: dict[str, Any], bodies: dict[str, bytes | None], source_name: str, require_date: bool
+) -> FoundImage | Rejected:
+    file = sample["file"]
+    try:
+        image = bodies.pop("image")
+        if image is None or None in bodies.values():
+            raise Reject("too_large", f"{file}, or what the sample says of it")
+        extension = extension_of(file)
+        if extension not in KNOWN_EXTENSIONS:
+            check_content(image, file)
+        texts = {part: body for part, body in bodies.items() if body is not None}
+        labels = _sidecar_json(file, texts.pop("json", b"{}"))
+        labels |= {part: body.decode("utf-8", "replace").strip() for part, body in texts.items()}
+        written = [str(labels.pop(column, None) or "") for column in ("date_taken", "date_uploaded")]
+        taken, uploaded, _ = csv_dates([*written, ""])
+        taken = taken or read_exif(image).date_taken
+        if taken is None and require_date:
+            raise Reject("no_date", f"{file}: no date of capture")
+        text = json.dumps(labels, sort_keys=True, ensure_ascii=False)
+        return FoundImage(sample["key"], Blob(image), extension, taken, uploaded, source_name, file, text)
+    except Reject as reject:
+        return Rejected(sample["key"], reject.reason, reject.detail)
+
+
+def _sidecar_json(file: str, body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Reject("bad_sidecar", f"{file}: its .json: {error}") from None
+    if not isinstance(value, dict):
+        raise Reject("bad_sidecar", f"{file}: its .json is a {type(value).__name__}, not an object")
+    return typing.cast("dict[str, Any]", value)
