@@ -9,6 +9,7 @@ import contextlib
 import dataclasses
 import datetime as dt
 import fcntl
+import functools
 import importlib.metadata
 import multiprocessing
 import multiprocessing.connection
@@ -221,7 +222,8 @@ class _Workers:
         def finished(_key: Any, result: Any, *_: Any) -> None:
             done(result)
 
-        calls = [dask.delayed(make_parts, pure=False, traverse=False)(task) for task in tasks]
+        # A task is closed to dask, which would otherwise search it for graphs of its own.
+        calls = [dask.delayed(functools.partial(make_parts, task), pure=False, traverse=False)() for task in tasks]
         settings: dict[str, Any] = {"scheduler": self._scheduler, "num_workers": self._count}
         if self._scheduler != "sync":
             settings["pool"] = self._pool = self._pool or self._new_pool()
