@@ -1,0 +1,221 @@
+"""Cut a stream of dated rows into buckets of time: of equal count, between given limits, or by the calendar.
+
+The steps are ``whole`` steps. Each gives every column of its rows and a column ``bucket`` (int, from 0), ordered by bucket and time,
+rows of equal time in the order in which they came. A row without a time is turned away as ``no_time``.
+
+``as_released`` in CLEAR sorts by the upload stamp as text, which is ``by="uploaded_unix"`` here: the same order as that of the times
+wherever the stamps have equal length, as all from 2001-09-09 on have.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..rows import REJECTS, Sifted
+from .reorder import Rows, reorder, stable_order
+
+_NO_TIME = np.iinfo(np.int64).min
+_DIGITS = 17
+
+
+@dataclasses.dataclass(frozen=True)
+class Bucketed:
+    """Columns that the steps add.
+
+    Attributes:
+        key: of the row.
+        bucket: number of its bucket, from 0.
+    """
+
+    key: str
+    bucket: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """First and last time of a bucket, both of them in it, as ``2007-04-09 03:27:17`` (naive)."""
+
+    start: str
+    end: str
+
+
+def divide(count: int, parts: int) -> np.ndarray:
+    """Bounds of ``parts`` runs of ``count`` items: the first ``count % parts`` have one item more (``more_itertools.divide``).
+
+    Returns:
+        int64 of shape (parts + 1,), from 0 to ``count``; run i is [bounds[i], bounds[i + 1]). Where there are fewer items than
+        parts, the last runs are empty.
+
+    Raises:
+        ValueError: for less than one part, or a negative count.
+    """
+    if parts < 1 or count < 0:
+        raise ValueError(f"{count} items in {parts} parts: at least 0 items and 1 part are needed")
+    each, more = divmod(count, parts)
+    sizes = np.full(parts, each, dtype=np.int64)
+    sizes[:more] += 1
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes)])
+
+
+def assign_equal_count_buckets(
+    rows: Rows, *, by: str = "date_uploaded", buckets: int = 11, scratch: str | None = None
+) -> Iterator[pa.Table | Sifted]:
+    """Buckets of equal count, whatever the count is (CLEAR, PROTOCOLS 6.2.3).
+
+    Args:
+        rows: with the column ``by``.
+        by: column to sort by: times, whole numbers, or text of at most 17 digits, which is compared as text.
+        buckets: how many; the first ones are one row larger where the count does not divide.
+        scratch: folder for a temporary file as large as the rows; the system's by default.
+
+    Raises:
+        ValueError: for a column of another kind, or text that is not digits.
+    """
+    times, keep = _times(rows, by)
+    yield from _without_time(rows, keep, by)
+    order = np.flatnonzero(keep)[stable_order(times[keep])] if not keep.all() else stable_order(times)
+    bounds = divide(len(order), buckets)
+    yield from _tables(rows, order, bounds, np.arange(buckets), scratch)
+
+
+def assign_buckets_by_limits(
+    rows: Rows, *, limits: Sequence[Limits], by: str = "date_uploaded", scratch: str | None = None
+) -> Iterator[pa.Table | Sifted]:
+    """Buckets between given times; rows outside all of them are turned away as ``outside_every_bucket``.
+
+    Args:
+        rows: with the column ``by``, of times.
+        limits: of the buckets in order of time, not overlapping. There may be gaps, as between the published ones.
+        by: column of times.
+        scratch: as for ``assign_equal_count_buckets``.
+
+    Raises:
+        ValueError: for limits that overlap or run backwards.
+    """
+    starts, ends = _checked(limits)
+    times, keep = _times(rows, by, only_times=True)
+    yield from _without_time(rows, keep, by)
+    number = np.searchsorted(starts, times, side="right") - 1
+    outside = keep & ((number < 0) | (times > ends[np.maximum(number, 0)]))
+    yield from _turned_away(rows, outside, "outside_every_bucket", by)
+    order, numbers, bounds = _runs(times, keep & ~outside, number)
+    yield from _tables(rows, order, bounds, numbers, scratch)
+
+
+def assign_calendar_buckets(
+    rows: Rows, *, period: Literal["year", "month"], by: str = "date_uploaded", scratch: str | None = None
+) -> Iterator[pa.Table | Sifted]:
+    """A bucket for every year or month that has rows, numbered from 0 in order of time.
+
+    Args:
+        rows: with the column ``by``, of times.
+        period: length of a bucket.
+        by: column of times.
+        scratch: as for ``assign_equal_count_buckets``.
+    """
+    if period not in ("year", "month"):
+        raise ValueError(f"period {period!r}: a calendar bucket is a year or a month")
+    times, keep = _times(rows, by, only_times=True)
+    yield from _without_time(rows, keep, by)
+    number = times.view("datetime64[us]").astype(f"datetime64[{'Y' if period == 'year' else 'M'}]").astype(np.int64)
+    order, numbers, bounds = _runs(times, keep, number)
+    yield from _tables(rows, order, bounds, np.arange(len(numbers)), scratch)
+
+
+# ------------------------------------------------------------------------------------------------------------- times
+
+
+def _times(rows: Rows, by: str, *, only_times: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """The column as int64 that sort as its values do (microseconds for times), and where there is a value."""
+    if by not in rows.schema.names:
+        raise ValueError(f"no column {by!r} to make buckets by: there are {', '.join(rows.schema.names)}")
+    kind = rows.schema.field(by).type
+    text = pa.types.is_string(kind)
+    if not (pa.types.is_timestamp(kind) or (not only_times and (text or pa.types.is_integer(kind)))):
+        raise ValueError(f"column {by!r} is of type {kind}: buckets are made by a time" + ("" if only_times else ", a number or digits"))
+    values = np.empty(rows.num_rows, dtype=np.int64)
+    lengths = np.empty(rows.num_rows if text else 0, dtype=np.uint8)
+    at = 0
+    for table in rows.batches([by]):
+        column, end = table[by], at + table.num_rows
+        if text:
+            lengths[at:end] = _digit_counts(column, by)
+        elif pa.types.is_timestamp(kind):
+            column = column.cast(pa.timestamp("us"))
+        values[at:end] = column.cast(pa.int64()).fill_null(_NO_TIME).to_numpy()
+        at = end
+    keep = values != _NO_TIME
+    if text and len(values):
+        # As text, "10" stands after "1" and before "9": pad with zeros on the right, and let the shorter of equals be first.
+        longest = int(lengths.max())
+        values[keep] = values[keep] * 10 ** (longest - lengths[keep].astype(np.int64)) * (longest + 1) + lengths[keep]
+    return values, keep
+
+
+def _digit_counts(column: pa.ChunkedArray, by: str) -> np.ndarray:
+    fits = pc.match_substring_regex(column, f"^[0-9]{{1,{_DIGITS}}}$").fill_null(True).to_numpy()
+    if not fits.all():
+        value = column[int(np.flatnonzero(~fits)[0])].as_py()
+        raise ValueError(f"column {by!r} holds {value!r}: text to make buckets by is 1 to {_DIGITS} digits")
+    return pc.binary_length(column).fill_null(0).to_numpy()
+
+
+def _checked(limits: Sequence[Limits]) -> tuple[np.ndarray, np.ndarray]:
+    if not limits:
+        raise ValueError("no limits: at least one bucket is needed")
+    edges = [[dt.datetime.fromisoformat(text) for text in (limit.start, limit.end)] for limit in limits]
+    for before, after in zip([None, *edges], edges, strict=False):
+        if after[0] > after[1]:
+            raise ValueError(f"bucket limits {after[0]} to {after[1]} run backwards")
+        if before is not None and after[0] <= before[1]:
+            raise ValueError(f"bucket limits {after[0]} to {after[1]} do not begin after {before[1]}, where the bucket before ends")
+    micros = np.asarray(edges, dtype="datetime64[us]").astype(np.int64)
+    return micros[:, 0], micros[:, 1]
+
+
+# ----------------------------------------------------------------------------------------------------------- results
+
+
+def _runs(times: np.ndarray, keep: np.ndarray, number: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Order of the kept rows by time; the numbers that occur, ascending; and the bounds of each number's rows."""
+    chosen = np.flatnonzero(keep)
+    order = chosen[stable_order(times[keep])]
+    numbers, firsts = np.unique(number[order], return_index=True)
+    return order, numbers, np.append(firsts, len(order))
+
+
+def _tables(
+    rows: Rows, order: np.ndarray, bounds: np.ndarray, numbers: np.ndarray, scratch: str | None
+) -> Iterator[pa.Table]:
+    for first, table in reorder(rows, order, bounds.tolist(), scratch=scratch):
+        bucket = int(numbers[np.searchsorted(bounds, first, side="right") - 1])
+        column = pa.array(np.full(table.num_rows, bucket, dtype=np.int64))
+        yield table.drop_columns(["bucket"] if "bucket" in table.column_names else []).append_column("bucket", column)
+
+
+def _without_time(rows: Rows, keep: np.ndarray, by: str) -> Iterator[Sifted]:
+    yield from _turned_away(rows, ~keep, "no_time", by)
+
+
+def _turned_away(rows: Rows, out: np.ndarray, reason: str, by: str) -> Iterator[Sifted]:
+    if not out.any():
+        return
+    schema = rows.schema.remove_metadata()
+    if "bucket" not in schema.names:
+        schema = schema.append(pa.field("bucket", pa.int64()))
+    at = 0
+    for table in rows.batches(["key", by]):
+        mask = out[at : at + table.num_rows]
+        at += table.num_rows
+        if mask.any():
+            away = table.filter(pa.array(mask))
+            details = pc.binary_join_element_wise(by, away[by].cast(pa.string()).fill_null("missing"), " ")
+            reasons = pa.array([reason] * away.num_rows, pa.string())
+            yield Sifted(schema.empty_table(), pa.table([away["key"], reasons, details], schema=REJECTS))

@@ -1,0 +1,165 @@
+"""Put the rows of a stage in another order without holding them all.
+
+The rows are read once, in their own order. Each part is cut by the place that its rows take in the result, and the cuts are
+laid down in one temporary file; then each stretch of the result is put together from its cuts. Memory holds one part, one
+stretch and a rank of 4 bytes a row (8 beyond 4 billion), never the text of all rows.
+"""
+
+from __future__ import annotations
+
+import collections
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import IO, Protocol, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+T = TypeVar("T")
+
+TABLE_ROWS = 1 << 18
+"""Most rows of a table that is given."""
+
+_GATHERED_ROWS = 1 << 19  # input rows that are cut at a time: fewer, larger cuts when parts are small
+
+
+class Rows(Protocol):
+    """What a ``whole`` step is given (``curation.store.Rows``), as far as it is used here."""
+
+    @property
+    def num_rows(self) -> int: ...
+    @property
+    def schema(self) -> pa.Schema: ...
+    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
+
+
+def stable_order(values: np.ndarray) -> np.ndarray:
+    """Indices that sort ``values``; equal values keep their order.
+
+    Args:
+        values: int64 of shape (n,); overwritten.
+
+    Returns:
+        int64 of shape (n,).
+    """
+    count = len(values)
+    if not count:
+        return np.empty(0, dtype=np.int64)
+    low, high = int(values.min()), int(values.max())
+    bits = max((count - 1).bit_length(), 1)
+    unit = 1_000_000 if not np.any(values % 1_000_000) else 1
+    if (high - low) // unit >= 1 << (63 - bits):
+        return np.argsort(values, kind="stable")
+    # Value and index fit one integer: sorting those needs no second array, and is stable by its nature.
+    values -= low
+    values //= unit
+    values <<= bits
+    values |= np.arange(count, dtype=np.int64)
+    values.sort()
+    values &= (1 << bits) - 1
+    return values
+
+
+def reorder(rows: Rows, order: np.ndarray, cuts: Sequence[int], *, scratch: str | None = None) -> Iterator[tuple[int, pa.Table]]:
+    """Rows at the indices ``order``, in that order, as tables of at most ``TABLE_ROWS`` rows.
+
+    Args:
+        rows: all rows, of any columns (payload columns move as references).
+        order: int64 of shape (m,): indices of rows, each at most once. Rows that are not named are left out.
+        cuts: places in ``order`` at which a table must not go on, such as the starts of buckets.
+        scratch: folder for the temporary file, which takes about as much room as the rows in memory would.
+
+    Yields:
+        Place in ``order`` of the table's first row, and the table.
+    """
+    total = len(order)
+    if not total:
+        return
+    kind = np.uint32 if total < 2**32 - 1 else np.uint64
+    absent = np.iinfo(kind).max
+    rank = np.full(rows.num_rows, absent, dtype=kind)
+    rank[order] = np.arange(total, dtype=kind)
+    edges = _edges(total, cuts)
+    pieces: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
+    schema = rows.schema.remove_metadata()
+    with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
+        for first, batch in _ahead(_gathered(rows, schema)):
+            _cut(batch, rank[first : first + batch.num_rows], absent, edges, file, pieces)
+        file.flush()
+        yield from _ahead(
+            (start, _assembled(file, pieces.pop(number, []), schema, rank.dtype, start))
+            for number, start in enumerate(edges[:-1].tolist())
+        )
+
+
+def _edges(total: int, cuts: Sequence[int]) -> np.ndarray:
+    corners = np.unique(np.asarray([0, *cuts, total], dtype=np.int64))
+    return np.unique(np.concatenate([corners, *(np.arange(a, b, TABLE_ROWS) for a, b in zip(corners, corners[1:], strict=False))]))
+
+
+def _gathered(rows: Rows, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Input rows in batches of some size, with the index of the first."""
+    waiting: list[pa.Table] = []
+    first = held = 0
+    for table in rows.batches():
+        waiting.append(table.select(schema.names).cast(schema))
+        held += table.num_rows
+        if held >= _GATHERED_ROWS:
+            yield first, _one_batch(waiting, schema)
+            first, held, waiting = first + held, 0, []
+    if held:
+        yield first, _one_batch(waiting, schema)
+
+
+def _one_batch(tables: list[pa.Table], schema: pa.Schema) -> pa.RecordBatch:
+    table = pa.concat_tables(tables).combine_chunks()
+    batches = table.to_batches()
+    if len(batches) > 1:  # text of more than 2 GiB in one column
+        raise ValueError(f"{table.num_rows} rows hold more than 2 GiB in a column: make the parts smaller")
+    return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
+
+
+def _cut(
+    batch: pa.RecordBatch,
+    rank: np.ndarray,
+    absent: int,
+    edges: np.ndarray,
+    file: IO[bytes],
+    pieces: dict[int, list[tuple[int, int]]],
+) -> None:
+    order = np.argsort(rank)
+    order = order[: np.searchsorted(rank, absent, sorter=order)]
+    ranks = rank[order]
+    batch = batch.take(pa.array(order)).append_column("", pa.array(ranks))
+    bounds = np.searchsorted(ranks, edges.astype(rank.dtype))
+    for number in np.flatnonzero(np.diff(bounds)).tolist():
+        low, high = int(bounds[number]), int(bounds[number + 1])
+        data = batch.slice(low, high - low).serialize()
+        pieces[number].append((file.tell(), data.size))
+        file.write(data)
+
+
+def _assembled(file: IO[bytes], pieces: list[tuple[int, int]], schema: pa.Schema, rank: np.dtype, start: int) -> pa.Table:
+    stored = schema.append(pa.field("", pa.from_numpy_dtype(rank)))
+    batches: list[pa.RecordBatch] = []
+    for at, size in pieces:
+        file.seek(at)
+        batches.append(pa.ipc.read_record_batch(pa.py_buffer(file.read(size)), stored))
+    table = pa.Table.from_batches(batches, stored).combine_chunks()
+    # The ranks of a stretch are the numbers from its start on, so the inverse is a scatter, not a sort.
+    places = table[""].to_numpy().astype(np.int64) - start
+    order = np.empty(len(places), dtype=np.int64)
+    order[places] = np.arange(len(places))
+    return table.drop_columns([""]).take(pa.array(order))
+
+
+def _ahead(items: Iterable[T]) -> Iterator[T]:
+    """The same items, each made by another thread while the one before is in use."""
+    iterator = iter(items)
+    end = object()
+    with ThreadPoolExecutor(1) as pool:
+        pending = pool.submit(next, iterator, end)
+        while (item := pending.result()) is not end:
+            pending = pool.submit(next, iterator, end)
+            yield item  # type: ignore[misc]  # not the end

@@ -1,0 +1,244 @@
+"""Whole lines out of large text files, block by block, and the screening of lines that are not what they should be.
+
+Memory is bounded by ``BLOCK_BYTES`` and ``MAX_LINE_BYTES``, whatever the file holds. Every line is counted once, and what becomes of it
+does not depend on where blocks or pieces begin.
+"""
+
+from __future__ import annotations
+
+import bz2
+import dataclasses
+import gzip
+import zlib
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+import numpy as np
+import pyarrow as pa
+
+BLOCK_BYTES = 1 << 24
+"""Bytes that are read and parsed at a time: small enough for the allocator to use the same memory again, and for the cache."""
+
+MAX_LINE_BYTES = 1 << 20
+"""A longer line is turned away unread. The longest real ones (long descriptions, many tags) are far below."""
+
+_WINDOW = MAX_LINE_BYTES // 2
+_MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """Whole lines.
+
+    Attributes:
+        data: bytes of the lines with their newlines (the last line of a file may lack its own).
+        size: bytes that they take up in the file; more than ``len(data)`` where a line was too long to keep.
+    """
+
+    data: bytes
+    size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class BadLine:
+    """A line that is turned away before its fields are read: its index in the block, why, and what was seen."""
+
+    index: int
+    reason: str
+    seen: str
+
+
+def compression(head: bytes) -> str | None:
+    """``gzip``, ``bzip2`` or None, by the first bytes of a file."""
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def decompressed(stream: IO[bytes], kind: str | None) -> IO[bytes]:
+    """The stream itself, or the stream within it."""
+    match kind:
+        case "gzip":
+            return gzip.GzipFile(fileobj=stream)  # type: ignore[return-value]  # has the methods of a binary file
+        case "bzip2":
+            return bz2.BZ2File(stream)  # type: ignore[return-value]
+        case _:
+            return stream
+
+
+def chunks_of_stream(stream: IO[bytes], place: str, chunk_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
+    """All bytes of a stream that may be compressed.
+
+    Raises:
+        ValueError: where the compressed stream is cut short or damaged.
+    """
+    done = 0
+    while True:
+        try:
+            data = stream.read(chunk_bytes)
+        except (EOFError, OSError, zlib.error) as error:
+            raise ValueError(f"{place}: the compressed stream breaks after {done:,} bytes of text: {error}") from error
+        if not data:
+            return
+        done += len(data)
+        yield data
+
+
+def chunks_of_range(stream: IO[bytes], start: int, end: int) -> Iterator[bytes]:
+    """Bytes of the lines that begin in [start, end) of a seekable stream, the rest of the last line included.
+
+    ``start`` is where a line begins; ``start_of_first`` finds it.
+    """
+    stream.seek(start)
+    left = end - start
+    last = b"\n"
+    while left > 0:
+        data = stream.read(min(BLOCK_BYTES, left))
+        if not data:
+            return
+        left -= len(data)
+        last = data[-1:]
+        yield data
+    while last != b"\n":
+        data = stream.read(1 << 16)
+        cut = data.find(b"\n") + 1
+        yield data[: cut or None]
+        if cut or not data:
+            return
+
+
+def start_of_first(stream: IO[bytes], start: int, end: int) -> int:
+    """Where the first line that begins in [start, end) begins; ``end`` where none does."""
+    if start == 0:
+        return 0
+    stream.seek(start - 1)
+    at = start - 1
+    while at < end:
+        data = stream.read(min(1 << 16, end - at))
+        cut = data.find(b"\n")
+        if cut >= 0:
+            return min(at + cut + 1, end)
+        if not data:
+            break
+        at += len(data)
+    return end
+
+
+def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
+    """Cut chunks of bytes at line ends. A line longer than ``MAX_LINE_BYTES`` comes as a block of its own, cut short."""
+    carry = b""
+    overlong = 0  # bytes of a line that has been cut short, so far
+    for chunk in chunks:
+        cut = chunk.find(b"\n") + 1 if overlong else chunk.rfind(b"\n") + 1
+        if overlong:
+            overlong += cut or len(chunk)
+            if not cut:
+                continue
+            yield Block(carry, overlong)
+            carry, overlong, chunk = b"", 0, chunk[cut:]
+            cut = chunk.rfind(b"\n") + 1
+        if cut:
+            data = carry + chunk[:cut] if carry else chunk if cut == len(chunk) else chunk[:cut]
+            yield Block(data, len(data))
+            carry = chunk[cut:]
+        else:
+            carry += chunk
+        if len(carry) > MAX_LINE_BYTES:
+            carry, overlong = carry[: MAX_LINE_BYTES + 1], len(carry)
+    if overlong or carry:
+        yield Block(carry, overlong or len(carry))
+
+
+def separators(data: bytes) -> int | None:
+    """Number of tabs and newlines, or None where a byte is NUL or not ASCII.
+
+    Works in slices that fit the cache: one pass over memory for four sums.
+    """
+    view = np.frombuffer(data, dtype=np.uint8)
+    step = 1 << 17
+    shifted, small = np.empty(step, dtype=np.uint8), np.empty(step, dtype=bool)
+    count = 0
+    for at in range(0, len(view), step):
+        part = view[at : at + step]
+        if part.min() == 0 or part.max() >= 128:
+            return None
+        np.subtract(part, 9, out=shifted[: len(part)])
+        np.less(shifted[: len(part)], 2, out=small[: len(part)])
+        count += int(np.count_nonzero(small[: len(part)]))
+    return count if data.endswith(b"\n") or not data else count + 1
+
+
+def may_hold_overlong(data: bytes) -> bool:
+    """Whether a line may be longer than ``MAX_LINE_BYTES``: False where every window of half that size holds a newline."""
+    whole = range(0, len(data) - _WINDOW + 1, _WINDOW)
+    return any(data.find(b"\n", at, at + _WINDOW) < 0 for at in whole)
+
+
+def line_starts(data: bytes) -> np.ndarray:
+    """Offset of each line, int64 of shape (lines,)."""
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10) + 1
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), ends])
+    return starts[:-1] if starts[-1] == len(data) else starts
+
+
+def screen(data: bytes, columns: int) -> tuple[bytes, np.ndarray, list[BadLine]]:
+    """Take out the lines that cannot be parsed.
+
+    Args:
+        data: whole lines.
+        columns: tab-separated columns that a line must have.
+
+    Returns:
+        The lines that are left, each with ``\\n`` at its end; their indices in ``data``, int64; the lines taken out.
+    """
+    starts = line_starts(data)
+    if not len(starts):
+        return b"", starts, []
+    view = np.frombuffer(data, dtype=np.uint8)
+    ends = np.append(starts[1:], len(data))
+    tabs = np.add.reduceat((view == 9).view(np.uint8), starts, dtype=np.int64)
+    suspect = (tabs != columns - 1) | (ends - starts > MAX_LINE_BYTES)
+    if b"\0" in data:
+        suspect |= np.minimum.reduceat(view, starts) == 0
+    if not _is_utf8(data):
+        suspect |= np.maximum.reduceat(view, starts) >= 128
+    bad: list[BadLine] = []
+    for index in np.flatnonzero(suspect).tolist():
+        fault = _fault(data[starts[index] : ends[index]], columns)
+        if fault is None:
+            suspect[index] = False
+        else:
+            bad.append(BadLine(index, *fault))
+    kept = np.flatnonzero(~suspect)
+    # Runs of neighbours that stay are copied at once.
+    breaks = np.flatnonzero(np.diff(kept) != 1)
+    firsts, lasts = kept[np.append(0, breaks + 1)] if len(kept) else kept, kept[np.append(breaks, len(kept) - 1)]
+    runs = zip(starts[firsts].tolist(), ends[lasts].tolist(), strict=True) if len(kept) else []
+    clean = b"".join([data[first:last] for first, last in runs])
+    return clean, kept, bad
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        # Arrow checks the bytes where they lie; bytes.decode would build the text.
+        offsets = np.asarray([0, len(data)], dtype=np.int32)
+        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]).validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
+def _fault(line: bytes, columns: int) -> tuple[str, str] | None:
+    if len(line) > MAX_LINE_BYTES:
+        return "line_too_long", f"more than {MAX_LINE_BYTES:,} bytes"
+    line = line.rstrip(b"\r\n")
+    if not line:
+        return "blank_line", "nothing on it"
+    if b"\0" in line:
+        return "nul_byte", f"NUL at byte {line.index(0)} of the line"
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return "bad_utf8", f"{line[error.start : error.start + 4]!r} at byte {error.start} of the line is not UTF-8"
+    found = line.count(b"\t") + 1
+    return None if found == columns else ("wrong_column_count", f"{found} columns, {columns} expected")

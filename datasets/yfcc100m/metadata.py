@@ -1,0 +1,317 @@
+"""The metadata of YFCC100M as rows: a source that is read piece by piece, in parallel.
+
+Three forms are read, told apart by their content: tab-separated text of 23 columns (``yfcc100m_dataset`` as released) or 25 columns (the
+same after the line number and the photo's hash), plain or compressed by gzip or bzip2; and the SQLite table ``yfcc100m_dataset``.
+Quotes mean nothing: a field ends at the next tab. Text fields are URL-encoded in the file and decoded here.
+
+Every line becomes a row or a reject. The reasons, in the order in which they are looked for:
+
+========================  =================================================================================
+``line_too_long``         more than ``lines.MAX_LINE_BYTES``
+``blank_line``            nothing between two newlines
+``nul_byte``              a NUL
+``bad_utf8``              bytes that are not UTF-8, in any column
+``wrong_column_count``    not as many columns as the file has
+``bad_id``                the id is not a positive whole number of at most 18 digits (a header line, for one)
+``bad_marker``            the last column is neither 0 (photo) nor 1 (video)
+``not_a_photo``           the marker is 1
+``null_date_taken``       the capture time is empty or ``null``
+``bad_date_taken``        it is no date and time like ``2006-02-28 20:33:06.0``
+``null_date_uploaded``    the upload time is empty or ``null``
+``bad_date_uploaded``     it is no whole number of seconds since 1970, of at most 10 digits
+``taken_not_before_upload``  captured at or after the upload, both compared as they stand (PROTOCOLS 6.2.1: capture in
+                          local time, upload in UTC, compared as naive)
+``no_url``                no download address
+``licence_not_wanted``    the licence is not among those asked for
+========================  =================================================================================
+
+A reject's key is the photo's id; for a line without a valid id, ``<file>:<place>``, where the place is the offset in bytes of
+the line (plain files), its number from 1 (compressed files) or its rowid (SQLite).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import fnmatch
+import functools
+import json
+import posixpath
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, Any
+
+import fsspec
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...curation.rows import REJECTS, Sifted
+from . import lines, sqlite
+from .fields import EXTRA, LAYOUTS, NEEDED, Place, sift_fields
+
+PIECE_BYTES = 1 << 26
+"""Bytes of a plain file that one piece covers. It changes neither rows nor their order."""
+
+_HEAD_BYTES = 1 << 20
+_SQLITE_ROW_BYTES = 500  # of a row in the database, roughly: only decides how many pieces there are
+
+
+@dataclasses.dataclass(frozen=True)
+class Photo:
+    """A photo of YFCC100M with both its times.
+
+    Attributes:
+        key: Flickr's photo id.
+        date_taken: capture time by the camera's clock, naive local time.
+        date_uploaded: naive UTC.
+        uploaded_unix: the upload time as the file has it, for the released order.
+        url: of the image.
+        extension: of the original file, without a dot.
+        licence: name of the Creative Commons licence.
+    """
+
+    key: str
+    date_taken: dt.datetime
+    date_uploaded: dt.datetime
+    uploaded_unix: str
+    url: str
+    extension: str
+    licence: str
+
+
+def pieces(*, path: str, files: str = "*", piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
+    """What can be read apart from each other, in the order of the source: files by name, and parts of plain files.
+
+    Args:
+        path: a file or a folder, local or by fsspec URL (SQLite: local only). Of a folder, hidden files are left out.
+        files: which files of a folder, as a shell pattern.
+        piece_bytes: size of the pieces of a plain file or a database; compressed files are one piece each.
+
+    Yields:
+        JSON for ``read_metadata``.
+
+    Raises:
+        FileNotFoundError: where nothing is there.
+        ValueError: for a file that is empty or not YFCC100M metadata, or a folder without files.
+    """
+    if piece_bytes < 1:
+        raise ValueError(f"piece_bytes is {piece_bytes}: it must be at least 1")
+    fs, root = fsspec.core.url_to_fs(path)
+    for name in _files(fs, root, path, files):
+        full = _full(fs, root, name)
+        size = int(fs.size(full))
+        with fs.open(full, "rb") as stream:
+            form = _form(stream, name)
+        if form["form"] == "sqlite":
+            count = -(-size // max(piece_bytes, _SQLITE_ROW_BYTES))
+            bounds = sqlite.ranges(_local(fs, full), count)
+        elif form["form"] == "plain":
+            bounds = [(at, min(at + piece_bytes, size)) for at in range(0, size, piece_bytes)]
+        else:
+            bounds = [(0, size)]
+        for start, end in bounds:
+            yield json.dumps({"file": name, **form, "start": start, "end": end})
+
+
+def read_metadata(
+    piece: str, *, path: str, licences: Sequence[str] | None = None, extra: Sequence[str] = ()
+) -> Iterator[Sifted]:
+    """Rows of one piece, in order, a block at a time.
+
+    Args:
+        piece: what ``pieces`` gave.
+        path: the same as for ``pieces``.
+        licences: names of the licences to keep, as the file writes them; None for all (as CLEAR does).
+        extra: further columns to give (``fields.EXTRA``), as text; empty where the file has nothing.
+
+    Yields:
+        Columns of ``Photo`` and of ``extra``, with the rejects; rows and rejects together are the lines of the piece.
+
+    Raises:
+        ValueError: for a column that is not known, or a file that breaks while it is read.
+    """
+    if unknown := [name for name in extra if name not in EXTRA]:
+        raise ValueError(f"extra column {unknown[0]!r}: there are {', '.join(EXTRA)}")
+    task = json.loads(piece)
+    fs, root = fsspec.core.url_to_fs(path)
+    full = _full(fs, root, task["file"])
+    sift = functools.partial(sift_fields, licences=licences, extra=extra)
+    if task["form"] == "sqlite":
+        if "hash" in extra:
+            raise ValueError(f"{task['file']}: the SQLite form has no column 'hash'")
+        yield from _read_sqlite(_local(fs, full), task, (*NEEDED, *extra), sift)
+        return
+    if "hash" in extra and task["columns"] == 23:
+        raise ValueError(f"{task['file']}: the form of 23 columns has no column 'hash'")
+    with fs.open(full, "rb") as stream:
+        yield from _read_text(stream, task, (*NEEDED, *extra), sift)
+
+
+# --------------------------------------------------------------------------------------------------------- the source
+
+
+def _files(fs: Any, root: str, path: str, pattern: str) -> list[str]:
+    if fs.isfile(root):
+        return [posixpath.basename(root)]
+    if not fs.isdir(root):
+        raise FileNotFoundError(f"{path}: no such file or folder")
+    names = [posixpath.basename(info["name"]) for info in fs.ls(root, detail=True) if info["type"] == "file"]
+    chosen = sorted(name for name in names if not name.startswith(".") and fnmatch.fnmatchcase(name, pattern))
+    if not chosen:
+        raise ValueError(f"{path}: no file fits {pattern!r} in this folder")
+    return chosen
+
+
+def _full(fs: Any, root: str, name: str) -> str:
+    return root if fs.isfile(root) else posixpath.join(root, name)
+
+
+def _local(fs: Any, full: str) -> str:
+    protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
+    if "file" not in protocols:
+        raise ValueError(f"{full}: SQLite databases are read from local paths only")
+    return full
+
+
+def _form(stream: IO[bytes], name: str) -> dict[str, Any]:
+    head = stream.read(len(sqlite.MAGIC))
+    if not head:
+        raise ValueError(f"{name}: the file is empty")
+    if head == sqlite.MAGIC:
+        return {"form": "sqlite"}
+    kind = lines.compression(head)
+    ending = posixpath.splitext(name)[1]
+    claimed = {".gz": "gzip", ".bz2": "bzip2", ".sqlite": "SQLite", ".db": "SQLite"}.get(ending)
+    if claimed is not None and claimed != kind:
+        raise ValueError(f"{name}: the name says {claimed}, and the file begins with {head[:4]!r}")
+    stream.seek(0)
+    text = next(lines.chunks_of_stream(lines.decompressed(stream, kind), name, _HEAD_BYTES), b"")
+    if not text:
+        raise ValueError(f"{name}: the file is empty")
+    return {"form": kind or "plain", "columns": _columns(text, name)}
+
+
+def _columns(head: bytes, name: str) -> int:
+    found = [line.count(b"\t") + 1 for line in head.splitlines() if line]
+    counts = {count: found.count(count) for count in LAYOUTS}
+    best = max(counts, key=lambda count: counts[count])
+    if not counts[best]:
+        raise ValueError(
+            f"{name}: not YFCC100M metadata: none of the first {len(found):,} lines has 23 or 25 tab-separated columns "
+            f"(the first has {found[0] if found else 0})"
+        )
+    return best
+
+
+# --------------------------------------------------------------------------------------------------------------- text
+
+
+def _read_text(
+    stream: IO[bytes], task: dict[str, Any], names: tuple[str, ...], sift: Callable[..., Sifted]
+) -> Iterator[Sifted]:
+    plain = task["form"] == "plain"
+    if plain:
+        place = lines.start_of_first(stream, task["start"], task["end"])
+        chunks = lines.chunks_of_range(stream, place, task["end"])
+    else:
+        place = 1
+        chunks = lines.chunks_of_stream(lines.decompressed(stream, task["form"]), task["file"])
+    for block in lines.blocks(chunks):
+        count, sifted = _read_block(block.data, place, task, names, sift)
+        place += block.size if plain else count
+        yield sifted
+
+
+def _read_block(
+    data: bytes, first: int, task: dict[str, Any], names: tuple[str, ...], sift: Callable[..., Sifted]
+) -> tuple[int, Sifted]:
+    """Rows of the block whose first line is at ``first``, and its number of lines.
+
+    A block is clean when it has as many separators as its rows need and no row lacks its last column: then every
+    line has all its columns and none has more. Any other block is screened line by line before it is parsed.
+    """
+    columns = task["columns"]
+    found = None if lines.may_hold_overlong(data) else lines.separators(data)
+    if found is not None and found % columns == 0:
+        frame = _parse(data, columns, names)
+        if frame.height * columns == found and not frame["marker"].null_count():
+            place = Place(task["file"], _unit(task), lambda at: _places(data, first, at, task))
+            return frame.height, sift(frame, place)
+    clean, kept, bad = lines.screen(data, columns)
+    frame = _parse(clean, columns, names)
+    if frame.height != len(kept):
+        raise ValueError(f"{task['file']}, {_unit(task)} {first}: {len(kept)} lines were parsed as {frame.height} rows")
+    place = Place(task["file"], _unit(task), lambda at: _places(data, first, kept[at], task))
+    sifted = sift(frame, place)
+    if bad:
+        at = _places(data, first, np.asarray([line.index for line in bad]), task).tolist()
+        screened = pa.table(
+            [
+                [place.key(where) for where in at],
+                [line.reason for line in bad],
+                [f"{place.unit} {where}: {line.seen}" for where, line in zip(at, bad, strict=True)],
+            ],
+            schema=REJECTS,
+        )
+        sifted = Sifted(sifted.kept, pa.concat_tables([screened, sifted.rejected]))
+    return len(kept) + len(bad), sifted
+
+
+def _unit(task: dict[str, Any]) -> str:
+    return "byte" if task["form"] == "plain" else "line"
+
+
+def _places(data: bytes, first: int, at: np.ndarray, task: dict[str, Any]) -> np.ndarray:
+    return first + (lines.line_starts(data)[at] if task["form"] == "plain" else at)
+
+
+def _parse(data: bytes, columns: int, names: tuple[str, ...]) -> pl.DataFrame:
+    layout = LAYOUTS[columns]
+    if not data:
+        return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
+    frame = pl.read_csv(
+        data,
+        has_header=False,
+        separator="\t",
+        quote_char=None,
+        schema={f"column_{index + 1}": pl.String for index in range(columns)},
+        columns=sorted(layout.index(name) for name in names),
+        truncate_ragged_lines=True,
+    )
+    return frame.rename({f"column_{layout.index(name) + 1}": name for name in names})
+
+
+# ------------------------------------------------------------------------------------------------------------- SQLite
+
+
+def _read_sqlite(
+    path: str, task: dict[str, Any], names: tuple[str, ...], sift: Callable[..., Sifted]
+) -> Iterator[Sifted]:
+    for batch in sqlite.rows(path, task["start"], task["end"], names):
+        rowids = np.asarray([row[0] for row in batch], dtype=np.int64)
+        bad = {index: fault for index, row in enumerate(batch) if (fault := _cell_fault(row[1:])) is not None}
+        kept = np.asarray([index for index in range(len(batch)) if index not in bad], dtype=np.int64)
+        fields = list(zip(*(batch[index][1:] for index in kept.tolist()), strict=True)) or [()] * len(names)
+        texts = [[cell.decode() if cell else None for cell in field] for field in fields]
+        frame = pl.DataFrame(dict(zip(names, texts, strict=True)), schema=dict.fromkeys(names, pl.String))
+        place = Place(task["file"], "rowid", lambda at, places=rowids[kept]: places[at])
+        sifted = sift(frame, place)
+        if bad:
+            keys = [place.key(int(rowids[index])) for index in bad]
+            details = [f"rowid {rowids[index]}: {fault[1]}" for index, fault in bad.items()]
+            cells = pa.table([keys, [fault[0] for fault in bad.values()], details], schema=REJECTS)
+            sifted = Sifted(sifted.kept, pa.concat_tables([cells, sifted.rejected]))
+        yield sifted
+
+
+def _cell_fault(cells: Sequence[bytes | None]) -> tuple[str, str] | None:
+    for cell in cells:
+        if cell is None or (cell.isascii() and b"\0" not in cell):
+            continue
+        if b"\0" in cell:
+            return "nul_byte", f"NUL at byte {cell.index(0)} of a field"
+        try:
+            cell.decode("utf-8")
+        except UnicodeDecodeError as error:
+            return "bad_utf8", f"{cell[error.start : error.start + 4]!r} at byte {error.start} of a field is not UTF-8"
+    return None
