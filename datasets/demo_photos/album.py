@@ -1,0 +1,228 @@
+"""Write a dated photo album: seeded crops of a few real photographs, whose look drifts over the years, and some broken files.
+
+The album is for a demonstration and for tests. It is no benchmark: all photos of a class are cut from one or two photographs,
+or from one clip.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import datetime as dt
+import importlib.metadata
+import io
+import json
+import math
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageFilter
+
+from ...curation.rng import rng
+from .sources import AlbumError, Source, load, sources
+
+STAGE = "demo_photos"
+QUALITY = 88
+UPLOAD_LAG_DAYS = 20.0
+SIDES_PX = ((480, 360), (360, 480), (450, 300), (400, 400))
+COLUMNS = ("file", "date_taken", "date_uploaded", "true_class")
+
+ORIENTATION, DATE_TIME_ORIGINAL, EXIF_IFD = 0x0112, 0x9003, 0x8769
+
+FLAWS = {"truncated": 3, "empty": 2, "text": 2, "undated": 4, "early": 2}
+"""How many broken files of each kind: cut off, no bytes, a text named .jpg, no date anywhere, uploaded before it was taken."""
+
+LEAST_PHOTOS = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Album:
+    """What ``make_album`` wrote."""
+
+    photos_dir: Path
+    """Root of the photos, in one folder a year."""
+    csv: Path
+    """One row a file: ``file`` relative to ``photos_dir``, ``date_taken`` and ``date_uploaded`` (ISO 8601, "" where unknown),
+    and ``true_class`` ("" for a distractor and for a file that shows nothing)."""
+    files: int
+    """How many files there are, the broken ones included."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Shot:
+    """One file to write. ``era`` runs from 0 for the first photo of the album to 1 for the last."""
+
+    key: str
+    source: Source
+    taken: dt.datetime
+    uploaded: dt.datetime
+    era: float
+    flaw: str = ""
+    file: str = ""
+
+
+def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: int = 2009, years: int = 6) -> Album:
+    """Write ``photos`` good JPEG files and 13 broken ones, with the truth about them beside.
+
+    The same arguments give the same bytes on one machine. JPEG bytes depend on the versions of Pillow and PyAV: ``album.json``
+    records them.
+
+    Args:
+        folder: made if need be. An album that an earlier call left there is replaced; any other content is an error.
+        seed: every crop, date and flaw follows from it.
+        photos: good photos, 100 at least, so that every source has one.
+        first_year: the album begins on 1 January of it.
+        years: how many years the dates of capture span, evenly.
+
+    Raises:
+        AlbumError: a package of the extra ``demo`` is not installed, ``folder`` holds something that is not an album, or
+            ``photos`` or ``years`` is too small.
+    """
+    catalogue = sources()
+    if photos < LEAST_PHOTOS or years < 1:
+        raise AlbumError(f"photos={photos}, years={years}: an album needs {LEAST_PHOTOS} photos and 1 year at least")
+    root = Path(folder)
+    _clear(root)
+    shots = _named(_shots(catalogue, seed=seed, photos=photos, start=dt.datetime(first_year, 1, 1), days=years * 365))
+    for year in {shot.file.split("/")[0] for shot in shots}:
+        (root / "photos" / year).mkdir(parents=True, exist_ok=True)
+    pixels = {source.name: load(source) for source in catalogue}
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # Pillow works without the interpreter lock
+        for _ in pool.map(lambda shot: (root / "photos" / shot.file).write_bytes(_file_bytes(shot, pixels, seed)), shots):
+            pass
+    (root / "album.json").write_text(json.dumps(_made_by(catalogue, seed, photos, first_year, years), indent=1) + "\n")
+    _write_csv(root / "albums.csv", shots)
+    return Album(root / "photos", root / "albums.csv", len(shots))
+
+
+def _clear(root: Path) -> None:
+    """Remove the files that an earlier album names. ``album.json`` alone is what a broken-off call leaves."""
+    if not root.exists() or not any(root.iterdir()):
+        root.mkdir(parents=True, exist_ok=True)
+        (root / "album.json").write_text("{}\n")
+        return
+    if not (root / "album.json").is_file():
+        raise AlbumError(f"{root} holds something that is not an album: name an empty folder")
+    for photo in (root / "photos").glob("*/IMG_*.jpg"):
+        photo.unlink()
+    (root / "albums.csv").unlink(missing_ok=True)
+
+
+def _shots(catalogue: list[Source], *, seed: int, photos: int, start: dt.datetime, days: int) -> Iterator[Shot]:
+    total = sum(source.weight for source in catalogue)
+    edges = np.rint(np.cumsum([0.0] + [source.weight for source in catalogue]) / total * photos).astype(int).tolist()
+    for source, low, high in zip(catalogue, edges[:-1], edges[1:], strict=True):
+        for index in range(high - low):
+            draw = rng(seed, STAGE, f"{source.name}/{index}/dates")
+            era = (index + float(draw.random())) / (high - low)  # spread evenly, so that no year lacks a class
+            yield _shot(source, f"{source.name}/{index}", era, draw, start=start, days=days)
+    order = rng(seed, STAGE, "flaws").permutation(len(catalogue))
+    broken = [f"{flaw}/{index}" for flaw, count in FLAWS.items() for index in range(count)]
+    for key, source_index in zip(broken, order, strict=False):
+        draw = rng(seed, STAGE, f"{key}/dates")
+        flaw = key.split("/")[0]
+        yield _shot(catalogue[source_index], key, float(draw.random()), draw, flaw, start=start, days=days)
+
+
+def _shot(
+    source: Source, key: str, era: float, draw: np.random.Generator, flaw: str = "", *, start: dt.datetime, days: int
+) -> Shot:
+    lag_s = 3600 + int(draw.exponential(UPLOAD_LAG_DAYS) * 86_400)
+    taken = start + dt.timedelta(seconds=int(era * days * 86_400))
+    uploaded = taken + dt.timedelta(seconds=-lag_s if flaw == "early" else lag_s)
+    return Shot(key, source, taken, uploaded, era, flaw)
+
+
+def _named(shots: Iterator[Shot]) -> list[Shot]:
+    """Number the files by date of capture, as a camera does: a name tells nothing of what the photo shows."""
+    ordered = sorted(shots, key=lambda shot: (shot.taken, shot.key))
+    return [dataclasses.replace(shot, file=f"{shot.taken.year}/IMG_{index:04d}.jpg") for index, shot in enumerate(ordered)]
+
+
+def _file_bytes(shot: Shot, pixels: dict[str, list[Image.Image]], seed: int) -> bytes:
+    if shot.flaw == "empty":
+        return b""
+    if shot.flaw == "text":
+        return f"A note of {shot.taken:%d %B %Y} that somebody saved under the name of a photo.\n".encode()
+    data = _jpeg(shot, pixels[shot.source.name], seed)
+    return data[: len(data) // 3] if shot.flaw == "truncated" else data
+
+
+def _jpeg(shot: Shot, frames: list[Image.Image], seed: int) -> bytes:
+    draw = rng(seed, STAGE, f"{shot.key}/look")
+    at = 0.8 * shot.era + 0.2 * float(draw.random())
+    image = _developed(_cropped(frames[round(at * (len(frames) - 1))], shot, draw), shot.era, draw)
+    exif = Image.Exif()
+    if draw.random() < 0.04:  # the camera was held upright: the pixels lie on their side, and a tag says so
+        image = image.transpose(Image.Transpose.ROTATE_90)
+        exif[ORIENTATION] = 6
+    if shot.flaw != "undated":
+        exif.get_ifd(EXIF_IFD)[DATE_TIME_ORIGINAL] = shot.taken.strftime("%Y:%m:%d %H:%M:%S")
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=QUALITY, subsampling="4:2:0", exif=exif)
+    return buffer.getvalue()
+
+
+def _cropped(image: Image.Image, shot: Shot, draw: np.random.Generator) -> Image.Image:
+    """A window of the picture, slightly turned, perhaps mirrored. The later the photo, the closer it looks."""
+    width, height = SIDES_PX[int(draw.integers(len(SIDES_PX)))]
+    angle = math.radians(float(np.clip(draw.normal(0.0, 4.0), -10.0, 10.0)))
+    cos, sin = math.cos(angle), math.sin(angle)
+    span_x, span_y = width * cos + height * abs(sin), width * abs(sin) + height * cos
+    zoom = float(draw.uniform(0.85, 1.0)) * (1.0 - 0.75 * shot.era * float(draw.uniform(0.6, 1.0)))
+    scale = zoom * min(image.width / span_x, image.height / span_y)
+    flip = -1.0 if draw.random() < 0.5 else 1.0
+    centre = [
+        float(np.clip((focus + draw.uniform(-0.15, 0.15)) * side, scale * span / 2, side - scale * span / 2))
+        for focus, side, span in zip(shot.source.focus, image.size, (span_x, span_y), strict=True)
+    ]
+    xx, xy, yx, yy = flip * scale * cos, -scale * sin, flip * scale * sin, scale * cos
+    return image.transform(
+        (width, height),
+        Image.Transform.AFFINE,
+        (xx, xy, centre[0] - (xx * width + xy * height) / 2, yx, yy, centre[1] - (yx * width + yy * height) / 2),
+        resample=Image.Resampling.BICUBIC,
+    )
+
+
+def _developed(image: Image.Image, era: float, draw: np.random.Generator) -> Image.Image:
+    """Early photos are soft, pale and warm; late ones are sharp, saturated, cold and dark. Each strays a little."""
+    saturation = 0.25 + 0.9 * era + float(draw.normal(0.0, 0.08))
+    warmth = 0.2 * (1.0 - 2.0 * era) + float(draw.normal(0.0, 0.04))
+    exposure_ev = 0.5 - 2.6 * era + float(draw.normal(0.0, 0.4))
+    softness_px = max(0.0, 4.2 * (1.0 - 1.6 * era) + float(draw.normal(0.0, 0.5)))
+    grey = (0.299, 0.587, 0.114)
+    rows = [
+        [gain * ((1.0 - saturation) * part + (saturation if i == j else 0.0)) for j, part in enumerate(grey)] + [0.0]
+        for i, gain in enumerate((1.0 + warmth, 1.0, 1.0 - warmth))
+    ]
+    image = image.convert("RGB", tuple(value for row in rows for value in row))
+    # Exposure acts on light, and the numbers in a file are light to the power 1 / 2.2.
+    curve = [min(255, round(255 * (value / 255) * 2.0 ** (exposure_ev / 2.2))) for value in range(256)]
+    image = image.point(curve * 3)
+    return image.filter(ImageFilter.GaussianBlur(softness_px)) if softness_px > 0.3 else image
+
+
+def _made_by(catalogue: list[Source], seed: int, photos: int, first_year: int, years: int) -> dict[str, object]:
+    packages = sorted({source.distribution for source in catalogue} | {"pillow", "av", "numpy"})
+    return {
+        "seed": seed,
+        "photos": photos,
+        "first_year": first_year,
+        "years": years,
+        "versions": {name: importlib.metadata.version(name) for name in packages},
+        "sources": {source.name: {"true_class": source.true_class, "licence": source.licence} for source in catalogue},
+    }
+
+
+def _write_csv(path: Path, shots: list[Shot]) -> None:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(COLUMNS)
+        for shot in shots:
+            taken = "" if shot.flaw == "undated" else shot.taken.isoformat(sep=" ")
+            shown = "" if shot.flaw in ("empty", "text") else shot.source.true_class
+            writer.writerow([shot.file, taken, shot.uploaded.isoformat(sep=" "), shown])

@@ -1,0 +1,166 @@
+"""The house rules that a reader cannot see in one file: which room may import which, and what stays out of every room."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+MAY_IMPORT = {
+    "curation": {"curation"},
+    "datasets": {"curation", "datasets"},
+    "training": {"curation", "datasets", "training"},
+    "eval": {"curation", "datasets", "eval"},
+    "pipelines": {"curation", "datasets", "training", "eval", "pipelines"},
+}
+FILES = [path.relative_to(ROOT) for room in MAY_IMPORT for path in sorted((ROOT / room).rglob("*.py"))]
+HEAVY = ["torch", "torchvision", "faiss", "open_clip", "matplotlib", "dask", "distributed", "onnxruntime", "sklearn", "av"]
+
+
+def imports(file: Path, source: str) -> Iterator[tuple[int, str]]:
+    """(line, absolute dotted name) of all that ``file``, a path relative to the root, imports, at any depth."""
+    package = ["benchwright", *file.parent.parts]
+    for node in ast.walk(ast.parse(source, str(file))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = [*base, *(node.module.split(".") if node.module else [])]
+            yield from ((node.lineno, ".".join([*module, alias.name])) for alias in node.names)
+
+
+def wrong_arrows(file: Path, source: str) -> list[str]:
+    found = []
+    for line, name in imports(file, source):
+        parts = name.split(".")
+        if parts[0] == "benchwright" and parts[1:2] and parts[1] not in MAY_IMPORT[file.parts[0]]:
+            found.append(f"{file}:{line} imports {name}")
+    return found
+
+
+def calls(source: str) -> Iterator[tuple[int, str, dict[str, object]]]:
+    """(line, dotted name, constant keyword arguments) of every call."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call):
+            constants = {
+                keyword.arg: keyword.value.value
+                for keyword in node.keywords
+                if keyword.arg and isinstance(keyword.value, ast.Constant)
+            }
+            yield node.lineno, ast.unparse(node.func), constants
+
+
+def unsafe_calls(file: Path, source: str) -> list[str]:
+    found = []
+    for line, name, constants in calls(source):
+        if name in ("pickle.load", "pickle.loads", "pickle.Unpickler", "dill.load", "joblib.load", "eval", "exec"):
+            found.append(f"{file}:{line} {name} runs what a file says")
+        if name == "torch.load" and constants.get("weights_only") is not True:
+            found.append(f"{file}:{line} torch.load without weights_only=True runs what a file says")
+        if constants.get("shell") is True or name == "os.system":
+            found.append(f"{file}:{line} a shell reads the arguments")
+    return found
+
+
+def over_all_files(check) -> list[str]:
+    return [line for file in FILES for line in check(file, (ROOT / file).read_text("utf-8"))]
+
+
+def test_imports_go_one_way():
+    assert over_all_files(wrong_arrows) == []
+
+
+@pytest.mark.parametrize(
+    ("file", "source", "wrong"),
+    [
+        ("curation/rng.py", "from ..datasets import clear", 1),
+        ("curation/stages/images.py", "from ...pipelines.cli import main", 1),
+        ("curation/stages/images.py", "from ..rows import Row", 0),
+        ("curation/rng.py", "def f():\n    import benchwright.eval.metrics", 1),
+        ("training/loop.py", "from ..eval.metrics import matrix", 1),
+        ("eval/report/page.py", "from ...training import loop", 1),
+        ("eval/report/page.py", "from .. import training", 0),
+        ("eval/report/page.py", "from ... import training", 1),
+        ("datasets/clear/reader.py", "import datasets, training", 0),
+        ("pipelines/clear.py", "from ..training import loop\nfrom ..eval import metrics", 0),
+    ],
+)
+def test_the_check_of_imports_sees_each_form(file, source, wrong):
+    assert len(wrong_arrows(Path(file), source)) == wrong
+
+
+def test_the_engine_names_no_benchmark():
+    benchmarks = {path.name for path in (ROOT / "datasets").iterdir() if path.is_dir()} - {"reader", "__pycache__"}
+    found = [
+        f"{file}:{node.lineno} {node.value!r}"
+        for file in FILES
+        if file.parts[0] == "curation"
+        for node in ast.walk(ast.parse((ROOT / file).read_text("utf-8")))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.lower() in benchmarks
+    ]
+    assert found == []
+
+
+def test_benchwright_is_a_namespace():
+    assert not (ROOT / "benchwright").exists()
+    assert not (ROOT / "__init__.py").exists()
+
+
+def test_no_room_has_a_drawer_for_odds_and_ends():
+    assert [str(file) for file in FILES if file.stem in ("utils", "util", "helpers", "misc", "common")] == []
+
+
+def test_init_files_hold_a_docstring_and_nothing_else():
+    full = []
+    for file in FILES:
+        if file.name == "__init__.py":
+            tree = ast.parse((ROOT / file).read_text("utf-8"))
+            if len(tree.body) != 1 or not ast.get_docstring(tree):
+                full.append(str(file))
+    assert full == []
+
+
+def test_no_file_is_run_as_code():
+    assert over_all_files(unsafe_calls) == []
+
+
+@pytest.mark.parametrize(
+    ("source", "wrong"),
+    [
+        ("pickle.load(stream)", 1),
+        ("torch.load(path)", 1),
+        ("torch.load(path, weights_only=False)", 1),
+        ("torch.load(path, weights_only=True)", 0),
+        ("subprocess.run(command, shell=True)", 1),
+        ("model.eval()", 0),
+    ],
+)
+def test_the_check_of_calls_sees_each_form(source, wrong):
+    assert len(unsafe_calls(Path("curation/x.py"), source)) == wrong
+
+
+def test_dask_is_named_in_one_file():
+    users = {
+        str(file)
+        for file in FILES
+        for _, name in imports(file, (ROOT / file).read_text("utf-8"))
+        if name.split(".")[0] in ("dask", "distributed")
+    }
+    assert users <= {"curation/run.py"}
+
+
+def test_help_pays_for_no_heavy_library(tmp_path):
+    if not (ROOT / "pipelines" / "cli.py").is_file():
+        pytest.skip("the command line is not written yet")
+    code = f"import sys, benchwright.pipelines.cli; print([name for name in {HEAVY} if name in sys.modules])"
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, env=os.environ | {"PYTHONSAFEPATH": "1"}
+    )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout.strip() == "[]"

@@ -1,0 +1,138 @@
+"""What an editable install hides: a package or a data file that is missing from the wheel."""
+
+from __future__ import annotations
+
+import fnmatch
+import importlib.metadata
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
+ROOMS = sorted(SETUPTOOLS["package-dir"].values())
+
+IMPORT_ALL = """
+import importlib, json, sys
+wheel, names, paths = json.load(sys.stdin)
+sys.path[:] = [wheel, *paths, *(path for path in sys.path if path)]
+elsewhere = []
+for name in names:
+    module = importlib.import_module(name)
+    if not str(module.__file__).startswith(wheel):
+        elsewhere.append([name, module.__file__])
+print(json.dumps(elsewhere))
+"""
+
+
+def packages_in_the_tree() -> list[str]:
+    inits = (path for room in ROOMS for path in (ROOT / room).rglob("__init__.py"))
+    return sorted("benchwright." + ".".join(path.parent.relative_to(ROOT).parts) for path in inits)
+
+
+def tracked_files() -> list[str]:
+    """Files that git knows, relative to the root: what a clean clone holds."""
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("this is no git checkout: what a clean clone holds cannot be told")
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    return [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    """The wheel built from a copy of the tracked files, unpacked."""
+    folder = tmp_path_factory.mktemp("wheel")
+    for name in tracked_files():
+        (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, folder / "clone" / name)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder]
+    built = subprocess.run([*map(str, command), str(folder / "clone")], capture_output=True, text=True, cwd=folder)
+    assert built.returncode == 0, built.stderr
+    (path,) = folder.glob("*.whl")
+    zipfile.ZipFile(path).extractall(folder / "unpacked")
+    return folder / "unpacked"
+
+
+def test_every_folder_with_an_init_is_listed():
+    assert SETUPTOOLS["packages"] == packages_in_the_tree()
+
+
+def test_every_folder_with_code_is_a_package():
+    folders = {path.parent for room in ROOMS for path in (ROOT / room).rglob("*.py")}
+    assert [str(folder) for folder in sorted(folders) if not (folder / "__init__.py").is_file()] == []
+
+
+def test_every_data_file_in_a_room_is_in_the_wheel(wheel):
+    data = [name for name in tracked_files() if name.split("/")[0] in ROOMS and not name.endswith(".py")]
+    assert data
+    assert [name for name in data if not (wheel / "benchwright" / name).is_file()] == []
+
+
+def test_the_globs_take_data_files_and_nothing_compiled():
+    patterns = SETUPTOOLS["package-data"]["*"]
+    assert not any(fnmatch.fnmatch(name, pattern) for pattern in patterns for name in ("a.pyc", "a.so", "a.pkl"))
+
+
+def test_the_wheel_holds_the_rooms_and_nothing_else(wheel):
+    tops = {path.name for path in wheel.iterdir()}
+    assert {top for top in tops if not top.endswith(".dist-info")} == {"benchwright"}
+    assert sorted(path.name for path in (wheel / "benchwright").iterdir()) == ROOMS
+
+
+def test_every_module_is_imported_from_the_wheel(wheel):
+    """In a Python without ``site``: .pth files, and so the editable install, do not exist for it."""
+    modules = sorted(
+        ".".join(path.relative_to(wheel).with_suffix("").parts).removesuffix(".__init__")
+        for path in (wheel / "benchwright").rglob("*.py")
+    )
+    libraries = list(dict.fromkeys(sysconfig.get_path(name) for name in ("purelib", "platlib")))
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    run = subprocess.run(
+        [sys.executable, "-S", "-P", "-c", IMPORT_ALL],
+        input=json.dumps([str(wheel), modules, libraries]),
+        capture_output=True,
+        text=True,
+        cwd=wheel.parent,
+        env=environment,
+    )
+    assert run.returncode == 0, run.stderr
+    assert json.loads(run.stdout) == []
+
+
+def test_the_console_script_leads_to_a_function(wheel):
+    ((name, target),) = PYPROJECT["project"]["scripts"].items()
+    module, function = target.split(":")
+    file = wheel.joinpath(*module.split(".")).with_suffix(".py")
+    assert name == "benchwright"
+    assert re.search(rf"^def {function}\(", file.read_text("utf-8"), re.M)
+
+
+def test_constraints_pin_what_every_machine_can_install():
+    lines = [line for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if not line.startswith("#")]
+    pins = dict(line.split("==") for line in lines)
+    assert sorted(pins) == list(pins)
+    assert pins["torch"] == "2.13.0"
+    assert pins["torchvision"] == "0.28.0"
+    assert [line for line in lines if not re.fullmatch(r"[a-z0-9][a-z0-9-]*==[0-9][A-Za-z0-9.]*", line)] == []
+
+
+def test_constraints_cover_all_that_is_declared():
+    project = PYPROJECT["project"]
+    declared = [*project["dependencies"], *(name for extra in project["optional-dependencies"].values() for name in extra)]
+    names = {re.sub(r"[-_.]+", "-", re.match(r"[A-Za-z0-9._-]+", line)[0]).lower() for line in declared}
+    pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in line}
+    assert names - pinned == set()
+
+
+def test_the_version_is_in_the_metadata():
+    assert importlib.metadata.version("benchwright") == PYPROJECT["project"]["version"]
