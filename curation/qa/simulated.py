@@ -156,7 +156,7 @@ class _Crowd:
         others = [name for class_name, name in names.items() if class_name != right]
         other = [others[int(pick * len(others))]] if others else []
         rates = self.errors
-        if right not in names:
+        if right is None or right not in names:
             return other if luck < rates.extra + rates.wrong else []
         if luck < rates.none:
             return []

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import fsspec
+import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..rows import REJECTS, Sifted
@@ -200,28 +202,44 @@ def _frame(table: pa.Table, columns: list[str]) -> pl.DataFrame:
 
 
 def _tally(images: pa.Table, votes: pa.Table, background: str) -> pl.DataFrame:
-    """Counts per image, in the order of ``images``."""
-    asked = _frame(images, ["key", "concept"]).with_row_index("_at")
-    if asked["key"].n_unique() < asked.height:
+    """Counts per image, in the order of ``images``. Arrow finds the rows and numpy counts: a join would copy the
+    votes.
+    """
+    keys, concepts = images["key"].combine_chunks(), images["concept"].combine_chunks()
+    if len(pc.unique(keys)) < len(keys):
         raise ValueError("images: a key occurs twice")
-    cast = _frame(votes, ["key", "form", "labels", "sensitive"]).join(asked, on="key", how="inner")
-    chosen = pl.col("labels").list.len()
-    has_class = pl.col("labels").list.contains(pl.col("concept"))
-    is_label = pl.col("form") == "labels"
+    votes = votes.select(["key", "form", "labels", "sensitive"]).combine_chunks()
+    at = _positions(votes["key"], keys)
+    names = pc.unique(concepts)
+    concept = _positions(concepts, names)
+    labels = votes["labels"].combine_chunks()
+    chosen = pc.fill_null(pc.list_value_length(labels), -1).to_numpy(zero_copy_only=False)
+    # Row of every chosen class in the table of votes, and whether it is the class of the row's image.
+    row = pc.list_parent_indices(labels).to_numpy()
+    wanted = np.append(concept, -2)[at]
+    has_class = np.zeros(len(at), bool)
+    has_class[row[_positions(pc.list_flatten(labels), names) == wanted[row]]] = True
+    is_label = pc.equal(votes["form"], "labels").to_numpy() & (chosen >= 0)
+    yes = votes["sensitive"].fill_null(False).to_numpy()
+    on_sensitive = pc.equal(votes["form"], "sensitive").to_numpy() & votes["sensitive"].is_valid().to_numpy()
     kinds = {
         "votes_exact": is_label & (chosen == 1) & has_class,
         "votes_extra": is_label & (chosen > 1) & has_class,
         "votes_wrong": is_label & (chosen > 0) & ~has_class,
         "votes_none": is_label & (chosen == 0),
-        "votes_sensitive": ~is_label & pl.col("sensitive"),
-        "num_labels": is_label & chosen.is_not_null(),
-        "num_sensitive": ~is_label & pl.col("sensitive").is_not_null(),
+        "votes_sensitive": on_sensitive & yes,
+        "num_labels": is_label,
+        "num_sensitive": on_sensitive,
     }
-    flags = [rule.cast(pl.Int64).fill_null(0).alias(name) for name, rule in kinds.items()]
-    sums = cast.select("_at", *flags).group_by("_at").sum()
-    filled = [pl.col(name).fill_null(0) for name in kinds]
-    joined = asked.join(sums, on="_at", how="left").sort("_at").with_columns(*filled)
-    return joined.select("key", *kinds, (pl.col("concept") == background).alias("_background"))
+    counts = {name: np.bincount(at[mask & (at >= 0)], minlength=len(keys)) for name, mask in kinds.items()}
+    is_background = pc.equal(concepts, background)
+    return pl.DataFrame(pl.from_arrow(pa.table({"key": keys, **counts, "_background": is_background})))
+
+
+def _positions(values: pa.Array | pa.ChunkedArray, among: pa.Array) -> np.ndarray:
+    """Where each value stands in ``among``, -1 for those that do not."""
+    found = pc.fill_null(pc.index_in(values, value_set=among), -1)
+    return found.to_numpy() if isinstance(found, pa.ChunkedArray) else found.to_numpy(zero_copy_only=False)
 
 
 def _reason(workers: int, majority: int, sensitive_votes: int, rule: Rule, forms: Sequence[str]) -> pl.Expr:

@@ -205,7 +205,14 @@ def test_the_stage_refuses_a_class_that_nobody_named(tmp_path: Path) -> None:
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:
-    for rules in ({"majority": 1}, {"majority": 4}, {"sensitive": 0}, {"rule": "any"}, {"forms": ["sensitive"]}):
+    senseless: list[dict[str, Any]] = [
+        {"majority": 1},
+        {"majority": 4},
+        {"sensitive": 0},
+        {"rule": "any"},
+        {"forms": ["sensitive"]},
+    ]
+    for rules in senseless:
         with pytest.raises(ValueError, match=r"majority|sensitive|rule|forms"):
             judge(["exact"] * 3, **rules)
 
