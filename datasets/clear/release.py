@@ -1,0 +1,303 @@
+"""The folder in which CLEAR is published, for CLEAR-10 and for a CLEAR of one's own.
+
+::
+
+    class_names.txt                                          one name a line, in the order of the labels
+    labeled_images/<bucket>/<class>/<ID>.<extension>
+    labeled_metadata/<bucket>/<class>.json                   {ID: {"ID": ..., "DATE_TAKEN": ..., "IMG_PATH": ...}}
+    labeled_metadata.json                                    {bucket: {class: path of the file above}}
+    all_metadata/<bucket>_metadata.json                      {ID: {...}}, labelled or not
+    training_folder/bucket_indices.json                      ["1", "2", ...]
+    training_folder/filelists/<bucket>/all.txt               lines "path label"
+    training_folder/testset_ratio_0.3/split_<seed>/<bucket>/{train,test}.txt and {train,test}_indices.json
+    training_folder/features/<type>/<bucket>/all.pth         torch.save of (tensor (n, d), list of n labels)
+
+Avalanche's ``CLEAR(data_name="clear10_neurips2021")`` reads it. Every file appears whole or not at all, and the same rows
+give the same bytes. A write that breaks off is repaired by running it again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import itertools
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+
+from ...curation.rows import Blob
+from .splits import SEEDS, released_permutation
+
+_NAME = re.compile(r"\w[\w.+@-]*\Z")
+_EXTENSION = re.compile(r"[A-Za-z0-9]{1,8}\Z")
+_LONGEST_NAME = 200
+
+YFCC_NAMES = {
+    "key": "ID",
+    "url": "DOWNLOAD_URL",
+    "extension": "EXT",
+    "licence": "LICENSE_NAME",
+    "uploaded_unix": "DATE_UPLOADED",
+}
+"""Our columns whose names in the metadata files are not just capitals: those of YFCC100M."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Written:
+    """What was written: images in all and a bucket."""
+
+    images: int
+    per_bucket: Mapping[int, int]
+
+
+def write_release(
+    folder: str | Path,
+    items: Iterable[tuple[Mapping[str, Any], bytes]],
+    *,
+    class_names: Sequence[str],
+    seeds: Sequence[int] = SEEDS,
+    test_share: float = 0.3,
+) -> Written:
+    """Write the labelled images, their metadata and the lists of the protocols.
+
+    Args:
+        folder: local folder, made where it is missing.
+        items: rows and image bytes, ordered by bucket and class; one image is held at a time. A row has ``key``, ``bucket``,
+            ``class_name``, ``extension`` and ``iid_seed<n>`` (``train`` or ``test``); its other plain values go into the
+            metadata, payloads do not.
+        class_names: in the order of the labels.
+        seeds: splits to list.
+        test_share: names the folder of the splits.
+
+    Returns:
+        Counts.
+
+    Raises:
+        ValueError: rows out of order, an unknown class, a key twice in a class, or a key, class name or extension that
+            cannot be a file name.
+    """
+    root = Path(folder)
+    labels = {checked_name("class name", name): label for label, name in enumerate(class_names)}
+    if len(labels) < len(class_names):
+        raise ValueError(f"class names {', '.join(class_names)}: one stands twice")
+    write_text(root / "class_names.txt", "\n".join(class_names))
+    index: dict[str, dict[str, str]] = {}
+    counts: dict[int, int] = {}
+    for bucket, group in itertools.groupby(_in_order(items, labels), key=lambda item: item[0]["bucket"]):
+        rows = _write_bucket(root, bucket, group, labels, seeds)
+        counts[bucket] = len(rows)
+        index[str(bucket)] = {name: _metadata_path(bucket, name) for name in class_names}
+        _write_lists(root / "training_folder", bucket, rows, seeds, test_share)
+    write_json(root / "labeled_metadata.json", index)
+    write_json(root / "training_folder" / "bucket_indices.json", list(index))
+    return Written(sum(counts.values()), counts)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Listed:
+    """An image in the lists: its path, its label, and its part in each split."""
+
+    path: str
+    label: int
+    parts: tuple[str, ...]
+
+
+Item = tuple[Mapping[str, Any], bytes]
+
+
+def _in_order(items: Iterable[Item], labels: Mapping[str, int]) -> Iterator[Item]:
+    last = (-1, -1)
+    for row, data in items:
+        if row["class_name"] not in labels:
+            raise ValueError(f"class {row['class_name']!r} of {row['key']!r} is not among {', '.join(labels)}")
+        place = (checked_bucket(row["bucket"]), labels[row["class_name"]])
+        if place < last:
+            raise ValueError(
+                f"{row['key']!r} (bucket {place[0]}, label {place[1]}) comes after {last}: order by bucket and class"
+            )
+        last = place
+        yield row, data
+
+
+def _write_bucket(
+    root: Path, bucket: int, items: Iterable[Item], labels: Mapping[str, int], seeds: Sequence[int]
+) -> list[_Listed]:
+    listed: list[_Listed] = []
+    missing = dict.fromkeys(labels)
+    for name, group in itertools.groupby(items, key=lambda item: item[0]["class_name"]):
+        metadata: dict[str, dict[str, Any]] = {}
+        for row, data in group:
+            key, extension = checked_name("key", row["key"]), checked_extension(row["extension"], row["key"])
+            if key in metadata:
+                raise ValueError(f"key {key!r} stands twice in bucket {bucket}, class {name!r}")
+            path = f"labeled_images/{bucket}/{name}/{key}.{extension}"
+            _write_bytes(root / path, data)
+            metadata[key] = yfcc_metadata(row) | {"IMG_PATH": path}
+            listed.append(_Listed(path, labels[name], tuple(_part(row, seed) for seed in seeds)))
+        write_json(root / _metadata_path(bucket, name), metadata)
+        del missing[name]
+    for name in missing:  # readers look for every class in every bucket
+        write_json(root / _metadata_path(bucket, name), {})
+    return listed
+
+
+def _metadata_path(bucket: int, name: str) -> str:
+    return f"labeled_metadata/{bucket}/{name}.json"
+
+
+def _part(row: Mapping[str, Any], seed: int) -> str:
+    part = row.get(f"iid_seed{seed}")
+    if part not in ("train", "test"):
+        raise ValueError(f"iid_seed{seed} of {row['key']!r} is {part!r}: 'train' or 'test' is wanted")
+    return part
+
+
+def _write_lists(folder: Path, bucket: int, rows: Sequence[_Listed], seeds: Sequence[int], test_share: float) -> None:
+    lines = [f"{row.path} {row.label}" for row in rows]
+    write_text(folder / "filelists" / str(bucket) / "all.txt", "\n".join(lines))
+    for place, seed in enumerate(seeds):
+        # The released lists are in the order of the permutation that made them; for any other rule it is just an order.
+        order = released_permutation(len(rows), seed).tolist()
+        target = folder / f"testset_ratio_{test_share}" / f"split_{seed}" / str(bucket)
+        for part in ("train", "test"):
+            chosen = [number for number in order if rows[number].parts[place] == part]
+            write_text(target / f"{part}.txt", "\n".join(lines[number] for number in chosen))
+            write_json(target / f"{part}_indices.json", chosen)
+
+
+def write_features(folder: str | Path, feature_type: str, bucket: int, features: np.ndarray, labels: Sequence[int]) -> Path:
+    """Write the stored features of a bucket, as ``torch.load(path, weights_only=True)`` reads them.
+
+    Args:
+        folder: the release's folder.
+        feature_type: name, such as ``moco_b0``.
+        bucket: its number.
+        features: (n, d) float32, in the order of ``filelists/<bucket>/all.txt``.
+        labels: n class labels.
+
+    Returns:
+        Where they lie.
+    """
+    import torch
+
+    if features.ndim != 2 or len(features) != len(labels):
+        raise ValueError(f"features of shape {features.shape} for {len(labels)} labels in bucket {bucket}")
+    name = checked_name("feature type", feature_type)
+    path = Path(folder) / "training_folder" / "features" / name / str(checked_bucket(bucket)) / "all.pth"
+    tensor = torch.from_numpy(np.array(features, dtype=np.float32, order="C"))
+    with writing(path) as stream:
+        torch.save((tensor, [int(label) for label in labels]), stream)
+    return path
+
+
+def write_all_metadata(folder: str | Path, rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    """Write the metadata of all images, labelled or not, bucket by bucket; one row is held at a time.
+
+    Args:
+        folder: the release's folder.
+        rows: ordered by bucket, with ``key`` and ``bucket``; keys are unique.
+
+    Returns:
+        Rows a bucket.
+    """
+    counts: dict[int, int] = {}
+    for bucket, group in itertools.groupby(rows, key=lambda row: row["bucket"]):
+        if bucket in counts or (counts and bucket < max(counts)):
+            raise ValueError(f"bucket {bucket} comes after bucket {max(counts)}: order by bucket")
+        counts[bucket] = 0
+        with writing(Path(folder) / "all_metadata" / f"{checked_bucket(bucket)}_metadata.json") as stream:
+            for row in group:
+                start = "{\n" if counts[bucket] == 0 else ",\n"
+                stream.write(f"{start}{_json(str(row['key']))}: {_json(yfcc_metadata(row))}".encode())
+                counts[bucket] += 1
+            stream.write(b"\n}")
+    return counts
+
+
+def yfcc_metadata(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A row's plain values under YFCC100M's column names, times as YFCC writes them; payloads and splits are left out."""
+    out: dict[str, Any] = {}
+    for name, value in row.items():
+        if isinstance(value, (Blob, bytes, np.ndarray)) or name.startswith("iid_seed"):
+            continue
+        if name == "date_uploaded" and "uploaded_unix" in row:
+            continue
+        out[YFCC_NAMES.get(name, name.upper())] = _yfcc_time(value) if isinstance(value, dt.datetime) else value
+    return out
+
+
+def _yfcc_time(moment: dt.datetime) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S}.{moment.microsecond // 100000}"
+
+
+def checked_name(what: str, text: str) -> str:
+    """``text`` where it can be one part of a path and one word of a list; ``ValueError`` where not."""
+    if not isinstance(text, str) or not _NAME.match(text) or ".." in text or len(text.encode()) > _LONGEST_NAME:
+        raise ValueError(
+            f"{what} {text!r} cannot be a file name here: letters, digits and _ . + @ - are, not beginning with a dot, "
+            f"without blanks, at most {_LONGEST_NAME} bytes"
+        )
+    return text
+
+
+def checked_extension(text: str, key: str) -> str:
+    """``text`` where it is a file extension without its dot; ``ValueError`` where not."""
+    if not isinstance(text, str) or not _EXTENSION.match(text):
+        raise ValueError(f"extension {text!r} of {key!r}: 1 to 8 letters and digits are wanted")
+    return text
+
+
+def checked_bucket(bucket: int) -> int:
+    """``bucket`` where it is a number from 0; ``ValueError`` where not."""
+    if isinstance(bucket, bool) or not isinstance(bucket, int) or bucket < 0:
+        raise ValueError(f"bucket {bucket!r}: a whole number from 0 is wanted")
+    return bucket
+
+
+# ---------------------------------------------------------------------------------------------------------------- files
+
+
+class writing:
+    """Context of a file that appears under its name when the block ends without an error."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._partial = path.with_name(f".{path.name}.partial")
+        self._stream: IO[bytes] | None = None
+
+    def __enter__(self) -> IO[bytes]:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        self._stream = self._partial.open("wb")
+        return self._stream
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._stream is not None:
+            self._stream.close()
+        if kind is None:
+            os.replace(self._partial, self._path)
+        else:
+            self._partial.unlink(missing_ok=True)
+
+
+def _write_bytes(path: Path, data: bytes) -> None:
+    with writing(path) as stream:
+        stream.write(data)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 text, with no line end after the last line (Avalanche splits ``class_names.txt`` at line ends)."""
+    _write_bytes(path, text.encode())
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write JSON; a value that JSON has no form for raises ``TypeError`` or, for NaN, ``ValueError``."""
+    _write_bytes(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode())
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
