@@ -1,0 +1,390 @@
+"""Images by URL, from servers that stall, lie, redirect and go away; and from URLs that were written by strangers.
+
+httpcore, the transport of httpx, is used without httpx's client: bodies are counted before they are decompressed, redirects are
+looked at one by one, and the address that is connected to is the address that was checked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import email.utils
+import fnmatch
+import ipaddress
+import re
+import socket
+import urllib.parse
+import zlib
+from collections.abc import AsyncIterable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpcore
+import httpx
+
+from ..rng import uniform
+from ..rows import Blob, Rejected
+from .image_format import sniff_extension
+
+TRANSIENT_REASONS = frozenset({"timed_out", "unreachable", "server_error", "rate_limited", "truncated"})
+"""Reasons that another try, later, may cure; the others are the server's last word."""
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_FORBIDDEN = frozenset({401, 402, 403, 407, 451})
+_TRY_AGAIN = frozenset({408, 425})
+_MAX_URL = 8192
+_HOST = re.compile(rb"[A-Za-z0-9._:-]+")
+_DRAINED_BYTES = 65536
+
+
+@dataclass(frozen=True)
+class LinkedImage:
+    """A row whose image lies at a URL."""
+
+    key: str
+    url: str
+
+
+@dataclass(frozen=True)
+class FetchedImage:
+    """The row with its image's bytes.
+
+    Attributes:
+        url: as asked for.
+        extension: of the format by which the bytes begin; neither the URL's nor the server's word is taken.
+        image: the bytes as received.
+    """
+
+    key: str
+    url: str
+    extension: str
+    image: Blob
+
+
+@dataclass(frozen=True)
+class FetchLimits:
+    """What is taken for an image, and from where: settings that change the result.
+
+    Attributes:
+        max_bytes: longest file, counted as it arrives, and after decompression where the server compresses.
+        min_bytes: shortest file (CLEAR-10: 10).
+        max_redirects: most redirects followed, each to http or https.
+        allow_private_hosts: also connect to addresses that are not public (loopback, local networks, cloud metadata).
+            URLs that come from data must not reach into the network where they are fetched.
+        gone_urls: patterns (``*`` and ``?``) of URLs to which a server redirects for what it no longer has; Flickr's.
+    """
+
+    max_bytes: int = 50_000_000
+    min_bytes: int = 10
+    max_redirects: int = 5
+    allow_private_hosts: bool = False
+    gone_urls: tuple[str, ...] = ("*/photo_unavailable*",)
+
+
+@dataclass(frozen=True)
+class FetchPace:
+    """How hard to try, and how politely: settings that do not change what a healthy server gives. Mark them ``how(...)``.
+
+    All hold for the rows of one part; parts that are made at the same time add up.
+
+    Attributes:
+        timeout_s: longest time for one attempt, all redirects, the last byte and stalls included. An image can so take at most
+            ``(retries + 1) * timeout_s + retries * max_backoff_s``, beside the wait for its host's turn.
+        retries: further attempts after a failure of ``TRANSIENT_REASONS``.
+        backoff_s: wait before the first of them, doubled for each further, times 0.5 to 1.5 (by the row's key).
+        max_backoff_s: longest wait. A server that asks for more (Retry-After) is not asked again in this run.
+        concurrency: requests at the same time.
+        per_host: requests at the same time to one host.
+        min_interval_s: shortest time between the starts of two requests to one host.
+        user_agent: who asks; say how to reach you.
+    """
+
+    timeout_s: float = 30.0
+    retries: int = 3
+    backoff_s: float = 1.0
+    max_backoff_s: float = 60.0
+    concurrency: int = 64
+    per_host: int = 8
+    min_interval_s: float = 0.0
+    user_agent: str = "benchwright (research data set curation)"
+
+
+async def fetch_images(
+    rows: Sequence[LinkedImage], *, limits: FetchLimits = FetchLimits(), pace: FetchPace = FetchPace()
+) -> list[FetchedImage | Rejected]:
+    """Download the images of a part, many at a time.
+
+    Proxies of the environment are not used: behind one, the address that is connected to cannot be checked.
+
+    Returns:
+        One item a row, in order. Rejects: ``gone`` (404, 410, ``gone_urls``), ``forbidden``, ``refused`` (other 4xx),
+        ``bad_url``, ``private_address``, ``too_many_redirects``, ``too_large``, ``too_small_file``, ``not_an_image``,
+        ``bad_response`` (not HTTP, or not what HTTP allows); and after all retries ``timed_out``, ``unreachable``,
+        ``server_error`` (5xx, 408, 425), ``rate_limited`` (429) and ``truncated`` (fewer bytes than announced).
+
+    Raises:
+        ValueError: a setting that makes no sense.
+    """
+    if pace.timeout_s <= 0 or pace.retries < 0 or pace.concurrency < 1 or pace.per_host < 1:
+        raise ValueError(f"{pace}: timeout_s, concurrency and per_host must be positive, retries not negative")
+    if not (pace.user_agent.isascii() and pace.user_agent.isprintable()):
+        raise ValueError(f"user_agent {pace.user_agent!r}: printable ASCII is needed")
+    async with httpcore.AsyncConnectionPool(
+        max_connections=pace.concurrency,
+        max_keepalive_connections=pace.concurrency,
+        keepalive_expiry=15.0,
+        network_backend=_CheckedNetwork(limits.allow_private_hosts),
+    ) as pool:
+        fetcher = _Fetcher(pool, limits, pace)
+        return list(await asyncio.gather(*(fetcher.fetch(row) for row in rows)))
+
+
+class _FailedFetch(Exception):
+    def __init__(self, reason: str, detail: str, retry_after_s: float | None = None) -> None:
+        super().__init__(reason, detail)
+        self.reason = reason
+        self.detail = detail
+        self.retry_after_s = retry_after_s
+
+
+@dataclass
+class _Host:
+    slots: asyncio.Semaphore
+    next_start: float = 0.0
+
+    async def wait_for_turn(self, min_interval_s: float) -> None:
+        now = asyncio.get_running_loop().time()
+        start = max(now, self.next_start)
+        self.next_start = start + min_interval_s
+        if start > now:
+            await asyncio.sleep(start - now)
+
+
+@dataclass
+class _Fetcher:
+    pool: httpcore.AsyncConnectionPool
+    limits: FetchLimits
+    pace: FetchPace
+    hosts: dict[str, _Host] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.slots = asyncio.Semaphore(self.pace.concurrency)
+
+    async def fetch(self, row: LinkedImage) -> FetchedImage | Rejected:
+        attempt = 0
+        while True:
+            try:
+                data, extension = await self._attempt(row.url)
+                return FetchedImage(row.key, row.url, extension, Blob(data))
+            except _FailedFetch as failed:
+                wait_s = self._backoff_s(row.key, attempt, failed)
+                if wait_s is None:
+                    tries = f" ({attempt + 1} attempts)" if attempt else ""
+                    return Rejected(row.key, failed.reason, f"{_shown(row.url)}: {_shown(failed.detail)}{tries}")
+            attempt += 1
+            await asyncio.sleep(wait_s)
+
+    def _backoff_s(self, key: str, attempt: int, failed: _FailedFetch) -> float | None:
+        """Seconds to wait before the next attempt; None where there is to be none."""
+        asked_s = failed.retry_after_s or 0.0
+        last = attempt >= self.pace.retries or asked_s > self.pace.max_backoff_s
+        if failed.reason not in TRANSIENT_REASONS or last:
+            return None
+        jitter = 0.5 + uniform(0, "fetch", [f"{key}/{attempt}"])[0]
+        return max(asked_s, min(self.pace.backoff_s * 2.0**attempt * jitter, self.pace.max_backoff_s))
+
+    async def _attempt(self, url: str) -> tuple[bytes, str]:
+        """Follow the URL to an image's bytes. Time spent waiting for a host's turn does not count."""
+        left_s = self.pace.timeout_s
+        seen: set[str] = set()
+        while True:
+            if any(fnmatch.fnmatchcase(url, pattern) for pattern in self.limits.gone_urls):
+                raise _FailedFetch("gone", f"redirected to {url}" if seen else url)
+            if url in seen or len(seen) > self.limits.max_redirects:
+                rule = "a circle" if url in seen else f"more than {self.limits.max_redirects}"
+                raise _FailedFetch("too_many_redirects", f"{rule}, at {url}")
+            seen.add(url)
+            target = _parse(url)
+            host = self.hosts.setdefault(target.host, _Host(asyncio.Semaphore(self.pace.per_host)))
+            async with host.slots:
+                await host.wait_for_turn(self.pace.min_interval_s)
+                async with self.slots:
+                    started = asyncio.get_running_loop().time()
+                    try:
+                        result = await self._timed(target, left_s)
+                    except _FailedFetch as failed:
+                        # The whole host is asked to wait, not this row alone.
+                        if failed.retry_after_s is not None and failed.retry_after_s <= self.pace.max_backoff_s:
+                            now = asyncio.get_running_loop().time()
+                            host.next_start = max(host.next_start, now + failed.retry_after_s)
+                        raise
+                    left_s -= asyncio.get_running_loop().time() - started
+            if not isinstance(result, str):
+                return _image_of(result, self.limits)
+            url = urllib.parse.urljoin(url, result)
+
+    async def _timed(self, target: httpx.URL, left_s: float) -> bytes | str:
+        try:
+            async with asyncio.timeout(max(left_s, 0.001)):
+                return await self._exchange(target)
+        except (TimeoutError, httpcore.TimeoutException):
+            raise _FailedFetch("timed_out", f"no complete answer within {self.pace.timeout_s:g} s") from None
+        except httpcore.RemoteProtocolError as error:
+            raise _FailedFetch(_protocol_reason(str(error)), str(error)) from None
+        except httpcore.LocalProtocolError as error:
+            raise _FailedFetch("bad_url", str(error)) from None
+        except (httpcore.NetworkError, OSError) as error:
+            raise _FailedFetch("unreachable", f"{type(error).__name__}: {error}") from None
+
+    async def _exchange(self, target: httpx.URL) -> bytes | str:
+        """One request: the body, or where a redirect leads."""
+        headers = {"Host": target.netloc.decode("ascii"), "User-Agent": self.pace.user_agent}
+        headers |= {"Accept": "image/*,*/*;q=0.5", "Accept-Encoding": "identity"}
+        url = httpcore.URL(scheme=target.raw_scheme, host=target.raw_host, port=target.port, target=target.raw_path)
+        async with self.pool.stream("GET", url, headers=headers) as response:
+            answered = {name.lower(): value.decode("latin-1") for name, value in response.headers}
+            if response.status in (200, 203):
+                return await _read_body(response.aiter_stream(), answered, self.limits.max_bytes)
+            length = answered.get(b"content-length", "")
+            if length.isdigit() and int(length) <= _DRAINED_BYTES:
+                await response.aread()  # so that the connection can be used again
+            if response.status in _REDIRECTS and b"location" in answered:
+                return answered[b"location"]
+            raise _status_failure(response.status, answered)
+
+
+def _shown(text: str) -> str:
+    return "".join(c if c.isprintable() else "?" for c in text)[:300]
+
+
+def _parse(url: str) -> httpx.URL:
+    try:
+        target = httpx.URL(url.strip())
+        named = bool(_HOST.fullmatch(target.raw_host)) and target.host != "" and target.port != 0
+    except (httpx.InvalidURL, ValueError, TypeError) as error:
+        raise _FailedFetch("bad_url", f"{url}: {error}") from None
+    if target.scheme not in ("http", "https") or not named or (target.port or 80) > 65535:
+        raise _FailedFetch("bad_url", f"{url}: neither http:// nor https:// and a host, with a port up to 65535")
+    if len(url) > _MAX_URL or target.userinfo:
+        raise _FailedFetch("bad_url", f"{url}: longer than {_MAX_URL}, or with a password")
+    return target
+
+
+def _protocol_reason(message: str) -> str:
+    if "without sending complete message body" in message or "incomplete chunked read" in message:
+        return "truncated"
+    return "unreachable" if "disconnected" in message else "bad_response"
+
+
+def _status_failure(status: int, headers: dict[bytes, str]) -> _FailedFetch:
+    detail = f"HTTP {status}"
+    if status in (404, 410):
+        return _FailedFetch("gone", detail)
+    if status in _FORBIDDEN:
+        return _FailedFetch("forbidden", detail)
+    if status == 429 or status >= 500 or status in _TRY_AGAIN:
+        reason = "rate_limited" if status == 429 else "server_error"
+        return _FailedFetch(reason, detail, _retry_after_s(headers.get(b"retry-after", "")))
+    if 400 <= status < 500:
+        return _FailedFetch("refused", detail)
+    return _FailedFetch("bad_response", f"{detail} where a file or a redirect was to come")
+
+
+def _retry_after_s(text: str) -> float | None:
+    """Seconds of a Retry-After header (RFC 9110, 10.2.3): a number, or a date."""
+    text = text.strip()
+    if text.isascii() and text.isdigit():
+        return float(text[:12])
+    try:
+        at = email.utils.parsedate_to_datetime(text)
+    except (ValueError, TypeError):
+        return None
+    at = at if at.tzinfo else at.replace(tzinfo=dt.UTC)
+    return max((at - dt.datetime.now(dt.UTC)).total_seconds(), 0.0)
+
+
+async def _read_body(chunks: AsyncIterable[bytes], headers: dict[bytes, str], max_bytes: int) -> bytes:
+    length = headers.get(b"content-length", "")
+    if length.isdigit() and int(length) > max_bytes:
+        raise _FailedFetch("too_large", f"{length} bytes announced, limit {max_bytes}")
+    encoding = headers.get(b"content-encoding", "").strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip", "deflate"):
+        raise _FailedFetch("bad_response", f"Content-Encoding {encoding}, which was not asked for")
+    inflate = zlib.decompressobj(wbits=47) if encoding not in ("", "identity") else None
+    parts: list[bytes] = []
+    received = size = 0
+    async for chunk in chunks:
+        received += len(chunk)
+        if inflate is not None:
+            try:
+                chunk = inflate.decompress(chunk, max_bytes + 1 - size)
+            except zlib.error as error:
+                raise _FailedFetch("bad_response", f"Content-Encoding {encoding}: {error}") from None
+        size += len(chunk)
+        if max(size, received) > max_bytes:
+            raise _FailedFetch("too_large", f"above {max_bytes} bytes")
+        parts.append(chunk)
+    if inflate is not None and not inflate.eof:
+        raise _FailedFetch("truncated", f"the {encoding} stream does not end")
+    return b"".join(parts)
+
+
+def _image_of(data: bytes, limits: FetchLimits) -> tuple[bytes, str]:
+    if len(data) < limits.min_bytes:
+        raise _FailedFetch("too_small_file", f"{len(data)} bytes, at least {limits.min_bytes} are needed")
+    extension = sniff_extension(data)
+    if extension is None:
+        raise _FailedFetch("not_an_image", f"begins with {data[:16]!r}")
+    return data, extension
+
+
+# -------------------------------------------------------------------------------------------------- checked addresses
+
+
+class _CheckedNetwork(httpcore.AsyncNetworkBackend):
+    """Resolves a host, and connects to an address that passed the check: a second look-up could give another one."""
+
+    def __init__(self, allow_private: bool) -> None:
+        self._allow_private = allow_private
+        self._network = httpcore.AnyIOBackend()
+
+    async def connect_tcp(
+        self,
+        host: str,
+        port: int,
+        timeout: float | None = None,
+        local_address: str | None = None,
+        socket_options: Iterable[Any] | None = None,
+    ) -> httpcore.AsyncNetworkStream:
+        loop = asyncio.get_running_loop()
+        found = await loop.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
+        addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
+        allowed = [address for address in addresses if self._allow_private or is_public(address)]
+        if not allowed:
+            raise _FailedFetch("private_address", f"{host} is {', '.join(addresses[:3])}, which is not public")
+        for address in allowed[:-1]:
+            try:
+                return await self._network.connect_tcp(address, port, 5.0, local_address, socket_options)
+            except (httpcore.ConnectError, httpcore.ConnectTimeout):
+                continue
+        return await self._network.connect_tcp(allowed[-1], port, timeout, local_address, socket_options)
+
+    async def connect_unix_socket(self, path: str, timeout: float | None = None, socket_options: Any = None) -> Any:
+        raise httpcore.ConnectError(f"{path}: no URL leads to a socket of this machine")
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address is one of the public internet, looked at through the IPv6 forms that carry an IPv4 address."""
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(ip, ipaddress.IPv6Address):
+        nat64 = ip in ipaddress.ip_network("64:ff9b::/96")
+        inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if nat64 else ip.ipv4_mapped or ip.sixtofour
+        teredo = ip.teredo
+        if teredo is not None:
+            inner = teredo[1]
+        if inner is not None:
+            return is_public(str(inner))
+    return ip.is_global and not ip.is_multicast and not ip.is_reserved
