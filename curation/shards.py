@@ -271,11 +271,12 @@ def assign_shards(
     max_bytes: int | None = None,
     sized_by: Sequence[str] = (),
 ) -> pa.Table:
-    """Name the shard of every row, in a new column ``shard``; rows and their order stay as they are.
+    """Name the shard of every row in a column ``shard``, and bring the rows of a shard together.
 
-    Rows with the same values of ``by`` share shards, filled in table order: ``bucket01-train-00000``. An integer column
-    gives its name and the number, padded to the widest in the table and two digits at least; a text column gives its
-    value, with runs of other characters than letters, digits, ``_`` and ``+`` turned into one ``_``.
+    Rows with the same values of ``by`` share shards, filled in table order: ``bucket01-train-00000``. The result is sorted
+    by shard; inside a shard the rows keep their order. An integer column gives its name and the number, padded to the
+    widest in the table and two digits at least; a text column gives its value, with runs of characters other than
+    letters, digits and ``_`` turned into one ``_``.
 
     Args:
         rows: a table, or what a ``whole`` stage receives.
@@ -298,14 +299,15 @@ def assign_shards(
         sizes = table[column].combine_chunks()
         sizes = pc.struct_field(sizes, "size") if sizes.type.equals(BLOB) else sizes
         bytes_each = np.asarray(sizes.cast(pa.int64()), dtype=np.int64)
-        weights += BLOCK + (bytes_each + BLOCK - 1) // BLOCK * BLOCK
+        weights += BLOCK + padded(bytes_each)
     order = np.argsort(group, kind="stable")
+    table = table.take(pa.array(order))
     bounds = np.searchsorted(group[order], np.arange(len(names) + 1))
     labels: list[str] = []
     code = np.empty(table.num_rows, dtype=np.int64)
     for name, begin, end in zip(names, bounds[:-1], bounds[1:], strict=True):
         number = _fill(weights[order[begin:end]], max_samples, max_bytes)
-        code[order[begin:end]] = number + len(labels)
+        code[begin:end] = number + len(labels)
         labels += [f"{name}-{count:05d}" for count in range(int(number[-1]) + 1)]
     shard = pa.array(labels, pa.string()).take(pa.array(code))
     kept = table.drop_columns(["shard"]) if "shard" in table.column_names else table
@@ -313,7 +315,7 @@ def assign_shards(
 
 
 def _groups(table: pa.Table, by: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Name of each group that occurs, and the group of each row, int64 (n,)."""
+    """Names of the groups that occur, sorted, and the group of each row, int64 (n,)."""
     labels = np.array(["data" if not by else ""], dtype=object)
     group = np.zeros(table.num_rows, dtype=np.int64)
     for column in by:
@@ -326,16 +328,17 @@ def _groups(table: pa.Table, by: Sequence[str]) -> tuple[list[str], np.ndarray]:
         labels = np.array(joined, dtype=object)[present]
     if len(set(labels)) < len(labels):
         raise ValueError(f"columns {list(by)}: different values give one shard name")
-    return (list(labels) if table.num_rows else []), group.astype(np.int64)
+    rank = np.argsort(np.argsort(labels))
+    return (sorted(labels) if table.num_rows else []), rank[group] if table.num_rows else group
 
 
 def _texts(column: str, values: pa.Array) -> list[str]:
     if pa.types.is_integer(values.type):
         width = max([2, *(len(str(value)) for value in values.to_pylist())])
         return [f"{column}{value:0{width}d}" for value in values.to_pylist()]
-    texts = [re.sub(r"[^A-Za-z0-9_+]+", "_", str(value)) for value in values.to_pylist()]
+    texts = [re.sub(r"[^A-Za-z0-9_]+", "_", str(value)) for value in values.to_pylist()]
     if len(set(texts)) < len(texts) or "" in texts:
-        raise ValueError(f"column {column!r}: {values.to_pylist()} do not give different names in letters, digits, _ and +")
+        raise ValueError(f"column {column!r}: {values.to_pylist()} do not give different names in letters, digits and _")
     return texts
 
 

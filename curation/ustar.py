@@ -10,7 +10,9 @@ import mmap
 import re
 import zlib
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+
+import numpy as np
 
 BLOCK = 512
 RECORD = 20 * BLOCK
@@ -43,8 +45,11 @@ class Member(NamedTuple):
     size: int
 
 
-def padded(size: int) -> int:
-    """``size`` rounded up to whole blocks of 512 bytes."""
+_Count = TypeVar("_Count", int, np.ndarray)
+
+
+def padded(size: _Count) -> _Count:
+    """``size`` in bytes, a number or an integer array, rounded up to whole blocks of 512 bytes."""
     return (size + BLOCK - 1) // BLOCK * BLOCK
 
 

@@ -1,0 +1,244 @@
+"""Samples of a published dataset for torch: streamed in an order that no number of workers changes, or one by one.
+
+The order of an epoch is a function of (seed, epoch, place in the index). It is cut into global steps of
+``world_size * batch_size`` samples; node r of R takes the r-th batch of each step, and DataLoader worker w of W on that
+node takes the node's steps w, w + W, ... . DataLoader asks its workers in turn, so batches arrive in the same order for
+every number of workers, and what all nodes have consumed after s steps is a prefix of the order: one number resumes it.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from ...curation.shards import read_sample
+from ...curation.ustar import ShardError
+from .decode import DECODERS, decode_member
+from .index import DatasetIndex, ShardFiles
+
+Sample = dict[str, Any]
+
+
+def global_steps(
+    samples: int, *, start: int, batch_size: int, rank: int, world_size: int, drop_last: bool
+) -> Iterator[tuple[int, int]]:
+    """Stretches [begin, end) of an epoch's order that one node takes, a batch each.
+
+    Every sample from ``start`` on belongs to exactly one node. Where the last step has fewer than
+    ``world_size * batch_size`` samples, the nodes share them evenly: sizes differ by one at most, and nodes get none only
+    where there are fewer samples than nodes. So all nodes have the same number of batches save in that last case;
+    ``drop_last`` leaves out the last incomplete step on all nodes, which is the one way in which samples are lost.
+    """
+    stride = batch_size * world_size
+    full, rest = divmod(samples - start, stride)
+    for step in range(full):
+        begin = start + step * stride + rank * batch_size
+        yield begin, begin + batch_size
+    share, extra = divmod(0 if drop_last else rest, world_size)
+    begin = start + full * stride + rank * share + min(rank, extra)
+    if share + (rank < extra):
+        yield begin, begin + share + (rank < extra)
+
+
+class ShardDataset(IterableDataset[Sample]):
+    """Decoded samples: iterated in the order of an epoch, or taken by row with ``dataset[i]``.
+
+    A sample is a dict: ``__key__``, each member by its extension (decoded), and the ``columns`` of the index.
+    For random access through DataLoader's own samplers wrap it: ``torch.utils.data.Subset(dataset, range(n))``.
+
+    Args:
+        index: the rows; or the dataset's folder or URL, for all of them.
+        extensions: members to decode; None for all.
+        columns: columns of the index to add to each sample.
+        decode: last part of the extension, or all of it -> decoder; ``{}`` leaves bytes.
+        transform: called with each sample, in the worker; what it returns takes the sample's place.
+        seed: of the shuffle, which is new in each epoch; None for the order of the index.
+        batch_size: of the DataLoader. The order of batches is the same for any number of workers only if the two agree,
+            which ``loader`` sees to.
+        node: (rank, world size).
+        drop_last: leave out the last incomplete step on all nodes (see ``global_steps``).
+
+    Raises:
+        ShardError: a shard that the rows name is missing or too short.
+        ValueError: an unknown column, one that is named as a member, or a rank outside the world.
+    """
+
+    def __init__(
+        self,
+        index: DatasetIndex | str | Path,
+        *,
+        extensions: Sequence[str] | None = None,
+        columns: Sequence[str] = (),
+        decode: Mapping[str, Callable[[bytes], Any]] = DECODERS,
+        transform: Callable[[Sample], Any] | None = None,
+        seed: int | None = None,
+        batch_size: int = 1,
+        node: tuple[int, int] = (0, 1),
+        drop_last: bool = False,
+    ) -> None:
+        self.index = index if isinstance(index, DatasetIndex) else DatasetIndex.open(index)
+        self.index.check()
+        unknown = set(columns) - set(self.index.table.column_names)
+        if unknown or set(columns) & set(extensions or ()):
+            raise ValueError(f"columns {list(columns)}: {sorted(unknown) or list(extensions or ())} are unknown or members")
+        if not 0 <= node[0] < node[1] or batch_size < 1:
+            raise ValueError(f"node {node} must be (rank, world size) with 0 <= rank < size, batch_size {batch_size} >= 1")
+        self.seed = seed
+        self.batch_size = batch_size
+        self.node = node
+        self.drop_last = drop_last
+        self._extensions = None if extensions is None else frozenset(extensions)
+        self._decode = decode
+        self._transform = transform
+        self._files = ShardFiles(self.index.url)
+        self._rows = self.index.table.select([*dict.fromkeys(("key", "shard", "offset", "size", *columns))])
+        self._columns = tuple(columns)
+        # (epoch, start) in shared memory: workers that outlive an epoch see where the next one begins.
+        self._cursor = torch.zeros(2, dtype=torch.int64).share_memory_()
+
+    def set_epoch(self, epoch: int, consumed: int = 0) -> None:
+        """Begin the next iteration in ``epoch``, after the first ``consumed`` samples of its order (of all nodes together)."""
+        if epoch < 0 or not 0 <= consumed <= len(self.index):
+            raise ValueError(f"epoch {epoch} must be 0 or more, consumed {consumed} from 0 to {len(self.index)}")
+        self._cursor[0], self._cursor[1] = epoch, consumed
+
+    @property
+    def position(self) -> tuple[int, int]:
+        """(epoch, consumed) at which the next iteration begins."""
+        return int(self._cursor[0]), int(self._cursor[1])
+
+    def __len__(self) -> int:
+        """Samples that this node will see in the rest of the epoch."""
+        return sum(end - begin for begin, end in self._steps())
+
+    def _steps(self) -> Iterator[tuple[int, int]]:
+        rank, world_size = self.node
+        return global_steps(
+            len(self.index),
+            start=self.position[1],
+            batch_size=self.batch_size,
+            rank=rank,
+            world_size=world_size,
+            drop_last=self.drop_last,
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        worker = get_worker_info()
+        first, count = (worker.id, worker.num_workers) if worker else (0, 1)
+        order = self.index.order(seed=self.seed, epoch=self.position[0])
+        steps = itertools.islice(self._steps(), first, None, count)
+        return itertools.chain.from_iterable(self._samples(order[begin:end]) for begin, end in steps)
+
+    def __getitem__(self, row: int) -> Any:
+        return next(self._samples(np.array([self._row(row)])))
+
+    def __getitems__(self, rows: Sequence[int]) -> list[Any]:
+        """Several samples at once; ``torch.utils.data.Subset`` asks for batches so."""
+        return list(self._samples(np.array([self._row(row) for row in rows], dtype=np.int64)))
+
+    def _row(self, row: int) -> int:
+        if not -len(self.index) <= row < len(self.index):
+            raise IndexError(f"row {row} of {len(self.index)}")
+        return row % len(self.index)
+
+    def _samples(self, rows: np.ndarray) -> Iterator[Any]:
+        table = self._rows.take(pa.array(rows)).to_pydict()
+        places = list(zip(table["shard"], table["offset"], table["size"], strict=True))
+        for number, (span, (shard, offset, _)) in enumerate(zip(self._files.read(places), places, strict=True)):
+            key, place = table["key"][number], self._files.place(shard)
+            sample: Sample = {"__key__": key}
+            for extension, data in read_sample(span, key, place=place, base=offset).items():
+                if self._extensions is None or extension in self._extensions:
+                    sample[extension] = decode_member(extension, data, self._decode, key=key, place=place)
+            if self._extensions is not None and len(sample) <= len(self._extensions):
+                missing = sorted(self._extensions - sample.keys())
+                raise ShardError(f"{place}, byte {offset}: sample {key!r} has no member {missing}")
+            for column in self._columns:
+                if column in sample:
+                    raise ValueError(f"{place}: sample {key!r} has a member named {column!r}, as the column is")
+                sample[column] = table[column][number]
+            yield sample if self._transform is None else self._transform(sample)
+
+    def loader(self, **options: Any) -> ShardLoader:
+        """A loader over this dataset that counts what it delivers.
+
+        Args:
+            options: of ``torch.utils.data.DataLoader`` (``num_workers``, ``collate_fn``, ``pin_memory``, ...), save
+                ``batch_size``, ``drop_last``, ``shuffle`` and samplers, which the dataset settles.
+        """
+        return ShardLoader(self, options)
+
+
+class ShardLoader(Iterable[Any]):
+    """Batches of a ``ShardDataset``, epoch after epoch, with a state that fits in a checkpoint.
+
+    It stands at (epoch, samples consumed by all nodes). Iterating goes on from there to the end of the epoch and leaves it at
+    the start of the next; after a ``break``, or ``load_state_dict``, the rest of the epoch comes.
+    """
+
+    def __init__(self, dataset: ShardDataset, options: Mapping[str, Any]) -> None:
+        settled = sorted({"batch_size", "drop_last", "shuffle", "sampler", "batch_sampler"} & set(options))
+        if settled:
+            raise ValueError(f"the loader's {settled} are settled by ShardDataset (batch_size, drop_last, seed, node)")
+        self.dataset = dataset
+        self.epoch, self._consumed = dataset.position
+        self._loader: DataLoader[Any] = DataLoader(dataset, batch_size=dataset.batch_size, **options)
+
+    def __len__(self) -> int:
+        """Batches that this node will see in the rest of the epoch."""
+        self.dataset.set_epoch(self.epoch, self._consumed)
+        return sum(1 for _ in self.dataset._steps())  # pyright: ignore[reportPrivateUsage] (one module)
+
+    def __iter__(self) -> Iterator[Any]:
+        dataset, start = self.dataset, self._consumed
+        dataset.set_epoch(self.epoch, start)
+        stride = dataset.batch_size * dataset.node[1]
+        batches = iter(self._loader)
+        for step in itertools.count(1):
+            try:
+                batch = next(batches, None)
+            except ShardError as error:
+                # A worker's error comes wrapped in the text of its traceback: the last line is the message.
+                raise ShardError(str(error).strip().rsplit("ShardError: ", 1)[-1]) from None
+            if batch is None:
+                break
+            self._consumed = min(start + step * stride, len(dataset.index))
+            yield batch
+        self.epoch, self._consumed = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands, as JSON values: the epoch, the samples consumed by all nodes, and what they were counted in.
+
+        Nodes in step have the same state; it may be loaded with any other number of nodes, workers or batch size.
+        """
+        dataset = self.dataset
+        stride = dataset.batch_size * dataset.node[1]
+        left = len(dataset.index) - self._consumed
+        done = left == 0 or (dataset.drop_last and left < stride)
+        return {
+            "epoch": self.epoch + done,
+            "consumed": 0 if done else self._consumed,
+            "seed": dataset.seed,
+            "rows": len(dataset.index),
+            "index": dataset.index.fingerprint(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Stand where ``state`` says.
+
+        Raises:
+            ValueError: the state was counted in another order: other rows, or another seed.
+        """
+        dataset = self.dataset
+        for name, own in (("seed", dataset.seed), ("rows", len(dataset.index)), ("index", dataset.index.fingerprint())):
+            if state[name] != own:
+                raise ValueError(f"the state has {name} {state[name]!r}, this dataset {own!r}: the orders differ")
+        dataset.set_epoch(int(state["epoch"]), int(state["consumed"]))
+        self.epoch, self._consumed = dataset.position

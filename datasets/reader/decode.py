@@ -1,0 +1,105 @@
+"""From the bytes of a member to arrays and values."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import simplejpeg
+from PIL import Image
+
+from ...curation.ustar import ShardError
+
+MAX_PIXELS = 1 << 28
+"""Largest image that is decoded, in pixels: a small file can ask for many gigabytes."""
+
+
+def decode_image(data: bytes) -> np.ndarray:
+    """Pixels as stored, uint8 RGB of shape (height, width, 3), 0-255; EXIF orientation and colour profile are not applied.
+
+    JPEG goes through libjpeg-turbo (the same pixels as Pillow, in less time); what that refuses, such as CMYK, and every
+    other format through Pillow.
+
+    Raises:
+        ValueError: no image, a broken one, or one of more than ``MAX_PIXELS`` pixels.
+    """
+    if data[:2] == b"\xff\xd8":
+        try:
+            height, width, space, _ = simplejpeg.decode_jpeg_header(data)
+            if space in ("YCbCr", "Gray", "RGB") and width * height <= MAX_PIXELS:
+                return simplejpeg.decode_jpeg(data, colorspace="RGB")
+        except ValueError:
+            pass  # Pillow has the last word, and the better message
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise ValueError(f"{image.width} x {image.height} pixels: at most {MAX_PIXELS} are decoded")
+            return np.array(image.convert("RGB"))
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+        raise ValueError(f"no image that can be decoded: {error}") from error
+
+
+@functools.lru_cache(maxsize=256)
+def npy_layout(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """dtype, shape and whether in Fortran order, from the text of an .npy header. Headers of a dataset rarely differ."""
+    fields = ast.literal_eval(header.decode("latin-1").strip())
+    dtype = np.dtype(fields["descr"])
+    if dtype.hasobject:
+        raise ValueError(f".npy of dtype {dtype}: objects would need pickle, which is not read")
+    return dtype, tuple(fields["shape"]), bool(fields["fortran_order"])
+
+
+def npy_start(data: bytes) -> int:
+    """Byte at which the values of an .npy file start. Raises ``ValueError`` where it is none."""
+    if data[:6] != b"\x93NUMPY" or data[6:7] not in (b"\x01", b"\x02", b"\x03"):
+        raise ValueError(f"no .npy file: it starts with {data[:8]!r}")
+    return 10 + int.from_bytes(data[8:10], "little") if data[6] == 1 else 12 + int.from_bytes(data[8:12], "little")
+
+
+def decode_npy(data: bytes) -> np.ndarray:
+    """The array of an .npy file, of any shape and plain dtype; a copy that may be written to.
+
+    Raises:
+        ValueError: not .npy, cut short, or an array of objects.
+    """
+    start = npy_start(data)
+    dtype, shape, fortran = npy_layout(data[10 if data[6] == 1 else 12 : start])
+    count = int(np.prod(shape, dtype=np.int64))
+    values = np.frombuffer(data, dtype=dtype, count=count, offset=start)
+    return values.reshape(shape, order="F" if fortran else "C").copy()
+
+
+def _text(data: bytes) -> str:
+    return data.decode()
+
+
+_IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "bmp", "tif", "tiff", "ppm", "pgm")
+
+DECODERS: Mapping[str, Callable[[bytes], Any]] = {
+    **dict.fromkeys(_IMAGES, decode_image),
+    "json": json.loads,
+    "npy": decode_npy,
+    "txt": _text,
+    "cls": int,
+}
+"""Last part of the extension -> decoder, by default. What is not named stays bytes."""
+
+
+def decode_member(extension: str, data: bytes, decoders: Mapping[str, Callable[[bytes], Any]], *, key: str, place: str) -> Any:
+    """Decode by the whole extension (``seg.png``) or else by its last part (``png``); bytes stay where neither is named.
+
+    Raises:
+        ShardError: the decoder refuses the bytes.
+    """
+    decoder = decoders.get(extension) or decoders.get(extension.rpartition(".")[2])
+    if decoder is None:
+        return data
+    try:
+        return decoder(data)
+    except (ValueError, SyntaxError, KeyError, TypeError) as error:
+        raise ShardError(f"{place}: member {key}.{extension} of {len(data)} bytes cannot be decoded: {error}") from error
