@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import fnmatch
 import importlib.metadata
 import json
@@ -33,6 +34,18 @@ for name in names:
         elsewhere.append([name, module.__file__])
 print(json.dumps(elsewhere))
 """
+
+
+def declared() -> set[str]:
+    """Names of the distributions that the project asks for, extras included."""
+    extras = PYPROJECT["project"]["optional-dependencies"].values()
+    lines = [*PYPROJECT["project"]["dependencies"], *(line for extra in extras for line in extra)]
+    return {normal(re.match(r"[A-Za-z0-9._-]+", line)[0]) for line in lines}
+
+
+def normal(name: str) -> str:
+    """A distribution's name as indexes compare it (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def packages_in_the_tree() -> list[str]:
@@ -127,12 +140,25 @@ def test_constraints_pin_what_every_machine_can_install():
 
 
 def test_constraints_cover_all_that_is_declared():
-    project = PYPROJECT["project"]
-    declared = [*project["dependencies"], *(name for extra in project["optional-dependencies"].values() for name in extra)]
-    names = {re.sub(r"[-_.]+", "-", re.match(r"[A-Za-z0-9._-]+", line)[0]).lower() for line in declared}
     pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines() if "==" in line}
-    assert names - pinned == set()
+    assert declared() - pinned == set()
 
 
 def test_the_version_is_in_the_metadata():
     assert importlib.metadata.version("benchwright") == PYPROJECT["project"]["version"]
+
+
+def test_every_library_that_is_imported_is_declared():
+    """Also what comes along with another package: that one may drop it."""
+    known = declared()
+    distributions = importlib.metadata.packages_distributions()
+    missing = set()
+    for path in (path for room in ROOMS for path in (ROOT / room).rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and not node.level else []
+            for top in {name.split(".")[0] for name in names} - set(sys.stdlib_module_names) - {"benchwright"}:
+                owners = {normal(name) for name in distributions.get(top, [top])}
+                if not owners & known:
+                    missing.add(f"{path.relative_to(ROOT)} imports {top}")
+    assert sorted(missing) == []
