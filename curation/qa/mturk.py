@@ -102,7 +102,7 @@ def export_batches(
         _check_gold(gold, table)
     root = Path(folder)
     _check_folder(root)
-    staging = root.with_name(root.name + ".partial")
+    staging = root.absolute().with_name(root.absolute().name + ".partial")
     forms = {f"{name}.html": render_form(name, options, instructions=instructions) for name in ("labels", "sensitive")}
     room = FIELD_LIMIT_BYTES - max(map(len, forms.values()))
     sums: dict[str, str] = {}
@@ -177,6 +177,8 @@ def _check_table(table: pa.Table, what: str, options: Sequence[Option], backgrou
     if unknown:
         raise ValueError(f"{what}: class {min(map(str, unknown))!r} has no option in the label form")
     keys = table["key"]
+    if len(keys) == 0:
+        raise ValueError(f"{what}: the table has no rows")
     if len(keys.unique()) < len(keys):
         raise ValueError(f"{what}: a key occurs twice; every image is asked about once")
 

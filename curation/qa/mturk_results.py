@@ -23,7 +23,7 @@ from .votes import VOTES
 
 LABELS_COLUMN = "Answer.taskAnswers"
 SENSITIVE_COLUMN = "Answer.image-contains.label"
-NEEDED = ("HITId", "AssignmentId", "WorkerId", "AssignmentStatus", "WorkTimeInSeconds", "Input.ID", "Input.query")
+NEEDED = ("AssignmentId", "WorkerId", "AssignmentStatus", "Input.ID", "Input.query")
 
 _ANSWER_LIMIT = 20_000
 """Longest answer that is parsed, in characters: the form's own answers have some hundred."""
@@ -183,7 +183,7 @@ class _Reader:
         self._assignments.add(assignment)
         self._voted.add((hashed, key, form))
         labels, sensitive = (None, answer) if isinstance(answer, bool) else (answer, None)
-        return key, form, hashed, labels, sensitive, _seconds(row["WorkTimeInSeconds"])
+        return key, form, hashed, labels, sensitive, _seconds(row.get("WorkTimeInSeconds", ""))
 
 
 def _records(path: Path) -> Iterator[tuple[int, list[str], list[str]]]:

@@ -27,7 +27,7 @@ from benchwright.curation.qa.mturk import (
     render_form,
     unguard_formula,
 )
-from benchwright.curation.qa.options import Option, check_options
+from benchwright.curation.qa.options import Option, answers_to_classes, check_options, option_from_text
 from benchwright.curation.rows import Blob
 from hypothesis import given
 from hypothesis import strategies as st
@@ -158,6 +158,8 @@ def test_rows_that_cannot_be_sent_are_named(tmp_path: Path, change: dict[str, An
 def test_missing_columns_and_repeated_keys_are_named(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="images: no column 'url'; there are key, bucket, concept"):
         export(tmp_path, table_of().drop(["url"]))
+    with pytest.raises(ValueError, match="images: the table has no rows"):
+        export(tmp_path, table_of(0))
     with pytest.raises(ValueError, match="a key occurs twice"):
         export(tmp_path, pa.concat_tables([table_of(), table_of()]))
     with pytest.raises(ValueError, match="gold question '1000' is also an image of the run"):
@@ -225,6 +227,16 @@ def test_options_that_are_ambiguous_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             check_options(options, background="BACKGROUND")
+
+
+def test_options_from_the_text_that_workers_see() -> None:
+    shown = "computer (laptop/tablet/desktop/keyboard/etc.)"
+    option = option_from_text(shown, "laptop")
+    assert option == OPTIONS[0]
+    assert option.shown == shown
+    assert option_from_text("bus") == Option("bus")
+    # An answer may carry either form.
+    assert answers_to_classes([option]) == {"computer": "laptop", shown: "laptop"}
 
 
 def test_hostile_names_stay_text() -> None:

@@ -165,7 +165,7 @@ def test_a_file_that_is_no_csv_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"r\.csv"):
         read(str(path))
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="it lacks HITId, AssignmentId"):
+    with pytest.raises(ValueError, match="it lacks AssignmentId, WorkerId"):
         read(str(path))
 
 
