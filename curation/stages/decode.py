@@ -188,6 +188,9 @@ def _decode_jpeg(data: bytes, min_side_px: int) -> np.ndarray | None:
 
 
 def _pillow_header(data: bytes, extension: str, max_pixels: int) -> Header:
+    # A PNG may lack its end and yet have given all its lines; GIFs in use often lack theirs.
+    if extension == "png" and b"IEND" not in data:
+        raise Reject("truncated", "no IEND chunk")
     with _pillow(data, extension, max_pixels) as image:
         width, height = image.size
         # More pages of a TIFF are not an animation. `is_animated` looks for a second frame and returns to the first.
