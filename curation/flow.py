@@ -142,7 +142,8 @@ class Flow:
         max_rejects: how many rejects the stage may have before the run fails: a number of rows, a share of the rows in
             when below 1, or None where turning rows away is what the stage is for. 0 by default.
         rows_per_part: rows that one task takes. It changes neither rows nor digests.
-        gives: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes.
+        gives: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes; None where it gives the
+            columns that it takes.
     """
 
     stages: tuple[Stage, ...]
@@ -158,7 +159,7 @@ class Flow:
         """The rows of a part at once, in parallel: ``fn(rows, **settings) -> rows or Rejected``, in order."""
         return self._then(Stage(name, "each_batch", step, self.last, None, None, rows_per_part, max_rejects))
 
-    def table(self, name: str, step: Step, *, gives: type, max_rejects: float | None = 0, rows_per_part: int = 65536) -> Flow:
+    def table(self, name: str, step: Step, *, gives: type | None = None, max_rejects: float | None = 0, rows_per_part: int = 65536) -> Flow:
         """A part as an Arrow table, in parallel: ``fn(table, **settings) -> table or Sifted``."""
         return self._then(Stage(name, "table", step, self.last, None, gives, rows_per_part, max_rejects))
 
@@ -167,7 +168,7 @@ class Flow:
         name: str,
         step: Step,
         *,
-        gives: type,
+        gives: type | None = None,
         max_rejects: float | None = 0,
         expands: bool = False,
         waits: str = "",
@@ -289,6 +290,8 @@ def _columns(stage: Stage, upstream: pa.Schema) -> pa.Schema:
         _check_taken(stage, pa.schema([("shard", pa.string())]), upstream)
         return _merged([f for f in upstream if not (f.type.equals(BLOB) or is_array(f))], extra)
     if given is None:
+        if stage.kind in ("table", "whole"):
+            return upstream
         raise PlanError(f"stage {stage.name!r}: say which columns {stage.step.name} gives: gives=RowDataclass")
     if taken is None:
         return _merged(upstream, schema_of(given))

@@ -118,17 +118,18 @@ def code_digest(function: Callable[..., Any]) -> str:
 
 
 def _home(module: ModuleType) -> tuple[str, Path | None]:
-    top = module.__name__.partition(".")[0]
+    """Top-level package of a module; and its folder, where it belongs to no package."""
     file = getattr(module, "__file__", None)
-    return top, Path(file).parent if file else None
+    alone = "." not in module.__name__ and file is not None
+    return module.__name__.partition(".")[0], Path(str(file)).parent if alone else None
 
 
 def _first_party(name: str, home: tuple[str, Path | None]) -> bool:
+    # Nothing is imported to find out: third-party packages may be slow to import, or broken.
     top = name.partition(".")[0]
     if top in ("benchwright", home[0]):
         return True
-    path = _source_file(name)
-    return path is not None and path.parent == home[1]
+    return home[1] is not None and ((home[1] / f"{top}.py").is_file() or (home[1] / top).is_dir())
 
 
 @functools.cache

@@ -241,18 +241,19 @@ def main() -> None:
     sys.exit(_guarded(lambda: app(standalone_mode=False)))
 
 
-def _guarded(call: Callable[[], Any]) -> int:
-    import click
+_UsageError: type[Any] = typer.BadParameter.__bases__[0]  # typer carries its own copy of click, or not, by version
 
+
+def _guarded(call: Callable[[], Any]) -> int:
     try:
         code = call()
         return code if isinstance(code, int) else 0
-    except click.exceptions.Exit as done:
+    except typer.Exit as done:
         return done.exit_code
-    except click.UsageError as error:
+    except _UsageError as error:
         error.show()
         return 2
-    except (KeyboardInterrupt, click.exceptions.Abort):
+    except (KeyboardInterrupt, typer.Abort):
         print("\nStopped. What was made stays: give the same command again to go on.", file=sys.stderr)
         return 130
     except BrokenPipeError:

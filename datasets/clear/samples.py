@@ -1,0 +1,85 @@
+"""The last steps before the shards: which buckets are labelled, the order and shard of every row, and what a sample holds."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...curation.rows import Blob, Shape, Sifted, sift
+from ...curation.shards import assign_shards
+from ...curation.store import Rows
+
+COLUMNS = {
+    "bucket": "time bucket, from 0 in order of time",
+    "label": "index of the class",
+    "class_name": "name of the class",
+    "query": "prompt that retrieved the image",
+    "score": "cosine of image and prompt",
+    "rank": "place among the images retrieved for the class in the bucket, from 1",
+    "width": "pixels, as displayed",
+    "height": "pixels, as displayed",
+    "date_taken": "capture time by the camera's clock, local",
+    "date_uploaded": "upload time, UTC",
+    "votes_exact": "annotators who chose the image's class alone",
+    "votes_extra": "annotators who chose it and others",
+    "votes_wrong": "annotators who chose other classes",
+    "votes_none": "annotators who chose none of the above",
+    "votes_sensitive": "annotators who found the image sensitive",
+}
+"""Meaning of the label columns, for the dataset's card."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Column that ``place`` adds."""
+
+    key: str
+    shard: str
+
+
+def keep_labelled_buckets(table: pa.Table, *, first: int) -> Sifted:
+    """Turn away the rows of buckets before ``first``, which CLEAR keeps for pre-training: ``bucket_not_labelled``."""
+    return sift(table, {"bucket_not_labelled": pc.less(table["bucket"], first)})
+
+
+def place(rows: Rows, *, max_samples: int) -> pa.Table:
+    """Sort by (bucket, label, key), the order of CLEAR's released lists with keys in place of their order, and name shards.
+
+    Args:
+        rows: with columns ``bucket`` and ``label``.
+        max_samples: most samples a shard; a shard holds one bucket.
+    """
+    table = rows.table()
+    order = pc.sort_indices(table, [("bucket", "ascending"), ("label", "ascending"), ("key", "ascending")])
+    return assign_shards(table.take(order), by=["bucket"], max_samples=max_samples)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A row as it is written to a shard."""
+
+    key: str
+    extension: str
+    image: Blob
+    embedding: Annotated[np.ndarray, Shape((-1,), "float32")]
+    bucket: int
+    label: int
+    class_name: str
+    query: str
+    score: float
+    date_taken: dt.datetime | None
+    date_uploaded: dt.datetime | None
+
+
+def sample(row: Sampled) -> dict[str, Any]:
+    """Members of a sample: the image as it was found, its vector, and its labels as JSON."""
+    labels = {name: getattr(row, name) for name in ("key", "bucket", "label", "class_name", "query", "score")}
+    for name in ("date_taken", "date_uploaded"):
+        time = getattr(row, name)
+        labels[name] = time.isoformat(sep=" ") if time is not None else None
+    return {row.extension: row.image.read(), "embedding.npy": np.asarray(row.embedding), "json": labels}

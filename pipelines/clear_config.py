@@ -1,0 +1,209 @@
+"""Settings of the CLEAR pipeline. What the paper fixes has no default here: it stands in ``clear.toml``."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from ..curation.encoders.spec import Colours, Conse, OpenClip
+from ..curation.stages.decode import MAX_PIXELS
+from ..curation.stages.fetch import FetchLimits, FetchPace
+from ..curation.stages.overlap import Rule
+from .config import Location
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, config=_STRICT)
+class FolderSource:
+    """A folder of images; dates from EXIF, or from a CSV file with columns ``file``, ``date_taken`` and labels."""
+
+    kind: Literal["folder"]
+    root: Location
+    dates_csv: Location | None = None
+    name: str = "folder"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TarSource:
+    """A folder of tars of images, plain or WebDataset."""
+
+    kind: Literal["tars"]
+    root: Location
+    form: Literal["plain", "webdataset"] = "plain"
+    name: str = "tars"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DrawnSource:
+    """Pictures drawn from the seed, each in the colour that its class names: for trying things without any file."""
+
+    kind: Literal["drawn"]
+    count: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class YfccSource:
+    """YFCC100M: metadata in one of its forms; images downloaded, or read from a folder where ``images_root`` is given."""
+
+    kind: Literal["yfcc100m"]
+    metadata: Location
+    images_root: Location | None = None
+    images_path: str = "{key}.{extension}"
+    licences: list[str] | None = None
+    limits: FetchLimits = Field(default_factory=FetchLimits)
+    pace: FetchPace = Field(default_factory=FetchPace)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Images:
+    """Which images are taken. ``max_rejects`` is the budget of every stage that meets bad input: rows, or a share below 1."""
+
+    max_rejects: float
+    min_bytes: int = 1
+    max_bytes: int = 100_000_000
+    max_pixels: int = MAX_PIXELS
+    min_edge_px: int = 1
+    max_aspect: float | None = None
+    drop_duplicates: bool = False
+    take_first: int | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class EqualCountBuckets:
+    """Buckets of equal count."""
+
+    kind: Literal["equal_count"]
+    count: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class CalendarBuckets:
+    """A bucket a year or a month."""
+
+    kind: Literal["calendar"]
+    period: Literal["year", "month"]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TimeLimits:
+    """First and last time of a bucket, both in it."""
+
+    start: str
+    end: str
+
+
+@dataclass(frozen=True, config=_STRICT)
+class LimitedBuckets:
+    """Buckets between given times."""
+
+    kind: Literal["limits"]
+    limits: list[TimeLimits]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Buckets:
+    """Time buckets. ``by`` is the column of times; buckets below ``first_labelled`` are retrieved but not labelled."""
+
+    by: str
+    rule: Annotated[EqualCountBuckets | CalendarBuckets | LimitedBuckets, Field(discriminator="kind")]
+    first_labelled: int = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class EncoderRun:
+    """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``."""
+
+    checkpoint: Location = ""
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Class:
+    """A class: its name, its prompts, and the option that annotators read."""
+
+    name: str
+    prompts: Annotated[list[str], Field(min_length=1)]
+    option: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Rates:
+    """Chances of a wrong answer of simulated annotators."""
+
+    none: float = 0.05
+    extra: float = 0.04
+    wrong: float = 0.03
+    sensitive: float = 0.0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Qa:
+    """Annotators. ``votes``: ``imported`` by a person, ``simulated`` from the label ``truth`` of the source, or ``none``."""
+
+    votes: Literal["imported", "simulated", "none"]
+    workers: int = 3
+    majority: int = 2
+    sensitive: Literal["as_released", "as_written"] | int = "as_released"
+    rule: Literal["majority_exact", "draft"] = "majority_exact"
+    truth: str = "true_class"
+    errors: Rates = Field(default_factory=Rates)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Choice:
+    """Final choice: how many images a class and bucket, and how they are chosen."""
+
+    per_class: Annotated[int, Field(ge=1)]
+    method: Literal["random", "top_score"]
+    on_shortage: Literal["keep", "error"] = "error"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Splits:
+    """The five iid splits: ``as_released`` as the released lists, ``as_written`` stratified by class."""
+
+    rule: Literal["as_released", "as_written"]
+    test_share: Annotated[float, Field(gt=0, lt=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Shards:
+    """Samples a shard."""
+
+    max_samples: Annotated[int, Field(ge=1)] = 1000
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Baselines:
+    """Which baselines ``train`` runs by default: a model's preset, and methods by name."""
+
+    preset: str
+    methods: list[str]
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    decay_after_epochs: int | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ClearConfig:
+    """All settings. ``seed`` draws the final choice and the simulated votes."""
+
+    seed: int
+    source: Annotated[FolderSource | TarSource | YfccSource | DrawnSource, Field(discriminator="kind")]
+    images: Images
+    buckets: Buckets
+    encoder: Annotated[OpenClip | Conse | Colours, Field(discriminator="kind")]
+    retrieval: Rule
+    classes: Annotated[list[Class], Field(min_length=1)]
+    qa: Qa
+    choice: Choice
+    splits: Splits
+    baselines: Baselines
+    encoder_run: EncoderRun = Field(default_factory=EncoderRun)
+    shards: Shards = Field(default_factory=Shards)
+    rows_per_part: Annotated[int, Field(ge=1)] = 256

@@ -1,0 +1,295 @@
+"""What is done with a CLEAR run beside its plan: votes, publishing, baselines."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import posixpath
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..curation.artifact import load_artifact
+from ..curation.publish import Card
+from ..curation.qa.mturk import export_batches
+from ..curation.qa.mturk_results import read_mturk_results
+from ..curation.qa.options import Option
+from ..curation.qa.votes import missing_votes, write_votes
+from ..curation.rows import Blob
+from ..curation.run import Run
+from ..curation.store import Rows, Store, StoreError
+from ..datasets.clear.samples import COLUMNS
+from ..datasets.clear.splits import SEEDS
+from .clear_config import ClearConfig
+from .publish import publish_shards
+
+if TYPE_CHECKING:
+    from ..eval.protocols.domain_incremental import Results
+
+VOTES_FILE = "qa/votes.parquet"
+"""Where the votes lie within the folder of a run."""
+
+EVAL = "eval"
+"""Where results of baselines lie within the folder of a run: ``eval/<protocol>/<method>/``."""
+
+
+# -------------------------------------------------------------------------------------------------------------- votes
+
+
+def options_of(config: ClearConfig) -> list[Option]:
+    """The choices that annotators see, in the order of the classes."""
+    return [
+        Option(each.option or each.name, each.name if each.option else "", each.hint)
+        for each in config.classes
+        if each.name != config.retrieval.background
+    ]
+
+
+def asked_rows(out: str) -> tuple[Store, Rows]:
+    """The rows that annotators are asked about: those of the stage before the votes."""
+    store = Store(out)
+    for stage in ("asked", "retrieved"):
+        artifact = load_artifact(store, stage)
+        if artifact is not None:
+            return store, artifact.rows_view(store)
+    raise StoreError(f"{out}: nothing is retrieved yet; run the pipeline first")
+
+
+def export_questions(
+    config: ClearConfig, out: str, folder: str, *, batch_size: int | None = None, thumbnails: bool = True
+) -> list[Path]:
+    """Write the forms and batches for annotators of a run.
+
+    Args:
+        config: settings of the run.
+        out: the run.
+        folder: where the files go.
+        batch_size: most images a batch; a batch a bucket by default.
+        thumbnails: put images into the batches, rather than the addresses of the column ``url``.
+
+    Returns:
+        The files to upload.
+    """
+    _, rows = asked_rows(out)
+    columns = ["key", "bucket", "concept", *(["url"] if not thumbnails else [])]
+    if not thumbnails and "url" not in rows.column_names:
+        raise ValueError(f"{out}: its images have no addresses: leave out --urls to send thumbnails")
+    images = _blobs(rows) if thumbnails else None
+    written = export_batches(
+        rows.table(columns),
+        folder,
+        options=options_of(config),
+        background=config.retrieval.background,
+        seed=config.seed,
+        batch_size=batch_size,
+        images=images,
+    )
+    return [*written.forms, *written.batches]
+
+
+def _blobs(rows: Rows) -> dict[str, Blob]:
+    return dict(zip(rows.table(["key"])["key"].to_pylist(), rows.blobs("image"), strict=True))
+
+
+@dataclasses.dataclass(frozen=True)
+class Imported:
+    """What an import of votes gave: how many counted, how many were turned away by reason, and images short of votes."""
+
+    votes: int
+    rejects: Mapping[str, int]
+    missing: pa.Table
+    reject_table: pa.Table
+
+
+def import_votes(config: ClearConfig, out: str, results: Sequence[str], *, salt: str) -> Imported:
+    """Read MTurk result files, or Label Studio exports (``.json``), and put their votes where the run looks for them.
+
+    Args:
+        config: settings of the run.
+        out: the run.
+        results: files of the label form and of the sensitive form, any number of batches.
+        salt: secret text that goes into the hashes of the workers' ids.
+    """
+    _, rows = asked_rows(out)
+    table = rows.table(["key", "concept"])
+    queries = dict(zip(table["key"].to_pylist(), table["concept"].to_pylist(), strict=True))
+    read = _reader(results)
+    votes = read(results, options=options_of(config), salt=salt, queries=queries)
+    order = pc.sort_indices(votes.votes, [("form", "ascending"), ("key", "ascending"), ("worker", "ascending")])
+    write_votes(votes.votes.take(order), posixpath.join(out, VOTES_FILE))
+    reasons = {item["values"]: item["counts"] for item in pc.value_counts(votes.rejects["reason"]).to_pylist()}
+    short = missing_votes(list(queries), votes.votes, workers=config.qa.workers)
+    return Imported(votes.votes.num_rows, dict(sorted(reasons.items())), short, votes.rejects)
+
+
+def _reader(results: Sequence[str]) -> Callable[..., Any]:
+    endings = {Path(name).suffix.lower() for name in results}
+    if endings == {".json"}:
+        from ..curation.qa.label_studio import read_label_studio
+
+        return read_label_studio
+    if endings != {".csv"}:
+        raise ValueError(f"results {', '.join(results)}: all of them .csv (MTurk), or all of them .json (Label Studio)")
+    return read_mturk_results
+
+
+def answer(run: Run, config: ClearConfig, out: str) -> bool:
+    """Let SIMULATED annotators answer where the settings say so; the files go the way of real ones, export and import."""
+    if config.qa.votes != "simulated":
+        return False
+    from ..curation.qa.simulated import ErrorRates, simulate_results
+
+    folder = Path(out) / "qa"
+    files = export_questions(config, out, str(folder / "export"))
+    rates = config.qa.errors
+    results = simulate_results(
+        [str(path) for path in files if path.suffix == ".csv"],
+        _truth(config, out),
+        str(folder / "results"),
+        options=options_of(config),
+        seed=config.seed,
+        workers=config.qa.workers,
+        errors=ErrorRates(rates.none, rates.extra, rates.wrong, rates.sensitive),
+    )
+    import_votes(config, out, results, salt=f"simulated-{config.seed}")
+    return True
+
+
+def _truth(config: ClearConfig, out: str) -> pa.Table:
+    """``key`` and ``true_class`` from the labels that came with the images. Only simulated annotators may look at it."""
+    _, rows = asked_rows(out)
+    if "labels" not in rows.column_names:
+        raise ValueError('qa.votes = "simulated" needs a source whose images come with labels')
+    table = rows.table(["key", "labels"])
+    truth = [json.loads(text).get(config.qa.truth) for text in table["labels"].to_pylist()]
+    if all(value is None for value in truth):
+        raise ValueError(f'qa.votes = "simulated": no image has the label {config.qa.truth!r}')
+    return pa.table({"key": table["key"], "true_class": pa.array(truth, pa.string())})
+
+
+# ----------------------------------------------------------------------------------------------------------- publishing
+
+
+def publish(run: Run, config: ClearConfig, folder: str) -> None:
+    """Write the dataset: shards, index, card, manifest."""
+    width = next(iter(run.rows("placed").arrays("embedding"))).shape[1]
+    members = {
+        "jpg, png, ...": {"holds": "the image as it was found"},
+        "embedding.npy": {"dtype": "float32", "shape": [width], "encoder": config.encoder.kind},
+        "json": {"holds": "the labels of the sample"},
+    }
+    columns = {f"iid_seed{seed}": f"train or test in iid split {seed}" for seed in SEEDS}
+    names = ", ".join(each.name for each in config.classes)
+    card = Card(
+        title="A CLEAR-style benchmark",
+        summary=(
+            f"Photos in time buckets, retrieved for the concepts {names} and confirmed by annotators"
+            f"{' (SIMULATED ones)' if config.qa.votes == 'simulated' else ''}, after the recipe of the CLEAR benchmark."
+        ),
+        pipeline="clear",
+        digest=run.result.digest,
+        licence="other",
+        citation=_CITATION,
+        members=members,
+        columns={**COLUMNS, **columns},
+        tags=["continual-learning", "image-classification"],
+    )
+    publish_shards(run, card, folder)
+
+
+_CITATION = """Z. Lin, J. Shi, D. Pathak, D. Ramanan. The CLEAR Benchmark: Continual LEArning on Real-World Imagery.
+NeurIPS Datasets and Benchmarks, 2021."""
+
+
+# ------------------------------------------------------------------------------------------------------------ baselines
+
+
+def evaluate(
+    config: ClearConfig,
+    out: str,
+    *,
+    methods: Iterable[str] = (),
+    protocols: Iterable[str] = ("iid", "streaming"),
+    progress: Callable[[str], None] = lambda _: None,
+) -> dict[str, dict[str, Results]]:
+    """Train baselines on the published shards and evaluate them; what is done already is read, not done again.
+
+    Args:
+        config: settings of the run.
+        out: the run.
+        methods: names of ``training.clear_baselines.paper_methods``; those of the settings by default.
+        protocols: ``iid`` and ``streaming``.
+        progress: told one line a domain.
+
+    Returns:
+        Protocol -> method -> results.
+    """
+    from ..datasets.reader.features import read_features
+    from ..datasets.reader.index import DatasetIndex
+    from ..eval.protocols.domain_incremental import IID, STREAMING, run_protocol
+    from ..eval.protocols.domains import iid_domains, streaming_domains
+    from ..training.clear_baselines import identity, learner_maker, paper_methods
+
+    known = paper_methods()
+    chosen = list(methods) or config.baselines.methods
+    if unknown := [name for name in chosen if name not in known]:
+        raise ValueError(f"no method {unknown[0]!r}: there are {', '.join(known)}")
+    specs = {"iid": IID, "streaming": STREAMING}
+    if unknown := [name for name in protocols if name not in specs]:
+        raise ValueError(f"no protocol {unknown[0]!r}: there are {', '.join(specs)}")
+    features, table = read_features(DatasetIndex.open(posixpath.join(out, "dataset")))
+    labels, buckets = table["label"].to_numpy(), table["bucket"].to_numpy()
+    settings = hyper_parameters(config)
+    classes = len(config.classes) + bool(config.retrieval.background)
+    results: dict[str, dict[str, Results]] = {}
+    for protocol in protocols:
+
+        def domains(seed: int, protocol: str = protocol) -> Any:
+            if protocol == "iid":
+                return iid_domains(features, labels, buckets, np.asarray(table[f"iid_seed{seed}"].to_pylist()))
+            return streaming_domains(features, labels, buckets)
+
+        results[protocol] = {
+            name: run_protocol(
+                specs[protocol],
+                learner_maker(settings, known[name], classes=classes, device=config.encoder_run.device),
+                domains,
+                seeds=SEEDS,
+                identity=identity(settings, known[name], classes=classes),
+                out=Path(out) / EVAL / protocol / name,
+                progress=lambda line, name=name, protocol=protocol: progress(f"{protocol} {name}: {line}"),
+            )
+            for name in chosen
+        }
+    return results
+
+
+def hyper_parameters(config: ClearConfig) -> dict[str, Any]:
+    """The paper's hyper-parameters of the preset, with the changes of the settings."""
+    from ..training.clear_baselines import paper_settings
+
+    presets = paper_settings()
+    if config.baselines.preset not in presets:
+        raise ValueError(f"baselines.preset = {config.baselines.preset!r}: there are {', '.join(presets)}")
+    settings = dict(presets[config.baselines.preset])
+    for name in ("epochs", "batch_size", "learning_rate", "decay_after_epochs"):
+        if getattr(config.baselines, name) is not None:
+            settings[name] = getattr(config.baselines, name)
+    return settings
+
+
+def forget_results(out: str) -> None:
+    """Remove the results of all baselines of a run."""
+    shutil.rmtree(Path(out) / EVAL, ignore_errors=True)
+
+
+def report(config: ClearConfig, out: str) -> str:
+    """Write ``report.html`` and return its path."""
+    from .clear_report import write_report
+
+    return write_report(config, out)

@@ -1,0 +1,65 @@
+"""Publish the shards of a run: the tars under their own names, with index, card and manifest, in one folder."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import shutil
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from ..curation.parts import folder
+from ..curation.publish import Card, FileFact, publish
+from ..curation.run import Run
+from ..curation.store import Store
+
+
+def publish_shards(run: Run, card: Card, into: str) -> None:
+    """Write the dataset folder of a run whose last stage is a ``shards`` stage.
+
+    Tars are hard links where the file system has them. Files of an earlier dataset that are no part of this one go.
+
+    Args:
+        run: a finished run.
+        card: what the dataset says of itself; its ``digest`` is the run's.
+        into: folder within the run's store.
+    """
+    store, artifact = run.store, run.result
+    tars = {posixpath.basename(n): facts for n, facts in artifact.files().items() if n.endswith(".tar")}
+    facts = {name: FileFact(known["size"], known["sha256"]) for name, known in tars.items()}
+    written = publish(_index(run), card, facts)
+    target = Store(into)
+    for name in tars:
+        _link(store, posixpath.join(folder(artifact.stage), name), target, name, tars[name])
+    for name, data in written.items():
+        if target.size(name) != len(data) or target.read(name) != data:
+            target.write(name, data)
+    stale = [name for name in target.list("") if name not in written and name not in tars]
+    target.remove(stale)
+
+
+def _index(run: Run) -> pa.Table:
+    table = run.rows().table()
+    places = ["key", "shard", "offset", "size"]
+    return table.select([*places, *(name for name in table.column_names if name not in places)])
+
+
+def _link(store: Store, name: str, target: Store, new: str, facts: Mapping[str, Any]) -> None:
+    if store.local is not None and target.local is not None:
+        source, link = store.path(name), target.path(new)
+        os.makedirs(os.path.dirname(link), exist_ok=True)
+        if os.path.exists(link) and os.path.samefile(source, link):
+            return
+        beside = f"{link}.tmp"
+        if os.path.lexists(beside):
+            os.unlink(beside)
+        try:
+            os.link(source, beside)
+        except OSError:  # another file system, or one without hard links
+            shutil.copyfile(source, beside)
+        os.replace(beside, link)
+        return
+    with store.open(name) as stream, target.writing(new) as out:
+        shutil.copyfileobj(stream, out, 1 << 22)
