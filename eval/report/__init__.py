@@ -1,0 +1,1 @@
+"""Reports: typed blocks rendered to one HTML file that needs nothing else."""

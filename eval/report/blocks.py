@@ -1,0 +1,157 @@
+"""What a report is made of: plain values, which know nothing of HTML.
+
+A report is a list of sections, a section a list of blocks. Whoever has something to show composes blocks; ``html.py``
+alone knows how they look. All text is taken as text: markup in it is shown, never obeyed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Literal
+
+Tone = Literal["plain", "good", "note", "bad"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Text:
+    """Paragraphs of prose; with a tone other than plain, a box that draws the eye."""
+
+    paragraphs: Sequence[str]
+    tone: Tone = "plain"
+
+
+@dataclasses.dataclass(frozen=True)
+class Card:
+    """One figure at the top: what it is, its value, and a line below. Numbers are printed with thousands separated."""
+
+    label: str
+    value: str | int | float
+    note: str = ""
+    tone: Tone = "plain"
+
+
+@dataclasses.dataclass(frozen=True)
+class Cards:
+    """Cards side by side."""
+
+    cards: Sequence[Card]
+
+
+@dataclasses.dataclass(frozen=True)
+class Cell:
+    """A table cell that is more than its value.
+
+    Attributes:
+        value: see ``Table``.
+        code: set in a fixed-width face (digests, keys).
+        href: an http or https address to link to; anything else is shown unlinked.
+        tone: coloured as good or bad.
+        note: small print after the value.
+    """
+
+    value: str | int | float | None
+    code: bool = False
+    href: str = ""
+    tone: Tone = "plain"
+    note: str = ""
+
+
+Value = str | int | float | None | Cell
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table whose first column names the row.
+
+    Attributes:
+        columns: headings.
+        rows: one value a column. Integers are printed with thousands separated, floats with ``decimals`` places, NaN and
+            None as a dash. A column holding numbers only (or dashes) is set flush right.
+        caption: what the table shows; printed above it.
+        decimals: places of floats.
+        total: a last row, set off by a rule; or None.
+    """
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Value]]
+    caption: str = ""
+    decimals: int = 3
+    total: Sequence[Value] | None = None
+
+    def __post_init__(self) -> None:
+        all_rows: list[Sequence[Value]] = [*self.rows, *([] if self.total is None else [self.total])]
+        for at, row in enumerate(all_rows):
+            if len(row) != len(self.columns):
+                raise ValueError(f"table {self.caption!r}, row {at}: {len(row)} values for {len(self.columns)} columns")
+
+
+@dataclasses.dataclass(frozen=True)
+class Figure:
+    """A picture with its meaning in words.
+
+    Attributes:
+        light: bytes of an SVG, PNG, JPEG or WebP.
+        alt: what the picture says, for those who do not see it; never empty.
+        caption: printed below.
+        dark: the same picture for dark pages, or None.
+        data: the numbers behind it, shown on demand.
+    """
+
+    light: bytes
+    alt: str
+    caption: str = ""
+    dark: bytes | None = None
+    data: Table | None = None
+
+    def __post_init__(self) -> None:
+        if not self.alt.strip():
+            raise ValueError(f"figure {self.caption!r} has no alt text: say in words what it shows")
+
+
+@dataclasses.dataclass(frozen=True)
+class Thumb:
+    """An image of a grid: encoded bytes of any size, what it is, and its score (a cosine, say) if it has one."""
+
+    image: bytes
+    caption: str
+    score: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageGrid:
+    """Thumbnails under a heading, scaled so that the longer side is ``side_px``. None at all is said in words."""
+
+    title: str
+    thumbs: Sequence[Thumb]
+    side_px: int = 96
+
+
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """Blocks behind a line that opens them (all are open in print)."""
+
+    title: str
+    blocks: Sequence[Block]
+    opened: bool = False
+
+
+Block = Text | Cards | Table | Figure | ImageGrid | Fold
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """A chapter, named in the table of contents."""
+
+    title: str
+    blocks: Sequence[Block]
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """A page: title, a line below it, sections, and a line at the foot."""
+
+    title: str
+    subtitle: str
+    sections: Sequence[Section]
+    foot: str = ""

@@ -1,0 +1,241 @@
+"""Plots as SVG, each drawn for light and for dark pages, with alt text that tells the numbers.
+
+Only matplotlib's object interface is used: no window system, no global figure. Dates and versions are left out of the
+files and ids are salted with a constant, so that the same numbers give the same bytes (on one version of matplotlib).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .blocks import Figure, Table
+
+if TYPE_CHECKING:  # matplotlib takes a second to import: only those who draw pay for it
+    from matplotlib.axes import Axes
+
+
+@dataclasses.dataclass(frozen=True)
+class Theme:
+    """Colours of one kind of page. ``ramp`` goes from low to high; ``series`` tells lines apart, also by lightness."""
+
+    ink: str
+    faint: str
+    grid: str
+    bar: str
+    empty: str
+    ramp: tuple[str, ...]
+    series: tuple[str, ...]
+
+
+LIGHT = Theme(
+    ink="#1f2933",
+    faint="#5b6773",
+    grid="#dfe4ea",
+    bar="#2f6f9f",
+    empty="#eef1f4",
+    ramp=("#f3f7fa", "#b9d8e6", "#5fa8c4", "#22759c", "#0b3f66"),
+    series=("#1b6ca8", "#c2571a", "#2c7a4b", "#8a3f8f", "#8c6d00", "#b0305c"),
+)
+DARK = Theme(
+    ink="#e6ebf0",
+    faint="#a3afbb",
+    grid="#323c47",
+    bar="#5ba4d1",
+    empty="#242c35",
+    ramp=("#17212b", "#1d435a", "#2b7390", "#5fb0c6", "#c9edf2"),
+    series=("#6db7ea", "#f0975a", "#6cc592", "#cf92d6", "#d9bb4a", "#f08aac"),
+)
+_MARKERS = "osD^vP"
+
+
+def heat_map(
+    matrix: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, row_axis: str, column_axis: str, caption: str = ""
+) -> Figure:
+    """An annotated matrix of accuracies in [0, 1], printed in percent; NaN cells stay empty.
+
+    Args:
+        matrix: (r, c) float.
+        rows, columns: r and c labels.
+        row_axis, column_axis: what rows and columns are ("trained up to", "tested on"). Where the labels of both are the
+            same, the diagonal is framed.
+    """
+    values = np.asarray(matrix, dtype=np.float64)
+    if values.shape != (len(rows), len(columns)) or values.size == 0:
+        raise ValueError(f"matrix {values.shape} with {len(rows)} row and {len(columns)} column labels")
+    if np.isnan(values).all():
+        raise ValueError("a heat map of NaN alone shows nothing")
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        from matplotlib.colors import LinearSegmentedColormap
+        from matplotlib.patches import Rectangle
+
+        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp).with_extremes(bad=theme.empty)
+        span = max(high - low, 1e-9)
+        axes.pcolormesh(values, cmap=ramp, vmin=low, vmax=high, edgecolors=theme.empty, linewidth=0.6)
+        axes.invert_yaxis()
+        axes.set_aspect("equal")
+        for (i, j), value in np.ndenumerate(values):
+            if not np.isnan(value):
+                ink = _readable_on(ramp((value - low) / span))
+                axes.text(j + 0.5, i + 0.5, f"{100 * value:.1f}", ha="center", va="center", color=ink, fontsize=8)
+        if list(rows) == list(columns):
+            for i in range(len(rows)):
+                edge = theme.ink if np.isnan(values[i, i]) else _readable_on(ramp((values[i, i] - low) / span))
+                axes.add_patch(Rectangle((i + 0.06, i + 0.06), 0.88, 0.88, fill=False, edgecolor=edge, linewidth=0.9))
+        axes.set_xticks(np.arange(len(columns)) + 0.5, _ticks(columns))
+        axes.set_yticks(np.arange(len(rows)) + 0.5, _ticks(rows))
+        axes.set_xlabel(column_axis)
+        axes.set_ylabel(row_axis)
+        axes.xaxis.set_label_position("top")
+        axes.xaxis.tick_top()
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+
+    side = 1.3 + 0.5 * len(columns)
+    height = 1.0 + 0.5 * len(rows)
+    alt = (
+        f"Matrix of accuracies, {len(rows)} rows ({row_axis}) by {len(columns)} columns ({column_axis}), "
+        f"from {low:.1%} to {high:.1%}."
+    )
+    table = Table([row_axis, *columns], [[name, *row] for name, row in zip(rows, values.tolist(), strict=True)])
+    return _figure(draw, (max(side, 3.0), max(height, 2.4)), alt, caption, table)
+
+
+def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str, value_axis: str, caption: str = "") -> Figure:
+    """Bars from zero, each with its value; values are counts or other numbers >= 0."""
+    heights = np.asarray(values, dtype=np.float64)
+    if heights.shape != (len(labels),) or not len(labels):
+        raise ValueError(f"{len(labels)} labels for values {heights.shape}: one each, and at least one")
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        bars = axes.bar(range(len(labels)), heights, color=theme.bar, width=0.72)
+        axes.bar_label(bars, [_short(value) for value in heights], padding=2, fontsize=8, color=theme.faint)
+        axes.set_xticks(range(len(labels)), _ticks(labels))
+        if any(len(label) > 8 for label in labels):
+            axes.tick_params(axis="x", rotation=30)
+            for tick in axes.get_xticklabels():
+                tick.set_horizontalalignment("right")
+                tick.set_rotation_mode("anchor")
+        _axes_style(axes, theme, label_axis, value_axis)
+        axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+        axes.margins(y=0.12)
+
+    alt = f"Bars of {value_axis} by {label_axis}: " + "; ".join(
+        f"{label} {_short(value)}" for label, value in zip(labels, heights, strict=True)
+    )
+    table = Table([label_axis, value_axis], list(zip(labels, [_integral(v) for v in heights], strict=True)))
+    return _figure(draw, (max(4.0, min(10.0, 1.2 + 0.62 * len(labels))), 3.0), alt, caption, table)
+
+
+def line_chart(
+    labels: Sequence[str],
+    series: Mapping[str, ArrayLike],
+    *,
+    label_axis: str,
+    value_axis: str,
+    caption: str = "",
+    spread: Mapping[str, ArrayLike] | None = None,
+) -> Figure:
+    """Curves over the same places, told apart by colour and marker; at most six.
+
+    Args:
+        labels: (n,) places along the axis, in order.
+        series: name -> (n,) values, NaN where there is none.
+        spread: name -> (n,) half-widths of a band around the curve (a standard deviation, say).
+    """
+    curves = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
+    if not 1 <= len(curves) <= len(_MARKERS) or any(curve.shape != (len(labels),) for curve in curves.values()):
+        shapes = {name: curve.shape for name, curve in curves.items()}
+        raise ValueError(f"curves {shapes} over {len(labels)} labels: one to six, each ({len(labels)},)")
+    bands = {name: np.asarray(values, dtype=np.float64) for name, values in (spread or {}).items()}
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        x = np.arange(len(labels))
+        for (name, curve), colour, marker in zip(curves.items(), theme.series, _MARKERS, strict=False):
+            axes.plot(x, curve, color=colour, marker=marker, markersize=4.5, linewidth=1.8, label=_ticks([name])[0])
+            if name in bands:
+                axes.fill_between(x, curve - bands[name], curve + bands[name], color=colour, alpha=0.15, linewidth=0)
+        axes.set_xticks(x, _ticks(labels))
+        _axes_style(axes, theme, label_axis, value_axis)
+        legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5)
+        for text in legend.get_texts():
+            text.set_color(theme.ink)
+
+    alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in curves.items())
+    rows = [[label, *(float(curve[at]) for curve in curves.values())] for at, label in enumerate(labels)]
+    return _figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *curves], rows))
+
+
+def _range(name: str, curve: NDArray[np.float64]) -> str:
+    there = curve[~np.isnan(curve)]
+    return f"{name} has no values" if not len(there) else f"{name} from {there[0]:.3g} to {there[-1]:.3g}"
+
+
+def _short(value: float) -> str:
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:.3g}"
+
+
+def _ticks(labels: Sequence[str], most: int = 28) -> list[str]:
+    """Labels cut to ``most`` characters, so that a long one does not leave the plot without room."""
+    return [label if len(label) <= most else label[: most - 1] + "…" for label in labels]
+
+
+def _integral(value: float) -> int | float:
+    return int(value) if float(value).is_integer() else float(value)
+
+
+def _readable_on(colour: tuple[float, ...]) -> str:
+    """Black or white, whichever has the higher WCAG contrast on ``colour`` (sRGB in [0, 1])."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour[:3]]
+    luminance = float(np.dot(linear, [0.2126, 0.7152, 0.0722]))
+    return "#ffffff" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "#10161c"
+
+
+def _axes_style(axes: Axes, theme: Theme, x_label: str, y_label: str) -> None:
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.grid(axis="y", color=theme.grid, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.tick_params(length=0)
+    for side in ("top", "right", "left"):
+        axes.spines[side].set_visible(False)
+
+
+def _figure(draw: Callable[[Axes, Theme], None], size_in: tuple[float, float], alt: str, caption: str, data: Table) -> Figure:
+    return Figure(_svg(draw, LIGHT, size_in), alt, caption, dark=_svg(draw, DARK, size_in), data=data)
+
+
+def _svg(draw: Callable[[Axes, Theme], None], theme: Theme, size_in: tuple[float, float]) -> bytes:
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+
+    style: Any = {
+        **matplotlib.rcParamsDefault,  # the user's own style file must not change a byte
+        "axes.edgecolor": theme.faint,
+        "axes.facecolor": "none",
+        "axes.labelcolor": theme.faint,
+        "axes.labelsize": 9,
+        "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs on every machine
+        "svg.fonttype": "path",
+        "svg.hashsalt": "benchwright",
+        "text.color": theme.ink,
+        "text.parse_math": False,  # labels are data: a dollar sign is a dollar sign
+        "xtick.color": theme.ink,
+        "xtick.labelsize": 8.5,
+        "ytick.color": theme.ink,
+        "ytick.labelsize": 8.5,
+    }
+    memory = io.BytesIO()
+    with matplotlib.rc_context(style):
+        canvas = Canvas(figsize=size_in, layout="constrained")
+        draw(canvas.add_subplot(), theme)
+        canvas.savefig(memory, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    return memory.getvalue()

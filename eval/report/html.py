@@ -1,0 +1,125 @@
+"""Blocks to one HTML page that needs nothing else: no script, no font, no address is fetched.
+
+The page says so itself: its content security policy forbids all but inline style and data or neighbouring images. The
+same report gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import math
+import re
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from .blocks import Cell, ImageGrid, Report, Table, Value
+from .images import encode, thumbnail
+
+Place = Callable[[bytes, str], str]
+
+_KINDS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp", b"<?xml": "svg+xml", b"<svg": "svg+xml"}
+
+
+def render(report: Report) -> str:
+    """The page as one string, images inside it as data URIs.
+
+    Raises:
+        ValueError: a picture is neither SVG, PNG, JPEG nor WebP, or a thumbnail cannot be read.
+    """
+    return _page(report, lambda data, kind: f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
+
+
+def write(report: Report, path: Path, *, embed: bool = True) -> int:
+    """Write the page to ``path``, and return its size in bytes.
+
+    Args:
+        embed: True puts images into the page; False writes them into the folder ``<stem>_files`` beside it, named by
+            their SHA-256, and refers to them, which suits pages of thousands of thumbnails.
+    """
+    if embed:
+        page = render(report).encode()
+    else:
+        folder = path.with_name(f"{path.stem}_files")
+        folder.mkdir(parents=True, exist_ok=True)
+
+        def place(data: bytes, kind: str) -> str:
+            name = f"{hashlib.sha256(data).hexdigest()[:16]}.{kind.removesuffix('+xml')}"
+            (folder / name).write_bytes(data)
+            return f"{folder.name}/{name}"
+
+        page = _page(report, place).encode()
+    path.write_bytes(page)
+    return len(page)
+
+
+def _page(report: Report, place: Place) -> str:
+    source = files(__package__ or "")
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    template = environment.from_string((source / "report.html").read_text(encoding="utf-8"))
+    return template.render(
+        report=report,
+        sections=list(zip(_anchors(report), report.sections, strict=True)),
+        style=Markup((source / "report.css").read_text(encoding="utf-8")),  # ours, from this package
+        block_kind=lambda block: type(block).__name__,
+        cell_of=_cell_of,
+        printed=_printed,
+        align=_alignment,
+        linkable=lambda href: re.match(r"https?://", href) is not None,
+        picture=functools.partial(_picture, place),
+        thumbs=functools.partial(_thumbs, place),
+    )
+
+
+def _anchors(report: Report) -> list[str]:
+    """An id a section: its title in lower case with hyphens, numbered where two would be equal."""
+    taken: dict[str, int] = {}
+    anchors: list[str] = []
+    for section in report.sections:
+        name = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "section"
+        taken[name] = taken.get(name, 0) + 1
+        anchors.append(name if taken[name] == 1 else f"{name}-{taken[name]}")
+    return anchors
+
+
+def _picture(place: Place, data: bytes) -> str:
+    for magic, kind in _KINDS.items():
+        if data.startswith(magic):
+            return place(data, kind)
+    raise ValueError(f"a picture begins with {data[:8]!r}: SVG, PNG, JPEG or WebP is needed")
+
+
+def _thumbs(place: Place, grid: ImageGrid) -> list[Mapping[str, Any]]:
+    shown: list[Mapping[str, Any]] = []
+    for at, thumb in enumerate(grid.thumbs):
+        small = thumbnail(thumb.image, grid.side_px, where=f"grid {grid.title!r}, image {at} ({thumb.caption})")
+        src = place(encode(small), "jpeg")
+        shown.append({"src": src, "width": small.width, "height": small.height, "of": thumb})
+    return shown
+
+
+def _cell_of(value: Value) -> Cell:
+    return value if isinstance(value, Cell) else Cell(value)
+
+
+def _printed(value: str | int | float | None, decimals: int = 3) -> str:
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return "–"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.{decimals}f}" if isinstance(value, float) else value
+
+
+def _alignment(table: Table, column: int) -> str:
+    """ "number" where all values of the column are numbers or missing, and one is there."""
+    values = [_cell_of(row[column]).value for row in table.rows]
+    there = [value for value in values if value is not None]
+    return "number" if there and all(isinstance(value, int | float) for value in there) else "text"

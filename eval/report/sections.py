@@ -1,0 +1,174 @@
+"""Sections that more than one benchmark's report has, composed of blocks from plain numbers."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .blocks import Block, Cell, Fold, ImageGrid, Section, Table, Text, Thumb, Value
+from .figures import heat_map, line_chart
+
+
+@dataclasses.dataclass(frozen=True)
+class StageRow:
+    """One line of the pipeline table: what came in, what went out, why the rest did not, and how long it took."""
+
+    name: str
+    kind: str
+    rows_in: int | None
+    rows_out: int
+    rejects: Mapping[str, int]
+    seconds: float | None = None
+    digest: str = ""
+
+
+def pipeline_section(stages: Sequence[StageRow], *, title: str = "Pipeline") -> Section:
+    """Stages with their counts, and a box that says whether they add up (rows in = rows out + rejects)."""
+    rows: list[Sequence[Value]] = []
+    wrong: list[str] = []
+    for stage in stages:
+        lost = sum(stage.rejects.values())
+        if stage.rows_in is not None and stage.rows_in != stage.rows_out + lost:
+            wrong.append(f"{stage.name}: {stage.rows_in:,} rows in, {stage.rows_out:,} out, {lost:,} rejected")
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in sorted(stage.rejects.items(), key=lambda r: (-r[1], r[0])))
+        digest = Cell(stage.digest[:12] or None, code=True)
+        rows.append([stage.name, stage.kind, stage.rows_in, stage.rows_out, lost, reasons, stage.seconds, digest])
+    columns = ["stage", "kind", "rows in", "rows out", "rejects", "by reason", "seconds", "digest"]
+    verdict = (
+        Text([f"The counts do not add up in {len(wrong)} stages.", *wrong], tone="bad")
+        if wrong
+        else Text(["In every stage, rows in = rows out + rejects."], tone="good")
+    )
+    return Section(title, [verdict, Table(columns, rows, decimals=1)])
+
+
+def counts_table(counts: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, what: str, caption: str) -> Table:
+    """A table of counts with its sums: ``counts`` (r, c) integers >= 0, ``what`` the heading of the row names."""
+    values = np.asarray(counts, dtype=np.int64)
+    if values.shape != (len(rows), len(columns)):
+        raise ValueError(f"counts {values.shape} for {len(rows)} rows and {len(columns)} columns")
+    body = [[name, *row, sum(row)] for name, row in zip(rows, values.tolist(), strict=True)]
+    total = ["all", *values.sum(0).tolist(), int(values.sum())]
+    return Table([what, *columns, "all"], body, caption, total=total)
+
+
+def contact_section(
+    thumbs: Mapping[str, Mapping[str, Sequence[Thumb]]], *, title: str, intro: str, side_px: int = 96
+) -> Section:
+    """Contact sheets: class -> bucket -> thumbnails. A fold a class, the first one open, a grid a bucket."""
+    blocks: list[Block] = [Text([intro])]
+    for at, (name, buckets) in enumerate(thumbs.items()):
+        grids = [ImageGrid(bucket, images, side_px) for bucket, images in buckets.items()]
+        blocks.append(Fold(f"{name} ({sum(len(grid.thumbs) for grid in grids):,})", grids, opened=at == 0))
+    return Section(title, blocks)
+
+
+def accuracy_blocks(matrices: ArrayLike, names: Sequence[str], *, method: str, domain: str = "bucket") -> list[Block]:
+    """Heat map of the mean accuracy matrix, and curves of in-domain, next-domain and last-model accuracy by domain.
+
+    Args:
+        matrices: (S, N, N) accuracies in [0, 1] over S seeds, NaN where not tested.
+        names: N domain names.
+        method: named in the captions.
+    """
+    values = np.asarray(matrices, dtype=np.float64)
+    if values.ndim != 3 or values.shape[1:] != (len(names), len(names)) or not len(values):
+        raise ValueError(f"matrices {values.shape} for {len(names)} domains: (S, N, N) is needed")
+    mean = values.mean(0)
+    seeds = "1 seed" if len(values) == 1 else f"mean of {len(values)} seeds"
+    heat = heat_map(
+        mean,
+        names,
+        names,
+        row_axis=f"trained up to {domain}",
+        column_axis=f"tested on {domain}",
+        caption=f"{method}: accuracy in percent, {seeds}; the frame marks the {domain} learned last.",
+    )
+    size = len(names)
+    curves = {
+        f"tested on the same {domain}": np.diagonal(values, axis1=1, axis2=2),
+        f"tested on the next {domain}": np.pad(np.diagonal(values, 1, 1, 2), ((0, 0), (0, 1)), constant_values=np.nan),
+    }
+    shown = {name: curve for name, curve in curves.items() if not np.isnan(curve).all()}
+    if size < 2 or not shown:
+        return [heat]
+    lines = line_chart(
+        names,
+        {name: curve.mean(0) for name, curve in shown.items()},
+        label_axis=f"trained up to {domain}",
+        value_axis="accuracy",
+        caption=f"{method}: accuracy after each {domain}" + ("; band: one standard deviation." if len(values) > 1 else "."),
+        spread={name: curve.std(0, ddof=1) for name, curve in shown.items()} if len(values) > 1 else None,
+    )
+    return [heat, lines]
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """A line of the metric table: fractions in [0, 1] by metric, with a standard deviation where there is one."""
+
+    name: str
+    mean: Mapping[str, float]
+    std: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
+
+
+def metric_blocks(
+    ours: Sequence[Scores], published: Sequence[Scores], metrics: Mapping[str, str], *, fair: bool, note: str, source: str
+) -> list[Block]:
+    """Our figures over the paper's, in percent, with the caller's word on whether the comparison is fair.
+
+    Args:
+        metrics: name -> heading, in the order of the columns.
+        fair: whether data, features and protocol are those of the paper; printed either way.
+        note: why; never empty.
+        source: the table that the published figures come from.
+    """
+    if not note.strip():
+        raise ValueError("a comparison needs a note that says why it is fair, or why it is not")
+    rows: list[Sequence[Value]] = [[one.name, "this run", *_percent(one, metrics)] for one in ours]
+    rows += [[one.name, source, *_percent(one, metrics)] for one in published]
+    verdict = "Fair comparison" if fair else "No fair comparison"
+    return [
+        Text([f"{verdict}: {note}"], tone="good" if fair else "note"),
+        Table(
+            ["method", "from", *metrics.values()], rows, "Metrics in percent, ± one standard deviation over seeds", decimals=1
+        ),
+    ]
+
+
+def _percent(scores: Scores, metrics: Iterable[str]) -> list[Value]:
+    cells: list[Value] = []
+    for name in metrics:
+        mean, std = scores.mean.get(name, math.nan), scores.std.get(name, math.nan)
+        cells.append(Cell(100 * mean, note="" if math.isnan(std) else f"± {100 * std:.1f}"))
+    return cells
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where something came from: its name, address, licence, digest, and how it is to be cited."""
+
+    name: str
+    url: str
+    licence: str
+    sha256: str = ""
+    citation: str = ""
+
+
+def provenance_section(sources: Sequence[Source], *, title: str = "Provenance") -> Section:
+    """Sources with their licences and digests."""
+    rows = [
+        [
+            source.name,
+            Cell(source.url, href=source.url),
+            source.licence,
+            Cell(source.sha256 or None, code=True),
+            source.citation,
+        ]
+        for source in sources
+    ]
+    return Section(title, [Table(["source", "address", "licence", "SHA-256", "cite as"], rows)])

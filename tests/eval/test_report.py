@@ -1,0 +1,324 @@
+"""The report page: text stays text, nothing is fetched, equal input gives equal bytes, and pictures are what they should be."""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchwright.eval.report import html
+from benchwright.eval.report.blocks import (
+    Card,
+    Cards,
+    Cell,
+    Figure,
+    Fold,
+    ImageGrid,
+    Report,
+    Section,
+    Table,
+    Text,
+    Thumb,
+)
+from benchwright.eval.report.figures import bar_chart, heat_map, line_chart
+from benchwright.eval.report.images import contact_sheet, thumbnail
+from benchwright.eval.report.sections import (
+    Scores,
+    Source,
+    StageRow,
+    accuracy_blocks,
+    contact_section,
+    counts_table,
+    metric_blocks,
+    pipeline_section,
+    provenance_section,
+)
+from PIL import Image
+
+HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(1)>\"' & {{ 7 * 7 }} {% raw %}"
+
+
+def jpeg(width: int = 60, height: int = 40, colour: str = "red", **save: object) -> bytes:
+    memory = io.BytesIO()
+    Image.new("RGB", (width, height), colour).save(memory, "JPEG", **save)
+    return memory.getvalue()
+
+
+class Tags(HTMLParser):
+    """All tags with their attributes, and the text outside tags."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.open: list[str] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in ("meta", "img", "source", "link", "br"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.words.append(data)
+
+
+def everything(text: str = "plain") -> Report:
+    """A report with every kind of block, with ``text`` wherever text can stand."""
+    table = Table([text, "n"], [[text, 1], [Cell(text, code=True, href=text, note=text), math.nan]], text, total=[text, None])
+    matrix = [[0.9, 0.5], [0.7, math.nan]]
+    blocks = [
+        Text([text], tone="note"),
+        Cards([Card(text, text, text), Card(text, 1234567)]),
+        table,
+        heat_map(matrix, [text, "b"], [text, "b"], row_axis=text, column_axis=text, caption=text),
+        bar_chart([text, "b"], [3, 4.5], label_axis=text, value_axis=text, caption=text),
+        line_chart([text, "b"], {text: [1, 2]}, label_axis=text, value_axis=text, spread={text: [0.1, 0.2]}),
+        Fold(text, [ImageGrid(text, [Thumb(jpeg(), text, 0.25)]), ImageGrid(text, [])]),
+    ]
+    return Report(text, text, [Section(text, blocks), Section(text, [])], foot=text)
+
+
+def test_hostile_text_is_shown_and_never_obeyed():
+    page = html.render(everything(HOSTILE))
+    parsed = Tags(page)
+    assert parsed.open == []
+    names = {tag for tag, _ in parsed.tags}
+    assert not names & {"script", "iframe", "object", "embed", "link", "base", "form"}
+    for tag, attributes in parsed.tags:
+        assert not any(name.startswith("on") for name in attributes)
+        assert tag != "img" or (attributes["src"] or "").startswith("data:image/")
+        assert tag != "a" or (attributes["href"] or "").startswith("#")  # no link is made of such an address
+    assert "{{ 7 * 7 }}" in "".join(parsed.words)
+    assert "".join(parsed.words).count("<script>alert(1)</script>") > 10
+
+
+@pytest.mark.parametrize("href", ["javascript:alert(1)", "data:text/html,x", "//evil.example/x", " https://x", "file:///etc"])
+def test_only_web_addresses_become_links(href: str):
+    page = html.render(Report("r", "", [Section("s", [Table(["a"], [[Cell("x", href=href)]])])]))
+    assert 'rel="noreferrer' not in page
+    good = html.render(Report("r", "", [Section("s", [Table(["a"], [[Cell("x", href="https://example.org/a?b=1&c")]])])]))
+    assert '<a href="https://example.org/a?b=1&amp;c" rel="noreferrer noopener">x</a>' in good
+
+
+def test_nothing_is_fetched_from_anywhere():
+    parsed = Tags(html.render(everything()))
+    for tag, attributes in parsed.tags:
+        for name in ("src", "srcset"):
+            assert name not in attributes or (attributes[name] or "").startswith("data:image/"), (tag, attributes)
+    policy = [a["content"] for tag, a in parsed.tags if tag == "meta" and a.get("http-equiv") == "Content-Security-Policy"]
+    assert len(policy) == 1
+    assert "default-src 'none'" in (policy[0] or "")
+    style = (Path(html.__file__).parent / "report.css").read_text()
+    assert "@import" not in style
+    assert "url(" not in style
+
+
+def test_same_report_same_bytes():
+    assert html.render(everything()) == html.render(everything())
+    svg = heat_map([[0.1, 0.9]], ["r"], ["a", "b"], row_axis="x", column_axis="y").light
+    assert b"dc:date" not in svg
+    assert b"Matplotlib" not in svg.split(b"<svg")[1]
+
+
+def test_style_file_of_the_user_changes_no_byte():
+    import matplotlib
+
+    expected = bar_chart(["a"], [1], label_axis="x", value_axis="y")
+    with matplotlib.rc_context({"font.size": 30, "axes.facecolor": "red", "svg.fonttype": "none"}):
+        assert bar_chart(["a"], [1], label_axis="x", value_axis="y") == expected
+
+
+def test_page_is_accessible_in_its_structure():
+    parsed = Tags(html.render(everything()))
+    assert all(attributes.get("alt") for tag, attributes in parsed.tags if tag == "img")
+    assert all(attributes.get("scope") in ("col", "row") for tag, attributes in parsed.tags if tag == "th")
+    ids = [attributes["id"] for _, attributes in parsed.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    targets = [(a["href"] or "")[1:] for tag, a in parsed.tags if tag == "a"]
+    assert set(targets) <= set(ids)
+    assert {"plain", "plain-2"} <= set(ids)  # two sections of one title
+    assert ("html", {"lang": "en"}) in parsed.tags
+
+
+def _luminance(colour: str) -> float:
+    rgb = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in rgb]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_text_colours_have_the_contrast_that_wcag_asks_for():
+    style = (Path(html.__file__).parent / "report.css").read_text()
+    themes = re.findall(r":root \{(.*?)\}", style, re.S)
+    assert len(themes) == 2
+    for theme in themes:
+        colours = dict(re.findall(r"--([a-z-]+): (#[0-9a-f]{6});", theme))
+        pairs = [(text, ground) for text in ("ink", "faint", "link") for ground in ("page", "panel")]
+        pairs += [(tone, f"{tone}-ground") for tone in ("good", "note", "bad")] + [(t, "page") for t in ("good", "note", "bad")]
+        for text, ground in pairs:
+            low, high = sorted((_luminance(colours[text]), _luminance(colours[ground])))
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (text, ground)
+
+
+def test_values_are_printed_as_people_read_them():
+    table = Table(["name", "n", "x"], [["a", 1234567, 0.12345], ["b", None, math.nan], ["c", -3, 2.0]], decimals=2)
+    page = html.render(Report("r", "", [Section("s", [table])]))
+    for shown in ("1,234,567", "0.12<", ">–<", "-3", "2.00"):
+        assert shown in page
+    assert page.count('class="number plain"') == 6
+    with pytest.raises(ValueError, match=r"row 0: 1 values for 2 columns"):
+        Table(["a", "b"], [["x"]])
+
+
+def test_written_beside_or_within(tmp_path: Path):
+    size = html.write(everything(), tmp_path / "within.html")
+    assert size == (tmp_path / "within.html").stat().st_size
+    assert [path.name for path in tmp_path.iterdir()] == ["within.html"]
+    html.write(everything(), tmp_path / "beside.html", embed=False)
+    sources = re.findall(r'src(?:set)?="([^"]+)"', (tmp_path / "beside.html").read_text())
+    assert len(sources) == 7
+    for source in sources:
+        assert (tmp_path / source).is_file()
+        assert source.startswith("beside_files/")
+
+
+def test_report_of_a_demo_stays_below_five_megabytes():
+    draw = np.random.default_rng(0)
+    photos = []
+    for _ in range(40):
+        memory = io.BytesIO()
+        smooth = Image.fromarray(draw.integers(0, 255, (12, 16, 3), dtype=np.uint8)).resize(
+            (640, 480), Image.Resampling.BICUBIC
+        )
+        smooth.save(memory, "JPEG", quality=90)
+        photos.append(memory.getvalue())
+    names = [f"class {c}" for c in range(11)]
+    thumbs = {
+        n: {f"bucket {b}": [Thumb(photos[(8 * b + i) % 40], "photo", 0.3) for i in range(8)] for b in range(10)} for n in names
+    }
+    assert len(html.render(Report("demo", "", [contact_section(thumbs, title="Sheets", intro="")])).encode()) < 5 * 2**20
+
+
+def test_thumbnails_are_upright_small_and_never_enlarged():
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees to see it upright
+    turned = thumbnail(jpeg(400, 200, exif=exif.tobytes()), 50)
+    assert turned.size == (25, 50)
+    assert thumbnail(jpeg(20, 10), 50).size == (20, 10)
+    glass = io.BytesIO()
+    Image.new("RGBA", (8, 8), (255, 0, 0, 0)).save(glass, "PNG")
+    assert thumbnail(glass.getvalue(), 8).getpixel((4, 4)) == (128, 128, 128)
+    with pytest.raises(ValueError, match=r"grid 'g', image 1 \(broken\): 3 bytes"):
+        html.render(Report("r", "", [Section("s", [ImageGrid("g", [Thumb(jpeg(), "fine"), Thumb(b"abc", "broken")])])]))
+
+
+def test_contact_sheet_puts_each_image_where_it_belongs():
+    colours = ["red", "lime", "blue", "white", "black"]
+    sheet = contact_sheet([jpeg(64, 64, c) for c in colours], colours, columns=3, thumb_px=64, form="png")
+    assert sheet == contact_sheet([jpeg(64, 64, c) for c in colours], colours, columns=3, thumb_px=64, form="png")
+    picture = Image.open(io.BytesIO(sheet)).convert("RGB")
+    cell_w, cell_h = (picture.width - 4) // 3, (picture.height - 4) // 2
+    for at, colour in enumerate(colours):
+        seen = picture.getpixel((4 + at % 3 * cell_w + 32, 4 + at // 3 * cell_h + 32))
+        wanted = Image.new("RGB", (1, 1), colour).getpixel((0, 0))
+        np.testing.assert_allclose(seen, wanted, atol=6)  # JPEG's own error
+    assert contact_sheet([jpeg()], ["one"], columns=6, thumb_px=64)[:3] == b"\xff\xd8\xff"
+
+
+def test_contact_sheet_cuts_long_captions_and_refuses_what_makes_no_sheet():
+    long, short = (contact_sheet([jpeg()], [caption], columns=1, thumb_px=64) for caption in ("w" * 500, "w"))
+    assert Image.open(io.BytesIO(long)).size == Image.open(io.BytesIO(short)).size
+    for images, captions, columns, thumb_px in [
+        ([], [], 1, 64),
+        ([b""], [], 1, 64),
+        ([b""], ["a"], 0, 64),
+        ([b""], ["a"], 1, 2),
+    ]:
+        with pytest.raises(ValueError, match="at least"):
+            contact_sheet(images, captions, columns=columns, thumb_px=thumb_px)
+    with pytest.raises(ValueError, match=r"image 0 \(cat\)"):
+        contact_sheet([b"no image"], ["cat"], columns=1, thumb_px=64)
+
+
+def test_figures_tell_their_numbers_in_words_and_in_a_table():
+    figure = bar_chart(["a", "b"], [3, 4.5], label_axis="bucket", value_axis="images")
+    assert figure.alt == "Bars of images by bucket: a 3; b 4.5"
+    assert figure.data == Table(["bucket", "images"], [("a", 3), ("b", 4.5)])
+    assert figure.light.startswith(b"<?xml")
+    assert figure.light != figure.dark
+    assert "from 70.0% to 90.0%" in heat_map([[0.9, math.nan], [0.7, 0.8]], "ab", "ab", row_axis="r", column_axis="c").alt
+    with pytest.raises(ValueError, match="2 row and 1 column labels"):
+        heat_map([[1.0]], "ab", "a", row_axis="r", column_axis="c")
+    with pytest.raises(ValueError, match="one to six"):
+        line_chart(["a"], {}, label_axis="", value_axis="")
+    with pytest.raises(ValueError, match="no alt text"):
+        Figure(b"<svg/>", "  ")
+    with pytest.raises(ValueError, match="SVG, PNG, JPEG or WebP"):
+        html.render(Report("r", "", [Section("s", [Figure(b"GIF89a", "a picture")])]))
+
+
+def test_dollars_in_labels_are_dollars():
+    assert bar_chart(["$x^2$"], [1], label_axis="a", value_axis="b").light.count(b"<?xml") == 1
+    assert bar_chart(["$\\frac$"], [1], label_axis="a", value_axis="b").light  # as mathematics this would raise
+
+
+def test_pipeline_says_whether_its_rows_add_up():
+    first = StageRow("a", "source", None, 10, {"torn": 2}, 0.5, "ab" * 32)
+    good = pipeline_section([first, StageRow("b", "each", 10, 7, {"dark": 3})])
+    verdict, table = good.blocks
+    assert isinstance(verdict, Text)
+    assert verdict.tone == "good"
+    assert isinstance(table, Table)
+    assert table.rows[1][2:6] == [10, 7, 3, "dark 3"]
+    bad = pipeline_section([StageRow("b", "each", 10, 7, {"dark": 2})]).blocks[0]
+    assert isinstance(bad, Text)
+    assert bad.tone == "bad"
+    assert "b: 10 rows in, 7 out, 2 rejected" in bad.paragraphs
+
+
+def test_counts_have_their_sums():
+    table = counts_table([[1, 2], [3, 4]], ["bus", "dress"], ["1", "2"], what="class", caption="c")
+    assert table.rows == [["bus", 1, 2, 3], ["dress", 3, 4, 7]]
+    assert table.total == ["all", 4, 6, 10]
+    with pytest.raises(ValueError, match="for 2 rows and 1 columns"):
+        counts_table([[1, 2], [3, 4]], ["bus", "dress"], ["1"], what="class", caption="c")
+
+
+def test_comparison_says_whether_it_is_fair():
+    ours, paper = Scores("nap", {"acc": 0.5}, {"acc": 0.012}), Scores("nap", {"acc": 0.877})
+    note, table = metric_blocks([ours], [paper], {"acc": "Acc"}, fair=False, note="other photos", source="table 6")
+    assert note == Text(["No fair comparison: other photos"], tone="note")
+    assert isinstance(table, Table)
+    assert table.rows == [["nap", "this run", Cell(50.0, note="± 1.2")], ["nap", "table 6", Cell(87.7)]]
+    with pytest.raises(ValueError, match="why it is fair"):
+        metric_blocks([ours], [paper], {"acc": "Acc"}, fair=True, note=" ", source="table 6")
+
+
+def test_accuracy_blocks_for_both_protocols_and_any_number_of_domains():
+    draw = np.random.default_rng(0)
+    whole = draw.random((5, 4, 4))
+    assert len(accuracy_blocks(whole, list("abcd"), method="nap")) == 2
+    future = np.where(np.triu(np.ones((4, 4), bool), 1), whole, np.nan)
+    heat, lines = accuracy_blocks(future, list("abcd"), method="nap")
+    assert isinstance(lines, Figure)
+    assert lines.data is not None
+    assert lines.data.columns == ["trained up to bucket", "tested on the next bucket"]
+    assert len(accuracy_blocks(whole[:1, :1, :1], ["a"], method="nap")) == 1
+    with pytest.raises(ValueError, match=r"\(S, N, N\)"):
+        accuracy_blocks(whole[0], list("abcd"), method="nap")
+    assert isinstance(heat, Figure)
+    assert base64.b64encode(heat.light).decode() in html.render(Report("r", "", [Section("s", [heat])]))
+
+
+def test_provenance_links_its_sources():
+    page = html.render(Report("r", "", [provenance_section([Source("yfcc", "https://example.org/y", "CC BY", "ab" * 32)])]))
+    assert '<a href="https://example.org/y"' in page
+    assert "ab" * 32 in page
