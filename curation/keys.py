@@ -134,15 +134,26 @@ def _first_party(name: str, home: tuple[str, Path | None]) -> bool:
 
 @functools.cache
 def _source_file(name: str) -> Path | None:
-    loaded = sys.modules.get(name)
-    file = getattr(loaded, "__file__", None)
-    if file is None:
-        try:
-            spec = importlib.util.find_spec(name)
-        except (ImportError, ValueError, AttributeError):
+    """The file of a module, found without running it or its parents; None where the name is no module of Python code."""
+    loaded = getattr(sys.modules.get(name), "__file__", None)
+    if loaded is not None:
+        return Path(loaded) if loaded.endswith(".py") else None
+    parts = name.split(".")
+    # A namespace has no code of its own, so its packages can be looked for by the finders without running anything.
+    known = ".".join(parts[:2]) if parts[0] == "benchwright" else parts[0]
+    try:
+        spec = importlib.util.find_spec(known)
+    except (ImportError, ValueError):
+        return None
+    if spec is None or spec.origin is None:
+        return None
+    path = Path(spec.origin)
+    for part in parts[known.count(".") + 1 :]:
+        if path.name != "__init__.py":
             return None
-        file = spec.origin if spec is not None and spec.has_location else None
-    return Path(file) if file is not None and file.endswith(".py") else None
+        inner = path.parent / part / "__init__.py"
+        path = inner if inner.is_file() else path.parent / f"{part}.py"
+    return path if path.suffix == ".py" and path.is_file() else None
 
 
 @functools.cache
