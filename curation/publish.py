@@ -43,7 +43,8 @@ class Card:
         licence: SPDX identifier, or ``other``.
         citation: BibTeX or text.
         sources: one mapping a source: ``name``, ``url``, ``sha256``, ``licence``, ``citation``, as far as they are known.
-        members: extension -> what it holds, such as ``{"embedding.npy": {"dtype": "float32", "shape": [512]}}``.
+        members: extension -> facts in words and values: ``{"embedding.npy": {"holds": "CLIP embedding", "dtype": "float32",
+            "shape": [512]}}``.
         columns: label column -> one line of meaning.
         tags: words for a hub's search.
     """
@@ -213,7 +214,7 @@ def _size_category(samples: int) -> str:
 
 
 def _facts(facts: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {_cell(value)}" for name, value in facts.items())
+    return ", ".join(_cell(value) if name == "holds" else f"{name} {_cell(value)}" for name, value in facts.items())
 
 
 def _column_line(index: pa.Table, name: str, meaning: str) -> str:

@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple, Protocol
+from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
@@ -288,7 +288,7 @@ def assign_shards(
     Raises:
         ValueError: a limit below 1, a null in ``by``, or two values that differ but give one name.
     """
-    table = rows if isinstance(rows, pa.Table) else rows.table()
+    table = cast(pa.Table, rows) if isinstance(rows, pa.Table) else rows.table()
     if max_samples < 1 or (max_bytes is not None and max_bytes < 1):
         raise ValueError(f"max_samples {max_samples} and max_bytes {max_bytes} must be at least 1")
     if (max_bytes is None) != (not sized_by):

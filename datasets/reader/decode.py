@@ -31,7 +31,7 @@ def decode_image(data: bytes) -> np.ndarray:
     if data[:2] == b"\xff\xd8":
         try:
             height, width, space, _ = simplejpeg.decode_jpeg_header(data)
-            if space in ("YCbCr", "Gray", "RGB") and width * height <= MAX_PIXELS:
+            if space in ("YCbCr", "Gray", "RGB") and int(width) * int(height) <= MAX_PIXELS:
                 return simplejpeg.decode_jpeg(data, colorspace="RGB")
         except ValueError:
             pass  # Pillow has the last word, and the better message
