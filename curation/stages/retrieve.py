@@ -103,13 +103,19 @@ def retrieve_by_vectors(rows: Rows, query_vectors: np.ndarray, *, concepts: Sequ
     concept_of = np.repeat(np.arange(len(concepts)), [len(concept.prompts) for concept in concepts])
     if np.ndim(query_vectors) != 2 or len(query_vectors) != len(concept_of):
         raise ValueError(f"query vectors have shape {np.shape(query_vectors)}: {len(concept_of)} prompts stand in the plan")
-    check_unit(np.asarray(query_vectors, dtype=np.float32), [p for c in concepts for p in c.prompts])
+    queries = np.ascontiguousarray(query_vectors, dtype=np.float32)
+    prompts = [prompt for concept in concepts for prompt in concept.prompts]
+    check_unit(queries, prompts)
+    if not queries.any(axis=1).all():
+        raise ValueError(
+            f"prompt {prompts[int(np.argmin(queries.any(axis=1)))]!r} means nothing to the encoder: its vector is zero"
+        )
     index = _Index.of(rows)
     reason = np.zeros(rows.num_rows, dtype=np.int8)
     names = list(REASONS)
     found: list[tuple[int, np.ndarray, Chosen]] = []
     vectors = Vectors(lambda ids: rows.gather("embedding", index.row_of[ids]))
-    for bucket, top, bottom in _scan(rows, index, np.asarray(query_vectors, dtype=np.float32), rule, reason):
+    for bucket, top, bottom in _scan(rows, index, queries, rule, reason):
         chosen, left_out = select(top, bottom, concept_of=concept_of, rule=rule, vectors=vectors)
         for name, ids in left_out.items():
             reason[index.row_of[ids]] = names.index(name)
@@ -179,11 +185,11 @@ def _scan(
             whole = len(places) == places[-1] - places[0] + 1
             part = block[places[0] : places[-1] + 1] if whole else block[places]
             state = states.setdefault(bucket, TopK(signed, rule.candidates))
-            bad = state.add(part, index.id_of[first + places])
-            reason[first + places[bad]] = list(REASONS).index("bad_embedding")
+            state.add(part, index.id_of[first + places])
             waiting[bucket] -= len(places)
             if waiting[bucket] == 0:
-                scores, ids = states.pop(bucket).result()
+                scores, ids, bad = states.pop(bucket).result()
+                reason[index.row_of[bad]] = list(REASONS).index("bad_embedding")
                 ends = Nominated(scores[len(queries) :], ids[len(queries) :]) if rule.background else None
                 yield bucket, Nominated(scores[: len(queries)], ids[: len(queries)]), ends
         first += len(block)

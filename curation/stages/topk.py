@@ -71,8 +71,9 @@ def squared_norms(vectors: np.ndarray) -> np.ndarray:
 class TopK:
     """The k rows of largest inner product for each of several queries, over blocks that come one after another.
 
-    Holds 16 bytes a query and k, and for a while the scores of a block's nominees. Rows with a value that is not finite,
-    or whose squared length is 0 or beyond float32, have no direction: they are reported by ``add`` and never found.
+    Holds 16 bytes a query and k, copies of at most 2 k rows (or ``CHUNK_BYTES`` of them) from small blocks, which are taken
+    together, and for a while the scores of a block's nominees. Rows with a value that is not finite, or whose squared
+    length is 0 or beyond float32, have no direction: they are never found, and ``result`` names them.
 
     Args:
         queries: (q, d) float32, finite. For the k rows of *smallest* product, negate them and the scores.
@@ -102,16 +103,15 @@ class TopK:
         self._underflow = width * float(np.finfo(np.float32).tiny)
         self._scores = [np.empty(0, dtype=np.float64) for _ in range(count)]
         self._ids = [np.empty(0, dtype=np.int64) for _ in range(count)]
+        self._waiting: list[tuple[np.ndarray, np.ndarray]] = []
+        self._bad: list[np.ndarray] = []
 
-    def add(self, block: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    def add(self, block: np.ndarray, ids: np.ndarray) -> None:
         """Take a block into account.
 
         Args:
             block: (n, d) float32 or float16, memory-mapped or not; read once, and again where rows are nominated.
             ids: (n,) int64, unique over all blocks. The smaller of two ids wins a tie.
-
-        Returns:
-            (n,) bool: True for the rows that have no direction and were left out.
         """
         if block.ndim != 2 or block.shape[1] != self._queries.shape[1] or block.dtype.name not in ("float32", "float16"):
             raise ValueError(
@@ -119,14 +119,29 @@ class TopK:
             )
         if len(ids) != len(block):
             raise ValueError(f"{len(ids)} ids for the {len(block)} rows of a block: one id a row is wanted")
-        bad = np.zeros(len(block), dtype=bool)
+        enough = max(2 * self._k, CHUNK_BYTES // (4 * block.shape[1]))
+        if len(block) >= enough:
+            self._take(block, ids)
+            return
+        # Choosing among k old rows for the sake of a few new ones costs more than their scores do: small blocks wait.
+        self._waiting.append((np.array(block), ids))
+        if sum(len(waiting) for _, waiting in self._waiting) >= enough:
+            self._take_waiting()
+
+    def _take_waiting(self) -> None:
+        if self._waiting:
+            blocks, ids = zip(*self._waiting, strict=True)
+            self._waiting = []
+            self._take(np.concatenate(blocks), np.concatenate(ids))
+
+    def _take(self, block: np.ndarray, ids: np.ndarray) -> None:
         nominees = _Nominees(self._k, [s[-1] if len(s) == self._k else -np.inf for s in self._scores])
-        rows = max(1024, CHUNK_BYTES // (4 * block.shape[1]))
+        rows = max(256, CHUNK_BYTES // (4 * block.shape[1]))
         for start in range(0, len(block), rows):
             chunk = np.ascontiguousarray(block[start : start + rows], dtype=np.float32)
             squares = squared_norms(chunk)
             good = np.isfinite(squares) & (squares > 0)
-            bad[start : start + len(chunk)] = ~good
+            self._bad.append(ids[start : start + len(chunk)][~good])
             if not good.any():
                 continue
             with np.errstate(invalid="ignore", over="ignore"):
@@ -137,7 +152,6 @@ class TopK:
             nominees.add(approximate, slack, start)
         for query, found in enumerate(nominees.finish()):
             self._merge(query, inner_products_of(block, found, self._queries[query]), ids[found])
-        return bad
 
     def _merge(self, query: int, scores: np.ndarray, ids: np.ndarray) -> None:
         scores = np.concatenate([self._scores[query], scores])
@@ -145,14 +159,20 @@ class TopK:
         order = np.lexsort((ids, -scores))[: self._k]
         self._scores[query], self._ids[query] = scores[order], ids[order]
 
-    def result(self) -> tuple[np.ndarray, np.ndarray]:
-        """Scores (q, k) float64, descending, and ids (q, k) int64; -inf and -1 fill the places that no row takes."""
+    def result(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """What was found.
+
+        Returns:
+            Scores (q, k) float64, descending, and ids (q, k) int64; -inf and -1 fill the places that no row takes. And the
+            ids of the rows without a direction, int64, ascending.
+        """
+        self._take_waiting()
         scores = np.full((len(self._queries), self._k), -np.inf)
         ids = np.full((len(self._queries), self._k), -1, dtype=np.int64)
         for query, (found_scores, found_ids) in enumerate(zip(self._scores, self._ids, strict=True)):
             scores[query, : len(found_scores)] = found_scores
             ids[query, : len(found_ids)] = found_ids
-        return scores, ids
+        return scores, ids, np.sort(np.concatenate([np.empty(0, dtype=np.int64), *self._bad]))
 
 
 def inner_products_of(block: np.ndarray, rows: np.ndarray, query: np.ndarray) -> np.ndarray:
@@ -235,7 +255,7 @@ def top_k(
         last = first + len(block)
         state.add(block, np.arange(first, last) if ranks is None else ranks[first:last])
         first = last
-    scores, found = state.result()
+    scores, found, _ = state.result()
     if order is not None and len(order):
         found = np.where(found < 0, -1, order[found])
     return scores, found

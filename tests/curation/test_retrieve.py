@@ -13,12 +13,15 @@ import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
+from benchwright.curation.encoders.encoder import load_encoder
+from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.flow import source, step
 from benchwright.curation.rows import Shape, Sifted
 from benchwright.curation.run import run
+from benchwright.curation.stages import topk
 from benchwright.curation.stages.neighbours import Distinct, Vectors
 from benchwright.curation.stages.overlap import Nominated, Rule, select
-from benchwright.curation.stages.retrieve import Concept, Retrieved, retrieve_by_vectors
+from benchwright.curation.stages.retrieve import Concept, Retrieved, retrieve, retrieve_by_vectors
 from benchwright.curation.stages.shortage import shortages
 from benchwright.curation.stages.topk import inner_products, top_k
 from benchwright.curation.store import Rows
@@ -52,6 +55,13 @@ def test_inner_products_add_in_a_binary_tree() -> None:
     assert inner_products(shuffled, np.ones(4, dtype=np.float32))[0] == 0  # (2^60 + 1) + (-2^60 + 1), both rounded
 
 
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of a few hundred rows are large ones, taken one by one and in several chunks."""
+    monkeypatch.setattr(topk, "CHUNK_BYTES", 4096)
+
+
+@pytest.mark.usefixtures("small_chunks")
 @pytest.mark.parametrize("cut", [1, 7, 500, 1000, 5000])
 @pytest.mark.parametrize("dtype", [np.float32, np.float16])
 def test_top_k_equals_faiss_and_does_not_depend_on_the_cut(cut: int, dtype: type) -> None:
@@ -71,6 +81,7 @@ def test_top_k_equals_faiss_and_does_not_depend_on_the_cut(cut: int, dtype: type
     assert np.array_equal(rows, expected)
 
 
+@pytest.mark.usefixtures("small_chunks")
 def test_ties_go_to_the_smaller_id_even_at_the_border() -> None:
     vectors = np.repeat(unit(40, 16, 4), 25, axis=0)  # every vector 25 times: k cuts through a run of equals
     ids = np.random.default_rng(5).permutation(1000)
@@ -84,6 +95,7 @@ def test_ties_go_to_the_smaller_id_even_at_the_border() -> None:
     assert np.array_equal(by_name[0], scores)
 
 
+@pytest.mark.usefixtures("small_chunks")
 def test_rows_one_float32_ulp_apart_are_ordered_by_their_true_scores() -> None:
     base = unit(1, 512, 7)[0]
     vectors = np.repeat(base[None], 3000, axis=0)
@@ -96,6 +108,7 @@ def test_rows_one_float32_ulp_apart_are_ordered_by_their_true_scores() -> None:
     assert np.array_equal(rows[0], np.lexsort((np.arange(3000), -inner_products(vectors, base)))[:50])
 
 
+@pytest.mark.usefixtures("small_chunks")
 def test_vectors_of_very_different_lengths() -> None:
     vectors = unit(4000, 32, 9) * np.logspace(-8, 8, 4000, dtype=np.float32)[:, None]
     queries = unit(2, 32, 10)
@@ -104,6 +117,7 @@ def test_vectors_of_very_different_lengths() -> None:
         assert found.tolist() == np.lexsort((np.arange(4000), -inner_products(vectors, query)))[:300].tolist()
 
 
+@pytest.mark.usefixtures("small_chunks")
 def test_rows_without_a_direction_are_never_found() -> None:
     vectors = unit(500, 8, 11)
     vectors[3] = np.nan
@@ -403,6 +417,8 @@ def test_wrong_input_is_named(tmp_path: Path) -> None:
     long[1] *= 2
     with pytest.raises(ValueError, match=r"vector of 'omnibus' has length 2"):
         list(retrieve_by_vectors(rows, long, concepts=CONCEPTS, rule=rule))
+    with pytest.raises(ValueError, match="prompt 'bus' means nothing to the encoder"):
+        list(retrieve_by_vectors(rows, unit(4, 32, 0) * [[0], [1], [1], [1]], concepts=CONCEPTS, rule=rule))
     with pytest.raises(ValueError, match="name of its own"):
         list(retrieve_by_vectors(rows, unit(4, 32, 0), concepts=(CONCEPTS[0], CONCEPTS[0]), rule=rule))
     with pytest.raises(ValueError, match="at least one, none empty"):
@@ -421,6 +437,33 @@ def test_a_plan_runs_it_and_the_sum_holds(tmp_path: Path) -> None:
     assert result.rows == 2 * 3 * 10
     assert result.rows_in == 200
     assert dict(result.rejects) == {"not_retrieved": 140}
+
+
+def painted(*, count: int) -> Iterator[Embedded]:
+    """Plain pictures of a colour; five of each have the same vector."""
+    names = ("red", "green", "blue", "white")
+    encoder = load_encoder(Colours())
+    for row in range(count):
+        name = names[row % 4]
+        yield Embedded(f"{count - row:03d}", 0, name, encoder.encode_texts([name])[0])
+
+
+def test_prompts_are_encoded_and_equal_scores_go_to_the_smaller_key(tmp_path: Path) -> None:
+    rule = Rule(candidates=3, per_class=3, overlap="as_released")
+    concepts = [Concept("fire engine", ("a red van",)), Concept("meadow", ("green grass",))]
+    flow = source("painted", step(painted, count=20)).whole(
+        "retrieved", step(retrieve, concepts=concepts, encoder=Colours(), rule=rule), gives=Retrieved, max_rejects=None
+    )
+    found = run(flow, str(tmp_path), scheduler="sync").rows().table().to_pylist()
+    assert [(row["concept"], row["note"], row["key"], row["rank"]) for row in found] == [
+        ("fire engine", "red", "004", 1),
+        ("fire engine", "red", "008", 2),
+        ("fire engine", "red", "012", 3),
+        ("meadow", "green", "003", 1),
+        ("meadow", "green", "007", 2),
+        ("meadow", "green", "011", 3),
+    ]
+    assert {row["score"] for row in found} == {1.0}
 
 
 def by_given_vectors(rows: Rows, *, queries: list[list[float]]) -> Iterator[Sifted]:
