@@ -158,12 +158,13 @@ def _check_pixels(width: int, height: int, max_pixels: int) -> None:
 
 def _jpeg_header(data: bytes) -> Header:
     try:
-        height, width, colours, _ = simplejpeg.decode_jpeg_header(data, strict=False)
+        rows, columns, colours, _ = simplejpeg.decode_jpeg_header(data, strict=False)
     except (ValueError, KeyError) as error:  # KeyError: a subsampling or colour space that it has no name for
         raise Reject(*_jpeg_reason(data, str(error))) from None
     scans = data.count(b"\xff\xda")
     if scans > _MAX_SCANS:
         raise Reject("too_many_scans", f"{scans} scans, limit {_MAX_SCANS}")
+    height, width = int(rows), int(columns)
     if read_exif(data).orientation >= 5:
         height, width = width, height
     return Header("jpg", width, height, {"Gray": "L", "CMYK": "CMYK", "YCCK": "CMYK"}.get(colours, "RGB"))

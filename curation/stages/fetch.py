@@ -7,23 +7,22 @@ looked at one by one, and the address that is connected to is the address that w
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
 import email.utils
 import fnmatch
-import ipaddress
 import re
-import socket
 import urllib.parse
 import zlib
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncIterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import httpcore
 import httpx
 
 from ..rng import uniform
 from ..rows import Blob, Rejected
+from .connections import Connections, NotPublicError
 from .image_format import sniff_extension
 
 TRANSIENT_REASONS = frozenset({"timed_out", "unreachable", "server_error", "rate_limited", "truncated"})
@@ -129,13 +128,8 @@ async def fetch_images(
         raise ValueError(f"{pace}: timeout_s, concurrency and per_host must be positive, retries not negative")
     if not (pace.user_agent.isascii() and pace.user_agent.isprintable()):
         raise ValueError(f"user_agent {pace.user_agent!r}: printable ASCII is needed")
-    async with httpcore.AsyncConnectionPool(
-        max_connections=pace.concurrency,
-        max_keepalive_connections=pace.concurrency,
-        keepalive_expiry=15.0,
-        network_backend=_CheckedNetwork(limits.allow_private_hosts),
-    ) as pool:
-        fetcher = _Fetcher(pool, limits, pace)
+    async with contextlib.aclosing(Connections(limits.allow_private_hosts, pace.concurrency)) as connections:
+        fetcher = _Fetcher(connections, limits, pace)
         return list(await asyncio.gather(*(fetcher.fetch(row) for row in rows)))
 
 
@@ -162,7 +156,7 @@ class _Host:
 
 @dataclass
 class _Fetcher:
-    pool: httpcore.AsyncConnectionPool
+    connections: Connections
     limits: FetchLimits
     pace: FetchPace
     hosts: dict[str, _Host] = field(default_factory=dict)
@@ -229,6 +223,8 @@ class _Fetcher:
                 return await self._exchange(target)
         except (TimeoutError, httpcore.TimeoutException):
             raise _FailedFetch("timed_out", f"no complete answer within {self.pace.timeout_s:g} s") from None
+        except NotPublicError as error:
+            raise _FailedFetch("private_address", str(error)) from None
         except httpcore.RemoteProtocolError as error:
             raise _FailedFetch(_protocol_reason(str(error)), str(error)) from None
         except httpcore.LocalProtocolError as error:
@@ -238,10 +234,9 @@ class _Fetcher:
 
     async def _exchange(self, target: httpx.URL) -> bytes | str:
         """One request: the body, or where a redirect leads."""
-        headers = {"Host": target.netloc.decode("ascii"), "User-Agent": self.pace.user_agent}
-        headers |= {"Accept": "image/*,*/*;q=0.5", "Accept-Encoding": "identity"}
-        url = httpcore.URL(scheme=target.raw_scheme, host=target.raw_host, port=target.port, target=target.raw_path)
-        async with self.pool.stream("GET", url, headers=headers) as response:
+        headers = [("Host", target.netloc.decode("ascii")), ("User-Agent", self.pace.user_agent)]
+        headers += [("Accept", "image/*,*/*;q=0.5"), ("Accept-Encoding", "identity")]
+        async with self.connections.stream(target, headers) as response:
             answered = {name.lower(): value.decode("latin-1") for name, value in response.headers}
             if response.status in (200, 203):
                 return await _read_body(response.aiter_stream(), answered, self.limits.max_bytes)
@@ -336,55 +331,3 @@ def _image_of(data: bytes, limits: FetchLimits) -> tuple[bytes, str]:
     if extension is None:
         raise _FailedFetch("not_an_image", f"begins with {data[:16]!r}")
     return data, extension
-
-
-# -------------------------------------------------------------------------------------------------- checked addresses
-
-
-class _CheckedNetwork(httpcore.AsyncNetworkBackend):
-    """Resolves a host, and connects to an address that passed the check: a second look-up could give another one."""
-
-    def __init__(self, allow_private: bool) -> None:
-        self._allow_private = allow_private
-        self._network = httpcore.AnyIOBackend()
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[Any] | None = None,
-    ) -> httpcore.AsyncNetworkStream:
-        loop = asyncio.get_running_loop()
-        found = await loop.getaddrinfo(host.strip("[]"), port, type=socket.SOCK_STREAM)
-        addresses = list(dict.fromkeys(str(info[4][0]) for info in found))
-        allowed = [address for address in addresses if self._allow_private or is_public(address)]
-        if not allowed:
-            raise _FailedFetch("private_address", f"{host} is {', '.join(addresses[:3])}, which is not public")
-        for address in allowed[:-1]:
-            try:
-                return await self._network.connect_tcp(address, port, 5.0, local_address, socket_options)
-            except (httpcore.ConnectError, httpcore.ConnectTimeout):
-                continue
-        return await self._network.connect_tcp(allowed[-1], port, timeout, local_address, socket_options)
-
-    async def connect_unix_socket(self, path: str, timeout: float | None = None, socket_options: Any = None) -> Any:
-        raise httpcore.ConnectError(f"{path}: no URL leads to a socket of this machine")
-
-    async def sleep(self, seconds: float) -> None:
-        await asyncio.sleep(seconds)
-
-
-def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public internet, looked at through the IPv6 forms that carry an IPv4 address."""
-    ip = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(ip, ipaddress.IPv6Address):
-        nat64 = ip in ipaddress.ip_network("64:ff9b::/96")
-        inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF) if nat64 else ip.ipv4_mapped or ip.sixtofour
-        teredo = ip.teredo
-        if teredo is not None:
-            inner = teredo[1]
-        if inner is not None:
-            return is_public(str(inner))
-    return ip.is_global and not ip.is_multicast and not ip.is_reserved

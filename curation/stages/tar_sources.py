@@ -13,7 +13,7 @@ import typing
 import zlib
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from tarfile import EmptyHeaderError, ReadError, TarError, TarFile, TarInfo, TruncatedHeaderError
+from tarfile import HeaderError, ReadError, TarError, TarFile, TarInfo
 from typing import IO, Any, Literal
 
 from ..rows import Blob, Reject, Rejected
@@ -107,14 +107,23 @@ def read_tar(
 
 
 class _Member(TarInfo):
-    """A member's header. Where the file just stops, tarfile takes it for the end of the archive; here it is an error."""
+    """A member's header. Where the file just stops, or a header is damaged, tarfile takes it for the end of the archive and
+    says nothing; here only the block of zeros that marks the end is one."""
 
     @classmethod
     def fromtarfile(cls, tarfile: TarFile) -> _Member:
         try:
             return super().fromtarfile(tarfile)
-        except (EmptyHeaderError, TruncatedHeaderError) as error:
+        except HeaderError as error:
+            if type(error).__name__ == "EOFHeaderError":  # which the type stubs do not know
+                raise
             raise ReadError(f"no end-of-archive mark ({error})") from None
+
+
+def _members(archive: TarFile) -> Iterator[tuple[int, TarInfo]]:
+    for place, member in enumerate(iter(archive.next, None)):
+        typing.cast(Any, archive).members = []  # tarfile would keep every header to the end
+        yield place, member
 
 
 def _decompressed(stream: IO[bytes], tar: str) -> IO[bytes]:
@@ -135,8 +144,7 @@ def _read_members(
         with folder.open(tar) as stream, _decompressed(stream, tar) as plain:
             plain.seek(offset)
             with tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member) as archive:
-                for place, member in enumerate(iter(archive.next, None)):
-                    archive.members = []  # tarfile would keep every header to the end
+                for place, member in _members(archive):
                     if place in wanted:
                         body = archive.extractfile(member) if member.size <= max_bytes else None
                         yield place, None if body is None else body.read()
@@ -201,8 +209,7 @@ def _list_samples(folder: Folder, tar: str, webdataset: bool, rejects: list[Reje
     try:
         with folder.open(tar) as stream, _decompressed(stream, tar) as plain:
             archive = tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member)  # noqa: SIM115  # holds nothing itself
-            for place, member in enumerate(iter(archive.next, None)):
-                archive.members = []
+            for place, member in _members(archive):
                 reason = _member_reason(member)
                 if reason is not None:
                     rejects.append(Rejected(f"./{tar}/{printable(member.name)}", reason, f"{member.size} bytes"))

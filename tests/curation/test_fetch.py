@@ -23,7 +23,8 @@ from benchwright.curation.flow import source, step
 from benchwright.curation.keys import how
 from benchwright.curation.rows import Rejected
 from benchwright.curation.run import run
-from benchwright.curation.stages import fetch as fetch_module
+from benchwright.curation.stages import connections
+from benchwright.curation.stages.connections import is_public
 from benchwright.curation.stages.fetch import (
     TRANSIENT_REASONS,
     FetchedImage,
@@ -31,7 +32,6 @@ from benchwright.curation.stages.fetch import (
     FetchPace,
     LinkedImage,
     fetch_images,
-    is_public,
 )
 from PIL import Image
 
@@ -414,7 +414,7 @@ def test_which_addresses_are_public() -> None:
 
 def test_a_redirect_to_a_private_address_is_refused(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     # This machine's own server stands for a public one, since a test can have no other; every other address is judged.
-    monkeypatch.setattr(fetch_module, "is_public", lambda address: address == "127.0.0.1" or is_public(address))
+    monkeypatch.setattr(connections, "is_public", lambda address: address == "127.0.0.1" or is_public(address))
     limits = replace(HERE, allow_private_hosts=False)
     assert isinstance(fetch_one(server, "/ok", limits), FetchedImage)
     found = fetch_one(server, "/to-metadata", limits)
@@ -439,7 +439,9 @@ def test_only_passing_failures_are_retried(server: Server) -> None:
     paths = ["/status/404", "/status/403", "/html", "/status/500", "/truncated", "/hang-up"]
     server.hits.clear()
     found = fetch([server.url(path) for path in paths], pace=pace)
-    assert [server.hits[path] for path in paths] == [1, 1, 1, 3, 3, 3]
+    # A server that hangs up on a connection that was open before is asked once more on a new one.
+    assert [server.hits[path] for path in paths[:-1]] == [1, 1, 1, 3, 3]
+    assert server.hits["/hang-up"] >= 3
     for item in found:
         assert isinstance(item, Rejected)
         assert ("3 attempts" in item.detail) == (item.reason in TRANSIENT_REASONS)

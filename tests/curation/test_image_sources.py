@@ -433,6 +433,16 @@ def test_a_tar_that_is_cut_off_anywhere_is_told(tmp_path: Path, compressed: bool
             assert len(rows) == sum(length >= (n * blocks + 1) * 512 + len(picture(n)) for n in range(4))
 
 
+def test_a_damaged_header_is_not_taken_for_the_end(tmp_path: Path) -> None:
+    data = bytearray(write_tar(tmp_path / "t.tar", {f"{n}.jpg": picture(n) for n in range(4)}).read_bytes())
+    blocks = -(-len(picture()) // 512) + 1
+    data[2 * blocks * 512 + 150] ^= 0xFF  # within the checksum of the third member
+    (tmp_path / "t.tar").write_bytes(data)
+    rows, rejects = read_tars(tmp_path)
+    assert [row.key for row in rows] == ["t--0", "t--1"]
+    assert rejects == {"./t.tar": "truncated_tar"}
+
+
 def test_noise_and_links_in_tars(tmp_path: Path) -> None:
     (tmp_path / "noise.tar").write_bytes(os.urandom(5000))
     (tmp_path / "notes.md").write_text("about these tars")

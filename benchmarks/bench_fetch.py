@@ -1,0 +1,184 @@
+"""Download 2,000 small images from a server on this machine: ours beside what a user would write.
+
+The server runs in a process of its own, and each way of downloading in a fresh process, in turn, so that memory is its own.
+``fetch_images`` also checks addresses, counts bytes as they arrive, and looks at what it got; the others do none of it.
+
+    python benchmarks/bench_fetch.py [--quick] [--count 2000] [--concurrency 32]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import importlib.util
+import io
+import json
+import multiprocessing
+import resource
+import statistics
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+
+import numpy as np
+from PIL import Image
+
+
+def serve(port_to: Connection) -> None:
+    """A small HTTP server: every path is the same JPEG, over connections that stay open."""
+    pixels = np.random.default_rng(0).integers(0, 256, (75, 100, 3), dtype=np.uint8)
+    out = io.BytesIO()
+    Image.fromarray(pixels).resize((400, 300)).save(out, "JPEG", quality=85)
+    body = out.getvalue()
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: image/jpeg\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+            while True:
+                await reader.readuntil(b"\r\n\r\n")
+                writer.write(head + body)
+                await writer.drain()
+        writer.close()
+
+    async def forever() -> None:
+        server = await asyncio.start_server(answer, "127.0.0.1", 0, backlog=1024)
+        port_to.send((server.sockets[0].getsockname()[1], len(body)))
+        await server.serve_forever()
+
+    asyncio.run(forever())
+
+
+def ours(urls: list[str], concurrency: int) -> int:
+    """``fetch_images`` in parts of 256, as the engine calls it."""
+    from benchwright.curation.rows import Rejected
+    from benchwright.curation.stages.fetch import FetchLimits, FetchPace, LinkedImage, fetch_images
+
+    pace = FetchPace(concurrency=concurrency, per_host=concurrency)
+    limits = FetchLimits(allow_private_hosts=True)
+    done = 0
+    for start in range(0, len(urls), 256):
+        rows = [LinkedImage(str(n), url) for n, url in enumerate(urls[start : start + 256])]
+        found = asyncio.run(fetch_images(rows, limits=limits, pace=pace))
+        done += sum(not isinstance(item, Rejected) for item in found)
+    return done
+
+
+def httpx_client(urls: list[str], concurrency: int) -> int:
+    """httpx.AsyncClient with a semaphore."""
+    import httpx
+
+    async def main() -> int:
+        slots = asyncio.Semaphore(concurrency)
+        async with httpx.AsyncClient(limits=httpx.Limits(max_connections=concurrency)) as client:
+
+            async def one(url: str) -> int:
+                async with slots:
+                    return len((await client.get(url)).raise_for_status().content) > 0
+
+            return sum(await asyncio.gather(*map(one, urls)))
+
+    return asyncio.run(main())
+
+
+def aiohttp_client(urls: list[str], concurrency: int) -> int:
+    """aiohttp.ClientSession with a connector's limit."""
+    import aiohttp
+
+    async def main() -> int:
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=concurrency)) as session:
+
+            async def one(url: str) -> int:
+                async with session.get(url) as response:
+                    response.raise_for_status()
+                    return len(await response.read()) > 0
+
+            return sum(await asyncio.gather(*map(one, urls)))
+
+    return asyncio.run(main())
+
+
+def urllib_threads(urls: list[str], concurrency: int) -> int:
+    """urllib in a thread pool, as img2dataset downloads."""
+
+    def one(url: str) -> int:
+        with urllib.request.urlopen(url, timeout=30) as response:
+            return len(response.read()) > 0
+
+    with ThreadPoolExecutor(concurrency) as pool:
+        return sum(pool.map(one, urls))
+
+
+def requests_threads(urls: list[str], concurrency: int) -> int:
+    """requests.Session in a thread pool."""
+    import requests  # pyright: ignore[reportMissingModuleSource]
+
+    session = requests.Session()
+    session.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=concurrency))
+    with ThreadPoolExecutor(concurrency) as pool:
+        return sum(pool.map(lambda url: len(session.get(url, timeout=30).content) > 0, urls))
+
+
+WAYS: dict[str, tuple[str, Callable[[list[str], int], int]]] = {
+    "fetch_images": ("httpcore", ours),
+    "httpx.AsyncClient": ("httpx", httpx_client),
+    "aiohttp": ("aiohttp", aiohttp_client),
+    "urllib in threads": ("urllib", urllib_threads),
+    "requests in threads": ("requests", requests_threads),
+}
+
+
+def measure(way: str, port: int, count: int, concurrency: int) -> None:
+    """Run one way in this process and print its figures as JSON."""
+    urls = [f"http://127.0.0.1:{port}/{n}.jpg" for n in range(count)]
+    WAYS[way][1](urls[:64], concurrency)  # imports and first connections
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    started = time.perf_counter()
+    done = WAYS[way][1](urls, concurrency)
+    seconds = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(json.dumps({"done": done, "seconds": seconds, "cpu": cpu, "peak_mib": after.ru_maxrss / 1024}))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="500 images, 1 repeat")
+    parser.add_argument("--count", type=int, default=2000)
+    parser.add_argument("--concurrency", type=int, default=32)
+    parser.add_argument("--measure", nargs=2, metavar=("WAY", "PORT"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    count, repeats = (500, 1) if options.quick else (options.count, 3)
+    if options.measure:
+        measure(options.measure[0], int(options.measure[1]), count, options.concurrency)
+        return
+    ways = [way for way, (module, _) in WAYS.items() if importlib.util.find_spec(module)]
+    receiver, sender = multiprocessing.get_context("spawn").Pipe(duplex=False)
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(sender,), daemon=True)
+    server.start()
+    port, size = receiver.recv()
+    command = [sys.executable, __file__, "--count", str(count), "--concurrency", str(options.concurrency)]
+    command += ["--quick"] if options.quick else []
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
+    for _ in range(repeats):
+        for way in ways:
+            printed = subprocess.run([*command, "--measure", way, str(port)], check=True, capture_output=True, text=True)
+            found[way].append(json.loads(printed.stdout))
+    server.terminate()
+    print(f"{count:,} images of {size / 1000:.0f} kB, {options.concurrency} at a time, median of {repeats}")
+    print(f"{'':<22}{'images/s':>10}{'ratio':>8}{'CPU ms/image':>14}{'peak MiB':>10}{'done':>8}")
+    medians = {way: statistics.median(item["seconds"] for item in items) for way, items in found.items()}
+    for way, items in found.items():
+        cpu = statistics.median(item["cpu"] for item in items) / count * 1000
+        peak, done = max(item["peak_mib"] for item in items), min(item["done"] for item in items)
+        ratio = medians["httpx.AsyncClient"] / medians[way]
+        print(f"{way:<22}{count / medians[way]:>10,.0f}{ratio:>8.2f}{cpu:>14.2f}{peak:>10.0f}{done:>8,.0f}")
+    print("ratio: against httpx.AsyncClient, same run")
+
+
+if __name__ == "__main__":
+    main()
