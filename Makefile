@@ -10,10 +10,9 @@ STAMP := $(VENV)/.installed
 ROOMS := curation datasets training eval pipelines
 CODE := $(ROOMS) tests benchmarks
 
-# Named relative to this folder, since pip splits the value at spaces. Newer pips read the second one inside build isolation.
-export PIP_CONSTRAINT := constraints.txt
-export PIP_BUILD_CONSTRAINT := constraints.txt
-export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# In the environment, so that build isolation sees it too (newer pips look there for the second name). Relative to this folder,
+# since pip splits the value at spaces.
+PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint format bench clean distclean
@@ -43,7 +42,7 @@ $(STAMP): pyproject.toml constraints.txt
 	fi; \
 	if [ ! -x $(BIN)/python ]; then "$$python" -m venv $(VENV); fi
 	@echo 'Installing benchwright and what it needs into $(VENV): one to five minutes, 2 to 5 GB'
-	@$(BIN)/python -m pip install -qq --editable '.[demo,dev]'
+	@$(PIP) install -qq --editable '.[demo,dev]'
 	@touch $@
 
 demo: $(STAMP)

@@ -69,7 +69,8 @@ def wheel(tmp_path_factory) -> Path:
         (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / "clone" / name)
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder]
-    built = subprocess.run([*map(str, command), str(folder / "clone")], capture_output=True, text=True, cwd=folder)
+    clean = {name: value for name, value in os.environ.items() if not name.endswith("_CONSTRAINT")}
+    built = subprocess.run([*map(str, command), str(folder / "clone")], capture_output=True, text=True, cwd=folder, env=clean)
     assert built.returncode == 0, built.stderr
     (path,) = folder.glob("*.whl")
     zipfile.ZipFile(path).extractall(folder / "unpacked")
