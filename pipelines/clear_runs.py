@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import json
 import posixpath
+import secrets
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -16,8 +17,10 @@ import pyarrow.compute as pc
 
 from ..curation.artifact import load_artifact
 from ..curation.publish import Card
+from ..curation.qa.agreement import votes_kappa
+from ..curation.qa.label_studio import export_tasks, read_label_studio
 from ..curation.qa.mturk import export_batches
-from ..curation.qa.mturk_results import read_mturk_results
+from ..curation.qa.mturk_results import Votes, read_mturk_results
 from ..curation.qa.options import Option
 from ..curation.qa.votes import missing_votes, write_votes
 from ..curation.rows import Blob
@@ -61,7 +64,13 @@ def asked_rows(out: str) -> tuple[Store, Rows]:
 
 
 def export_questions(
-    config: ClearConfig, out: str, folder: str, *, batch_size: int | None = None, thumbnails: bool = True
+    config: ClearConfig,
+    out: str,
+    folder: str,
+    *,
+    tool: Literal["mturk", "label-studio"] = "mturk",
+    batch_size: int | None = None,
+    thumbnails: bool = True,
 ) -> list[Path]:
     """Write the forms and batches for annotators of a run.
 
@@ -69,6 +78,7 @@ def export_questions(
         config: settings of the run.
         out: the run.
         folder: where the files go.
+        tool: who asks: MTurk, or Label Studio.
         batch_size: most images a batch; a batch a bucket by default.
         thumbnails: put images into the batches, rather than the addresses of the column ``url``.
 
@@ -80,6 +90,9 @@ def export_questions(
     if not thumbnails and "url" not in rows.column_names:
         raise ValueError(f"{out}: its images have no addresses: leave out --urls to send thumbnails")
     images = _blobs(rows) if thumbnails else None
+    if tool == "label-studio":
+        background = config.retrieval.background
+        return list(export_tasks(rows.table(columns), folder, options=options_of(config), background=background, images=images))
     written = export_batches(
         rows.table(columns),
         folder,
@@ -98,12 +111,13 @@ def _blobs(rows: Rows) -> dict[str, Blob]:
 
 @dataclasses.dataclass(frozen=True)
 class Imported:
-    """What an import of votes gave: how many counted, how many were turned away by reason, and images short of votes."""
+    """What an import of votes gave: how many counted, how many were turned away by reason, images short of votes, and
+    Fleiss' kappa by form."""
 
     votes: int
     rejects: Mapping[str, int]
     missing: pa.Table
-    reject_table: pa.Table
+    kappas: Mapping[str, float]
 
 
 def import_votes(config: ClearConfig, out: str, results: Sequence[str], *, salt: str) -> Imported:
@@ -118,24 +132,32 @@ def import_votes(config: ClearConfig, out: str, results: Sequence[str], *, salt:
     _, rows = asked_rows(out)
     table = rows.table(["key", "concept"])
     queries = dict(zip(table["key"].to_pylist(), table["concept"].to_pylist(), strict=True))
-    read = _reader(results)
-    votes = read(results, options=options_of(config), salt=salt, queries=queries)
+    votes = _read_results(results, options_of(config), salt, queries)
     order = pc.sort_indices(votes.votes, [("form", "ascending"), ("key", "ascending"), ("worker", "ascending")])
     write_votes(votes.votes.take(order), posixpath.join(out, VOTES_FILE))
     reasons = {item["values"]: item["counts"] for item in pc.value_counts(votes.rejects["reason"]).to_pylist()}
     short = missing_votes(list(queries), votes.votes, workers=config.qa.workers)
-    return Imported(votes.votes.num_rows, dict(sorted(reasons.items())), short, votes.rejects)
+    kappas = {form: votes_kappa(votes.votes, form=form) for form in sorted(pc.unique(votes.votes["form"]).to_pylist())}
+    return Imported(votes.votes.num_rows, dict(sorted(reasons.items())), short, kappas)
 
 
-def _reader(results: Sequence[str]) -> Callable[..., Any]:
+def own_salt(out: str) -> str:
+    """Secret text for worker hashes, made once a run and kept beside it, readable by its owner alone."""
+    path = Path(out) / "qa" / "salt"
+    if not path.is_file():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(secrets.token_hex(16))
+        path.chmod(0o600)
+    return path.read_text()
+
+
+def _read_results(results: Sequence[str], options: Sequence[Option], salt: str, queries: Mapping[str, str]) -> Votes:
     endings = {Path(name).suffix.lower() for name in results}
     if endings == {".json"}:
-        from ..curation.qa.label_studio import read_label_studio
-
-        return read_label_studio
+        return read_label_studio(results, options=options, salt=salt, keys=queries)
     if endings != {".csv"}:
         raise ValueError(f"results {', '.join(results)}: all of them .csv (MTurk), or all of them .json (Label Studio)")
-    return read_mturk_results
+    return read_mturk_results(results, options=options, salt=salt, queries=queries)
 
 
 def answer(run: Run, config: ClearConfig, out: str) -> bool:

@@ -236,6 +236,155 @@ def rejects(
         print(json.dumps(row) if as_json else "\t".join(value.replace("\t", " ").replace("\n", " ") for value in row.values()))
 
 
+@qa.command("export")
+def qa_export(
+    out: Out,
+    folder: Annotated[
+        str | None, typer.Option("--to", metavar="FOLDER", help="Where the files go; DIR/qa/export by default.")
+    ] = None,
+    tool: Annotated[str, typer.Option(help="mturk, or label-studio.")] = "mturk",
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Most images a batch; one batch a bucket by default.")] = None,
+    urls: Annotated[bool, typer.Option("--urls", help="Send the addresses of the images, not thumbnails.")] = False,
+) -> None:
+    """Write what annotators are asked: two HTML forms and the batches as CSV (MTurk), or a Label Studio project.
+
+    Example: benchwright qa export out --batch-size 200
+    """
+    from . import clear_runs
+
+    if tool not in ("mturk", "label-studio"):
+        raise typer.BadParameter(f"{tool!r}: mturk or label-studio", param_hint="--tool")
+    into = folder or f"{out}/qa/export"
+    config = _clear(out)
+    for path in clear_runs.export_questions(config, out, into, tool=tool, batch_size=batch_size, thumbnails=not urls):
+        print(path)
+
+
+@qa.command("import")
+def qa_import(
+    out: Out,
+    results: Annotated[
+        list[str], typer.Argument(metavar="RESULTS...", help="Result files: MTurk's .csv or Label Studio's .json.")
+    ],
+    salt: Annotated[
+        str | None, typer.Option(help="Secret text for the hashes of worker ids; kept in DIR/qa/salt by default.")
+    ] = None,
+) -> None:
+    """Read what annotators answered, and put it where the run looks for it.
+
+    Example: benchwright qa import out results/*.csv
+    """
+    from . import clear_runs
+
+    for name in results:
+        existing(name)
+    done = clear_runs.import_votes(_clear(out), out, results, salt=salt or clear_runs.own_salt(out))
+    print(f"{done.votes} votes")
+    for reason, count in done.rejects.items():
+        print(f"{count} turned away: {reason}")
+    for form, kappa in done.kappas.items():
+        print(f"Fleiss' kappa, form {form}: {kappa:.3f}")
+    if done.missing.num_rows:
+        print(f"{done.missing.num_rows} images and forms are short of votes, such as {done.missing['key'][0].as_py()}")
+    print(f"Run again to go on: the pipeline finds the votes in {out}/{clear_runs.VOTES_FILE}")
+
+
+def _clear(out: str) -> Any:
+    from . import api
+    from .clear_config import ClearConfig
+
+    config = api.job_of(out).config
+    if not isinstance(config, ClearConfig):
+        raise ValueError(f"{out}: this pipeline asks no annotators")
+    return config
+
+
+Methods = Annotated[
+    list[str] | None, typer.Option("--method", "-m", help="A baseline; several may be given. Those of the settings by default.")
+]
+Protocols = Annotated[list[str] | None, typer.Option("--protocol", "-p", help="iid or streaming; both by default.")]
+
+
+@app.command()
+def train(out: Out, methods: Methods = None, protocols: Protocols = None, quiet: Quiet = False) -> None:
+    """Train baselines on the published shards, bucket by bucket; goes on where it was broken off.
+
+    Example: benchwright train out --method cumulative-finetune --protocol iid
+    """
+    from . import api
+
+    todo = api.job_of(out)
+    if todo.benchmark.evaluate is None:
+        raise ValueError(f"benchmark {todo.benchmark.name} has no baselines")
+    tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
+    todo.benchmark.evaluate(todo.config, out, methods=methods or (), protocols=protocols or ("iid", "streaming"), progress=tell)
+    _print_scores(out)
+
+
+@app.command("eval")
+def evaluate(out: Out, as_json: AsJson = False) -> None:
+    """Print the metrics of the baselines that were trained.
+
+    Example: benchwright eval out
+    """
+    if as_json:
+        from .clear_report import load_results
+
+        print(json.dumps(load_results(out), indent=1))
+        return
+    _print_scores(out)
+
+
+def _print_scores(out: str) -> None:
+    from .clear_report import load_results
+
+    results = load_results(out)
+    if not results:
+        raise FileNotFoundError(f"{out}: no baseline was trained; `benchwright train {out}` does it")
+    for protocol, methods in results.items():
+        metrics = list(next(iter(methods.values()))["mean"])
+        print(f"\n{protocol:<38}" + "".join(f"{metric:>18}" for metric in metrics))
+        for name, result in methods.items():
+            print(f"{name:<38}" + "".join(_score(result, metric) for metric in metrics))
+
+
+def _score(result: Any, metric: str) -> str:
+    mean, std = result["mean"][metric], result["std"][metric]
+    if mean is None:
+        return f"{'-':>18}"
+    return f"{100 * mean:>10.1f}" + (f" ± {100 * std:>4.1f} " if std is not None else " " * 8)
+
+
+@app.command()
+def report(out: Out) -> None:
+    """Write the HTML report of a run and print its path.
+
+    Example: benchwright report out
+    """
+    from . import api
+
+    todo = api.job_of(out)
+    if todo.benchmark.report is None:
+        raise ValueError(f"benchmark {todo.benchmark.name} has no report")
+    print(todo.benchmark.report(todo.config, out))
+
+
+@app.command()
+def demo(
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the album and the run.")] = "demo-out",
+    scheduler: Scheduler = "threads",
+    workers: Workers = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make an album of dated photos, turn it into a benchmark, train baselines and write a report: all in a few minutes.
+
+    Each step is one of the other commands, and is printed before it runs.
+    """
+    from .demo import run_demo
+
+    run_demo(out, scheduler=scheduler, workers=workers, quiet=quiet)
+
+
 def main() -> None:
     """Entry point: errors that a user can mend are one line."""
     sys.exit(_guarded(lambda: app(standalone_mode=False)))

@@ -26,7 +26,7 @@ class _Location:
 
 
 Location = Annotated[str, _Location()]
-"""A path or URL. In a TOML file a relative one is relative to the file; given by ``--set``, to the working directory."""
+"""A path or URL. In a user's TOML file a relative one is relative to the file; otherwise to the working directory."""
 
 
 def load(config_type: type[T], toml: Traversable, overrides: Iterable[str] = ()) -> tuple[T, dict[str, Any], dict[str, Any]]:
@@ -44,8 +44,9 @@ def load(config_type: type[T], toml: Traversable, overrides: Iterable[str] = ())
         ConfigError: for a file that cannot be read, or a setting that is unknown, missing or wrong.
     """
     values = read_toml(toml)
-    base = Path(str(toml)).parent if isinstance(toml, Path) else None
-    _resolve(config_type, values, base)
+    packaged = Path(str(files(__package__)))
+    if isinstance(toml, Path) and toml.parent != packaged:
+        _resolve(config_type, values, toml.parent)
     given: dict[str, Any] = {}
     for text in overrides:
         name, equals, value = text.partition("=")
@@ -115,10 +116,10 @@ def _dataclass_in(hint: Any) -> type | None:
     return next((found for found in map(_dataclass_in, typing.get_args(hint)) if found is not None), None)
 
 
-def _resolve(config_type: Any, values: Any, base: Path | None) -> None:
+def _resolve(config_type: Any, values: Any, base: Path) -> None:
     """Make the relative paths of ``values`` relative to ``base``, in place."""
     owner = _dataclass_in(config_type)
-    if base is None or owner is None or not isinstance(values, Mapping):
+    if owner is None or not isinstance(values, Mapping):
         return
     hints = typing.get_type_hints(owner, include_extras=True)
     for name, value in list(values.items()):

@@ -71,9 +71,9 @@ def line_of(progress: Progress) -> str:
     head = f"[{progress.index + 1}/{progress.stages}] {progress.stage}"
     if progress.state == "waiting":
         return f"{head}: waiting"
-    told = f"{head}: {progress.rows} rows"
+    told = f"{head}: {progress.rows - progress.rejects} rows"
     if progress.rejects:
-        told += f", {progress.rejects} rejected"
+        told += f" of {progress.rows}, {progress.rejects} turned away"
     if progress.state == "reused":
         return f"{told}, there already"
     rate = f", {progress.rows / progress.seconds:,.0f} rows/s" if progress.seconds > 0.05 else ""

@@ -1,0 +1,276 @@
+"""The HTML report of a CLEAR run, composed of the blocks of ``eval.report``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..curation.artifact import Artifact, load_artifact
+from ..curation.qa.agreement import votes_kappa, worker_table
+from ..curation.qa.votes import read_votes
+from ..curation.store import Rows, Store
+from ..datasets.clear.facts import facts
+from ..eval.metrics.clear import IID_METRICS, STREAMING_METRICS
+from ..eval.report.blocks import Block, Card, Cards, Report, Section, Table, Text, Thumb
+from ..eval.report.figures import bar_chart
+from ..eval.report.html import write
+from ..eval.report.images import encode, thumbnail
+from ..eval.report.sections import (
+    Scores,
+    Source,
+    StageRow,
+    accuracy_blocks,
+    contact_section,
+    counts_table,
+    metric_blocks,
+    pipeline_section,
+    provenance_section,
+)
+from .clear_config import ClearConfig, FolderSource
+from .clear_runs import EVAL, VOTES_FILE
+
+_THUMB_PX = 96
+_THUMBS = 6
+"""Thumbnails a class and bucket: enough to see what is there, few enough for a page of some megabytes."""
+
+PUBLISHED = {
+    "nap-finetune": ("", "linear on YFCC-B0", "nap"),
+    "cumulative-finetune": ("", "linear on YFCC-B0", "cumulative, fine-tuned"),
+    "cumulative-scratch": ("", "linear on YFCC-B0", "cumulative, from scratch"),
+    **{
+        f"reservoir-alpha={alpha}-finetune": ("Table 2", "linear on YFCC-B0, fine-tuned, buffer of one bucket", name)
+        for alpha, name in ((0.5, "alpha 0.5"), (1.0, "alpha 1"), (2.0, "alpha 2"), (5.0, "alpha 5"))
+    },
+}
+"""Our method -> table, model and row of the paper."""
+
+_PAPER_NAMES = {
+    "in_domain": "in_domain",
+    "next_domain": "next_domain",
+    "acc": "accuracy",
+    "bwt": "backward_transfer",
+    "fwt": "forward_transfer",
+}
+
+
+def write_report(config: ClearConfig, out: str) -> str:
+    """Write ``report.html`` into the run's folder. Returns its path.
+
+    Args:
+        config: settings of the run.
+        out: a local folder; the run may be unfinished: what is there is shown.
+    """
+    store = Store(out)
+    found = [load_artifact(store, stage) for stage in store.read_json("run.json")["stages"]]
+    made = {artifact.stage: artifact for artifact in found if artifact is not None}
+    results = load_results(out)
+    sections = [
+        Section("Summary", [_cards(made, results), *_honesty(config)]),
+        _buckets(store, made),
+        _classes(config, store, made),
+        *_sheets(config, store, made),
+        *_votes(out),
+        *(_baseline(config, protocol, methods) for protocol, methods in results.items()),
+        pipeline_section([_stage_row(store, artifact) for artifact in made.values()]),
+        provenance_section(_sources(config, made)),
+    ]
+    title = "A CLEAR-style benchmark"
+    last = made[list(made)[-1]]
+    report = Report(title, f"{len(config.classes)} concepts, seed {config.seed}, encoder {config.encoder.kind}", sections)
+    report = Report(report.title, report.subtitle, report.sections, f"{last.stage}: content digest {last.digest}")
+    path = Path(out) / "report.html"
+    write(report, path)
+    return str(path)
+
+
+def load_results(out: str) -> dict[str, dict[str, Any]]:
+    """``results.json`` of every baseline that was run: protocol -> method -> its content."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted((Path(out) / EVAL).glob("*/*/results.json")):
+        found.setdefault(path.parts[-3], {})[path.parts[-2]] = json.loads(path.read_text())
+    return found
+
+
+def _cards(made: Mapping[str, Artifact], results: Mapping[str, Mapping[str, Any]]) -> Cards:
+    first, last = next(iter(made.values())), made[list(made)[-1]]
+    bad = sum(sum(a.rejects.values()) for a in made.values() if a.stage in ("listed", "fetched", "checked", "embedded"))
+    cards = [
+        Card("images found", first.rows_in, "files and lines of the source"),
+        Card("broken or unusable", bad, "each with its reason", tone="note" if bad else "plain"),
+        Card("in the benchmark", last.rows, f"after stage {last.stage}"),
+    ]
+    best = [(r["mean"]["in_domain"], name) for name, r in results.get("iid", {}).items() if r["mean"].get("in_domain")]
+    if best:
+        value, name = max(best)
+        cards.append(Card("in-domain accuracy", f"{100 * value:.1f} %", name))
+    return Cards(cards)
+
+
+def _honesty(config: ClearConfig) -> list[Block]:
+    told: list[str] = []
+    if config.qa.votes == "simulated":
+        told.append(
+            "The annotators of this run are SIMULATED: their answers are drawn from the labels that came with the images."
+        )
+    if isinstance(config.source, FolderSource) and config.source.name == "demo album":
+        told.append(
+            "The photos are crops of a few photographs and clips that ship with Python packages. The run shows how the "
+            "pipeline works; its scores say nothing about methods."
+        )
+    return [Text(told, tone="note")] if told else []
+
+
+def _rows(store: Store, made: Mapping[str, Artifact], *stages: str) -> Rows | None:
+    name = next((stage for stage in stages if stage in made), None)
+    return made[name].rows_view(store) if name else None
+
+
+def _buckets(store: Store, made: Mapping[str, Artifact]) -> Section:
+    rows = _rows(store, made, "bucketed")
+    if rows is None:
+        return Section("Time buckets", [Text(["No bucket yet."])])
+    by = "date_uploaded" if rows.schema.field("date_uploaded").type == pa.timestamp("us") else "date_taken"
+    spans = (
+        pa.concat_tables(rows.batches(["bucket", by]))
+        .group_by("bucket")
+        .aggregate([(by, "min"), (by, "max"), ([], "count_all")])
+    )
+    spans = spans.sort_by("bucket").to_pylist()
+    names = [f"{span['bucket']}" for span in spans]
+    counts = [span["count_all"] for span in spans]
+    table = [[name, str(s[f"{by}_min"]), str(s[f"{by}_max"]), s["count_all"]] for name, s in zip(names, spans, strict=True)]
+    return Section(
+        "Time buckets",
+        [
+            bar_chart(names, counts, label_axis="bucket", value_axis="images", caption="Images a bucket, before retrieval."),
+            Table(["bucket", "first", "last", "images"], table, f"Limits of the buckets by {by}"),
+        ],
+    )
+
+
+def _classes(config: ClearConfig, store: Store, made: Mapping[str, Artifact]) -> Section:
+    blocks: list[Block] = []
+    for stage, caption in (("retrieved", "retrieved"), ("voted", "confirmed by annotators"), ("chosen", "in the benchmark")):
+        rows = _rows(store, made, stage)
+        if rows is None or not rows.num_rows:
+            continue
+        table = rows.table(["concept", "bucket"])
+        buckets = sorted(pc.unique(table["bucket"]).to_pylist())
+        names = [
+            *(each.name for each in config.classes),
+            *([config.retrieval.background] if config.retrieval.background else []),
+        ]
+        counts = np.zeros((len(names), len(buckets)), dtype=np.int64)
+        for item in table.group_by(["concept", "bucket"]).aggregate([([], "count_all")]).to_pylist():
+            counts[names.index(item["concept"]), buckets.index(item["bucket"])] = item["count_all"]
+        blocks.append(
+            counts_table(counts, names, [f"{b}" for b in buckets], what="concept", caption=f"Images {caption}, by bucket")
+        )
+    return Section("Concepts", blocks or [Text(["Nothing is retrieved yet."])])
+
+
+def _sheets(config: ClearConfig, store: Store, made: Mapping[str, Artifact]) -> list[Section]:
+    rows = _rows(store, made, "chosen", "retrieved")
+    if rows is None or not rows.num_rows:
+        return []
+    table = rows.table(["key", "concept", "bucket", "score", "rank", "image"])
+    table = table.sort_by([("concept", "ascending"), ("bucket", "ascending"), ("rank", "ascending")])
+    thumbs: dict[str, dict[str, list[Thumb]]] = {}
+    for row in table.drop_columns(["image"]).append_column("at", pa.array(range(table.num_rows))).to_pylist():
+        grid = thumbs.setdefault(row["concept"], {}).setdefault(f"bucket {row['bucket']}", [])
+        if len(grid) < _THUMBS:
+            blob = store.blob(table["image"][row["at"]].as_py())
+            small = encode(thumbnail(blob.read(), _THUMB_PX, where=row["key"]), quality=70)
+            grid.append(Thumb(small, row["key"], row["score"]))
+    intro = f"The first {_THUMBS} images of each class and bucket by rank, with the cosine of image and prompt."
+    return [contact_section(thumbs, title="Contact sheets", intro=intro, side_px=_THUMB_PX)]
+
+
+def _votes(out: str) -> list[Section]:
+    path = Path(out) / VOTES_FILE
+    if not path.is_file():
+        return []
+    votes = read_votes(str(path))
+    forms = pc.unique(votes["form"]).to_pylist()
+    kappas: list[Sequence[Any]] = [
+        [form, votes.filter(pc.equal(votes["form"], form)).num_rows, votes_kappa(votes, form=form)] for form in forms
+    ]
+    workers = worker_table(votes)
+    shown = ["worker", "num_labels", "num_sensitive", "agreement", "yes_rate", "median_seconds", "flags"]
+    lines = [
+        [", ".join(row[name]) if name == "flags" else row[name] for name in shown] for row in workers.select(shown).to_pylist()
+    ]
+    return [
+        Section(
+            "Votes",
+            [
+                Table(["form", "votes", "Fleiss' kappa"], kappas, "Agreement between annotators; 1 is perfect, 0 is chance"),
+                Table(
+                    ["worker", "labels", "sensitive", "agreement", "yes rate", "median s", "flags"],
+                    lines[:40],
+                    "Workers (hashed)",
+                ),
+            ],
+        )
+    ]
+
+
+def _baseline(config: ClearConfig, protocol: str, methods: Mapping[str, Any]) -> Section:
+    blocks: list[Block] = []
+    metrics = IID_METRICS if protocol == "iid" else STREAMING_METRICS
+    ours = [Scores(name, _numbers(r["mean"]), _numbers(r["std"])) for name, r in methods.items()]
+    paper = [scores for name in methods if (scores := _published(name, protocol)) is not None]
+    headings = {name: name.replace("_", "-") for name in metrics}
+    note = "other images, classes and features than the paper's. The published figures stand here for orientation alone."
+    blocks += metric_blocks(ours, paper, headings, fair=False, note=note, source="the CLEAR paper")
+    for name, result in methods.items():
+        names = [domain["name"] for domain in result["domains"]]
+        tested = np.asarray([domain["tested"] for domain in result["domains"]], dtype=np.float64).T
+        correct = np.asarray(result["correct"], dtype=np.float64)
+        matrices = np.where(correct < 0, np.nan, correct / tested[:, None, :])
+        blocks += accuracy_blocks(matrices, names, method=name)
+    return Section(f"Baselines, {protocol} protocol", blocks)
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: math.nan if value is None else value for name, value in values.items()}
+
+
+def _published(method: str, protocol: str) -> Scores | None:
+    if method not in PUBLISHED:
+        return None
+    place = PUBLISHED[method]
+    values: dict[str, float] = {}
+    for ours, theirs in _PAPER_NAMES.items():
+        column = theirs if protocol == "iid" else f"streaming_{theirs}"
+        try:
+            values[ours] = facts().figure(*place, column).percent / 100
+        except KeyError:  # the paper does not print every metric for every row
+            continue
+    return Scores(f"{place[2]} ({place[0] or 'text'})", values) if values else None
+
+
+def _stage_row(store: Store, artifact: Artifact) -> StageRow:
+    made = f"stages/{artifact.stage}/made.json"
+    seconds = store.read_json(made).get("seconds") if store.exists(made) else None
+    return StageRow(
+        artifact.stage, artifact.kind, artifact.rows_in, artifact.rows, dict(artifact.rejects), seconds, artifact.digest
+    )
+
+
+def _sources(config: ClearConfig, made: Mapping[str, Artifact]) -> list[Source]:
+    sources: list[Source] = []
+    for artifact in made.values():
+        settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
+        for name, value in settings.items():
+            if isinstance(value, dict) and "content" in value:
+                sources.append(Source(f"{artifact.stage}: {name}", "", "see its card", value["content"]))
+    unique = {(source.name, source.sha256): source for source in sources}
+    return list(unique.values()) or [Source(f"{config.source.kind}, seed {config.seed}", "", "drawn by this project")]

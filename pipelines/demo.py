@@ -1,0 +1,55 @@
+"""The demo: an album of dated photos becomes a benchmark, with the commands that a user would give."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from . import api
+from .progress import Teller
+
+SEED = 0
+
+
+def run_demo(out: str, *, scheduler: str = "threads", workers: int | None = None, quiet: bool = False) -> str:
+    """Make the album, run the pipeline on it, train the baselines, write the report. Broken off, it goes on where it was.
+
+    Args:
+        out: local folder; ``album`` and ``run`` are made in it.
+        scheduler: as for ``api.run``.
+        workers: as for ``api.run``.
+        quiet: say only where the report is.
+
+    Returns:
+        Path of the report.
+    """
+    from ..datasets.demo_photos.album import make_album
+
+    def say(line: str) -> None:
+        if not quiet:
+            print(f"\n$ {line}", file=sys.stderr, flush=True)
+
+    album, folder = Path(out) / "album", str(Path(out) / "run")
+    say(f"python -m benchwright.datasets.demo_photos {album} --seed {SEED}")
+    if not album_is_whole(album):
+        make_album(album, seed=SEED)
+    settings = [f"source.root={album / 'photos'}", f"source.dates_csv={album / 'albums.csv'}"]
+    say(f"benchwright run clear --config demo --set {settings[0]} --set {settings[1]} --out {folder}")
+    todo = api.job("clear", config="demo", overrides=settings)
+    with Teller(quiet=quiet) as teller:
+        api.run(todo, folder, scheduler=scheduler, workers=workers, on_progress=teller.tell)
+    say(f"benchwright train {folder}")
+    benchmark = todo.benchmark
+    if benchmark.evaluate is None or benchmark.report is None:
+        raise RuntimeError("the demo's benchmark has baselines and a report")
+    benchmark.evaluate(todo.config, folder)
+    say(f"benchwright report {folder}")
+    path = benchmark.report(todo.config, folder)
+    print(f"Report: {Path(path).resolve()}")
+    return path
+
+
+def album_is_whole(album: Path) -> bool:
+    """Whether an album was made here to its end: its list of files is written last."""
+    listed = album / "album.json"
+    return listed.is_file() and (album / "albums.csv").is_file() and "versions" in listed.read_text()
