@@ -1,11 +1,12 @@
 """From 2 million lines of YFCC100M metadata to 11 buckets, by the engine and by three libraries that do the same job.
 
-    python benchmarks/bench_metadata.py [--lines 2000000] [--repeats 3] [--only ours,polars] [--folder /tmp/bench-metadata] [--quick]
+    python benchmarks/bench_metadata.py [--lines 2000000] [--repeats 3] [--only ours,polars] [--folder FOLDER] [--quick]
 
-The job: read 7 of 25 columns, keep photos with two usable times of which capture is before upload, sort by upload time (equal times
-in the order of the file), number 11 buckets of equal count, write Parquet (zstd). Ours runs through ``curation.run`` as two stages, each
-written as an artifact with digests, and writes every line that it turns away as a reject; the others write one file and no rejects.
-Each run is a process of its own, in turn. Peak memory is that of the process and its children; anonymous memory leaves out mapped files.
+The job: read 7 of 25 columns, keep photos with two usable times of which capture is before upload, sort by upload time
+(equal times in the order of the file), number 11 buckets of equal count, write Parquet (zstd). Ours runs through
+``curation.run`` as two stages, each written as an artifact with digests, and writes every line that it turns away as a reject;
+the others write one file and no rejects. Each run is a process of its own, in turn. Peak memory is that of the process and
+its children; anonymous memory leaves out mapped files.
 """
 
 from __future__ import annotations
@@ -41,9 +42,8 @@ def ours(tsv: Path, out: Path) -> None:
     flow = source(
         "listed", step(read_metadata, path=place), pieces=step(pieces, path=place), gives=Photo, max_rejects=None
     ).whole("bucketed", step(assign_equal_count_buckets, buckets=BUCKETS), gives=Bucketed)
-    made = run(flow, str(out))
+    run(flow, str(out))
     print(json.dumps({path.parent.name: json.loads(path.read_text())["seconds"] for path in out.glob("stages/*/made.json")}))
-    del made
 
 
 def bare(tsv: Path, out: Path) -> None:
@@ -51,7 +51,6 @@ def bare(tsv: Path, out: Path) -> None:
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
-
     from benchwright.curation.stages.buckets import divide, stable_order
     from benchwright.datasets.yfcc100m.metadata import pieces, read_metadata
 
@@ -61,7 +60,9 @@ def bare(tsv: Path, out: Path) -> None:
     order = stable_order(kept["date_uploaded"].cast(pa.int64()).to_numpy().copy())
     bucket = np.repeat(np.arange(BUCKETS), np.diff(divide(len(order), BUCKETS)))
     out.mkdir()
-    pq.write_table(kept.take(pa.array(order)).append_column("bucket", pa.array(bucket)), out / "rows.parquet", compression="zstd")
+    pq.write_table(
+        kept.take(pa.array(order)).append_column("bucket", pa.array(bucket)), out / "rows.parquet", compression="zstd"
+    )
 
 
 def with_polars(tsv: Path, out: Path, engine: str = "in-memory") -> None:
@@ -85,7 +86,8 @@ def with_polars(tsv: Path, out: Path, engine: str = "in-memory") -> None:
     each, more = divmod(photos.height, BUCKETS)
     index = pl.int_range(photos.height, eager=True)
     edge = more * (each + 1)
-    bucket = pl.select(pl.when(index < edge).then(index // (each + 1)).otherwise(more + (index - edge) // max(each, 1))).to_series()
+    small = more + (index - edge) // max(each, 1)
+    bucket = pl.select(pl.when(index < edge).then(index // (each + 1)).otherwise(small)).to_series()
     photos.with_columns(bucket.alias("bucket")).write_parquet(out / "rows.parquet", compression="zstd")
 
 
@@ -129,7 +131,9 @@ def with_pyarrow(tsv: Path, out: Path) -> None:
         tsv,
         read_options=pv.ReadOptions(column_names=names, block_size=1 << 24),
         parse_options=pv.ParseOptions(delimiter="\t", quote_char=False),
-        convert_options=pv.ConvertOptions(include_columns=list(FIELDS.values()), column_types=dict.fromkeys(names, pa.string())),
+        convert_options=pv.ConvertOptions(
+            include_columns=list(FIELDS.values()), column_types=dict.fromkeys(names, pa.string())
+        ),
     )
     table = table.filter((pc.field("marker") == "0") & (pc.field("date_taken") != "null")).drop_columns(["marker"])
     taken = pc.utf8_slice_codeunits(table["date_taken"], 0, 19).cast(pa.timestamp("us"))
@@ -158,7 +162,9 @@ def digest(out: Path) -> str:
     import pyarrow.parquet as pq
 
     files = sorted(out.glob("stages/bucketed/part-*.parquet")) or [out / "rows.parquet"]
-    columns = {name: hashlib.sha256() for name in ("key", "date_taken", "url", "licence", "extension", "uploaded_unix", "bucket")}
+    columns = {
+        name: hashlib.sha256() for name in ("key", "date_taken", "url", "licence", "extension", "uploaded_unix", "bucket")
+    }
     rows = 0
     for path in files:
         if path.name.endswith(".rejects.parquet"):
@@ -179,7 +185,8 @@ def measured(method: str, tsv: Path, out: Path) -> dict[str, float | str]:
     shutil.rmtree(out, ignore_errors=True)
     peak = {"rss": 0, "anonymous": 0}
     begun = time.perf_counter()
-    child = subprocess.Popen([sys.executable, __file__, "--run", method, "--tsv", str(tsv), "--out", str(out)], stdout=subprocess.PIPE)
+    command = [sys.executable, __file__, "--run", method, "--tsv", str(tsv), "--out", str(out)]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE)
     process = psutil.Process(child.pid)
 
     def watch() -> None:
@@ -252,13 +259,15 @@ def report(lines: int, tsv: Path, runs: dict[str, list[dict[str, float | str]]],
         cpu = statistics.median(float(run["cpu"]) for run in ran)
         span = f"{seconds[0]:.1f}-{seconds[-1]:.1f}"
         ratio = median[method] / median[fastest]
-        print(f"{method:18}{median[method]:7.2f} {span:>12} {cpu:7.1f} {ratio:6.2f} {rss:9.0f} {anonymous:9.0f}  {results[method]}")
+        figures = f"{median[method]:7.2f} {span:>12} {cpu:7.1f} {ratio:6.2f} {rss:9.0f} {anonymous:9.0f}"
+        print(f"{method:18}{figures}  {results[method]}")
     if told := [str(run["told"]) for run in runs.get("ours", []) if run["told"]]:
         print(f"ours, seconds a stage: {told[-1]}")
     if len(set(results.values())) > 1:
         print("THE RESULTS DIFFER")
     if "ours" in median and others:
-        print(f"goal: at most {GOAL_RATIO} times the fastest: {'met' if median['ours'] <= GOAL_RATIO * median[fastest] else 'missed'}")
+        met = median["ours"] <= GOAL_RATIO * median[fastest]
+        print(f"goal: at most {GOAL_RATIO} times the fastest: {'met' if met else 'missed'}")
 
 
 if __name__ == "__main__":

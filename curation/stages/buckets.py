@@ -1,10 +1,10 @@
 """Cut a stream of dated rows into buckets of time: of equal count, between given limits, or by the calendar.
 
-The steps are ``whole`` steps. Each gives every column of its rows and a column ``bucket`` (int, from 0), ordered by bucket and time,
-rows of equal time in the order in which they came. A row without a time is turned away as ``no_time``.
+The steps are ``whole`` steps. Each gives every column of its rows and a column ``bucket`` (int, from 0), ordered by bucket and
+time, rows of equal time in the order in which they came. A row without a time is turned away as ``no_time``.
 
-``as_released`` in CLEAR sorts by the upload stamp as text, which is ``by="uploaded_unix"`` here: the same order as that of the times
-wherever the stamps have equal length, as all from 2001-09-09 on have.
+``as_released`` in CLEAR sorts by the upload stamp as text, which is ``by="uploaded_unix"`` here: the same order as that of the
+times wherever the stamps have equal length, as all from 2001-09-09 on have.
 """
 
 from __future__ import annotations
@@ -139,7 +139,8 @@ def _times(rows: Rows, by: str, *, only_times: bool = False) -> tuple[np.ndarray
     kind = rows.schema.field(by).type
     text = pa.types.is_string(kind)
     if not (pa.types.is_timestamp(kind) or (not only_times and (text or pa.types.is_integer(kind)))):
-        raise ValueError(f"column {by!r} is of type {kind}: buckets are made by a time" + ("" if only_times else ", a number or digits"))
+        rule = "a time" if only_times else "a time, a number or digits"
+        raise ValueError(f"column {by!r} is of type {kind}: buckets are made by {rule}")
     values = np.empty(rows.num_rows, dtype=np.int64)
     lengths = np.empty(rows.num_rows if text else 0, dtype=np.uint8)
     at = 0
@@ -175,7 +176,9 @@ def _checked(limits: Sequence[Limits]) -> tuple[np.ndarray, np.ndarray]:
         if after[0] > after[1]:
             raise ValueError(f"bucket limits {after[0]} to {after[1]} run backwards")
         if before is not None and after[0] <= before[1]:
-            raise ValueError(f"bucket limits {after[0]} to {after[1]} do not begin after {before[1]}, where the bucket before ends")
+            raise ValueError(
+                f"bucket limits {after[0]} to {after[1]} do not begin after {before[1]}, where the last bucket ends"
+            )
     micros = np.asarray(edges, dtype="datetime64[us]").astype(np.int64)
     return micros[:, 0], micros[:, 1]
 
@@ -191,9 +194,7 @@ def _runs(times: np.ndarray, keep: np.ndarray, number: np.ndarray) -> tuple[np.n
     return order, numbers, np.append(firsts, len(order))
 
 
-def _tables(
-    rows: Rows, order: np.ndarray, bounds: np.ndarray, numbers: np.ndarray, scratch: str | None
-) -> Iterator[pa.Table]:
+def _tables(rows: Rows, order: np.ndarray, bounds: np.ndarray, numbers: np.ndarray, scratch: str | None) -> Iterator[pa.Table]:
     for first, table in reorder(rows, order, bounds.tolist(), scratch=scratch):
         bucket = int(numbers[np.searchsorted(bounds, first, side="right") - 1])
         column = pa.array(np.full(table.num_rows, bucket, dtype=np.int64))

@@ -1,13 +1,14 @@
 """Put the rows of a stage in another order without holding them all.
 
 The rows are read once, in their own order. Each part is cut by the place that its rows take in the result, and the cuts are
-laid down in one temporary file; then each stretch of the result is put together from its cuts. Memory holds one part, one
-stretch and a rank of 4 bytes a row (8 beyond 4 billion), never the text of all rows.
+laid aside, in memory up to ``HELD_BYTES`` and then in one temporary file; then each stretch of the result is put together from
+its cuts. Beside that, memory holds one part, one stretch and a rank of 4 bytes a row (8 beyond 4 billion).
 """
 
 from __future__ import annotations
 
 import collections
+import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,7 +22,11 @@ T = TypeVar("T")
 TABLE_ROWS = 1 << 18
 """Most rows of a table that is given."""
 
-_GATHERED_ROWS = 1 << 19  # input rows that are cut at a time: fewer, larger cuts when parts are small
+HELD_BYTES = 1 << 28
+"""Cuts that are kept in memory; the others go to disk."""
+
+_CUT_ROWS = 1 << 10  # rows that a cut should have on average: smaller ones cost more in headers than in rows
+_FEWEST, _MOST = 1 << 16, 1 << 19  # input rows that are cut at a time: a few megabytes are quickest, the cache holds them
 
 
 class Rows(Protocol):
@@ -61,7 +66,9 @@ def stable_order(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def reorder(rows: Rows, order: np.ndarray, cuts: Sequence[int], *, scratch: str | None = None) -> Iterator[tuple[int, pa.Table]]:
+def reorder(
+    rows: Rows, order: np.ndarray, cuts: Sequence[int], *, scratch: str | None = None
+) -> Iterator[tuple[int, pa.Table]]:
     """Rows at the indices ``order``, in that order, as tables of at most ``TABLE_ROWS`` rows.
 
     Args:
@@ -77,35 +84,62 @@ def reorder(rows: Rows, order: np.ndarray, cuts: Sequence[int], *, scratch: str 
     if not total:
         return
     kind = np.uint32 if total < 2**32 - 1 else np.uint64
-    absent = np.iinfo(kind).max
-    rank = np.full(rows.num_rows, absent, dtype=kind)
+    rank = np.full(rows.num_rows, np.iinfo(kind).max, dtype=kind)
     rank[order] = np.arange(total, dtype=kind)
     edges = _edges(total, cuts)
-    pieces: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
     schema = rows.schema.remove_metadata()
     with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        for first, batch in _ahead(_gathered(rows, schema)):
-            _cut(batch, rank[first : first + batch.num_rows], absent, edges, file, pieces)
-        file.flush()
-        yield from _ahead(
-            (start, _assembled(file, pieces.pop(number, []), schema, rank.dtype, start))
-            for number, start in enumerate(edges[:-1].tolist())
-        )
+        cuts_laid = _Cuts(file, schema.append(pa.field("", pa.from_numpy_dtype(rank.dtype))))
+        for first, batch in _ahead(_gathered(rows, schema, min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST))):
+            _cut(batch, rank[first : first + batch.num_rows], edges, cuts_laid)
+        yield from _ahead((start, _assembled(cuts_laid.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))
+
+
+class _Cuts:
+    """Batches by the number of the stretch that they belong to; see ``HELD_BYTES``."""
+
+    def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
+        self._file, self._schema = file, schema
+        self._held: dict[int, list[pa.RecordBatch | tuple[int, int]]] = collections.defaultdict(list)
+        self._bytes = 0
+
+    def room(self, batch: pa.RecordBatch) -> bool:
+        """Whether ``batch`` may stay in memory; counts it if so."""
+        self._bytes += batch.nbytes
+        return self._bytes <= HELD_BYTES
+
+    def add(self, number: int, batch: pa.RecordBatch, *, keep: bool) -> None:
+        if keep:
+            self._held[number].append(batch)
+            return
+        data = batch.serialize()
+        self._held[number].append((self._file.tell(), data.size))
+        self._file.write(data)
+
+    def take(self, number: int) -> pa.Table:
+        """The stretch's batches, once."""
+        batches: list[pa.RecordBatch] = []
+        for cut in self._held.pop(number, []):
+            if isinstance(cut, tuple):
+                self._file.seek(cut[0])
+                cut = pa.ipc.read_record_batch(pa.py_buffer(self._file.read(cut[1])), self._schema)
+            batches.append(cut)
+        return pa.Table.from_batches(batches, self._schema)
 
 
 def _edges(total: int, cuts: Sequence[int]) -> np.ndarray:
     corners = np.unique(np.asarray([0, *cuts, total], dtype=np.int64))
-    return np.unique(np.concatenate([corners, *(np.arange(a, b, TABLE_ROWS) for a, b in zip(corners, corners[1:], strict=False))]))
+    return np.unique(np.concatenate([corners, *(np.arange(a, b, TABLE_ROWS) for a, b in itertools.pairwise(corners))]))
 
 
-def _gathered(rows: Rows, schema: pa.Schema) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Input rows in batches of some size, with the index of the first."""
+def _gathered(rows: Rows, schema: pa.Schema, least: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Input rows in batches of at least ``least`` rows, with the index of the first."""
     waiting: list[pa.Table] = []
     first = held = 0
     for table in rows.batches():
         waiting.append(table.select(schema.names).cast(schema))
         held += table.num_rows
-        if held >= _GATHERED_ROWS:
+        if held >= least:
             yield first, _one_batch(waiting, schema)
             first, held, waiting = first + held, 0, []
     if held:
@@ -120,34 +154,21 @@ def _one_batch(tables: list[pa.Table], schema: pa.Schema) -> pa.RecordBatch:
     return batches[0] if batches else pa.RecordBatch.from_pylist([], schema=schema)
 
 
-def _cut(
-    batch: pa.RecordBatch,
-    rank: np.ndarray,
-    absent: int,
-    edges: np.ndarray,
-    file: IO[bytes],
-    pieces: dict[int, list[tuple[int, int]]],
-) -> None:
+def _cut(batch: pa.RecordBatch, rank: np.ndarray, edges: np.ndarray, cuts: _Cuts) -> None:
     order = np.argsort(rank)
-    order = order[: np.searchsorted(rank, absent, sorter=order)]
+    order = order[: np.searchsorted(rank, np.iinfo(rank.dtype).max, sorter=order)]
     ranks = rank[order]
     batch = batch.take(pa.array(order)).append_column("", pa.array(ranks))
+    keep = cuts.room(batch)
     bounds = np.searchsorted(ranks, edges.astype(rank.dtype))
     for number in np.flatnonzero(np.diff(bounds)).tolist():
         low, high = int(bounds[number]), int(bounds[number + 1])
-        data = batch.slice(low, high - low).serialize()
-        pieces[number].append((file.tell(), data.size))
-        file.write(data)
+        cuts.add(number, batch.slice(low, high - low), keep=keep)
 
 
-def _assembled(file: IO[bytes], pieces: list[tuple[int, int]], schema: pa.Schema, rank: np.dtype, start: int) -> pa.Table:
-    stored = schema.append(pa.field("", pa.from_numpy_dtype(rank)))
-    batches: list[pa.RecordBatch] = []
-    for at, size in pieces:
-        file.seek(at)
-        batches.append(pa.ipc.read_record_batch(pa.py_buffer(file.read(size)), stored))
-    table = pa.Table.from_batches(batches, stored).combine_chunks()
-    # The ranks of a stretch are the numbers from its start on, so the inverse is a scatter, not a sort.
+def _assembled(table: pa.Table, start: int) -> pa.Table:
+    table = table.combine_chunks()
+    # The ranks of a stretch are the numbers from its start on, so their inverse is a scatter, not a sort.
     places = table[""].to_numpy().astype(np.int64) - start
     order = np.empty(len(places), dtype=np.int64)
     order[places] = np.arange(len(places))

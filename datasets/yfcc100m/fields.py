@@ -13,11 +13,9 @@ import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import REJECTS, Sifted
+from .sqlite import COLUMN_NAMES
 
-COLUMNS = tuple(
-    "id user_id nickname date_taken date_uploaded device title description user_tags machine_tags longitude latitude accuracy "
-    "page_url url licence licence_url server_id farm_id secret secret_original extension marker".split()
-)
+COLUMNS = tuple(COLUMN_NAMES)
 """The 23 columns in order. The 25-column form has the line number before the id and the photo's hash after it."""
 
 LAYOUTS = {23: COLUMNS, 25: ("line", "id", "hash", *COLUMNS[1:])}

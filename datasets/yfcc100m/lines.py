@@ -1,7 +1,7 @@
 """Whole lines out of large text files, block by block, and the screening of lines that are not what they should be.
 
-Memory is bounded by ``BLOCK_BYTES`` and ``MAX_LINE_BYTES``, whatever the file holds. Every line is counted once, and what becomes of it
-does not depend on where blocks or pieces begin.
+Memory is bounded by ``BLOCK_BYTES`` and ``MAX_LINE_BYTES``, whatever the file holds. Every line is counted once, and what
+becomes of it does not depend on where blocks or pieces begin.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator
-from typing import IO, Any
+from typing import IO
 
 import numpy as np
 import pyarrow as pa
@@ -87,22 +87,24 @@ def chunks_of_range(stream: IO[bytes], start: int, end: int) -> Iterator[bytes]:
 
     ``start`` is where a line begins; ``start_of_first`` finds it.
     """
-    stream.seek(start)
-    left = end - start
-    last = b"\n"
-    while left > 0:
-        data = stream.read(min(BLOCK_BYTES, left))
+    at, data = start, b"\n"
+    while at < end:
+        size = min(BLOCK_BYTES, end - at)
+        # Look where the last line ends before reading: a block that ends with a line need not be cut and copied.
+        stream.seek(at + size - 1)
+        size += max(stream.read(1 << 16).find(b"\n"), 0)
+        stream.seek(at)
+        data = stream.read(size)
         if not data:
             return
-        left -= len(data)
-        last = data[-1:]
+        at += len(data)
         yield data
-    while last != b"\n":
+    while not data.endswith(b"\n"):
         data = stream.read(1 << 16)
-        cut = data.find(b"\n") + 1
-        yield data[: cut or None]
-        if cut or not data:
+        data = data[: data.find(b"\n") + 1 or None]
+        if not data:
             return
+        yield data
 
 
 def start_of_first(stream: IO[bytes], start: int, end: int) -> int:
@@ -209,10 +211,8 @@ def screen(data: bytes, columns: int) -> tuple[bytes, np.ndarray, list[BadLine]]
             bad.append(BadLine(index, *fault))
     kept = np.flatnonzero(~suspect)
     # Runs of neighbours that stay are copied at once.
-    breaks = np.flatnonzero(np.diff(kept) != 1)
-    firsts, lasts = kept[np.append(0, breaks + 1)] if len(kept) else kept, kept[np.append(breaks, len(kept) - 1)]
-    runs = zip(starts[firsts].tolist(), ends[lasts].tolist(), strict=True) if len(kept) else []
-    clean = b"".join([data[first:last] for first, last in runs])
+    runs = np.split(kept, np.flatnonzero(np.diff(kept) != 1) + 1)
+    clean = b"".join([data[starts[run[0]] : ends[run[-1]]] for run in runs if len(run)])
     return clean, kept, bad
 
 

@@ -1,7 +1,7 @@
 """The metadata of YFCC100M as rows: a source that is read piece by piece, in parallel.
 
-Three forms are read, told apart by their content: tab-separated text of 23 columns (``yfcc100m_dataset`` as released) or 25 columns (the
-same after the line number and the photo's hash), plain or compressed by gzip or bzip2; and the SQLite table ``yfcc100m_dataset``.
+Three forms are read, told apart by their content: tab-separated text of 23 columns (``yfcc100m_dataset`` as released) or 25
+(with the line number and the photo's hash), plain or compressed by gzip or bzip2; and the SQLite table ``yfcc100m_dataset``.
 Quotes mean nothing: a field ends at the next tab. Text fields are URL-encoded in the file and decoded here.
 
 Every line becomes a row or a reject. The reasons, in the order in which they are looked for:
@@ -284,9 +284,7 @@ def _parse(data: bytes, columns: int, names: tuple[str, ...]) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------------------------------- SQLite
 
 
-def _read_sqlite(
-    path: str, task: dict[str, Any], names: tuple[str, ...], sift: Callable[..., Sifted]
-) -> Iterator[Sifted]:
+def _read_sqlite(path: str, task: dict[str, Any], names: tuple[str, ...], sift: Callable[..., Sifted]) -> Iterator[Sifted]:
     for batch in sqlite.rows(path, task["start"], task["end"], names):
         rowids = np.asarray([row[0] for row in batch], dtype=np.int64)
         bad = {index: fault for index, row in enumerate(batch) if (fault := _cell_fault(row[1:])) is not None}
