@@ -36,7 +36,7 @@ class ClipEncoder:
         self.width = int(self.encode_texts(["a"]).shape[1])
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
-        """uint8 of shape (side, side, 3), of open_clip's own transform before its ToTensor."""
+        """uint8 of shape (3, side, side), that of open_clip's own transform before its ToTensor."""
         with one_thread():
             return prepare(image, self._crop)
 

@@ -39,7 +39,7 @@ class ConseEncoder:
         self.width = int(class_vectors.shape[1])
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
-        """uint8 of shape (224, 224, 3)."""
+        """uint8 of shape (3, 224, 224)."""
         with one_thread():
             return prepare(image, self._crop)
 
@@ -65,7 +65,7 @@ class ConseEncoder:
         import torch
 
         with one_thread(), torch.inference_mode():
-            batch = torch.from_numpy(pixels).permute(2, 0, 1)[None].to(torch.float32)
+            batch = torch.from_numpy(pixels)[None].to(torch.float32)
             batch = batch.sub_(_MEAN).div_(_SCALE).contiguous(memory_format=torch.channels_last)
             return torch.softmax(self._network(batch)[0], dim=0).numpy()
 

@@ -49,7 +49,7 @@ def prepare(image: bytes | np.ndarray, crop: Crop) -> np.ndarray:
         image: an image file, or upright RGB pixels, uint8 of shape (height, width, 3).
 
     Returns:
-        uint8 of shape (side_px, side_px, 3), 0 to 255.
+        uint8 of shape (3, side_px, side_px), 0 to 255.
 
     Raises:
         Reject: the file cannot be decoded (``stages/decode.py`` has the reasons), or ``too_elongated``.
@@ -69,8 +69,7 @@ def prepare(image: bytes | np.ndarray, crop: Crop) -> np.ndarray:
         )
     # Halves go to the even number, as torchvision's CenterCrop has it: one pixel of shift is worth 6.7 grey levels.
     top, left = round((height - crop.side_px) / 2), round((width - crop.side_px) / 2)
-    cut = pixels[0, :, top : top + crop.side_px, left : left + crop.side_px]
-    return np.ascontiguousarray(cut.permute(1, 2, 0).numpy())
+    return np.ascontiguousarray(pixels[0, :, top : top + crop.side_px, left : left + crop.side_px].numpy())
 
 
 def _scaled_size(height: int, width: int, crop: Crop) -> tuple[int, int]:
@@ -83,16 +82,16 @@ def _scaled_size(height: int, width: int, crop: Crop) -> tuple[int, int]:
 
 
 def normalise(prepared: Sequence[np.ndarray], mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
-    """(x / 255 - mean) / std by channel, in ToTensor's and Normalize's order, so that equal pixels give equal floats.
+    """(x / 255 - mean) / std by channel, as ToTensor and Normalize have it, to the last bit or two.
 
     Args:
-        prepared: n arrays, uint8 of shape (side, side, 3).
+        prepared: n arrays, uint8 of shape (3, side, side).
+        mean: of red, green, blue, where white is 1; so is ``std``.
 
     Returns:
-        float32 of shape (n, 3, side, side), channels last in memory.
+        float32 of shape (n, 3, side, side).
     """
     import torch
 
-    pixels = torch.from_numpy(np.stack(prepared)).permute(0, 3, 1, 2).to(torch.float32)
-    shape = (1, 3, 1, 1)
-    return pixels.div_(255).sub_(torch.tensor(mean).view(shape)).div_(torch.tensor(std).view(shape))
+    pixels = torch.from_numpy(np.stack(prepared)).to(torch.float32)
+    return pixels.sub_(255 * torch.tensor(mean).view(1, 3, 1, 1)).div_(255 * torch.tensor(std).view(1, 3, 1, 1))
