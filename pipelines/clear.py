@@ -30,7 +30,7 @@ from ..curation.stages.images import check_image
 from ..curation.stages.retrieve import Concept, Retrieved, retrieve
 from ..curation.stages.tar_sources import read_tar, tar_pieces
 from ..datasets.clear.drawn import draw_pictures
-from ..datasets.clear.samples import Placed, keep_labelled_buckets, place, sample
+from ..datasets.clear.samples import Placed, keep_labelled_buckets, keep_taken_before_upload, place, sample
 from ..datasets.clear.splits import IidSplits, assign_iid_splits
 from ..datasets.yfcc100m.metadata import Photo, read_metadata
 from ..datasets.yfcc100m.metadata import pieces as metadata_pieces
@@ -50,6 +50,8 @@ from .clear_config import (
 def plan(c: ClearConfig, out: str) -> Flow:
     """The stages from sources to shards. ``out`` is where ``qa import`` leaves the votes."""
     flow = _images(c).each("checked", _check(c), max_rejects=c.images.max_rejects, rows_per_part=c.rows_per_part)
+    if not isinstance(c.source, YfccSource):  # whose lines are checked as they are read
+        flow = flow.table("timed", step(keep_taken_before_upload), max_rejects=c.images.max_rejects)
     if c.images.drop_duplicates:
         flow = flow.whole("distinct", step(drop_duplicate_content), max_rejects=None)
     flow = flow.whole("first", step(take_first, n=c.images.take_first), max_rejects=None)

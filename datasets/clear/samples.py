@@ -42,6 +42,16 @@ class Placed:
     shard: str
 
 
+def keep_taken_before_upload(table: pa.Table) -> Sifted:
+    """Turn away rows that were captured at or after their upload: ``taken_not_before_upload``.
+
+    As the released code does, the camera's local time and the upload's UTC are compared as they stand. Rows that lack one of
+    the two pass.
+    """
+    late = pc.greater_equal(table["date_taken"], table["date_uploaded"]).fill_null(False)
+    return sift(table, {"taken_not_before_upload": late}, detail="date_taken")
+
+
 def keep_labelled_buckets(table: pa.Table, *, first: int) -> Sifted:
     """Turn away the rows of buckets before ``first``, which CLEAR keeps for pre-training: ``bucket_not_labelled``."""
     return sift(table, {"bucket_not_labelled": pc.less(table["bucket"], first)})
