@@ -159,7 +159,9 @@ class Flow:
         """The rows of a part at once, in parallel: ``fn(rows, **settings) -> rows or Rejected``, in order."""
         return self._then(Stage(name, "each_batch", step, self.last, None, None, rows_per_part, max_rejects))
 
-    def table(self, name: str, step: Step, *, gives: type | None = None, max_rejects: float | None = 0, rows_per_part: int = 65536) -> Flow:
+    def table(
+        self, name: str, step: Step, *, gives: type | None = None, max_rejects: float | None = 0, rows_per_part: int = 65536
+    ) -> Flow:
         """A part as an Arrow table, in parallel: ``fn(table, **settings) -> table or Sifted``."""
         return self._then(Stage(name, "table", step, self.last, None, gives, rows_per_part, max_rejects))
 
@@ -260,15 +262,17 @@ def join(*flows: Flow) -> Flow:
 
 def row_types(stage: Stage) -> tuple[type | None, type | None]:
     """Row dataclasses that the stage's function takes and gives, by its annotations; None where it deals in tables."""
+    if stage.kind in ("table", "whole") or stage.gives is not None:
+        return None, stage.gives
     hints = typing.get_type_hints(stage.step.function)
     given = _row_in(hints.get("return"))
-    if stage.kind in ("each", "each_batch", "shards"):
-        first = next(iter(inspect.signature(stage.step.function).parameters), "")
-        taken = _row_in(hints.get(first))
-        if taken is None or (given is None and stage.kind != "shards"):
-            raise PlanError(f"stage {stage.name!r}: {stage.step.name} must name its row dataclasses in its annotations")
-        return taken, given
-    return None, stage.gives or given
+    if stage.kind == "source":
+        return None, given
+    first = next(iter(inspect.signature(stage.step.function).parameters), "")
+    taken = _row_in(hints.get(first))
+    if taken is None or (given is None and stage.kind != "shards"):
+        raise PlanError(f"stage {stage.name!r}: {stage.step.name} must name its row dataclasses in its annotations")
+    return taken, given
 
 
 def _row_in(hint: Any) -> type | None:

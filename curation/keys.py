@@ -170,7 +170,7 @@ def _module_code(name: str, path: str, _mtime_ns: int) -> tuple[str, tuple[str, 
 
 def _imports(tree: ast.AST, name: str, is_package: bool) -> Iterator[str]:
     package = name if is_package else name.rpartition(".")[0]
-    for node in ast.walk(tree):
+    for node in _walk_what_runs(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -180,6 +180,18 @@ def _imports(tree: ast.AST, name: str, is_package: bool) -> Iterator[str]:
             if base:
                 yield base
                 yield from (f"{base}.{alias.name}" for alias in node.names)
+
+
+def _walk_what_runs(tree: ast.AST) -> Iterator[ast.AST]:
+    """Every node but those that only a type checker sees, under ``if TYPE_CHECKING``."""
+    pending = [tree]
+    while pending:
+        node = pending.pop()
+        yield node
+        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+            pending.extend(node.orelse)
+        else:
+            pending.extend(ast.iter_child_nodes(node))
 
 
 # ------------------------------------------------------------------------------------------------------------- sources

@@ -272,7 +272,22 @@ class Rows:
 
     def gather(self, column: str, indices: Any) -> np.ndarray:
         """Arrays of the rows at ``indices`` (int, shape (n,)), of shape (n, *shape), in that order."""
-        return gather_arrays(self.store, self.table([column])[column].take(pa.array(np.asarray(indices, dtype=np.int64))))
+        wanted = np.asarray(indices, dtype=np.int64)
+        if len(wanted) and (wanted.min() < 0 or wanted.max() >= self.num_rows):
+            raise IndexError(f"rows {wanted.min()} to {wanted.max()} of a stage of {self.num_rows} rows")
+        order = np.argsort(wanted, kind="stable")
+        ends = np.cumsum([part.rows for part in self.parts])
+        pieces: list[pa.Table] = []
+        # Only the parts that hold a wanted row are read, so that a few rows of a large stage are cheap.
+        for number, at in enumerate(np.split(order, np.searchsorted(wanted[order], ends)[:-1])):
+            if len(at):
+                table = self.store.read_parquet(self.parts[number].name, [column])
+                pieces.append(table.take(pa.array(wanted[at] - (ends[number] - self.parts[number].rows))))
+        if not pieces:
+            return gather_arrays(self.store, self.schema.empty_table()[column])
+        back = np.empty(len(order), dtype=np.int64)
+        back[order] = np.arange(len(order))
+        return gather_arrays(self.store, pa.concat_tables(pieces)[column].take(pa.array(back)))
 
     def blobs(self, column: str) -> Iterator[Blob]:
         """The payloads of a column in order, each read when asked for."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -12,8 +12,10 @@ import pyarrow.compute as pc
 
 from ..rng import uniform
 from ..rows import Sifted, sift
-from ..store import Rows
 from .shortage import OnShortage, report_shortages, shortages
+
+if TYPE_CHECKING:
+    from ..store import Rows
 
 
 @dataclasses.dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,11 +17,13 @@ import pyarrow.compute as pc
 from ..encoders.encoder import load_encoder
 from ..encoders.spec import EncoderSpec
 from ..rows import REJECTS, Sifted
-from ..store import Rows
 from .neighbours import Vectors
 from .overlap import Chosen, Nominated, Rule, select
 from .shortage import report_shortages, shortages
 from .topk import TopK, squared_norms
+
+if TYPE_CHECKING:
+    from ..store import Rows
 
 REASONS = {
     "not_retrieved": "",

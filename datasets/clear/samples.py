@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +12,9 @@ import pyarrow.compute as pc
 
 from ...curation.rows import Blob, Shape, Sifted, sift
 from ...curation.shards import assign_shards
-from ...curation.store import Rows
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
 
 COLUMNS = {
     "bucket": "time bucket, from 0 in order of time",

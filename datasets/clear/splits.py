@@ -9,14 +9,16 @@ import dataclasses
 import itertools
 import random
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.rng import uniform
-from ...curation.store import Rows
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
 
 SEEDS = (0, 1, 2, 3, 4)
 """Seeds of the published splits."""
