@@ -182,9 +182,12 @@ def _sheets(config: ClearConfig, store: Store, made: Mapping[str, Artifact]) -> 
         return []
     table = rows.table(["key", "concept", "bucket", "score", "rank", "image"])
     table = table.sort_by([("concept", "ascending"), ("bucket", "ascending"), ("rank", "ascending")])
-    thumbs: dict[str, dict[str, list[Thumb]]] = {}
+    background = [config.retrieval.background] if config.retrieval.background else []
+    present = set(table["concept"].to_pylist())
+    names = [name for name in [*(each.name for each in config.classes), *background] if name in present]
+    thumbs: dict[str, dict[str, list[Thumb]]] = {name: {} for name in names}
     for row in table.drop_columns(["image"]).append_column("at", pa.array(range(table.num_rows))).to_pylist():
-        grid = thumbs.setdefault(row["concept"], {}).setdefault(f"bucket {row['bucket']}", [])
+        grid = thumbs[row["concept"]].setdefault(f"bucket {row['bucket']}", [])
         if len(grid) < _THUMBS:
             blob = store.blob(table["image"][row["at"]].as_py())
             small = encode(thumbnail(blob.read(), _THUMB_PX, where=row["key"]), quality=70)
