@@ -46,8 +46,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/benchwright run demo --out '$(OUT)'
-	@echo 'Report: $(abspath $(OUT))/report.html'
+	$(BIN)/benchwright demo --out '$(OUT)'
 
 test: $(STAMP)
 	@$(BIN)/pytest -q $(ARGS)
