@@ -31,7 +31,8 @@ from .artifact import Artifact, RunRecord, artifact_file, load_artifact, read_sc
 from .digest import ContentDigest
 from .flow import Flow, Stage, StageRef, row_types
 from .keys import How, Where, as_json, canonical, code_digest, fingerprint, plain, sha256
-from .parts import PartRecord, PartTask, Span, StepFailed, folder, make_parts, part_name
+from .part_writer import PartRecord, StepFailed, folder, part_name
+from .parts import PartTask, Span, make_parts
 from .rows import schema_of
 from .store import Rows, Store
 

@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_run
 from ..curation.flow import Flow, Stage
-from ..curation.parts import folder
+from ..curation.part_writer import folder
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, verify
 from .benchmark import Benchmark, find

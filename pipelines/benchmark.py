@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -35,7 +35,7 @@ class Benchmark:
         publish: what is written beside the stages when the plan is done.
         answer: called where the run waits: answers for the person where the settings say so (simulated votes), and
             returns whether it did.
-        evaluate: train and evaluate the baselines on the published shards: ``evaluate(config, out, names) -> rows``.
+        evaluate: train and evaluate baselines on the shards: ``evaluate(config, out, methods=, protocols=, progress=)``.
         report: write the HTML report of a run and return its path.
     """
 
@@ -45,7 +45,7 @@ class Benchmark:
     plan: Callable[[Any, str], Flow]
     publish: Publish
     answer: Callable[[Run, Any, str], bool] = lambda run, config, out: False
-    evaluate: Callable[..., Sequence[Mapping[str, Any]]] | None = None
+    evaluate: Callable[..., Any] | None = None
     report: Callable[[Any, str], str] | None = None
 
 

@@ -390,7 +390,7 @@ def main() -> None:
     sys.exit(_guarded(lambda: app(standalone_mode=False)))
 
 
-_UsageError: type[Any] = typer.BadParameter.__bases__[0]  # typer carries its own copy of click, or not, by version
+_UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer carries its own copy of click, or not, by version
 
 
 def _guarded(call: Callable[[], Any]) -> int:

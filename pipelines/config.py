@@ -16,6 +16,9 @@ from pydantic import TypeAdapter, ValidationError
 T = TypeVar("T")
 
 
+_HERE = "benchwright.pipelines"
+
+
 class ConfigError(ValueError):
     """A setting that is missing, unknown or wrong: says the file, the setting, the value and the rule."""
 
@@ -44,7 +47,7 @@ def load(config_type: type[T], toml: Traversable, overrides: Iterable[str] = ())
         ConfigError: for a file that cannot be read, or a setting that is unknown, missing or wrong.
     """
     values = read_toml(toml)
-    packaged = Path(str(files(__package__)))
+    packaged = Path(str(files(_HERE)))
     if isinstance(toml, Path) and toml.parent != packaged:
         _resolve(config_type, values, toml.parent)
     given: dict[str, Any] = {}
@@ -82,7 +85,7 @@ def read_toml(toml: Traversable) -> dict[str, Any]:
 
 def find_config(benchmark: str, name: str | None) -> Traversable:
     """The TOML file of a run: the benchmark's own, one of its variants by name (``tiny``), or a file of the user's."""
-    packaged = files(__package__)
+    packaged = files(_HERE)
     if name is None:
         return packaged / f"{benchmark}.toml"
     variant = packaged / f"{benchmark}.{name}.toml"
@@ -93,7 +96,7 @@ def find_config(benchmark: str, name: str | None) -> Traversable:
 
 def variants(benchmark: str) -> list[str]:
     """Names of the packaged variants of a benchmark's config, such as ``tiny``."""
-    names = [entry.name for entry in files(__package__).iterdir()]
+    names = [entry.name for entry in files(_HERE).iterdir()]
     return sorted(
         name.removeprefix(f"{benchmark}.").removesuffix(".toml")
         for name in names

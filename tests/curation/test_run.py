@@ -12,7 +12,7 @@ import pytest
 from benchwright.curation.artifact import load_artifact
 from benchwright.curation.flow import Flow, PlanError, rows_of, source, step
 from benchwright.curation.keys import how, where
-from benchwright.curation.parts import StepFailed
+from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Busy, Progress, TooManyRejects, run, status
 from benchwright.curation.store import Store
 
