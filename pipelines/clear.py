@@ -56,10 +56,11 @@ def plan(c: ClearConfig, out: str) -> Flow:
         flow = flow.whole("distinct", step(drop_duplicate_content), max_rejects=None)
     flow = flow.whole("first", step(take_first, n=c.images.take_first), max_rejects=None)
     flow = _buckets(flow, c)
-    encoder = how(c.encoder_run.checkpoint), how(c.encoder_run.device)
+    checkpoint = where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
+    device = how(c.encoder_run.device)
     flow = flow.each_batch(
         "embedded",
-        step(embed_images, encoder=c.encoder, checkpoint=encoder[0], device=encoder[1]),
+        step(embed_images, encoder=c.encoder, checkpoint=checkpoint, device=device),
         max_rejects=c.images.max_rejects,
         rows_per_part=c.rows_per_part,
     ).whole(
@@ -69,8 +70,8 @@ def plan(c: ClearConfig, out: str) -> Flow:
             concepts=[Concept(each.name, tuple(each.prompts)) for each in c.classes],
             encoder=c.encoder,
             rule=c.retrieval,
-            checkpoint=encoder[0],
-            device=encoder[1],
+            checkpoint=checkpoint,
+            device=device,
         ),
         gives=Retrieved,
         max_rejects=None,
