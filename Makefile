@@ -30,7 +30,7 @@ install: $(STAMP)
 
 # The stamp is written last, so that a broken installation is taken up again.
 $(STAMP): pyproject.toml constraints.txt
-	@for name in $(or $(PYTHON),python3.11 python3 python3.12 python3.13); do \
+	@python=; for name in $(or $(PYTHON),python3.11 python3 python3.12 python3.13); do \
 		if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \
 	done; \
 	if [ -z "$$python" ]; then \
