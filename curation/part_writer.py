@@ -93,8 +93,8 @@ class PartWriter:
         self._stem = posixpath.join(folder(stage), part_name(number))
         self._files: dict[str, dict[str, Any]] = {}
 
-    def write(self, rows_in: int, output: Output) -> PartRecord:
-        """Write the part. The file of its rows comes last: with it the part is there."""
+    def write(self, rows_in: int, output: Output) -> tuple[PartRecord, pa.Table, pa.Table]:
+        """Write the part; returns its record, rows and rejects. The file of its rows comes last: with it the part is there."""
         table = self._shard_table(output) if output.samples is not None else self._table(output)
         rejected = reject_table(output.rejected)
         if rejected.num_rows:
@@ -105,7 +105,7 @@ class PartWriter:
         footer = {"signature": self._signature, "rows_in": rows_in, "rejects": reasons, "files": dict(self._files)}
         with self._file(f"{self._stem}.parquet") as stream:
             write_parquet(stream, table, footer)
-        return PartRecord(self._number, rows_in, table.num_rows, reasons, self._files)
+        return PartRecord(self._number, rows_in, table.num_rows, reasons, self._files), table, rejected
 
     @contextlib.contextmanager
     def _file(self, name: str) -> Iterator[IO[bytes]]:

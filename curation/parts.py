@@ -11,7 +11,8 @@ import dataclasses
 import inspect
 import itertools
 import typing
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -76,13 +77,40 @@ class PartTask:
         return [self.key, self.piece, [span.offset + span.start, span.offset + span.stop] if span else None]
 
 
-def make_parts(task: PartTask) -> list[PartRecord]:
-    """Make the part, or for a ``whole`` stage or a source that is not split, the parts, that the task stands for."""
+Offer = Callable[[int, pa.Table, pa.Table], None]
+"""Told of the rows and rejects of every part that was written, where the teller works in the same process."""
+
+
+def make_parts(task: PartTask, offer: Offer | None = None) -> list[PartRecord]:
+    """Make the part, or for a ``whole`` stage or a source that is not split, the parts, that the task stands for.
+
+    Args:
+        task: what to make.
+        offer: called with number, rows and rejects of every part in order; saves reading them back.
+    """
     signature = task.signature()
-    return [
-        PartWriter(task.store, task.stage.name, task.number + index, task.schema, signature).write(rows_in, output)
-        for index, (rows_in, output) in enumerate(_outputs(task))
-    ]
+
+    def write(number: int, rows_in: int, output: Output) -> PartRecord:
+        writer = PartWriter(task.store, task.stage.name, number, task.schema, signature)
+        record, rows, rejected = writer.write(rows_in, output)
+        if offer is not None:
+            offer(number, rows, rejected)
+        return record
+
+    outputs = _outputs(task)
+    first = next(outputs)
+    second = next(outputs, None)
+    if second is None:
+        return [write(task.number, *first)]
+    # The step makes the next part while a part is written. Two are under way at most, so memory does not grow.
+    records: list[PartRecord] = []
+    with ThreadPoolExecutor(1) as beside:
+        under_way = beside.submit(write, task.number, *first)
+        for number, (rows_in, output) in enumerate(itertools.chain([second], outputs), task.number + 1):
+            records.append(under_way.result())
+            under_way = beside.submit(write, number, rows_in, output)
+        records.append(under_way.result())
+    return records
 
 
 # -------------------------------------------------------------------------------------------------- calling the step

@@ -27,12 +27,12 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from .artifact import Artifact, RunRecord, artifact_file, load_artifact, read_schema
+from .artifact import Artifact, RunRecord, artifact_file, load_artifact
 from .digest import ContentDigest
 from .flow import Flow, Stage, StageRef, row_types
 from .keys import How, Where, as_json, canonical, code_digest, fingerprint, plain, sha256
 from .part_writer import PartRecord, StepFailed, folder, part_name
-from .parts import PartTask, Span, make_parts
+from .parts import Offer, PartTask, Span, make_parts
 from .rows import schema_of
 from .store import Rows, Store
 
@@ -210,8 +210,16 @@ class _Workers:
         if self._client is not None:
             self._client.close()
 
-    def run(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None]) -> None:
-        """Run the tasks, and tell of each as it ends. The first error ends the call."""
+    @property
+    def in_process(self) -> bool:
+        """Whether the tasks run in this process."""
+        return self._scheduler in ("sync", "threads")
+
+    def run(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None], offer: Offer) -> None:
+        """Run the tasks, and tell of each as it ends; of its rows, too, where they are in this process at hand.
+
+        The first error ends the call.
+        """
         if not tasks:
             return
         if "://" in self._scheduler:
@@ -224,7 +232,8 @@ class _Workers:
             done(result)
 
         # A task is closed to dask, which would otherwise search it for graphs of its own.
-        calls = [dask.delayed(functools.partial(make_parts, task), pure=False, traverse=False)() for task in tasks]
+        options = {"offer": offer} if self.in_process else {}
+        calls = [dask.delayed(functools.partial(make_parts, task, **options), pure=False, traverse=False)() for task in tasks]
         settings: dict[str, Any] = {"scheduler": self._scheduler, "num_workers": self._count}
         if self._scheduler != "sync":
             settings["pool"] = self._pool = self._pool or self._new_pool()
@@ -363,8 +372,9 @@ class _StageMaker:
         self.store.remove([posixpath.join(where, name) for name in stale])
         self.store.write(posixpath.join(where, ".witness"), witness.encode())
         started = time.perf_counter()
-        records = self._make_parts(sha256(canonical([key, recipe["layouts"]])), report)
-        artifact = self._commit(key, recipe, records)
+        ledger = _Ledger(self.store, self.stage)
+        records = self._make_parts(sha256(canonical([key, recipe["layouts"]])), report, ledger)
+        artifact = self._commit(key, recipe, records, ledger)
         self._write_made(time.perf_counter() - started)
         self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)
         report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
@@ -392,7 +402,7 @@ class _StageMaker:
             for n, (start, stop) in enumerate(bounds)
         ]
 
-    def _make_parts(self, key: str, report: _Reporter) -> list[PartRecord]:
+    def _make_parts(self, key: str, report: _Reporter, ledger: _Ledger) -> list[PartRecord]:
         tasks = self._tasks(key)
         records: dict[int, PartRecord] = {}
         # A task that makes several parts is made anew as a whole: only its end says that it had them all.
@@ -413,7 +423,7 @@ class _StageMaker:
 
         if self.pool is None:
             raise RuntimeError("this maker only looks: it was given no workers")
-        self.pool.run(todo, done)
+        self.pool.run(todo, done, ledger.offer)
         return [records[number] for number in sorted(records)]
 
     def _one_part(self, task: PartTask) -> bool:
@@ -439,29 +449,17 @@ class _StageMaker:
 
     # -------------------------------------------------------------------------------------------------- commit
 
-    def _commit(self, key: str, recipe: Mapping[str, Any], records: list[PartRecord]) -> Artifact:
+    def _commit(self, key: str, recipe: Mapping[str, Any], records: list[PartRecord], ledger: _Ledger) -> Artifact:
         stage, where = self.stage, folder(self.stage.name)
-        schema = read_schema(self.store, posixpath.join(where, f"{part_name(0)}.parquet"))
-        digest, keys_out = ContentDigest(schema), _KeySum(distinct=stage.expands)
-        # The engine itself carries the keys of the other kinds from row to row.
-        keys_checked = stage.kind in ("table", "whole")
-        for record in records:
-            table = self.store.read_parquet(posixpath.join(where, f"{part_name(record.number)}.parquet"))
-            digest.update(table)
-            if not keys_checked:
-                continue
-            keys_out.add(table["source_key" if stage.expands else "key"])
-            rejects = f"{part_name(record.number)}.rejects.parquet"
-            if rejects in record.files:
-                keys_out.add(self.store.read_parquet(posixpath.join(where, rejects), ["key"])["key"])
+        digest = ledger.finish(records)
         rejects = _totals(records)
         rows = sum(record.rows for record in records)
         rows_in = self.made[stage.after].rows if stage.after else sum(record.rows_in for record in records)
         if stage.after:
-            self._check_sum(rows_in, rows, sum(rejects.values()), keys_out if keys_checked else None)
+            self._check_sum(rows_in, rows, sum(rejects.values()), ledger.keys)
         parts = tuple({"rows": record.rows, "files": dict(sorted(record.files.items()))} for record in records)
         layout = layout_of(recipe["layouts"], parts)
-        artifact = Artifact(stage.name, stage.kind, key, digest.hexdigest(), layout, recipe, rows_in, rows, rejects, parts)
+        artifact = Artifact(stage.name, stage.kind, key, digest, layout, recipe, rows_in, rows, rejects, parts)
         kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
         self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
         self.store.write_json(artifact_file(stage.name), artifact.to_json())
@@ -547,6 +545,59 @@ def _narrow(rows: Rows, start: int, stop: int) -> Span:
             kept.append(part)
         first += part.rows
     return Span(start - offset, stop - offset, dataclasses.replace(rows, parts=tuple(kept)), offset)
+
+
+class _Ledger:
+    """Content digest and keys of a stage, part after part: of rows that are at hand, or else read back.
+
+    The digest depends on the order of the parts, which end in any order; those that came early wait for their turn.
+    """
+
+    def __init__(self, store: Store, stage: Stage) -> None:
+        self._store, self._stage = store, stage
+        self._digest: ContentDigest | None = None
+        self._next = 0
+        self._early: dict[int, tuple[pa.Table, pa.Table]] = {}
+        self._lock = threading.Lock()
+        # The engine itself carries the keys of the other kinds from row to row.
+        self.keys = _KeySum(distinct=stage.expands) if stage.kind in ("table", "whole") else None
+
+    def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
+        """Take the rows of a part that was just written. Called from any thread."""
+        with self._lock:
+            if number >= self._next and len(self._early) < _EARLY_PARTS:
+                self._early[number] = (rows, rejected)
+            while self._next in self._early:
+                self._add(*self._early.pop(self._next))
+
+    def finish(self, records: Sequence[PartRecord]) -> str:
+        """The digest, when all parts are there."""
+        where = folder(self._stage.name)
+        for record in records[self._next :]:
+            if record.number in self._early:
+                self._add(*self._early.pop(record.number))
+                continue
+            name = posixpath.join(where, part_name(record.number))
+            rejected = pa.table({"key": pa.array([], pa.string())})
+            if self.keys is not None and f"{part_name(record.number)}.rejects.parquet" in record.files:
+                rejected = self._store.read_parquet(f"{name}.rejects.parquet", ["key"])
+            self._add(self._store.read_parquet(f"{name}.parquet"), rejected)
+        if self._digest is None:
+            raise StepFailed(f"stage {self._stage.name!r} made no part")
+        return self._digest.hexdigest()
+
+    def _add(self, rows: pa.Table, rejected: pa.Table) -> None:
+        self._next += 1
+        if self._digest is None:
+            self._digest = ContentDigest(rows.schema)
+        self._digest.update(rows)
+        if self.keys is not None:
+            self.keys.add(rows["source_key" if self._stage.expands else "key"])
+            self.keys.add(rejected["key"])
+
+
+_EARLY_PARTS = 16
+"""Parts that may wait in memory for their turn; those beyond are read back."""
 
 
 class _KeySum:

@@ -34,8 +34,11 @@ import pyarrow.parquet as pq
 
 from .rows import REJECTS, Blob
 
-ROW_GROUP = 8192
+ROW_GROUP = 16384
 """Rows of one Parquet row group: what a task that needs a few rows of a large part has to read."""
+
+_SAMPLE = 4096
+"""Rows that decide whether a text column is worth a dictionary."""
 
 
 class StoreError(RuntimeError):
@@ -209,7 +212,28 @@ def write_parquet(stream: IO[bytes], table: pa.Table, record: Any) -> None:
     """Write rows with a record in the footer. The same rows give the same bytes with one version of pyarrow."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     table = table.replace_schema_metadata({"benchwright": text})
-    pq.write_table(table, stream, compression="zstd", row_group_size=ROW_GROUP, store_schema=True)
+    pq.write_table(
+        table,
+        stream,
+        compression="lz4",
+        row_group_size=ROW_GROUP,
+        use_dictionary=_repetitive(table),
+        write_statistics=False,
+        store_schema=True,
+    )
+
+
+def _repetitive(table: pa.Table) -> list[str]:
+    """Columns of few different values, by their first rows. A dictionary of a column of names costs more than it saves."""
+    columns: list[str] = []
+    for field in table.schema:
+        if pa.types.is_string(field.type):
+            sample = table[field.name].slice(0, _SAMPLE)
+            if len(sample) >= 4 * len(sample.unique()):
+                columns.append(field.name)
+        elif pa.types.is_struct(field.type):
+            columns.append(f"{field.name}.file")
+    return columns
 
 
 @dataclasses.dataclass(frozen=True)
