@@ -172,11 +172,21 @@ class Store:
 
     @contextlib.contextmanager
     def _parquet(self, name: str) -> Iterator[pq.ParquetFile]:
-        with self.open(name) as stream:
+        with self._arrow_file(name) as stream:
             try:
                 yield pq.ParquetFile(stream)
             except (pa.ArrowInvalid, OSError) as error:
                 raise StoreError(f"{self.url}: file {name} is damaged: {error}") from None
+
+    def _arrow_file(self, name: str) -> Any:
+        # Through a file of Python's, Arrow's threads would hold objects of Python's: one that lets go of them while the
+        # interpreter ends aborts the process.
+        if not self.local:
+            return self.open(name)
+        try:
+            return pa.OSFile(self.path(name), "rb")
+        except FileNotFoundError:
+            raise StoreError(f"{self.url}: file {name} is missing") from None
 
     def footer(self, name: str) -> dict[str, Any]:
         """The record that ``write_parquet`` put in the footer of a file."""
