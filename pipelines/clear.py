@@ -13,6 +13,7 @@ import posixpath
 
 from ..curation.flow import Flow, Step, source, step
 from ..curation.keys import how, where
+from ..curation.qa.sensitive import screen_sensitive
 from ..curation.qa.votes import Voted, count_votes
 from ..curation.stages.buckets import (
     Bucketed,
@@ -79,6 +80,9 @@ def plan(c: ClearConfig, out: str) -> Flow:
     if c.buckets.first_labelled:
         labelled = step(keep_labelled_buckets, first=c.buckets.first_labelled)
         flow = flow.table("asked", labelled, max_rejects=None)
+    if c.qa.max_sensitive_score is not None:
+        screen = step(screen_sensitive, threshold=c.qa.max_sensitive_score)
+        flow = flow.each_batch("screened", screen, max_rejects=None, rows_per_part=c.rows_per_part)
     if c.qa.votes != "none":
         flow = _voted(flow, c, out)
     names = [each.name for each in c.classes]
@@ -97,12 +101,12 @@ def plan(c: ClearConfig, out: str) -> Flow:
             gives=Labelled,
             max_rejects=None,
         )
+        .whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
         .whole(
             "split",
             step(assign_iid_splits, rule=c.splits.rule, test_share=c.splits.test_share),
             gives=IidSplits,
         )
-        .whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
         .shards("shards", step(sample))
     )
 

@@ -142,13 +142,18 @@ class Rates:
 
 @dataclass(frozen=True, config=_STRICT)
 class Qa:
-    """Annotators. ``votes``: ``imported`` by a person, ``simulated`` from the label ``truth`` of the source, or ``none``."""
+    """Annotators.
+
+    ``votes``: ``imported`` by a person, ``simulated`` from the label ``truth`` of the source, or ``none``. Images that the
+    packaged model scores above ``max_sensitive_score`` (0 to 1) are not shown to them.
+    """
 
     votes: Literal["imported", "simulated", "none"]
     workers: int = 3
     majority: int = 2
     sensitive: Literal["as_released", "as_written"] | int = "as_released"
     rule: Literal["majority_exact", "draft"] = "majority_exact"
+    max_sensitive_score: float | None = None
     truth: str = "true_class"
     errors: Rates = Field(default_factory=Rates)
 
