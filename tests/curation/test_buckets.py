@@ -75,7 +75,7 @@ def test_divide(count: int, parts: int, sizes: list[int]) -> None:
 
 
 def test_the_papers_size_is_not_that_of_its_images() -> None:
-    # PROTOCOLS 6.2.3: 713,626 a bucket, as the paper says, makes 7,849,886 and not the 7,850,000 that it says as well.
+    # 713,626 a bucket, as the paper says, makes 7,849,886 and not the 7,850,000 that it says as well.
     assert 713_626 * 11 == 7_849_886
     assert divide(7_850_000, 11)[-1] == 7_850_000
 

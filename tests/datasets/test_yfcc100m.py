@@ -207,7 +207,7 @@ def test_capture_times(tmp_path: Path, taken: str, good: bool) -> None:
 
 
 def test_strictly_before_and_compared_as_they_stand(tmp_path: Path) -> None:
-    # The example of PROTOCOLS 6.1: captured 2006-02-28 by the camera's clock, uploaded 2006-03-06 in UTC.
+    # Captured 2006-02-28 by the camera's clock, uploaded 2006-03-06 in UTC.
     kept, _ = read(write(tmp_path, line(date_taken="2006-03-06 10:05:55.0"), line(date_taken="2006-03-06 10:05:56.0")))
     assert kept["date_taken"].to_pylist() == [dt.datetime(2006, 3, 6, 10, 5, 55)]
 
