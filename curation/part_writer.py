@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .rows import ARRAY, BLOB, REJECTS, Blob, Rejected, is_array, is_blob
+from .rows import ARRAY, BLOB, REJECTS, Blob, Rejected, check_reason, is_array, is_blob
 from .shards import write_shard
 from .store import Store, write_parquet
 
@@ -96,7 +96,7 @@ class PartWriter:
     def write(self, rows_in: int, output: Output) -> tuple[PartRecord, pa.Table, pa.Table]:
         """Write the part; returns its record, rows and rejects. The file of its rows comes last: with it the part is there."""
         table = self._shard_table(output) if output.samples is not None else self._table(output)
-        rejected = reject_table(output.rejected)
+        rejected = self._rejects(output.rejected)
         if rejected.num_rows:
             with self._file(f"{self._stem}.rejects.parquet") as stream:
                 write_parquet(stream, rejected, {"signature": self._signature})
@@ -122,12 +122,18 @@ class PartWriter:
         if output.table is not None:
             return conform(output.table, self._schema, self._stage)
         given = typing.cast(pa.Schema, output.given)
-        columns = {f.name: self._column(f, [getattr(row, f.name) for row in output.objects]) for f in given}
+        columns = {f.name: self._column(f, self._values(f.name, output.objects)) for f in given}
         made = pa.table(columns) if columns else pa.table({})
         if output.carried is not None:
             for name in output.carried.column_names:
                 made = made.append_column(name, output.carried[name])
         return conform(made, self._schema, self._stage)
+
+    def _values(self, name: str, rows: Sequence[Any]) -> list[Any]:
+        try:
+            return [getattr(row, name) for row in rows]
+        except AttributeError as error:
+            raise self._failed(f"the step gave something without the planned field {name!r}: {error}") from None
 
     def _column(self, field: pa.Field, values: list[Any]) -> pa.Array:
         try:
@@ -135,9 +141,19 @@ class PartWriter:
                 return self._blob_column(field.name, values)
             if is_array(field):
                 return self._array_column(field, values)
+            _check_exact(field.type, values)
             return pa.array(values, field.type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError) as error:
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError, _Inexact) as error:
             raise self._failed(f"column {field.name!r}: {error}") from error
+
+    def _rejects(self, rejected: list[Rejected] | pa.Table) -> pa.Table:
+        try:
+            table = reject_table(rejected)
+            for reason in pc.unique(table["reason"]).to_pylist():
+                check_reason(reason)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError, ValueError) as error:
+            raise self._failed(f"its rejects: {error}") from error
+        return table
 
     def _blob_column(self, name: str, blobs: list[Blob | None]) -> pa.Array:
         refs: list[Mapping[str, Any] | None] = []
@@ -184,11 +200,16 @@ class PartWriter:
 
     def _shard_table(self, output: Output) -> pa.Table:
         carried = typing.cast(pa.Table, output.carried)
+        if not carried.num_rows:  # a stage without rows has one part without a shard
+            return self._schema.empty_table()
         name = str(carried["shard"][0].as_py())
         if not _SHARD_NAME.match(name):
             raise self._failed(f"shard {name!r} is not a name of letters, digits, '_', '-', '.'")
         with self._file(posixpath.join(folder(self._stage), f"{name}.tar")) as stream:
-            spans = write_shard(typing.cast(BinaryIO, stream), typing.cast(Any, output.samples))
+            try:
+                spans = write_shard(typing.cast(BinaryIO, stream), typing.cast(Any, output.samples))
+            except ValueError as error:
+                raise self._failed(f"shard {name!r}: {error}") from error
         rejected = {reject.key for reject in typing.cast("list[Rejected]", output.rejected)}
         table = carried.filter(pa.array([key not in rejected for key in carried["key"].to_pylist()], pa.bool_()))
         table = table.append_column("offset", pa.array([span.offset for span in spans], pa.int64()))
@@ -217,11 +238,31 @@ class _Hashing(io.RawIOBase):
         return self.size
 
 
+class _Inexact(ValueError):
+    """A value that Arrow would take, and change."""
+
+
+def _check_exact(kind: pa.DataType, values: list[Any]) -> None:
+    """Refuse what Arrow would silently change: it cuts 1.5 to the integer 1, and turns local times with a zone to UTC."""
+    if pa.types.is_list(kind):
+        _check_exact(kind.value_type, [item for value in values if value is not None for item in value])
+    elif pa.types.is_integer(kind):
+        for value in values:
+            if type(value) is not int and isinstance(value, float | np.floating) and not float(value).is_integer():
+                raise _Inexact(f"{value!r} is not a whole number")
+    elif pa.types.is_timestamp(kind):
+        for value in values:
+            if getattr(value, "tzinfo", None) is not None:
+                raise _Inexact(f"{value} has a time zone, which a column does not keep: say the naive time that is meant")
+
+
 def reject_table(rejected: list[Rejected] | pa.Table) -> pa.Table:
     """Rejects as a table of ``REJECTS``."""
     if not isinstance(rejected, list):
         return rejected.select(REJECTS.names).cast(REJECTS)
     columns = list(zip(*rejected, strict=True)) if rejected else [[], [], []]
+    # Details quote what was found, such as names of files that are no UTF-8.
+    columns[2] = [detail.encode("utf-8", "backslashreplace").decode() for detail in columns[2]]
     return pa.table([pa.array(list(values), pa.string()) for values in columns], schema=REJECTS)
 
 
@@ -239,6 +280,8 @@ def conform(table: pa.Table, schema: pa.Schema, stage: str) -> pa.Table:
     columns: list[Any] = []
     for field in schema:
         column = table[field.name]
+        if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+            raise StepFailed(f"stage {stage!r}: column {field.name!r} has times with a time zone, which a column does not keep")
         if not column.type.equals(field.type):
             try:
                 column = column.cast(field.type)

@@ -127,7 +127,7 @@ def _outputs(task: PartTask) -> Iterator[tuple[int, Output]]:
         case "table":
             span = typing.cast(Span, task.span)
             table = span.rows.slice(span.start, span.stop)
-            yield table.num_rows, _sifted(_called(task, "", task.stage.step.function, table, **task.settings()))
+            yield table.num_rows, _sifted(task, _called(task, "", task.stage.step.function, table, **task.settings()))
         case _:
             span = typing.cast(Span, task.span)
             result = _called(task, "", task.stage.step.function, span.rows, **task.settings())
@@ -135,7 +135,7 @@ def _outputs(task: PartTask) -> Iterator[tuple[int, Output]]:
             empty = True
             for item in results:
                 empty = False
-                yield 0, _sifted(item)
+                yield 0, _sifted(task, item)
             if empty:
                 yield 0, Output(table=task.schema.empty_table(), rejected=[])
 
@@ -147,38 +147,35 @@ def _width(task: PartTask) -> int:
 def _called(task: PartTask, key: str, function: Any, *args: Any, **settings: Any) -> Any:
     try:
         return function(*args, **settings)
-    except (Reject, KeyboardInterrupt):
+    except StepFailed:
         raise
-    except Exception as error:  # the runner's border: name the place, keep the cause
-        raise _failed(task, key, error) from error
+    except (Exception, SystemExit) as error:  # the runner's border: name the place, keep the cause
+        if isinstance(error, Reject) and task.stage.kind in ("each", "shards"):
+            raise
+        told = f"{type(error).__name__}: {str(error) or 'no message'}"
+        raise _failed(task, key, told) from error
 
 
-def _failed(task: PartTask, key: str, error: Exception) -> StepFailed:
+def _failed(task: PartTask, key: str, told: str) -> StepFailed:
     place = f"row {key!r}" if key else f"piece {task.piece!r}" if task.piece else f"part {task.number}"
-    told = str(error) or "no message"
-    return StepFailed(f"stage {task.stage.name!r}, {place}: {type(error).__name__}: {told}")
+    return StepFailed(f"stage {task.stage.name!r}, {place}: {told}")
 
 
 def _guarded(task: PartTask, items: Iterable[Any]) -> Iterator[Any]:
+    if not isinstance(items, Iterable):
+        raise _failed(task, "", f"the step gave {type(items).__name__}, which holds no rows")
     iterator = iter(items)
-    while True:
-        try:
-            item = next(iterator)
-        except StopIteration:
-            return
-        except (Reject, KeyboardInterrupt):
-            raise
-        except Exception as error:  # the runner's border: name the place, keep the cause
-            raise _failed(task, "", error) from error
+    end = object()
+    while (item := _called(task, "", next, iterator, end)) is not end:
         yield item
 
 
-def _sifted(result: Any) -> Output:
+def _sifted(task: PartTask, result: Any) -> Output:
     if isinstance(result, Sifted):
         return Output(table=result.kept, rejected=result.rejected)
     if isinstance(result, pa.Table):
         return Output(table=result, rejected=[])
-    raise TypeError(f"a table step gives pa.Table or Sifted, not {type(result).__name__}")
+    raise _failed(task, "", f"the step gave {type(result).__name__}, and not pa.Table or Sifted")
 
 
 def _source(task: PartTask) -> Iterator[tuple[int, Output]]:
@@ -189,7 +186,7 @@ def _source(task: PartTask) -> Iterator[tuple[int, Output]]:
     items = _guarded(task, _called(task, "", task.stage.step.function, *arguments, **task.settings()))
     first = next(items, None)
     if isinstance(first, pa.Table | Sifted):
-        outputs = map(_sifted, itertools.chain([first], items))
+        outputs = (_sifted(task, item) for item in itertools.chain([first], items))
         if task.piece is not None:
             outputs = iter([_joined(list(outputs))])
         for output in outputs:
@@ -234,11 +231,13 @@ def _each(task: PartTask) -> Output:
             except Reject as reject:
                 results.append(Rejected(row.key, reject.reason, reject.detail))
     else:
-        results = list(_called(task, "", _batch_call, task.stage.step.function, rows, settings))
+        results = list(_guarded(task, _called(task, "", _batch_call, task.stage.step.function, rows, settings)))
         if len(results) != len(rows):
-            raise StepFailed(
-                f"stage {task.stage.name!r}, part {task.number}: the step gave {len(results)} results for {len(rows)} rows"
-            )
+            raise _failed(task, "", f"the step gave {len(results)} results for {len(rows)} rows")
+    for row, result in zip(rows, results, strict=True):
+        if getattr(result, "key", None) != row.key:
+            told = f"a row with key {result.key!r}" if hasattr(result, "key") else type(result).__name__
+            raise _failed(task, row.key, f"the step gave {told}: a row keeps its key")
     kept = np.asarray([not isinstance(result, Rejected) for result in results], dtype=bool)
     carried = table.drop_columns(taken.names)
     return Output(
@@ -265,14 +264,21 @@ def _shard(task: PartTask) -> Output:
     def samples() -> Iterator[tuple[str, Mapping[str, bytes]]]:
         for row in rows:
             try:
-                members = _called(task, row.key, task.stage.step.function, row, **settings)
+                members = _called(task, row.key, _encoded, task.stage.step.function, row, settings)
             except Reject as reject:
                 rejected.append(Rejected(row.key, reject.reason, reject.detail))
                 continue
-            yield row.key, {extension: encode_member(extension, value) for extension, value in members.items()}
+            yield row.key, members
 
     payload = [field.name for field in table.schema if is_blob(field) or is_array(field)]
     return Output(carried=table.drop_columns(payload), samples=samples(), rejected=rejected)
+
+
+def _encoded(function: Any, row: Any, settings: Mapping[str, Any]) -> dict[str, bytes]:
+    members = function(row, **settings)
+    if not isinstance(members, Mapping):
+        raise TypeError(f"the step gave {type(members).__name__}, and not a mapping of extensions to payloads")
+    return {extension: encode_member(extension, value) for extension, value in members.items()}
 
 
 def _row_objects(task: PartTask, store: Store, table: pa.Table) -> list[Any]:

@@ -529,7 +529,7 @@ def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
     names = rows.table(["shard"])["shard"].combine_chunks().dictionary_encode()
     codes = names.indices.to_numpy(zero_copy_only=False)
     if not len(codes):
-        return []
+        return [(0, 0)]
     starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1])
     if len(starts) != len(names.dictionary):
         raise StepFailed("the rows of a shard do not stand together: sort them by the column 'shard'")
