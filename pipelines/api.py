@@ -48,12 +48,13 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
 
     Args:
         name: of a packaged benchmark, or the path of a Python file that has a ``BENCHMARK``.
-        config: a TOML file, or the name of a packaged variant (``tiny``); the published settings by default.
+        config: a TOML file, or the name of a packaged variant (``tiny``). By default the published settings, or for a
+            Python file the TOML file beside it.
         overrides: ``a.b=value`` each.
     """
     benchmark = find(name)
     if config is None and name.endswith(".py"):
-        raise ConfigError(f"benchmark {name}: say with which settings, --config FILE.toml")
+        config = name.removesuffix(".py") + ".toml"
     toml = find_config(benchmark.name, config)
     settings, values, given = load(benchmark.config, toml, overrides, benchmark=benchmark.name)
     return Job(benchmark, settings, values, given)
@@ -139,9 +140,8 @@ def _change(stage: Stage, recipe: Mapping[str, Any]) -> str:
         if (new := as_json(name, value)) != old[name]:
             return f"setting {name} = {reprlib.repr(new)}, which was {reprlib.repr(old[name])}"
     steps = [(stage.step, recipe), *([(stage.pieces, recipe["pieces"])] if stage.pieces and "pieces" in recipe else [])]
-    return next(
-        (f"the code of {s.function.__qualname__} changed" for s, was in steps if code_digest(s.function) != was["code"]), ""
-    )
+    changed = [each.function.__qualname__ for each, was in steps if code_digest(each.function) != was["code"]]
+    return f"the code of {changed[0]} changed" if changed else ""
 
 
 def run(

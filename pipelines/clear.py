@@ -31,6 +31,7 @@ from ..curation.stages.images import check_image
 from ..curation.stages.retrieve import Concept, Retrieved, retrieve
 from ..curation.stages.tar_sources import read_tar, tar_pieces
 from ..datasets.clear.drawn import draw_pictures
+from ..datasets.clear.facts import published_limits
 from ..datasets.clear.samples import Placed, keep_labelled_buckets, keep_taken_before_upload, place, sample
 from ..datasets.clear.splits import IidSplits, assign_iid_splits
 from ..datasets.yfcc100m.metadata import Photo, read_metadata
@@ -43,6 +44,7 @@ from .clear_config import (
     DrawnSource,
     EqualCountBuckets,
     FolderSource,
+    PublishedBuckets,
     TarSource,
     YfccSource,
 )
@@ -162,7 +164,8 @@ def _buckets(flow: Flow, c: ClearConfig) -> Flow:
     elif isinstance(b.rule, CalendarBuckets):
         cut = step(assign_calendar_buckets, by=b.by, period=b.rule.period)
     else:
-        limits = [Limits(limit.start, limit.end) for limit in b.rule.limits]
+        given = published_limits() if isinstance(b.rule, PublishedBuckets) else b.rule.limits
+        limits = [Limits(limit.start, limit.end) for limit in given]
         cut = step(assign_buckets_by_limits, by=b.by, limits=limits)
     return flow.whole("bucketed", cut, gives=Bucketed, max_rejects=None)
 

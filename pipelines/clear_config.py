@@ -104,11 +104,18 @@ class LimitedBuckets:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class PublishedBuckets:
+    """The eleven buckets of CLEAR-10, by their published limits."""
+
+    kind: Literal["clear10"]
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Buckets:
     """Time buckets. ``by`` is the column of times; buckets below ``first_labelled`` are retrieved but not labelled."""
 
     by: str
-    rule: Annotated[EqualCountBuckets | CalendarBuckets | LimitedBuckets, Field(discriminator="kind")]
+    rule: Annotated[EqualCountBuckets | CalendarBuckets | LimitedBuckets | PublishedBuckets, Field(discriminator="kind")]
     first_labelled: int = 0
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -361,19 +361,21 @@ def demo(
     run_demo(local_folder(out), scheduler=scheduler, workers=workers, quiet=quiet)
 
 
-def command() -> Any:
-    """The command line as typer builds it, without the noise of its completion options in the help."""
-    built: Any = typer.main.get_command(app)
-    for parameter in built.params:
+def call(arguments: Sequence[str] | None = None) -> int:
+    """Carry out a command line, that of the process by default, and return its exit code; see ``border``."""
+    command: Any = typer.main.get_command(app)
+    for parameter in command.params:
         if parameter.name in ("install_completion", "show_completion"):
             parameter.hidden = True
-    return built
+    given = None if arguments is None else list(arguments)
+    return border.guarded(
+        lambda: command.main(given, prog_name="benchwright", standalone_mode=False), debug=lambda: _DEBUG["on"]
+    )
 
 
 def main() -> None:
     """Entry point."""
-    call = command()
-    border.leave(border.guarded(lambda: call.main(prog_name="benchwright", standalone_mode=False), debug=lambda: _DEBUG["on"]))
+    border.leave(call())
 
 
 if __name__ == "__main__":
