@@ -20,7 +20,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
@@ -29,15 +29,17 @@ import pyarrow as pa
 
 from .artifact import Artifact, RunRecord, artifact_file, load_artifact
 from .digest import ContentDigest
-from .flow import Flow, Stage, StageRef, row_types
+from .flow import Flow, PlanError, Stage, StageRef, row_types
 from .keys import How, Where, as_json, canonical, code_digest, fingerprint, plain, sha256
 from .part_writer import PartRecord, StepFailed, folder, part_name
 from .parts import Offer, PartTask, Span, make_parts
 from .rows import schema_of
-from .store import Rows, Store
+from .store import Rows, Store, StoreError
 
 FORMAT = 1
 """Version of the layout on disk; part of every key."""
+
+_LAST_PART = 999_999_999
 
 State = Literal["running", "done", "reused", "waiting"]
 
@@ -172,7 +174,10 @@ def _locked(store: Store) -> Iterator[None]:
 
 def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:
     name = ".fingerprints.json"
-    return {path: (pair[0], pair[1]) for path, pair in store.read_json(name).items()} if store.exists(name) else {}
+    try:
+        return {path: (pair[0], pair[1]) for path, pair in store.read_json(name).items()} if store.exists(name) else {}
+    except (StoreError, AttributeError, LookupError, TypeError):  # it only saves reading the sources again
+        return {}
 
 
 class _Reporter:
@@ -233,13 +238,25 @@ class _Workers:
 
         # A task is closed to dask, which would otherwise search it for graphs of its own.
         options = {"offer": offer} if self.in_process else {}
-        calls = [dask.delayed(functools.partial(make_parts, task, **options), pure=False, traverse=False)() for task in tasks]
+        # dask takes tasks that are alike from the last name to the first, and parts are best made in the order of their rows.
+        calls = [
+            dask.delayed(functools.partial(make_parts, task, **options), pure=False, traverse=False)(
+                dask_key_name=f"part-{_LAST_PART - task.number:09d}"
+            )
+            for task in tasks
+        ]
         settings: dict[str, Any] = {"scheduler": self._scheduler, "num_workers": self._count}
         if self._scheduler != "sync":
             settings["pool"] = self._pool = self._pool or self._new_pool()
         # dask would put the tasks of one call in chunks of several to a message: a part is worth a message of its own.
-        with Callback(posttask=finished):
-            dask.compute(*calls, optimize_graph=False, chunksize=1, traverse=False, **settings)
+        try:
+            with Callback(posttask=finished):
+                dask.compute(*calls, optimize_graph=False, chunksize=1, traverse=False, **settings)
+        except BrokenExecutor as error:
+            raise StepFailed(
+                f"stage {tasks[0].stage.name!r}: a worker process was killed, as a system does that runs out of memory; "
+                "what was made stays: run again, with fewer workers"
+            ) from error
 
     def _new_pool(self) -> Executor:
         if self._scheduler == "threads":
@@ -303,6 +320,8 @@ class _StageMaker:
     def _recipe(self) -> tuple[dict[str, Any], str]:
         """The readable recipe, and the witness of the sources that it names."""
         witnesses: list[str] = []
+        for path in self._places().values():
+            self._check_apart(str(path))
 
         def settings(values: Mapping[str, Any]) -> dict[str, Any]:
             out: dict[str, Any] = {}
@@ -336,13 +355,27 @@ class _StageMaker:
             }
         return recipe, sha256(canonical(witnesses))
 
+    def _check_apart(self, path: str) -> None:
+        """A source folder that a run writes to would be another one after each run, and would hold what the run made."""
+        out = self.store.local
+        if out is None or "://" in path or not os.path.isdir(path):
+            return
+        real, own = os.path.realpath(path), os.path.realpath(out)
+        if f"{own}/".startswith(f"{real}/") or f"{real}/".startswith(f"{own}/stages/"):
+            raise PlanError(
+                f"stage {self.stage.name!r}: the source {path} and the run's own folder {self.store.url} lie one in the other"
+            )
+
     def _layouts(self) -> str:
         return sha256(canonical([self.made[name].layout for name in self.stage.inputs()]))
 
     def reusable(self) -> Artifact | None:
         """The artifact that is there, where it is what this plan would make, and whole."""
         recipe, witness = self._recipe()
-        artifact = load_artifact(self.store, self.stage.name)
+        try:
+            artifact = load_artifact(self.store, self.stage.name)
+        except StoreError:  # a damaged record is as good as none: what lies beside it is looked at part by part
+            artifact = None
         if artifact is None or artifact.key != sha256(canonical(recipe)) or artifact.recipe["layouts"] != self._layouts():
             return None
         if self._witness() != witness:
@@ -397,8 +430,9 @@ class _StageMaker:
             return [dataclasses.replace(base, span=Span(0, upstream.num_rows, upstream))]
         bounds = _shard_bounds(upstream) if stage.kind == "shards" else _even_bounds(upstream.num_rows, stage.rows_per_part)
         others = {n: views[n] for n in stage.inputs()[1:]}
+        ends = np.cumsum([part.rows for part in upstream.parts])
         return [
-            dataclasses.replace(base, number=n, span=_narrow(upstream, start, stop), others=others)
+            dataclasses.replace(base, number=n, span=_narrow(upstream, ends, start, stop), others=others)
             for n, (start, stop) in enumerate(bounds)
         ]
 
@@ -409,17 +443,18 @@ class _StageMaker:
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
-        def tell() -> None:
-            rows = total if self.stage.kind == "whole" and total else sum(record.rows_in for record in records.values())
-            rejects = sum(sum(record.rejects.values()) for record in records.values())
-            report("running", rows, total, rejects)
+        rows = sum(record.rows_in for record in records.values())
+        rejects = sum(sum(record.rejects.values()) for record in records.values())
+
+        def done(made: list[PartRecord]) -> None:
+            nonlocal rows, rejects
+            records.update({record.number: record for record in made})
+            rows += sum(record.rows_in for record in made)
+            rejects += sum(sum(record.rejects.values()) for record in made)
+            report("running", total if self.stage.kind == "whole" and total else rows, total, rejects)
             limit = self.stage.max_rejects
             if limit is not None and limit >= 1:
                 self._check_budget(rejects, rows)
-
-        def done(made: list[PartRecord]) -> None:
-            records.update({record.number: record for record in made})
-            tell()
 
         if self.pool is None:
             raise RuntimeError("this maker only looks: it was given no workers")
@@ -435,7 +470,11 @@ class _StageMaker:
         name = f"{part_name(task.number)}.parquet"
         if self.store.size(posixpath.join(where, name)) is None:
             return False
-        footer = self.store.footer(posixpath.join(where, name))
+        try:
+            footer = self.store.footer(posixpath.join(where, name))
+            rows = self.store.read_parquet(posixpath.join(where, name), ["key"]).num_rows
+        except StoreError:  # damaged: made again
+            return False
         if footer["signature"] != task.signature():
             return False
         files = dict(footer["files"])
@@ -443,7 +482,6 @@ class _StageMaker:
             return False
         data = self.store.read(posixpath.join(where, name))
         files[name] = {"sha256": sha256(data), "size": len(data)}
-        rows = self.store.read_parquet(posixpath.join(where, name), ["key"]).num_rows
         records[task.number] = PartRecord(task.number, footer["rows_in"], rows, footer["rejects"], files)
         return True
 
@@ -536,15 +574,15 @@ def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
     return list(zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True))
 
 
-def _narrow(rows: Rows, start: int, stop: int) -> Span:
-    """The stretch [start, stop) with the parts that hold it and no others, so that a task stays small."""
-    first, kept, offset = 0, [], 0
-    for part in rows.parts:
-        if first < stop and first + part.rows > start:
-            offset = first if not kept else offset
-            kept.append(part)
-        first += part.rows
-    return Span(start - offset, stop - offset, dataclasses.replace(rows, parts=tuple(kept)), offset)
+def _narrow(rows: Rows, ends: np.ndarray, start: int, stop: int) -> Span:
+    """The stretch [start, stop) with the parts that hold it and no others, so that a task stays small.
+
+    ``ends``, int64 of shape (parts,), says at which row each part ends.
+    """
+    low = int(np.searchsorted(ends, start, side="right"))
+    high = int(np.searchsorted(ends, stop, side="left")) + 1
+    offset = int(ends[low - 1]) if low else 0
+    return Span(start - offset, stop - offset, dataclasses.replace(rows, parts=rows.parts[low:high]), offset)
 
 
 class _Ledger:
@@ -610,14 +648,15 @@ class _KeySum:
     def __init__(self, *, distinct: bool) -> None:
         self._distinct = distinct
         self._sum = 0
-        self._hashes = np.empty(0, np.uint64)
+        self._hashes: list[np.ndarray] = []
 
     def add(self, keys: pa.ChunkedArray) -> None:
         hashes = pl.Series(keys).hash(seed=0).to_numpy()
         if self._distinct:
-            self._hashes = np.union1d(self._hashes, hashes)
+            self._hashes.append(np.unique(hashes))
         else:
             self._sum += int(np.add.reduce(hashes, dtype=np.uint64))
 
     def total(self) -> int:
-        return (self._sum + int(np.add.reduce(self._hashes, dtype=np.uint64))) % 2**64
+        found = [np.unique(np.concatenate(self._hashes))] if self._hashes else []
+        return (self._sum + sum(int(np.add.reduce(hashes, dtype=np.uint64)) for hashes in found)) % 2**64

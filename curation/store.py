@@ -121,6 +121,12 @@ class Store:
                     stream.flush()
                     os.fsync(stream.fileno())
                 os.replace(temporary, target)
+            except OSError as error:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+                if error.filename is None:  # a full disk does not say which
+                    error.filename = target
+                raise
             except BaseException:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
@@ -346,6 +352,8 @@ def gather_arrays(store: Store, refs: pa.ChunkedArray | pa.Array) -> np.ndarray:
         return block[rows]
     codes = files.indices.to_numpy(zero_copy_only=False)
     blocks = [store.array(name) for name in names]
+    if len(shapes := {block.shape[1:] for block in blocks}) > 1:
+        raise StoreError(f"{store.url}: arrays of one column have the shapes {sorted(shapes)}, as in {names[0]}: one is needed")
     out = np.empty((len(rows), *blocks[0].shape[1:]), dtype=blocks[0].dtype)
     for code, block in enumerate(blocks):
         mask = codes == code
