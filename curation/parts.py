@@ -239,7 +239,8 @@ def _each(task: PartTask) -> Output:
             told = f"a row with key {result.key!r}" if hasattr(result, "key") else type(result).__name__
             raise _failed(task, row.key, f"the step gave {told}: a row keeps its key")
     kept = np.asarray([not isinstance(result, Rejected) for result in results], dtype=bool)
-    carried = table.drop_columns(taken.names)
+    replaced = {*taken.names, *typing.cast(pa.Schema, task.given).names}
+    carried = table.select([name for name in table.column_names if name not in replaced])
     return Output(
         objects=[result for result in results if not isinstance(result, Rejected)],
         given=task.given,

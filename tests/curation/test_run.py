@@ -188,6 +188,13 @@ def test_arrays_are_mapped_and_gathered(numbers: Path, tmp_path: Path) -> None:
     assert len(texts) == 41
 
 
+def test_a_column_that_a_step_gives_replaces_one_that_it_did_not_take(numbers: Path, tmp_path: Path) -> None:
+    flow = numbers_flow(numbers).after("drawn").each("relabelled", step(steps.relabel))
+    rows = run(flow, str(tmp_path / "out"), scheduler="sync").rows("relabelled")
+    assert sorted(rows.column_names) == ["key", "noise", "value", "vector"]
+    assert set(rows.table(["value"])["value"].to_pylist()) == {1, 2}
+
+
 def test_plans_are_checked_before_anything_runs(numbers: Path, tmp_path: Path) -> None:
     listed = source("listed", step(steps.read_numbers, path=where(numbers)))
     with pytest.raises(PlanError, match="takes a column 'vector', which 'listed' does not give: it gives key, value"):
