@@ -207,6 +207,9 @@ class _Workers:
         self._client: Any = None
 
     def __enter__(self) -> _Workers:
+        if threading.current_thread() is threading.main_thread():
+            # polars has calls restarted that a signal interrupts, and the wait for a worker would not hear of Ctrl-C.
+            signal.siginterrupt(signal.SIGINT, True)
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:

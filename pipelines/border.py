@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import logging
 import os
@@ -26,14 +27,15 @@ def guarded(call: Callable[[], Any], *, debug: Callable[[], bool]) -> int:
     """Call, and turn what it raises into a line and an exit code. ``debug`` tells whether the traceback is wanted."""
     try:
         code = call()
-        return code if isinstance(code, int) else 0
+        if code != STOPPED:  # newer typers catch Ctrl-C themselves
+            return code if isinstance(code, int) else 0
+        return _stopped()
     except typer.Exit as done:
         return done.exit_code
     except _UsageError as error:
         return _usage(error)
     except (KeyboardInterrupt, typer.Abort):
-        say("stopped. What was made stays: give the same command again to go on.")
-        return STOPPED
+        return _stopped()
     except BrokenPipeError:
         # Whoever read our output has enough. Python would complain when it flushes standard output at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -45,12 +47,22 @@ def guarded(call: Callable[[], Any], *, debug: Callable[[], bool]) -> int:
         return 2 if _is_wrong_use(error) else 1
 
 
+def _stopped() -> int:
+    say("stopped. What was made stays: give the same command again to go on.")
+    return STOPPED
+
+
 def leave(code: int) -> None:
     """End the process at once: threads of libraries may still be at work, and Ctrl-C need not wait for their part.
 
     What has to be closed was closed on the way here; threads that meet an interpreter which is being taken down can abort it.
     """
-    logging.shutdown()
+    if "multiprocessing.util" in sys.modules:
+        import multiprocessing
+
+        for child in multiprocessing.active_children():
+            child.kill()
+    atexit._run_exitfuncs()  # what libraries want done at the end, such as giving semaphores back
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BrokenPipeError, ValueError):
             stream.flush()
