@@ -290,11 +290,11 @@ def train(
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     todo.benchmark.evaluate(todo.config, out, methods=methods or (), protocols=protocols or ("iid", "streaming"), progress=tell)
-    _print_scores(out)
+    _print_scores(out, pipeline)
 
 
 @app.command("eval")
-def evaluate(out: Out, as_json: AsJson = False) -> None:
+def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None) -> None:
     """Print the metrics of the baselines.
 
     \b
@@ -302,16 +302,15 @@ def evaluate(out: Out, as_json: AsJson = False) -> None:
       benchwright eval out
       benchwright eval out --json
     """
-    _print_scores(out, as_json=as_json)
+    _print_scores(out, pipeline, as_json=as_json)
 
 
-def _print_scores(out: str, *, as_json: bool = False) -> None:
+def _print_scores(out: str, pipeline: str | None, *, as_json: bool = False) -> None:
     from . import api
-    from .clear_report import load_results
+    from .benchmark import find
     from .text import score_lines
 
-    api.record_of(out)
-    results = load_results(out)
+    results = find(pipeline or api.record_of(out).pipeline).scores(out)
     if as_json:
         print(json.dumps(results, indent=1))
         return
@@ -336,6 +335,28 @@ def report(out: Out, pipeline: Pipeline = None) -> None:
     if todo.benchmark.report is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
     print(todo.benchmark.report(todo.config, out))
+
+
+@app.command()
+def release(
+    out: Out,
+    folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="New or empty local folder.")],
+    pipeline: Pipeline = None,
+) -> None:
+    """Write a run in the layout of the published release.
+
+    Of CLEAR: images by bucket and class, metadata, the lists of both protocols, features.
+
+    \b
+    Examples:
+      benchwright release out --to clear-release
+    """
+    from . import api
+
+    todo = api.job_of(out, pipeline=pipeline)
+    if todo.benchmark.release is None:
+        raise WrongUse(f"benchmark {todo.benchmark.name} has no release layout")
+    print(f"{todo.benchmark.release(todo.config, out, folder)} images in {folder}")
 
 
 @app.command()

@@ -123,7 +123,8 @@ def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, A
 
 def _explained(config_type: type, values: Any, error: ValidationError) -> str:
     """The first setting that is wrong, its value and the rule, in the words of someone who writes TOML."""
-    found = error.errors()
+    # A misspelt name comes first: it may well be the one that is missed.
+    found = sorted(error.errors(), key=lambda each: each["type"] != "unexpected_keyword_argument")
     place, input_ = _place(values, found[0]["loc"]), found[0]["input"]
     here = [each for each in found if _place(values, each["loc"]) == place]
     rules = " or ".join(dict.fromkeys(_rule(config_type, values, each) for each in here))
