@@ -39,7 +39,9 @@ class Benchmark:
         answer: called where the run waits: answers for the person where the settings say so (simulated votes), and
             returns whether it did.
         evaluate: train and evaluate baselines on the shards: ``evaluate(config, out, methods=, protocols=, progress=)``.
+        scores: results of the baselines that were run: protocol -> method -> what ``eval`` prints.
         report: write the HTML report of a run and return its path.
+        release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
     """
 
     name: str
@@ -49,7 +51,9 @@ class Benchmark:
     publish: Publish
     answer: Callable[[Run, Any, str], bool] = lambda run, config, out: False
     evaluate: Callable[..., Any] | None = None
+    scores: Callable[[str], Any] = lambda out: {}
     report: Callable[[Any, str], str] | None = None
+    release: Callable[[Any, str, str], int] | None = None
 
 
 class UnknownBenchmark(WrongUse):

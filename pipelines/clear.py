@@ -198,5 +198,7 @@ BENCHMARK = Benchmark(
     publish=clear_runs.publish,
     answer=clear_runs.answer,
     evaluate=clear_runs.evaluate,
+    scores=clear_runs.scores,
     report=clear_runs.report,
+    release=clear_runs.write_release_layout,
 )

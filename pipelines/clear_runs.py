@@ -387,6 +387,14 @@ def forget_results(out: str) -> None:
     shutil.rmtree(Path(out) / EVAL, ignore_errors=True)
 
 
+def scores(out: str) -> dict[str, dict[str, Any]]:
+    """``results.json`` of every baseline that was run: protocol -> method -> its content."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted((Path(out) / EVAL).glob("*/*/results.json")):
+        found.setdefault(path.parts[-3], {})[path.parts[-2]] = json.loads(path.read_text())
+    return found
+
+
 def report(config: ClearConfig, out: str) -> str:
     """Write ``report.html`` and return its path."""
     from .clear_report import write_report

@@ -44,6 +44,10 @@ def qa_export(
         int | None, typer.Option(metavar="N", min=1, help="Most images a batch; one batch a bucket by default.")
     ] = None,
     urls: Annotated[bool, typer.Option("--urls", help="Send the addresses of the images, not thumbnails.")] = False,
+    gold: Annotated[
+        str | None, typer.Option(metavar="GOLD.csv", help="Questions with known answers: columns file or url, class_name.")
+    ] = None,
+    gold_per_batch: Annotated[int, typer.Option(metavar="N", min=1, help="Gold questions a batch.")] = 5,
     pipeline: Pipeline = None,
 ) -> None:
     """Write what annotators are asked.
@@ -52,7 +56,7 @@ def qa_export(
 
     \b
     Examples:
-      benchwright qa export out --batch-size 200
+      benchwright qa export out --batch-size 200 --gold gold.csv
       benchwright qa export out --tool label-studio --to project
     """
     from . import clear_runs
@@ -62,7 +66,19 @@ def qa_export(
     into = folder or f"{out}/qa/export"
     config = _clear(out, pipeline)
     kind: Any = tool
-    for path in clear_runs.export_questions(config, out, into, tool=kind, batch_size=batch_size, thumbnails=not urls):
+    if gold is not None and tool != "mturk":
+        raise WrongUse(f"--gold {gold}: gold questions go to mturk alone")
+    written = clear_runs.export_questions(
+        config,
+        out,
+        into,
+        tool=kind,
+        batch_size=batch_size,
+        thumbnails=not urls,
+        gold=gold,
+        gold_per_batch=gold_per_batch,
+    )
+    for path in written:
         print(path)
 
 
