@@ -260,10 +260,10 @@ def reject_table(rejected: list[Rejected] | pa.Table) -> pa.Table:
     """Rejects as a table of ``REJECTS``."""
     if not isinstance(rejected, list):
         return rejected.select(REJECTS.names).cast(REJECTS)
-    columns = list(zip(*rejected, strict=True)) if rejected else [[], [], []]
     # Details quote what was found, such as names of files that are no UTF-8.
-    columns[2] = [detail.encode("utf-8", "backslashreplace").decode() for detail in columns[2]]
-    return pa.table([pa.array(list(values), pa.string()) for values in columns], schema=REJECTS)
+    rows = [(key, reason, detail.encode("utf-8", "backslashreplace").decode()) for key, reason, detail in rejected]
+    columns = [pa.array([row[column] for row in rows], pa.string()) for column in range(len(REJECTS))]
+    return pa.table(columns, schema=REJECTS)
 
 
 def conform(table: pa.Table, schema: pa.Schema, stage: str) -> pa.Table:

@@ -62,7 +62,7 @@ def leave(code: int) -> None:
 
         for child in multiprocessing.active_children():
             child.kill()
-    atexit._run_exitfuncs()  # what libraries want done at the end, such as giving semaphores back
+    atexit._run_exitfuncs()  # pyright: ignore[reportPrivateUsage]  # what libraries want done at the end, such as giving semaphores back
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(BrokenPipeError, ValueError):
             stream.flush()
