@@ -99,6 +99,12 @@ def sift(table: pa.Table, rules: Mapping[str, Any], *, detail: str | None = None
     return Sifted(table.filter(pa.array(reasons < 0)), rejected)
 
 
+def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """``table`` with ``column`` as its last, in place of one of that name if there is one."""
+    kept = table.drop_columns([name]) if name in table.column_names else table
+    return kept.append_column(name, column)
+
+
 class Blob:
     """Bytes of a payload, either held in memory (a step made them) or referred to (a stage stored them).
 
