@@ -90,26 +90,30 @@ def make_parts(task: PartTask, offer: Offer | None = None) -> list[PartRecord]:
     """
     signature = task.signature()
 
-    def write(number: int, rows_in: int, output: Output) -> PartRecord:
-        writer = PartWriter(task.store, task.stage.name, number, task.schema, signature)
-        record, rows, rejected = writer.write(rows_in, output)
+    def write(number: int, rows_in: int, output: Output) -> tuple[PartRecord, pa.Table, pa.Table]:
+        return PartWriter(task.store, task.stage.name, number, task.schema, signature).write(rows_in, output)
+
+    records: list[PartRecord] = []
+
+    def finish(record: PartRecord, rows: pa.Table, rejected: pa.Table) -> None:
+        records.append(record)
         if offer is not None:
-            offer(number, rows, rejected)
-        return record
+            offer(record.number, rows, rejected)
 
     outputs = _outputs(task)
     first = next(outputs)
     second = next(outputs, None)
     if second is None:
-        return [write(task.number, *first)]
+        finish(*write(task.number, *first))
+        return records
     # The step makes the next part while a part is written. Two are under way at most, so memory does not grow.
-    records: list[PartRecord] = []
     with ThreadPoolExecutor(1) as beside:
         under_way = beside.submit(write, task.number, *first)
         for number, (rows_in, output) in enumerate(itertools.chain([second], outputs), task.number + 1):
-            records.append(under_way.result())
+            written = under_way.result()
             under_way = beside.submit(write, number, rows_in, output)
-        records.append(under_way.result())
+            finish(*written)
+        finish(*under_way.result())
     return records
 
 

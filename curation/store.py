@@ -32,7 +32,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .rows import REJECTS, Blob
+from .rows import Blob
 
 ROW_GROUP = 16384
 """Rows of one Parquet row group: what a task that needs a few rows of a large part has to read."""
@@ -162,10 +162,19 @@ class Store:
                 os.unlink(self.path(name)) if self.local else _filesystem(self.url)[0].rm_file(self.path(name))
 
     def read_parquet(
-        self, name: str, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
+        self,
+        name: str,
+        columns: Sequence[str] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        encoded: Sequence[str] = (),
     ) -> pa.Table:
-        """Rows [start, stop) of a Parquet file; reads the row groups that hold them and no others."""
-        with self._parquet(name) as file:
+        """Rows [start, stop) of a Parquet file; reads the row groups that hold them and no others.
+
+        Text columns ``encoded`` come as dictionaries.
+        """
+        with self._parquet(name, encoded) as file:
             groups, first, row = [], 0, 0
             for index in range(file.metadata.num_row_groups):
                 rows = file.metadata.row_group(index).num_rows
@@ -177,10 +186,10 @@ class Store:
         return table.slice(start - first if groups else 0, None if stop is None else stop - start)
 
     @contextlib.contextmanager
-    def _parquet(self, name: str) -> Iterator[pq.ParquetFile]:
+    def _parquet(self, name: str, encoded: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
         with self._arrow_file(name) as stream:
             try:
-                yield pq.ParquetFile(stream)
+                yield pq.ParquetFile(stream, read_dictionary=list(encoded))
             except (pa.ArrowInvalid, OSError) as error:
                 raise StoreError(f"{self.url}: file {name} is damaged: {error}") from None
 
@@ -202,6 +211,14 @@ class Store:
             return json.loads(metadata[b"benchwright"])
         except (KeyError, ValueError):
             raise StoreError(f"{self.url}: file {name} has no record in its footer") from None
+
+    def dictionaries(self, name: str) -> list[str]:
+        """Text columns that a Parquet file holds as dictionaries."""
+        with self._parquet(name) as file:
+            text = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
+            groups = file.metadata.num_row_groups
+            chunks = [file.metadata.row_group(0).column(n) for n in range(file.metadata.num_columns)] if groups else []
+        return [chunk.path_in_schema for chunk in chunks if chunk.path_in_schema in text and chunk.has_dictionary_page]
 
     def array(self, name: str) -> np.ndarray:
         """A ``.npy`` file, memory-mapped where the store is local."""
@@ -284,10 +301,17 @@ class Rows:
         """Names of the columns."""
         return list(self.schema.names)
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """One Arrow table a part, in order; never more than one part in memory."""
+    def repetitive(self) -> list[str]:
+        """Text columns that are stored as dictionaries, by the first part."""
+        return self.store.dictionaries(self.parts[0].name) if self.parts else []
+
+    def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
+        """One Arrow table a part, in order; never more than one part in memory.
+
+        Text columns ``encoded`` come as dictionaries.
+        """
         for part in self.parts:
-            yield self.store.read_parquet(part.name, columns)
+            yield self.store.read_parquet(part.name, columns, encoded=encoded)
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of some columns as one table. Name the columns: all of them may not fit in memory."""
@@ -359,8 +383,3 @@ def gather_arrays(store: Store, refs: pa.ChunkedArray | pa.Array) -> np.ndarray:
         mask = codes == code
         out[mask] = block[rows[mask]]
     return out
-
-
-def empty_rejects() -> pa.Table:
-    """A table of no rejects."""
-    return REJECTS.empty_table()
