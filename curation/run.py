@@ -268,17 +268,23 @@ class _Workers:
         return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
 
     def _run_distributed(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None]) -> None:
-        from distributed import Client, as_completed
+        from distributed import Client, KilledWorker, as_completed
 
         if self._client is None:
             try:
                 self._client = Client(self._scheduler, timeout="10s", set_as_default=False)
             except OSError as error:
                 raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
-        futures = self._client.map(make_parts, list(tasks), pure=False)
+        # A function without a name makes distributed use cloudpickle, which takes along the code of a user's own file: workers
+        # could not import that, and a task that they cannot read would leave us waiting for ever.
+        futures = [self._client.submit(lambda task=task: make_parts(task), pure=False) for task in tasks]
         try:
             for future in as_completed(futures, loop=self._client.loop):
                 done(future.result())
+        except KilledWorker as error:
+            raise StepFailed(
+                f"stage {tasks[0].stage.name!r}: workers died at their parts, perhaps for want of memory: {error}"
+            ) from error
         finally:
             self._client.cancel(futures)
 

@@ -23,7 +23,7 @@ from ..curation.stages.buckets import (
     assign_equal_count_buckets,
 )
 from ..curation.stages.choose import Labelled, choose, class_order
-from ..curation.stages.embed import embed_images
+from ..curation.stages.embed import embed_images, embed_images_half
 from ..curation.stages.fetch import fetch_images
 from ..curation.stages.first import take_first
 from ..curation.stages.image_sources import FoundImage, drop_duplicate_content, folder_pieces, read_folder, read_image
@@ -61,9 +61,10 @@ def plan(c: ClearConfig, out: str) -> Flow:
     flow = _buckets(flow, c)
     checkpoint = where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
     device = how(c.encoder_run.device)
+    embed = embed_images if c.encoder_run.stored == "float32" else embed_images_half
     flow = flow.each_batch(
         "embedded",
-        step(embed_images, encoder=c.encoder, checkpoint=checkpoint, device=device),
+        step(embed, encoder=c.encoder, checkpoint=checkpoint, device=device),
         max_rejects=c.images.max_rejects,
         rows_per_part=c.rows_per_part,
     ).whole(

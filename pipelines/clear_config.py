@@ -121,10 +121,11 @@ class Buckets:
 
 @dataclass(frozen=True, config=_STRICT)
 class EncoderRun:
-    """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``."""
+    """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``. Vectors are ``stored`` whole or half."""
 
     checkpoint: Location = ""
     device: str = "cpu"
+    stored: Literal["float32", "float16"] = "float32"
 
 
 @dataclass(frozen=True, config=_STRICT)

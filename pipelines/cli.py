@@ -265,9 +265,10 @@ def rejects(
     from itertools import islice
 
     from . import api
+    from .text import on_one_line
 
     for row in islice(api.rejects(out, stage=stage, reason=reason), limit):
-        print(json.dumps(row) if as_json else "\t".join(value.replace("\t", " ").replace("\n", " ") for value in row.values()))
+        print(json.dumps(row) if as_json else "\t".join(map(on_one_line, row.values())))
 
 
 @app.command()

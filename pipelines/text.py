@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from ..curation.flow import Stage
 
 
+def on_one_line(value: str) -> str:
+    """Text from data as a terminal may show it: what is not printable, such as an escape sequence, is spelt out."""
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in value)
+
+
 def plan_lines(stages: Sequence[tuple[Stage, Artifact | None]], reasons: Mapping[str, str]) -> list[str]:
     """A line a stage: what it is, and whether a run would make it and why."""
     there = sum(artifact is not None for _, artifact in stages)
