@@ -121,7 +121,7 @@ class Buckets:
 
 @dataclass(frozen=True, config=_STRICT)
 class EncoderRun:
-    """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``. Vectors are ``stored`` whole or half."""
+    """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``. Vectors may be ``stored`` in half."""
 
     checkpoint: Location = ""
     device: str = "cpu"
