@@ -5,7 +5,7 @@ its end. Compared are all files of stages, votes, dataset and baselines. Left ou
 something was made, and the report, which prints them: ``made.json``, ``.witness``, ``.fingerprints.json``, ``.lock``,
 ``report.html``.
 
-    python benchmarks/kill_run.py --kills 20 --workers 1 2              # the demo
+    python benchmarks/kill_run.py --kills 20 --workers 1 2              # the demo; --photos 240 for a smaller album
     python benchmarks/kill_run.py --kills 20 --workers 1 2 --what tiny  # CLEAR's tiny configuration
 """
 
@@ -35,11 +35,15 @@ def digests(folder: Path) -> dict[str, str]:
     }
 
 
-def command(what: str, out: Path, scheduler: str, workers: int) -> list[str]:
+def command(what: str, photos: int, out: Path, scheduler: str, workers: int) -> list[str]:
     """The command line that is run, killed, and run again."""
     cli = [sys.executable, "-m", "benchwright.pipelines.cli"]
     common = ["--out", str(out), "--scheduler", scheduler, "--workers", str(workers), "--quiet"]
-    return [*cli, "demo", *common] if what == "demo" else [*cli, "run", "clear", "--config", "tiny", *common]
+    return (
+        [*cli, "demo", "--photos", str(photos), *common]
+        if what == "demo"
+        else [*cli, "run", "clear", "--config", "tiny", *common]
+    )
 
 
 def run(arguments: list[str], kill_after_s: float | None = None) -> bool:
@@ -68,6 +72,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=20, help="rounds for each number of workers")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--scheduler", default="threads", choices=["threads", "processes"])
+    parser.add_argument("--photos", type=int, default=960, help="size of the demo's album")
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
     parser.add_argument("--quick", action="store_true", help="two rounds of tiny")
     options = parser.parse_args()
@@ -79,7 +84,7 @@ def main() -> None:
     broken = 0
     try:
         started = time.monotonic()
-        run(command(options.what, out, options.scheduler, 2))
+        run(command(options.what, options.photos, out, options.scheduler, 2))
         length = time.monotonic() - started
         wanted = digests(out)
         print(f"unbroken {options.what}: {length:.1f} s, {len(wanted)} files", flush=True)
@@ -87,9 +92,9 @@ def main() -> None:
             for number in range(options.kills):
                 shutil.rmtree(out)
                 after = moments.uniform(0.02, 1.0) * length
-                killed = run(command(options.what, out, options.scheduler, workers), after)
+                killed = run(command(options.what, options.photos, out, options.scheduler, workers), after)
                 files = len(digests(out)) if out.exists() else 0
-                run(command(options.what, out, options.scheduler, workers))
+                run(command(options.what, options.photos, out, options.scheduler, workers))
                 found = digests(out)
                 different = sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
                 broken += bool(different)

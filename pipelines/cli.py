@@ -286,12 +286,18 @@ def train(
     """
     from . import api
 
+    _in_a_folder(out, "baselines are trained")
     todo = api.job_of(out, pipeline=pipeline)
     if todo.benchmark.evaluate is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     todo.benchmark.evaluate(todo.config, out, methods=methods or (), protocols=protocols or ("iid", "streaming"), progress=tell)
     _print_scores(out, pipeline)
+
+
+def _in_a_folder(out: str, what: str) -> None:
+    if "://" in out:
+        raise WrongUse(f"{out}: {what} in local folders only: copy the run to one")
 
 
 @app.command("eval")
@@ -332,6 +338,7 @@ def report(out: Out, pipeline: Pipeline = None) -> None:
     """
     from . import api
 
+    _in_a_folder(out, "reports are written")
     todo = api.job_of(out, pipeline=pipeline)
     if todo.benchmark.report is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
@@ -363,6 +370,7 @@ def release(
 @app.command()
 def demo(
     out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the album and the run.")] = "demo-out",
+    photos: Annotated[int, typer.Option(metavar="N", min=100, help="Size of the album.")] = 960,
     scheduler: Scheduler = "threads",
     workers: Workers = None,
     quiet: Quiet = False,
@@ -380,7 +388,7 @@ def demo(
     from .demo import run_demo
 
     border.warnings_as_lines(quiet=quiet)
-    run_demo(local_folder(out), scheduler=scheduler, workers=workers, quiet=quiet)
+    run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
 
 
 def call(arguments: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -11,11 +12,14 @@ from .progress import Teller
 SEED = 0
 
 
-def run_demo(out: str, *, scheduler: str = "threads", workers: int | None = None, quiet: bool = False) -> str:
+def run_demo(
+    out: str, *, photos: int = 960, scheduler: str = "threads", workers: int | None = None, quiet: bool = False
+) -> str:
     """Make the album, run the pipeline on it, train the baselines, write the report. Broken off, it goes on where it was.
 
     Args:
         out: local folder; ``album`` and ``run`` are made in it.
+        photos: size of the album, without the broken files.
         scheduler: as for ``api.run``.
         workers: as for ``api.run``.
         quiet: say only where the report is.
@@ -30,9 +34,9 @@ def run_demo(out: str, *, scheduler: str = "threads", workers: int | None = None
             print(f"\n$ {line}", file=sys.stderr, flush=True)
 
     album, folder = Path(out) / "album", str(Path(out) / "run")
-    say(f"python -m benchwright.datasets.demo_photos {album} --seed {SEED}")
-    if not album_is_whole(album):
-        make_album(album, seed=SEED)
+    say(f"python -m benchwright.datasets.demo_photos {album} --seed {SEED} --photos {photos}")
+    if not album_is_whole(album, photos):
+        make_album(album, seed=SEED, photos=photos)
     settings = [f"source.root={album / 'photos'}", f"source.dates_csv={album / 'albums.csv'}"]
     say(f"benchwright run clear --config demo --set {settings[0]} --set {settings[1]} --out {folder}")
     todo = api.job("clear", config="demo", overrides=settings)
@@ -49,7 +53,10 @@ def run_demo(out: str, *, scheduler: str = "threads", workers: int | None = None
     return path
 
 
-def album_is_whole(album: Path) -> bool:
-    """Whether an album was made here to its end: its list of files is written last."""
+def album_is_whole(album: Path, photos: int) -> bool:
+    """Whether an album of that size was made here to its end: what it was made with is written last."""
     listed = album / "album.json"
-    return listed.is_file() and (album / "albums.csv").is_file() and "versions" in listed.read_text()
+    if not listed.is_file():
+        return False
+    made = json.loads(listed.read_text())
+    return made.get("seed") == SEED and made.get("photos") == photos

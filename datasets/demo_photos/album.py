@@ -93,8 +93,11 @@ def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: 
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # Pillow works without the interpreter lock
         for _ in pool.map(lambda shot: (root / "photos" / shot.file).write_bytes(_file_bytes(shot, pixels, seed)), shots):
             pass
-    (root / "album.json").write_text(json.dumps(_made_by(catalogue, seed, photos, first_year, years), indent=1) + "\n")
     _write_csv(root / "albums.csv", shots)
+    # Last, and at one stroke: an album whose record says how it was made is whole.
+    record = root / "album.json.new"
+    record.write_text(json.dumps(_made_by(catalogue, seed, photos, first_year, years), indent=1) + "\n")
+    record.replace(root / "album.json")
     return Album(root / "photos", root / "albums.csv", len(shots))
 
 
