@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import json
 import posixpath
 import secrets
 import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -199,19 +201,22 @@ def answer(run: Run, config: ClearConfig, out: str) -> bool:
         return False
     from ..curation.qa.simulated import ErrorRates, simulate_results
 
-    folder = Path(out) / "qa"
-    files = export_questions(config, out, str(folder / "export"))
-    rates = config.qa.errors
-    results = simulate_results(
-        [str(path) for path in files if path.suffix == ".csv"],
-        _truth(config, out),
-        str(folder / "results"),
-        options=options_of(config),
-        seed=config.seed,
-        workers=config.qa.workers,
-        errors=ErrorRates(rates.none, rates.extra, rates.wrong, rates.sensitive),
-    )
-    import_votes(config, out, results, salt=f"simulated-{config.seed}")
+    with contextlib.ExitStack() as stack:
+        # Beside the run for people to look at; where that is no folder, only the votes stay.
+        local = Store(out).local
+        folder = local / "qa" if local else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        files = export_questions(config, out, str(folder / "export"))
+        rates = config.qa.errors
+        results = simulate_results(
+            [str(path) for path in files if path.suffix == ".csv"],
+            _truth(config, out),
+            str(folder / "results"),
+            options=options_of(config),
+            seed=config.seed,
+            workers=config.qa.workers,
+            errors=ErrorRates(rates.none, rates.extra, rates.wrong, rates.sensitive),
+        )
+        import_votes(config, out, results, salt=f"simulated-{config.seed}")
     return True
 
 

@@ -105,6 +105,8 @@ def qa_import(
     """
     from . import clear_runs
 
+    if salt is None and "://" in out:
+        raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
     if missing := [name for name in results if not Path(name).is_file()]:
         raise FileNotFoundError(f"{missing[0]}: no such file")
     done = clear_runs.import_votes(_clear(out, pipeline), out, results, salt=salt or clear_runs.own_salt(out))

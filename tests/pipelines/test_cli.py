@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchwright.pipelines import api
+from benchwright.pipelines import api, cli
 
 from tests.pipelines.conftest import Cli, files_of
 
-COMMANDS = ["list", "config", "plan", "run", "show", "verify", "compare", "rejects", "train", "eval", "report", "demo"]
+COMMANDS = [each.name or getattr(each.callback, "__name__", "") for each in cli.app.registered_commands]
 STAGES = [stage.name for stage in api.job("clear", config="tiny").flow("out").ordered()]
 
 
@@ -48,6 +48,7 @@ def test_help_of_every_command_has_an_example_that_names_real_options(bw: Cli, c
 
 def test_every_command_is_in_the_list_of_commands(bw: Cli) -> None:
     page = bw("--help").out
+    assert {"list", "plan", "run", "show", "verify", "compare", "rejects", "train", "eval", "report", "demo"} <= set(COMMANDS)
     assert re.findall(r"^  (\w+)  ", page.split("Commands:")[1], re.MULTILINE) == [*COMMANDS, "qa"]
     assert "..." not in page.split("Commands:")[1]
 
@@ -241,6 +242,16 @@ def test_a_file_url_is_a_local_folder(bw: Cli, tiny: Path, tmp_path: Path) -> No
     assert files_of(tmp_path / "out") == files_of(tiny)
 
 
+def test_a_run_in_memory_is_the_run_in_a_folder(bw: Cli, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert bw("run", "clear", "--config", "tiny", "--out", "memory://cli/run", "-q").code == 0
+    assert bw("verify", "memory://cli/run").code == 0
+    assert bw("compare", "memory://cli/run", tiny).code == 0
+    shown = [json.loads(bw("show", out, "--json").out) for out in ("memory://cli/run", tiny)]
+    assert shown[0]["digest"] == shown[1]["digest"]
+    assert list(tmp_path.iterdir()) == []
+
+
 # -------------------------------------------------------------------------------------------------------------- wrong use
 
 NEW = ["--config", "tiny", "--out", "new"]
@@ -280,6 +291,10 @@ NEW = ["--config", "tiny", "--out", "new"]
         (["qa", "import", "new"], "Missing argument 'RESULTS'"),
         (["rejects", "new", "--limit", "0"], "--limit"),
         (["show"], "Missing argument 'DIR'"),
+        (["train", "memory://nowhere"], "in local folders only"),
+        (["report", "memory://nowhere"], "in local folders only"),
+        (["qa", "export", "memory://nowhere"], "--to FOLDER"),
+        (["qa", "import", "memory://nowhere", "votes.csv"], "--salt TEXT"),
     ],
 )
 def test_wrong_use_is_one_line_and_exit_code_2(

@@ -1,0 +1,133 @@
+"""A run in an object store: S3 as moto serves it over HTTP, through s3fs."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import fsspec
+import numpy as np
+import pytest
+from benchwright.curation.artifact import load_artifact
+from benchwright.curation.keys import fingerprint
+from benchwright.curation.run import Progress, run, status
+from benchwright.curation.store import Store, StoreError
+from benchwright.curation.verify import compare, verify
+from benchwright.pipelines import api
+
+from tests.curation.test_run import numbers, numbers_flow
+
+__all__ = ["numbers"]
+
+pytest.importorskip("s3fs", reason="s3:// needs s3fs")
+moto_server = pytest.importorskip("moto.server", reason="there is no S3 to test with: moto's server is not installed")
+
+
+@pytest.fixture(scope="module")
+def endpoint() -> Iterator[str]:
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = moto_server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def bucket(endpoint: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    """URL of an empty bucket. Credentials and address come from the environment, as they do for users and their workers."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    name = "b" + hashlib.sha256(str(tmp_path).encode()).hexdigest()[:20]
+    fsspec.filesystem("s3").mkdir(name)
+    return f"s3://{name}"
+
+
+@pytest.fixture
+def out(bucket: str) -> str:
+    return f"{bucket}/runs/one"
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_a_run_in_s3_is_the_run_in_a_folder(numbers: Path, tmp_path: Path, out: str, scheduler: str) -> None:
+    flow = numbers_flow(numbers, bad="7")
+    remote = run(flow, out, scheduler=scheduler, workers=2)
+    local = run(flow, str(tmp_path / "local"), scheduler="sync")
+    assert [artifact.to_json() for artifact in remote.artifacts] == [artifact.to_json() for artifact in local.artifacts]
+    assert verify(out) == []
+    assert all(difference.same for difference in compare(out, str(tmp_path / "local")))
+    store, folder = Store(out), Store(str(tmp_path / "local"))
+    for name in local.result.files():
+        assert store.read(name) == folder.read(name)
+
+
+def test_blobs_and_arrays_are_read_from_s3(numbers: Path, out: str) -> None:
+    made = run(numbers_flow(numbers), out, workers=2)
+    drawn = made.rows("drawn")
+    assert [len(block) for block in drawn.arrays("vector")] == [7, 7, 7, 7, 7, 6]
+    ordered = made.rows("ordered")
+    values = ordered.table(["value"])["value"].to_numpy()
+    assert np.array_equal(ordered.gather("vector", [5, 2])[:, 0], values[[5, 2]])
+    assert [blob.read() for blob in ordered.blobs("text")] == [str(value // 3).encode() for value in values]
+
+
+def test_a_broken_run_in_s3_goes_on(numbers: Path, out: str) -> None:
+    flow = numbers_flow(numbers)
+    whole = run(flow, out, workers=2)
+    store = Store(out)
+    store.remove(["stages/drawn/artifact.json", "stages/drawn/part-00002.parquet", "stages/shards/artifact.json"])
+    assert [artifact is not None for _, artifact in status(flow, out)] == [True, False, False, False]
+    seen: list[Progress] = []
+    again = run(flow, out, workers=2, on_progress=seen.append)
+    assert [artifact.to_json() for artifact in again.artifacts] == [artifact.to_json() for artifact in whole.artifacts]
+    assert {p.stage: p.state for p in seen} == {"listed": "reused", "drawn": "done", "ordered": "reused", "shards": "done"}
+    assert {p.state for p in seen if p.stage == "ordered"} == {"reused"}
+    assert load_artifact(store, "shards") == whole.result
+
+
+def test_damage_in_s3_is_found(numbers: Path, out: str) -> None:
+    run(numbers_flow(numbers), out, workers=2)
+    store = Store(out)
+    data = bytearray(store.read("stages/drawn/part-00001.blobs"))
+    data[3] ^= 1
+    store.write("stages/drawn/part-00001.blobs", bytes(data))
+    store.remove(["stages/shards/s01.tar"])
+    store.write("stages/ordered/stray", b"x")
+    assert [problem.place for problem in verify(out)] == [
+        "stages/drawn/part-00001.blobs",
+        "stages/ordered/stray",
+        "stages/shards/s01.tar",
+    ]
+    with pytest.raises(StoreError, match=r"s01\.tar is missing"):
+        store.read("stages/shards/s01.tar")
+
+
+def test_a_source_in_s3_is_known_by_its_content(numbers: Path, bucket: str) -> None:
+    fsspec.filesystem("s3").put_file(str(numbers), f"{bucket}/in/numbers.txt")
+    first = f"{bucket}/in/numbers.txt"
+    known: dict[str, tuple[str, str]] = {}
+    assert fingerprint(first, known).content == hashlib.sha256(numbers.read_bytes()).hexdigest()
+    fsspec.filesystem("s3").pipe_file(f"{bucket}/in/numbers.txt", b"1\n")
+    assert fingerprint(first, known).content == hashlib.sha256(b"1\n").hexdigest()
+
+
+def test_clear_in_s3(bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    job = api.job("clear", config="tiny", overrides=["source.count=150"])
+    remote = api.run(job, f"{bucket}/clear", workers=2)
+    local = api.run(job, str(tmp_path / "local"), workers=2)
+    assert not remote.waiting
+    assert remote.result.digest == local.result.digest
+    assert api.verify(f"{bucket}/clear") == []
+    store, folder = Store(f"{bucket}/clear/dataset"), Store(str(tmp_path / "local/dataset"))
+    assert store.list("") == folder.list("")
+    assert all(store.read(name) == folder.read(name) for name in folder.list(""))
+    assert [path.name for path in tmp_path.iterdir()] == ["local"]  # and nothing in a folder named "s3:"

@@ -1,0 +1,179 @@
+"""What users bring themselves: a pipeline in a Python file, and a CLEAR in a TOML file."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.pipelines.conftest import Cli, files_of
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for number in range(11):
+        (folder / f"text{number:02d}.txt").write_text(f"the {'word ' * (number + 1)} and the end")
+    (folder / "short.txt").write_text("too short")
+    return folder
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_the_example_of_a_pipeline_of_ones_own(bw: Cli, texts: Path, tmp_path: Path, scheduler: str) -> None:
+    words = EXAMPLES / "words.py"
+    run = ["run", words, "--config", EXAMPLES / "words.toml", "--set", f"folder={texts}", "--scheduler"]
+    out = tmp_path / "out"
+    told = bw(*run, scheduler, "--workers", 2, "--out", out)
+    assert told.code == 0, told.err
+    assert bw("verify", out).code == 0
+    shown = json.loads(bw("show", out, "--json").out)
+    assert shown["pipeline"] == "words"
+    assert [(stage["rows"], stage["rejects"]) for stage in shown["stages"]][1] == (11, {"too_short": 1})
+    with tarfile.open(out / "dataset" / "words-00000.tar") as tar:
+        assert [member.name for member in tar][:2] == ["text00.json", "text00.txt"]
+        stream = tar.extractfile("text03.json")
+        assert stream is not None
+        assert json.load(stream) == {"commonest": "word", "words": 8}
+    assert bw(*run, "sync", "--out", tmp_path / "sync").code == 0
+    assert files_of(out) == files_of(tmp_path / "sync")
+
+
+def test_commands_that_run_the_code_of_a_pipeline_are_told_its_file(bw: Cli, texts: Path, tmp_path: Path) -> None:
+    words, out = EXAMPLES / "words.py", tmp_path / "out"
+    assert bw("run", words, "--set", f"folder={texts}", "--out", out, "-q").code == 0  # words.toml lies beside it
+    told = bw("verify", out, "--remake", tmp_path / "again")
+    assert told.code == 2
+    assert "--pipeline FILE.py" in told.err
+    assert not (tmp_path / "again").exists()
+    assert bw("verify", out, "--remake", tmp_path / "again", "--pipeline", words).code == 0
+    assert bw("report", out, "--pipeline", words).code == 2
+    assert "words has no baselines" in bw("train", out, "--pipeline", words).err
+    assert "asks no annotators" in bw("qa", "export", out, "--pipeline", words).err
+
+
+def test_settings_of_ones_own_are_checked_as_strictly(bw: Cli, tmp_path: Path) -> None:
+    for setting, told in (("min_wrds=3", "did you mean 'min_words'?"), ("min_words=few", "it should be a valid integer")):
+        answer = bw("run", EXAMPLES / "words.py", "--set", setting, "--out", tmp_path / "out")
+        assert answer.code == 2
+        assert told in answer.err
+
+
+def test_a_plan_that_does_not_hold_together_is_wrong_use(bw: Cli, texts: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken_words.py"
+    text = (EXAMPLES / "words.py").read_text().replace("gives=Placed)", "gives=Text)")
+    broken.write_text(text)
+    run = ["run", broken, "--config", EXAMPLES / "words.toml", "--set", f"folder={texts}", "--out", tmp_path / "out"]
+    told = bw(*run)
+    assert told.code == 2
+    assert len(told.err.splitlines()) == 1
+    assert "'shard'" in told.err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_step_that_raises_names_stage_row_and_error(bw: Cli, texts: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "raising_words.py"
+    broken.write_text((EXAMPLES / "words.py").read_text().replace("if len(words) < min_words:", "if 1 / (len(words) - 5):"))
+    run = ["run", broken, "--config", EXAMPLES / "words.toml", "--set", f"folder={texts}", "--out", tmp_path / "out", "-q"]
+    told = bw(*run)
+    assert told.code == 1
+    assert told.err == "benchwright: stage 'counted', row 'text00': ZeroDivisionError: division by zero\n"
+    assert "line" in bw("--debug", *run).err
+
+
+# ---------------------------------------------------------------------------------------------------- a CLEAR of one's own
+
+COLOURS = {"red": (210, 30, 30), "green": (30, 150, 40), "blue": (30, 60, 210)}
+
+MINE = """
+extends = "photos"
+
+[source]
+root = "photos"
+
+[buckets.rule]
+kind = "calendar"
+period = "year"
+
+[encoder]
+kind = "colours"
+
+[retrieval]
+candidates = 30
+per_class = 8
+
+[choice]
+per_class = 5
+
+[[classes]]
+name = "red"
+prompts = ["something red"]
+
+[[classes]]
+name = "green"
+prompts = ["something green", "a green thing"]
+
+[[classes]]
+name = "blue"
+prompts = ["something blue"]
+"""
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """JPEG files in three colours and three years, dated by EXIF; and one without a date, and one that is broken."""
+    draw = np.random.default_rng(3)
+    for number in range(90):
+        colour = list(COLOURS)[number % 3]
+        pixels = np.clip(np.asarray(COLOURS[colour]) + draw.integers(-20, 20, (24, 24, 3)), 0, 255).astype(np.uint8)
+        year = 2011 + number // 30
+        folder = tmp_path / "photos" / str(year)
+        folder.mkdir(parents=True, exist_ok=True)
+        exif = Image.Exif()
+        exif.get_ifd(0x8769)[0x9003] = f"{year}:{number % 12 + 1:02d}:14 12:00:{number % 60:02d}"
+        Image.fromarray(pixels).save(folder / f"{colour}{number:02d}.jpg", exif=exif)
+    Image.fromarray(np.zeros((24, 24, 3), np.uint8)).save(tmp_path / "photos" / "undated.jpg")
+    (tmp_path / "photos" / "broken.jpg").write_bytes((tmp_path / "photos/2011/red00.jpg").read_bytes()[:700])
+    return tmp_path / "photos"
+
+
+def test_a_clear_from_a_folder_of_dated_photos_and_a_few_lines_of_settings(bw: Cli, photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(MINE)
+    out = tmp_path / "out"
+    told = bw("run", "clear", "--config", tmp_path / "mine.toml", "--out", out, "-q")
+    assert told.code == 0, told.err
+    shown = json.loads(bw("show", out, "--json").out)
+    rows = {stage["name"]: stage for stage in shown["stages"]}
+    assert rows["listed"]["rejects"] == {"no_date": 1} or sum(rows["listed"]["rejects"].values()) == 2
+    assert rows["bucketed"]["rows"] == 90
+    assert rows["shards"]["rows"] == 3 * 3 * 5
+    seen: dict[tuple[int, str], int] = {}
+    for shard in sorted((out / "dataset").glob("*.tar")):
+        with tarfile.open(shard) as tar:
+            for member in tar:
+                if member.name.endswith(".json"):
+                    stream = tar.extractfile(member)
+                    assert stream is not None
+                    sample = json.load(stream)
+                    assert sample["class_name"] in member.name
+                    place = (sample["bucket"], sample["class_name"])
+                    seen[place] = seen.get(place, 0) + 1
+    assert seen == {(bucket, colour): 5 for bucket in range(3) for colour in COLOURS}
+    assert bw("verify", out).code == 0
+    told = bw("train", out, "-q", "--protocol", "iid", "--method", "nap-finetune")
+    assert told.code == 0, told.err
+    assert Path(bw("report", out).out.strip()).is_file()
+
+
+def test_the_example_of_a_clear_of_ones_own_is_whole(bw: Cli, photos: Path, tmp_path: Path) -> None:
+    told = bw(
+        "plan", "clear", "--config", EXAMPLES / "photos.toml", "--set", f"source.root={photos}", "--out", tmp_path / "out"
+    )
+    assert told.code == 0, told.err
+    assert "fold" in told.out
