@@ -34,11 +34,10 @@ from __future__ import annotations
 import dataclasses
 import datetime as dt
 import fnmatch
-import functools
 import itertools
 import json
 import posixpath
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import IO, Any
 
 import fsspec
@@ -48,7 +47,7 @@ import pyarrow as pa
 
 from ...curation.rows import REJECTS, Sifted
 from . import lines, sqlite
-from .fields import EXTRA, LAYOUTS, NEEDED, Place, sift_fields
+from .fields import EXTRA, LAYOUTS, NEEDED, Block, Place, sift_fields
 
 PIECE_BYTES = 1 << 26
 """Bytes of a plain file that one piece covers. It changes neither rows nor their order."""
@@ -117,7 +116,7 @@ def pieces(*, path: str, files: str = "*", piece_bytes: int = PIECE_BYTES) -> It
 def read_metadata(
     piece: str, *, path: str, licences: Sequence[str] | None = None, extra: Sequence[str] = ()
 ) -> Iterator[Sifted]:
-    """Rows of one piece, in order, a block at a time.
+    """Rows of one piece, in order, those of about 64 MB of text at a time.
 
     Args:
         piece: what ``pieces`` gave.
@@ -136,16 +135,16 @@ def read_metadata(
     task = json.loads(piece)
     fs, root = fsspec.core.url_to_fs(path)
     full = _full(fs, root, task["file"])
-    sift = functools.partial(sift_fields, licences=licences, extra=extra)
     if task["form"] == "sqlite":
         if "hash" in extra:
             raise ValueError(f"{task['file']}: the SQLite form has no column 'hash'")
-        yield from _read_sqlite(_local(fs, full), task, (*NEEDED, *extra), sift)
+        blocks = _read_sqlite(_local(fs, full), task, (*NEEDED, *extra))
+        yield from _sifted(blocks, licences, extra)
         return
     if "hash" in extra and task["columns"] == 23:
         raise ValueError(f"{task['file']}: the form of 23 columns has no column 'hash'")
     with fs.open(full, "rb") as stream:
-        yield from _read_text(stream, task, (*NEEDED, *extra), sift)
+        yield from _sifted(_read_text(stream, task, (*NEEDED, *extra)), licences, extra)
 
 
 def read_all(
@@ -156,10 +155,13 @@ def read_all(
     Args, columns and errors are those of ``pieces`` and ``read_metadata``; tables hold the lines of about 64 MB of text.
     """
     for piece in pieces(path=path, files=files):
-        blocks = read_metadata(piece, path=path, licences=licences, extra=extra)
-        while several := list(itertools.islice(blocks, PIECE_BYTES // lines.BLOCK_BYTES)):
-            kept, rejected = zip(*several, strict=True)
-            yield Sifted(pa.concat_tables(kept), pa.concat_tables(rejected))
+        yield from read_metadata(piece, path=path, licences=licences, extra=extra)
+
+
+def _sifted(blocks: Iterator[Block], licences: Sequence[str] | None, extra: Sequence[str]) -> Iterator[Sifted]:
+    for first in blocks:
+        several = itertools.chain([first], itertools.islice(blocks, PIECE_BYTES // lines.BLOCK_BYTES - 1))
+        yield sift_fields(several, licences=licences, extra=extra)
 
 
 # --------------------------------------------------------------------------------------------------------- the source
@@ -221,9 +223,7 @@ def _columns(head: bytes, name: str) -> int:
 # --------------------------------------------------------------------------------------------------------------- text
 
 
-def _read_text(
-    stream: IO[bytes], task: dict[str, Any], names: tuple[str, ...], sift: Callable[..., Sifted]
-) -> Iterator[Sifted]:
+def _read_text(stream: IO[bytes], task: dict[str, Any], names: tuple[str, ...]) -> Iterator[Block]:
     plain = task["form"] == "plain"
     if plain:
         place = lines.start_of_first(stream, task["start"], task["end"])
@@ -232,15 +232,13 @@ def _read_text(
         place = 1
         chunks = lines.chunks_of_stream(lines.decompressed(stream, task["form"]), task["file"])
     for block in lines.blocks(chunks):
-        count, sifted = _read_block(block.data, place, task, names, sift)
-        place += block.size if plain else count
-        yield sifted
+        parsed = _read_block(block.data, place, task, names)
+        place += block.size if plain else parsed.frame.height + parsed.rejected.num_rows
+        yield parsed
 
 
-def _read_block(
-    data: bytes, first: int, task: dict[str, Any], names: tuple[str, ...], sift: Callable[..., Sifted]
-) -> tuple[int, Sifted]:
-    """Rows of the block whose first line is at ``first``, and its number of lines.
+def _read_block(data: bytes, first: int, task: dict[str, Any], names: tuple[str, ...]) -> Block:
+    """Fields of the block whose first line is at ``first``.
 
     A block is clean when it has as many separators as its rows need and no row lacks its last column: then every
     line has all its columns and none has more. Any other block is screened line by line before it is parsed.
@@ -251,25 +249,16 @@ def _read_block(
         frame = _parse(data, columns, names)
         if frame.height * columns == found and not frame["marker"].null_count():
             place = Place(task["file"], _unit(task), lambda at: _places(data, first, at, task))
-            return frame.height, sift(frame, place)
+            return Block(frame, place, REJECTS.empty_table())
     clean, kept, bad = lines.screen(data, columns)
     frame = _parse(clean, columns, names)
     if frame.height != len(kept):
         raise ValueError(f"{task['file']}, {_unit(task)} {first}: {len(kept)} lines were parsed as {frame.height} rows")
     place = Place(task["file"], _unit(task), lambda at: _places(data, first, kept[at], task))
-    sifted = sift(frame, place)
-    if bad:
-        at = _places(data, first, np.asarray([line.index for line in bad]), task).tolist()
-        screened = pa.table(
-            [
-                [place.key(where) for where in at],
-                [line.reason for line in bad],
-                [f"{place.unit} {where}: {line.seen}" for where, line in zip(at, bad, strict=True)],
-            ],
-            schema=REJECTS,
-        )
-        sifted = Sifted(sifted.kept, pa.concat_tables([screened, sifted.rejected]))
-    return len(kept) + len(bad), sifted
+    at = _places(data, first, np.asarray([line.index for line in bad], dtype=np.int64), task).tolist()
+    keys = [place.key(where) for where in at]
+    details = [f"{place.unit} {where}: {line.seen}" for where, line in zip(at, bad, strict=True)]
+    return Block(frame, place, pa.table([keys, [line.reason for line in bad], details], schema=REJECTS))
 
 
 def _unit(task: dict[str, Any]) -> str:
@@ -299,7 +288,7 @@ def _parse(data: bytes, columns: int, names: tuple[str, ...]) -> pl.DataFrame:
 # ------------------------------------------------------------------------------------------------------------- SQLite
 
 
-def _read_sqlite(path: str, task: dict[str, Any], names: tuple[str, ...], sift: Callable[..., Sifted]) -> Iterator[Sifted]:
+def _read_sqlite(path: str, task: dict[str, Any], names: tuple[str, ...]) -> Iterator[Block]:
     for batch in sqlite.rows(path, task["start"], task["end"], names):
         rowids = np.asarray([row[0] for row in batch], dtype=np.int64)
         bad = {index: fault for index, row in enumerate(batch) if (fault := _cell_fault(row[1:])) is not None}
@@ -308,13 +297,9 @@ def _read_sqlite(path: str, task: dict[str, Any], names: tuple[str, ...], sift: 
         texts = [[cell.decode() if cell else None for cell in field] for field in fields]
         frame = pl.DataFrame(dict(zip(names, texts, strict=True)), schema=dict.fromkeys(names, pl.String))
         place = Place(task["file"], "rowid", lambda at, places=rowids[kept]: places[at])
-        sifted = sift(frame, place)
-        if bad:
-            keys = [place.key(int(rowids[index])) for index in bad]
-            details = [f"rowid {rowids[index]}: {fault[1]}" for index, fault in bad.items()]
-            cells = pa.table([keys, [fault[0] for fault in bad.values()], details], schema=REJECTS)
-            sifted = Sifted(sifted.kept, pa.concat_tables([cells, sifted.rejected]))
-        yield sifted
+        keys = [place.key(int(rowids[index])) for index in bad]
+        details = [f"rowid {rowids[index]}: {fault[1]}" for index, fault in bad.items()]
+        yield Block(frame, place, pa.table([keys, [fault[0] for fault in bad.values()], details], schema=REJECTS))
 
 
 def _cell_fault(cells: Sequence[bytes | None]) -> tuple[str, str] | None:
