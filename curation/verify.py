@@ -18,7 +18,8 @@ from .flow import Flow
 from .keys import canonical, sha256
 from .part_writer import folder
 from .rows import is_array, is_blob
-from .run import layout_of, run
+from .run import run
+from .stage_maker import layout_of
 from .store import Store, StoreError
 
 DATASET = "dataset"

@@ -80,7 +80,7 @@ def write_report(config: ClearConfig, out: str) -> str:
         pipeline_section([_stage_row(store, artifact) for artifact in made.values()]),
         provenance_section(_sources(config, made)),
     ]
-    title = "A CLEAR-style benchmark"
+    title = "A CLEAR\u2011style benchmark"
     last = made[list(made)[-1]]
     report = Report(title, f"{len(config.classes)} concepts, seed {config.seed}, encoder {config.encoder.kind}", sections)
     report = Report(report.title, report.subtitle, report.sections, f"{last.stage}: content digest {last.digest}")
@@ -91,7 +91,8 @@ def write_report(config: ClearConfig, out: str) -> str:
 
 def _cards(made: Mapping[str, Artifact], results: Mapping[str, Mapping[str, Any]]) -> Cards:
     first, last = next(iter(made.values())), made[list(made)[-1]]
-    bad = sum(sum(a.rejects.values()) for a in made.values() if a.stage in ("listed", "fetched", "checked", "embedded"))
+    unusable = ("listed", "fetched", "checked", "timed", "embedded")
+    bad = sum(sum(made[stage].rejects.values()) for stage in unusable if stage in made)
     cards = [
         Card("images found", first.rows_in, "files and lines of the source"),
         Card("broken or unusable", bad, "each with its reason", tone="note" if bad else "plain"),
@@ -205,7 +206,11 @@ def _votes(out: str) -> list[Section]:
         Section(
             "Votes",
             [
-                Table(["form", "votes", "Fleiss' kappa"], kappas, "Agreement between annotators; 1 is perfect, 0 is chance"),
+                Table(
+                    ["form", "votes", "Fleiss' kappa"],
+                    kappas,
+                    "Agreement between annotators: 1 is perfect, 0 is chance, none where all gave one answer",
+                ),
                 Table(
                     ["worker", "labels", "sensitive", "agreement", "yes rate", "median s", "flags"],
                     lines[:40],

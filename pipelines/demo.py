@@ -8,6 +8,7 @@ from pathlib import Path
 
 from . import api
 from .progress import Teller
+from .text import score_lines
 
 SEED = 0
 
@@ -47,6 +48,8 @@ def run_demo(
     if benchmark.evaluate is None or benchmark.report is None:
         raise RuntimeError("the demo's benchmark has baselines and a report")
     benchmark.evaluate(todo.config, folder)
+    if not quiet:
+        print("\n".join(score_lines(benchmark.scores(folder))), file=sys.stderr, flush=True)
     say(f"benchwright report {folder}")
     path = benchmark.report(todo.config, folder)
     print(f"Report: {Path(path).resolve()}")

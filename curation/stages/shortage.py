@@ -50,4 +50,4 @@ def report_shortages(short: pa.Table, stage: str, on_shortage: OnShortage) -> No
     line = f"{stage}: too few rows: {describe_shortages(short)}"
     if on_shortage == "error":
         raise ValueError(line)
-    logging.getLogger("benchwright").warning(line)
+    logging.getLogger("benchwright").warning("%s; it goes on with what there is", line)

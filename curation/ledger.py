@@ -1,0 +1,99 @@
+"""What a stage's commit has to know of all its rows: the content digest, and that no key was lost."""
+
+from __future__ import annotations
+
+import posixpath
+import threading
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from .digest import ContentDigest
+from .flow import Stage
+from .part_writer import PartRecord, StepFailed, folder, part_name
+from .store import Store
+
+_EARLY_PARTS = 16
+"""Parts that may wait in memory for their turn; those beyond are read back."""
+
+
+class Ledger:
+    """Content digest and keys of a stage, part after part: of rows that are at hand, or else read back.
+
+    The digest depends on the order of the parts, which end in any order; those that came early wait for their turn.
+    """
+
+    def __init__(self, store: Store, stage: Stage) -> None:
+        self._store, self._stage = store, stage
+        self._digest: ContentDigest | None = None
+        self._next = 0
+        self._early: dict[int, tuple[pa.Table, pa.Table]] = {}
+        self._lock = threading.Lock()
+        # The engine itself carries the keys of the other kinds from row to row.
+        self.keys = KeySum(distinct=stage.expands) if stage.kind in ("table", "whole") else None
+
+    def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
+        """Take the rows of a part that was just written. Called from any thread."""
+        with self._lock:
+            if number >= self._next and len(self._early) < _EARLY_PARTS:
+                self._early[number] = (rows, rejected)
+            while self._next in self._early:
+                self._add(*self._early.pop(self._next))
+
+    def finish(self, records: Sequence[PartRecord]) -> str:
+        """The digest, when all parts are there."""
+        where = folder(self._stage.name)
+        for record in records[self._next :]:
+            if record.number in self._early:
+                self._add(*self._early.pop(record.number))
+                continue
+            name = posixpath.join(where, part_name(record.number))
+            rejected = pa.table({"key": pa.array([], pa.string())})
+            if self.keys is not None and f"{part_name(record.number)}.rejects.parquet" in record.files:
+                rejected = self._store.read_parquet(f"{name}.rejects.parquet", ["key"])
+            self._add(self._store.read_parquet(f"{name}.parquet"), rejected)
+        if self._digest is None:
+            raise StepFailed(f"stage {self._stage.name!r} made no part")
+        return self._digest.hexdigest()
+
+    def _add(self, rows: pa.Table, rejected: pa.Table) -> None:
+        self._next += 1
+        if self._digest is None:
+            self._digest = ContentDigest(rows.schema)
+        self._digest.update(rows)
+        if self.keys is not None:
+            self.keys.add(rows["source_key" if self._stage.expands else "key"])
+            self.keys.add(rejected["key"])
+
+
+class KeySum:
+    """Whether two stages name the same rows: a sum of key hashes, which does not depend on their order.
+
+    Args:
+        distinct: count a key once however often it comes; this alone keeps 8 bytes a row.
+    """
+
+    def __init__(self, *, distinct: bool) -> None:
+        self._distinct = distinct
+        self._sum = 0
+        self._hashes: list[np.ndarray] = []
+
+    def add(self, keys: pa.ChunkedArray) -> None:
+        """Count these keys in."""
+        hashes = pl.Series(keys).hash(seed=0).to_numpy()
+        if self._distinct:
+            self._hashes.append(hashes)
+        else:
+            self._sum += int(np.add.reduce(hashes, dtype=np.uint64))
+
+    def total(self) -> int:
+        """The sum modulo 2**64."""
+        if not self._hashes:
+            return self._sum % 2**64
+        # Sorting beats the hash table of np.unique thirty times for a million numbers.
+        hashes = np.sort(np.concatenate(self._hashes))
+        first = np.ones(len(hashes), dtype=bool)
+        np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
+        return int(np.add.reduce(hashes[first], dtype=np.uint64)) % 2**64

@@ -1,0 +1,359 @@
+"""One stage of a run: its key, what of it is there already, its tasks, and its commit."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import datetime as dt
+import importlib.metadata
+import os
+import platform
+import posixpath
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from .artifact import Artifact, artifact_file, load_artifact
+from .flow import PlanError, Stage, StageRef, row_types
+from .keys import How, Where, as_json, canonical, code_digest, fingerprint, plain, sha256
+from .ledger import KeySum, Ledger
+from .part_writer import PartRecord, StepFailed, folder, part_name
+from .parts import Offer, PartTask, Span
+from .rows import schema_of
+from .store import Rows, Store, StoreError
+
+FORMAT = 1
+"""Version of the layout on disk; part of every key."""
+
+
+State = Literal["running", "done", "reused", "waiting"]
+
+
+class TooManyRejects(RuntimeError):
+    """A stage turned away more rows than its budget allows. Its finished parts stay."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """What ``on_progress`` is told after every part, and once at the end of every stage.
+
+    ``rows`` counts rows taken in; ``rows_total`` is None where a source does not know yet.
+    """
+
+    stage: str
+    index: int
+    stages: int
+    state: State
+    rows: int
+    rows_total: int | None
+    rejects: int
+    seconds: float
+
+
+class Reporter:
+    def __init__(self, tell: Callable[[Progress], None], stage: str, index: int, stages: int) -> None:
+        self._tell, self._stage, self._index, self._stages = tell, stage, index, stages
+        self._started = time.perf_counter()
+
+    def __call__(self, state: State, rows: int, rows_total: int | None, rejects: int) -> None:
+        seconds = time.perf_counter() - self._started
+        self._tell(Progress(self._stage, self._index, self._stages, state, rows, rows_total, rejects, seconds))
+
+
+class Pool(Protocol):
+    """Who carries tasks to workers: ``run.Workers``."""
+
+    def run(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None], offer: Offer) -> None:
+        """Run the tasks, and tell of each as it ends; of its rows, too, where they are in this process at hand."""
+        ...
+
+
+class StageMaker:
+    def __init__(
+        self,
+        store: Store,
+        stage: Stage,
+        schema: pa.Schema,
+        made: Mapping[str, Artifact],
+        known: dict[str, tuple[str, str]],
+        pool: Pool | None,
+    ) -> None:
+        self.store, self.stage, self.schema, self.made, self.known, self.pool = store, stage, schema, made, known, pool
+
+    def _places(self) -> dict[str, Where]:
+        steps = [self.stage.step, *([self.stage.pieces] if self.stage.pieces else [])]
+        return {name: value for step in steps for name, value in step.all_settings().items() if isinstance(value, Where)}
+
+    def missing_source(self) -> str:
+        """The first path among the settings at which nothing is, or ""."""
+        return next((str(path) for path in self._places().values() if not _there(path)), "")
+
+    def _recipe(self) -> tuple[dict[str, Any], str]:
+        """The readable recipe, and the witness of the sources that it names."""
+        witnesses: list[str] = []
+        for path in self._places().values():
+            self._check_apart(str(path))
+
+        def settings(values: Mapping[str, Any]) -> dict[str, Any]:
+            out: dict[str, Any] = {}
+            for name, value in values.items():
+                if isinstance(value, How):
+                    continue
+                if isinstance(value, StageRef):
+                    out[name] = {"rows_of": value.name}
+                elif isinstance(value, Where):
+                    mark = fingerprint(str(value), self.known)
+                    witnesses.append(mark.witness)
+                    out[name] = {"content": mark.content}
+                else:
+                    out[name] = as_json(name, value)
+            return out
+
+        recipe: dict[str, Any] = {
+            "format": FORMAT,
+            "kind": self.stage.kind,
+            "step": self.stage.step.name,
+            "code": code_digest(self.stage.step.function),
+            "settings": settings(self.stage.step.all_settings()),
+            "inputs": {name: self.made[name].digest for name in self.stage.inputs()},
+            "columns": [f"{field.name}: {field.type}" for field in self.schema],
+        }
+        if self.stage.pieces:
+            recipe["pieces"] = {
+                "step": self.stage.pieces.name,
+                "code": code_digest(self.stage.pieces.function),
+                "settings": settings(self.stage.pieces.all_settings()),
+            }
+        return recipe, sha256(canonical(witnesses))
+
+    def _check_apart(self, path: str) -> None:
+        """A source folder that a run writes to would be another one after each run, and would hold what the run made."""
+        out = self.store.local
+        if out is None or "://" in path or not os.path.isdir(path):
+            return
+        real, own = os.path.realpath(path), os.path.realpath(out)
+        if f"{own}/".startswith(f"{real}/") or f"{real}/".startswith(f"{own}/stages/"):
+            raise PlanError(
+                f"stage {self.stage.name!r}: the source {path} and the run's own folder {self.store.url} lie one in the other"
+            )
+
+    def _layouts(self) -> str:
+        return sha256(canonical([self.made[name].layout for name in self.stage.inputs()]))
+
+    def reusable(self) -> Artifact | None:
+        """The artifact that is there, where it is what this plan would make, and whole."""
+        recipe, witness = self._recipe()
+        try:
+            artifact = load_artifact(self.store, self.stage.name)
+        except StoreError:  # a damaged record is as good as none: what lies beside it is looked at part by part
+            artifact = None
+        if artifact is None or artifact.key != sha256(canonical(recipe)) or artifact.recipe["layouts"] != self._layouts():
+            return None
+        if self._witness() != witness:
+            return None
+        whole = all(self.store.size(name) == facts["size"] for name, facts in artifact.files().items())
+        return artifact if whole else None
+
+    def _witness(self) -> str:
+        name = posixpath.join(folder(self.stage.name), ".witness")
+        return self.store.read(name).decode() if self.store.exists(name) else ""
+
+    def make(self, report: Reporter) -> Artifact:
+        """Use what is there, or make the parts that are not, and commit the stage."""
+        recipe, witness = self._recipe()
+        if self.known:
+            self.store.write_json(".fingerprints.json", self.known)
+        if (artifact := self.reusable()) is not None:
+            report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
+            return artifact
+        key = sha256(canonical(recipe))
+        recipe["layouts"] = self._layouts()
+        where = folder(self.stage.name)
+        old = self.store.list(where)
+        stale = [name for name in old if name.startswith(".tmp-") or name in ("artifact.json", "made.json")]
+        if self._witness() != witness:
+            stale = old
+        self.store.remove([posixpath.join(where, name) for name in stale])
+        self.store.write(posixpath.join(where, ".witness"), witness.encode())
+        started = time.perf_counter()
+        ledger = Ledger(self.store, self.stage)
+        records = self._make_parts(sha256(canonical([key, recipe["layouts"]])), report, ledger)
+        artifact = self._commit(key, recipe, records, ledger)
+        self._write_made(time.perf_counter() - started)
+        self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)
+        report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
+        return artifact
+
+    def _tasks(self, key: str) -> list[PartTask]:
+        stage = self.stage
+        views = {name: self.made[name].rows_view(self.store) for name in stage.inputs()}
+        taken, given = row_types(stage)
+        schemas = [None if row_type is None else schema_of(row_type) for row_type in (taken, given)]
+        base = PartTask(self.store, stage, self.schema, key, 0, taken, *schemas, others=views)
+        if stage.kind == "source":
+            if stage.pieces is None:
+                return [base]
+            settings = {name: plain(value) for name, value in stage.pieces.settings.items()}
+            pieces = list(stage.pieces.function(**settings))
+            return [dataclasses.replace(base, number=n, piece=piece) for n, piece in enumerate(pieces)] or [base]
+        upstream = views[stage.after or ""]
+        if stage.kind == "whole":
+            return [dataclasses.replace(base, span=Span(0, upstream.num_rows, upstream))]
+        bounds = _shard_bounds(upstream) if stage.kind == "shards" else _even_bounds(upstream.num_rows, stage.rows_per_part)
+        others = {n: views[n] for n in stage.inputs()[1:]}
+        ends = np.cumsum([part.rows for part in upstream.parts])
+        return [
+            dataclasses.replace(base, number=n, span=_narrow(upstream, ends, start, stop), others=others)
+            for n, (start, stop) in enumerate(bounds)
+        ]
+
+    def _make_parts(self, key: str, report: Reporter, ledger: Ledger) -> list[PartRecord]:
+        tasks = self._tasks(key)
+        records: dict[int, PartRecord] = {}
+        # A task that makes several parts is made anew as a whole: only its end says that it had them all.
+        todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
+        total = self.made[self.stage.after].rows if self.stage.after else None
+
+        rows = sum(record.rows_in for record in records.values())
+        rejects = sum(sum(record.rejects.values()) for record in records.values())
+
+        def done(made: list[PartRecord]) -> None:
+            nonlocal rows, rejects
+            records.update({record.number: record for record in made})
+            rows += sum(record.rows_in for record in made)
+            rejects += sum(sum(record.rejects.values()) for record in made)
+            report("running", total if self.stage.kind == "whole" and total else rows, total, rejects)
+            limit = self.stage.max_rejects
+            if limit is not None and limit >= 1:
+                self._check_budget(rejects, rows)
+
+        if self.pool is None:
+            raise RuntimeError("this maker only looks: it was given no workers")
+        self.pool.run(todo, done, ledger.offer)
+        return [records[number] for number in sorted(records)]
+
+    def _one_part(self, task: PartTask) -> bool:
+        return self.stage.kind != "whole" and not (self.stage.kind == "source" and task.piece is None)
+
+    def _finished(self, task: PartTask, records: dict[int, PartRecord]) -> bool:
+        """Whether the part of an earlier, broken run is there and made from the same; if so, its record is noted."""
+        where = folder(self.stage.name)
+        name = f"{part_name(task.number)}.parquet"
+        if self.store.size(posixpath.join(where, name)) is None:
+            return False
+        try:
+            footer = self.store.footer(posixpath.join(where, name))
+            rows = self.store.read_parquet(posixpath.join(where, name), ["key"]).num_rows
+        except StoreError:  # damaged: made again
+            return False
+        if footer["signature"] != task.signature():
+            return False
+        files = dict(footer["files"])
+        if any(self.store.size(posixpath.join(where, other)) != facts["size"] for other, facts in files.items()):
+            return False
+        data = self.store.read(posixpath.join(where, name))
+        files[name] = {"sha256": sha256(data), "size": len(data)}
+        records[task.number] = PartRecord(task.number, footer["rows_in"], rows, footer["rejects"], files)
+        return True
+
+    # -------------------------------------------------------------------------------------------------- commit
+
+    def _commit(self, key: str, recipe: Mapping[str, Any], records: list[PartRecord], ledger: Ledger) -> Artifact:
+        stage, where = self.stage, folder(self.stage.name)
+        digest = ledger.finish(records)
+        rejects = _totals(records)
+        rows = sum(record.rows for record in records)
+        rows_in = self.made[stage.after].rows if stage.after else sum(record.rows_in for record in records)
+        if stage.after:
+            self._check_sum(rows_in, rows, sum(rejects.values()), ledger.keys)
+        parts = tuple({"rows": record.rows, "files": dict(sorted(record.files.items()))} for record in records)
+        layout = layout_of(recipe["layouts"], parts)
+        artifact = Artifact(stage.name, stage.kind, key, digest, layout, recipe, rows_in, rows, rejects, parts)
+        kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
+        self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
+        self.store.write_json(artifact_file(stage.name), artifact.to_json())
+        return artifact
+
+    def _check_sum(self, rows_in: int, rows: int, rejected: int, keys_out: KeySum | None) -> None:
+        stage = self.stage
+        if not stage.expands and rows_in != rows + rejected:
+            raise StepFailed(
+                f"stage {stage.name!r} does not account for its rows: {rows_in} in, {rows} out and {rejected} rejected"
+            )
+        if keys_out is None:
+            return
+        keys_in = KeySum(distinct=stage.expands)
+        for table in self.made[stage.after or ""].rows_view(self.store).batches(["key"]):
+            keys_in.add(table["key"])
+        if keys_in.total() != keys_out.total():
+            raise StepFailed(f"stage {stage.name!r} gave keys, as rows or rejects, that are not those of the rows it took")
+
+    def _check_budget(self, rejects: int, rows_in: int) -> None:
+        limit = self.stage.max_rejects
+        if limit is None:
+            return
+        allowed = limit * rows_in if 0 < limit < 1 else limit
+        if rejects > allowed:
+            rule = f"{limit:.1%} of {rows_in}" if 0 < limit < 1 else f"{int(limit)}"
+            raise TooManyRejects(
+                f"stage {self.stage.name!r} turned away {rejects} rows, and max_rejects is {rule}: see `benchwright rejects`"
+            )
+
+    def _write_made(self, seconds: float) -> None:
+        versions = {"python": platform.python_version()}
+        for name in ("benchwright", "numpy", "pyarrow", "polars", "torch", "pillow", "simplejpeg", "faiss-cpu", "dask"):
+            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+                versions[name] = importlib.metadata.version(name)
+        made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
+        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), {**made, "versions": versions})
+
+
+def layout_of(inputs: str, parts: Sequence[Mapping[str, Any]]) -> str:
+    """Digest of where the payloads lie that a stage refers to: its own payload files, and the layouts of its inputs."""
+    payloads = [file for part in parts for file in part["files"].items() if not file[0].endswith(".parquet")]
+    return sha256(canonical([inputs, payloads]))
+
+
+def _there(path: str) -> bool:
+    import fsspec
+
+    fs, root = fsspec.core.url_to_fs(path)
+    return bool(fs.exists(root))
+
+
+def _totals(records: Sequence[PartRecord]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for record in records:
+        for reason, count in record.rejects.items():
+            totals[reason] = totals.get(reason, 0) + count
+    return dict(sorted(totals.items()))
+
+
+def _even_bounds(rows: int, rows_per_part: int) -> list[tuple[int, int]]:
+    return [(start, min(start + rows_per_part, rows)) for start in range(0, rows, rows_per_part)] or [(0, 0)]
+
+
+def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
+    """Stretches of rows with one value of ``shard``. Raises ``StepFailed`` where a shard's rows do not stand together."""
+    names = rows.table(["shard"])["shard"].combine_chunks().dictionary_encode()
+    codes = names.indices.to_numpy(zero_copy_only=False)
+    if not len(codes):
+        return [(0, 0)]
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1])
+    if len(starts) != len(names.dictionary):
+        raise StepFailed("the rows of a shard do not stand together: sort them by the column 'shard'")
+    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True))
+
+
+def _narrow(rows: Rows, ends: np.ndarray, start: int, stop: int) -> Span:
+    """The stretch [start, stop) with the parts that hold it and no others, so that a task stays small.
+
+    ``ends``, int64 of shape (parts,), says at which row each part ends.
+    """
+    low = int(np.searchsorted(ends, start, side="right"))
+    high = int(np.searchsorted(ends, stop, side="left")) + 1
+    offset = int(ends[low - 1]) if low else 0
+    return Span(start - offset, stop - offset, dataclasses.replace(rows, parts=rows.parts[low:high]), offset)
