@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from .keys import canonical, sha256
 from .part_writer import folder, part_name
 from .store import PartInfo, Rows, Store, StoreError
 
@@ -43,7 +44,7 @@ class Artifact:
 
     def to_json(self) -> dict[str, Any]:
         """For ``artifact.json``: the same for equal runs, byte for byte."""
-        return {**dataclasses.asdict(self), "parts": list(self.parts)}
+        return sealed({**dataclasses.asdict(self), "parts": list(self.parts)})
 
     def files(self) -> dict[str, Mapping[str, Any]]:
         """Name within the store -> size and SHA-256, of all files of the stage but its two JSON files."""
@@ -77,7 +78,7 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
     name = artifact_file(stage)
     if not store.exists(name):
         return None
-    raw: dict[str, Any] = store.read_json(name)
+    raw = read_sealed(store, name)
     try:
         raw["parts"] = tuple(raw["parts"])
         return Artifact(**raw)
@@ -85,27 +86,51 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
         raise StoreError(f"{store.url}: {name} is not the record of a stage: {error}") from None
 
 
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with a digest of itself, ``seal``, so that an edit shows."""
+    return {**record, "seal": sha256(canonical(record))}
+
+
+def read_sealed(store: Store, name: str) -> dict[str, Any]:
+    """A record without its seal. Raises ``StoreError`` where the seal does not fit: the file was damaged, or edited."""
+    raw = store.read_json(name)
+    if not isinstance(raw, dict) or raw.pop("seal", None) != sha256(canonical(raw)):
+        raise StoreError(f"{store.url}: {name} does not fit its seal: it was damaged or edited")
+    return raw
+
+
 @dataclasses.dataclass(frozen=True)
 class RunRecord:
-    """``run.json``: which pipeline filled a folder, with which settings and stages."""
+    """``run.json``: which pipeline filled a folder, with which settings and stages.
+
+    Attributes:
+        pipeline: its name.
+        config: all settings.
+        overrides: those given for this run alone.
+        stages: their names in order.
+        result: the one whose rows are the result.
+        published: SHA-256 of the published ``dataset.json``, or "" before.
+    """
 
     pipeline: str
     config: Mapping[str, Any]
     overrides: Mapping[str, Any]
     stages: tuple[str, ...]
     result: str
+    published: str = ""
 
     def save(self, store: Store) -> None:
         """Write ``run.json``."""
-        store.write_json("run.json", {**dataclasses.asdict(self), "stages": list(self.stages)})
+        store.write_json("run.json", sealed({**dataclasses.asdict(self), "stages": list(self.stages)}))
 
 
 def load_run(store: Store) -> RunRecord:
     """Read ``run.json``. Raises ``StoreError`` where the folder holds no run."""
     if not store.exists("run.json"):
         raise StoreError(f"{store.url} holds no run: there is no run.json in it")
-    raw = store.read_json("run.json")
+    raw = read_sealed(store, "run.json")
     try:
-        return RunRecord(raw["pipeline"], raw["config"], raw["overrides"], tuple(raw["stages"]), raw["result"])
+        raw["stages"] = tuple(raw["stages"])
+        return RunRecord(**raw)
     except (KeyError, TypeError) as error:
         raise StoreError(f"{store.url}: run.json is not the record of a run: {error}") from None

@@ -11,12 +11,13 @@ import platform
 import posixpath
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
 
-from .artifact import Artifact, artifact_file, load_artifact
+from .artifact import Artifact, artifact_file, load_artifact, sealed
 from .flow import PlanError, Stage, StageRef, row_types
 from .keys import How, Where, as_json, canonical, code_digest, fingerprint, plain, sha256
 from .ledger import KeySum, Ledger
@@ -129,6 +130,14 @@ class StageMaker:
             }
         return recipe, sha256(canonical(witnesses))
 
+    def _within(self) -> dict[str, str]:
+        """Settings whose source lies in the run's own folder, such as votes: name -> place in it."""
+        out = self.store.local
+        if out is None:
+            return {}
+        places = {name: Path(str(path)).absolute() for name, path in self._places().items() if "://" not in path}
+        return {name: str(p.relative_to(out.absolute())) for name, p in places.items() if p.is_relative_to(out.absolute())}
+
     def _check_apart(self, path: str) -> None:
         """A source folder that a run writes to would be another one after each run, and would hold what the run made."""
         out = self.store.local
@@ -171,6 +180,7 @@ class StageMaker:
             return artifact
         key = sha256(canonical(recipe))
         recipe["layouts"] = self._layouts()
+        recipe["within"] = self._within()
         where = folder(self.stage.name)
         old = self.store.list(where)
         stale = [name for name in old if name.startswith(".tmp-") or name in ("artifact.json", "made.json")]
@@ -308,7 +318,7 @@ class StageMaker:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[name] = importlib.metadata.version(name)
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
-        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), {**made, "versions": versions})
+        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), sealed({**made, "versions": versions}))
 
 
 def layout_of(inputs: str, parts: Sequence[Mapping[str, Any]]) -> str:

@@ -92,6 +92,16 @@ class Store:
             return []
         return sorted(posixpath.basename(i["name"]) for i in fs.ls(path, detail=True) if i["type"] == "file")
 
+    def folders(self, folder: str) -> list[str]:
+        """Names of the folders directly in ``folder``, sorted."""
+        path = self.path(folder)
+        if self.local:
+            return sorted(entry.name for entry in os.scandir(path) if entry.is_dir()) if os.path.isdir(path) else []
+        fs = _filesystem(self.url)[0]
+        if not fs.exists(path):
+            return []
+        return sorted(posixpath.basename(i["name"].rstrip("/")) for i in fs.ls(path, detail=True) if i["type"] == "directory")
+
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading. Raises ``StoreError`` where it is missing."""
         try:

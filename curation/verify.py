@@ -12,10 +12,10 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .artifact import Artifact, load_artifact, load_run
+from .artifact import Artifact, load_artifact, load_run, read_sealed
 from .digest import ContentDigest
 from .flow import Flow
-from .keys import canonical, sha256
+from .keys import canonical, fingerprint, sha256
 from .part_writer import folder
 from .rows import is_array, is_blob
 from .run import run
@@ -54,9 +54,14 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
         StoreError: where ``url`` holds no run at all.
     """
     store = Store(url)
-    record = load_run(store)
     problems: list[Problem] = []
     artifacts: dict[str, Artifact] = {}
+    try:
+        record = load_run(store)
+    except StoreError as error:
+        if not store.exists("run.json"):
+            raise
+        return [Problem("run.json", str(error), "which stages there are")]
     for stage in record.stages:
         on_stage(stage)
         try:
@@ -69,26 +74,31 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
         except StoreError as error:
             problems.append(Problem(f"stage {stage}", str(error), "that it is whole"))
     on_stage(DATASET)
-    problems.extend(_check_published(store))
+    if record.published or store.folders(DATASET) or store.list(DATASET):
+        problems.extend(_check_published(store, record.published))
     return problems
 
 
 def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact]) -> Iterator[Problem]:
     where = folder(artifact.stage)
     place = f"stage {artifact.stage}"
-    recipe = {name: value for name, value in artifact.recipe.items() if name != "layouts"}
+    recipe = {name: value for name, value in artifact.recipe.items() if name not in ("layouts", "within")}
     if sha256(canonical(recipe)) != artifact.key:
         yield Problem(place, "its recipe has another digest", f"key {artifact.key[:12]}")
     for name, digest in artifact.recipe["inputs"].items():
         if name not in made or made[name].digest != digest:
             found = f"input {name} has digest {made[name].digest[:12]}" if name in made else f"input {name} is missing"
             yield Problem(place, found, digest[:12])
+    yield from _check_sources(store, artifact)
     damaged = list(_check_files(store, artifact.files()))
     yield from damaged
     known = {posixpath.basename(name) for name in artifact.files()} | _OWN_FILES
     for name in store.list(where):
         if name not in known:
             yield Problem(posixpath.join(where, name), "the file is there", "nothing of it")
+    for name in store.folders(where):
+        yield Problem(posixpath.join(where, name), "the folder is there", "nothing of it")
+    read_sealed(store, posixpath.join(where, "made.json"))
     if damaged:
         return
     if layout_of(artifact.recipe["layouts"], artifact.parts) != artifact.layout:
@@ -104,6 +114,17 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
     counts = reject_counts(store, artifact)
     if counts != dict(artifact.rejects):
         yield Problem(place, f"rejects {counts}", f"{dict(artifact.rejects)}")
+
+
+def _check_sources(store: Store, artifact: Artifact) -> Iterator[Problem]:
+    """Sources that lie in the run's own folder, such as votes."""
+    settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
+    for name, place in artifact.recipe.get("within", {}).items():
+        recorded = str(settings[name]["content"])
+        if not store.exists(place):
+            yield Problem(place, "the file is missing", f"stage {artifact.stage} read it")
+        elif (found := fingerprint(store.path(place)).content) != recorded:
+            yield Problem(place, f"its content is {found[:12]}", f"stage {artifact.stage} read {recorded[:12]}")
 
 
 def reject_counts(store: Store, artifact: Artifact) -> dict[str, int]:
@@ -135,20 +156,19 @@ def file_sha256(store: Store, name: str) -> str:
     return digest.hexdigest()
 
 
-def _check_published(store: Store) -> Iterator[Problem]:
+def _check_published(store: Store, published: str) -> Iterator[Problem]:
     manifest = posixpath.join(DATASET, "dataset.json")
-    if not store.exists(manifest):
+    found = file_sha256(store, manifest) if store.exists(manifest) else "missing"
+    if found != published:
+        yield Problem(manifest, f"SHA-256 {found[:12]}", published[:12] or "nothing of it")
         return
-    try:
-        files = store.read_json(manifest)["files"]
-        listed = {posixpath.join(DATASET, name): facts for name, facts in files.items()}
-    except (StoreError, KeyError, TypeError, AttributeError) as error:
-        yield Problem(manifest, f"it cannot be read ({error})", "the published files")
-        return
+    listed = {posixpath.join(DATASET, name): facts for name, facts in store.read_json(manifest)["files"].items()}
     yield from _check_files(store, listed)
     for name in store.list(DATASET):
         if posixpath.join(DATASET, name) not in listed and name != "dataset.json":
             yield Problem(posixpath.join(DATASET, name), "the file is there", "nothing of it")
+    for name in store.folders(DATASET):
+        yield Problem(posixpath.join(DATASET, name), "the folder is there", "nothing of it")
 
 
 def remake(flow: Flow, url: str, scratch: str, **how_to_run: Any) -> list[Problem]:

@@ -14,7 +14,7 @@ from ..curation.flow import Flow, Stage, StageRef
 from ..curation.keys import How, Where, as_json, code_digest
 from ..curation.part_writer import folder
 from ..curation.store import Store, StoreError
-from ..curation.verify import DATASET, Difference, Problem, compare, verify
+from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
 from .benchmark import NAMES, Benchmark, UnknownBenchmark, find
 from .config import ConfigError, checked, find_config, load
 from .wrong_use import did_you_mean
@@ -172,6 +172,10 @@ def run(
         )
         if not done.waiting:
             todo.benchmark.publish(done, todo.config, posixpath.join(out, DATASET))
+            manifest = posixpath.join(DATASET, "dataset.json")
+            if done.store.exists(manifest):
+                published = dataclasses.replace(load_run(done.store), published=file_sha256(done.store, manifest))
+                published.save(done.store)
             return done
         if done.waiting == waited or not todo.benchmark.answer(done, todo.config, out):
             told.wait()

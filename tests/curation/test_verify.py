@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from benchwright.curation.artifact import sealed
+from benchwright.curation.flow import source, step
+from benchwright.curation.keys import where
 from benchwright.curation.run import run
 from benchwright.curation.store import StoreError
 from benchwright.curation.verify import compare, remake, verify
 
+from tests.curation import steps
 from tests.curation.test_run import numbers, numbers_flow
 
 __all__ = ["numbers"]
@@ -55,18 +59,55 @@ def test_missing_extra_and_short_files_are_found(out: Path) -> None:
     assert "s00.tar: 0 bytes" in text[2]
 
 
-def test_edited_records_are_found(out: Path) -> None:
+def edit(path: Path, *, seal: bool, **changes: object) -> None:
+    """Change a record; with ``seal``, as somebody would who knows how records are sealed."""
+    record = {name: value for name, value in json.loads(path.read_text()).items() if name != "seal"}
+    record.update(changes)
+    path.write_text(json.dumps(sealed(record) if seal else {**record, "seal": "0" * 64}))
+
+
+@pytest.mark.parametrize("change", [{"digest": "0" * 64}, {"rows_in": 5}, {"kind": "table"}, {"rejects": {}}, {"parts": "x"}])
+def test_an_edited_record_does_not_fit_its_seal(out: Path, change: dict[str, object]) -> None:
+    edit(out / "stages/drawn/artifact.json", seal=False, **change)
+    assert "stages/drawn/artifact.json does not fit its seal" in str(verify(str(out))[0])
+    edit(out / "run.json", seal=False, result="listed")
+    assert [problem.place for problem in verify(str(out))] == ["run.json"]
+
+
+def test_a_record_that_was_sealed_anew_still_tells(out: Path) -> None:
     path = out / "stages/drawn/artifact.json"
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "digest": "0" * 64, "rejects": {"has_bad_digit": 3}}))
+    whole = path.read_text()
+    edit(path, seal=True, digest="0" * 64, rejects={"has_bad_digit": 3})
     text = " ".join(str(problem) for problem in verify(str(out)))
     assert "record says 000000000000" in text
     assert "stage ordered: input drawn has digest 000000000000" in text
     assert "{'has_bad_digit': 4}, and the record says {'has_bad_digit': 3}" in text
-    path.write_text(json.dumps({**record, "recipe": {**record["recipe"], "code": "other"}}))
+    path.write_text(whole)
+    edit(path, seal=True, recipe={**json.loads(whole)["recipe"], "code": "other"})
     assert any("another digest" in str(problem) for problem in verify(str(out)))
     path.write_text("{")
     assert any("is not JSON" in str(problem) for problem in verify(str(out)))
+
+
+def test_strays_and_times_are_looked_at(out: Path) -> None:
+    (out / "stages/drawn/sub").mkdir()
+    (out / "stages/listed/made.json").unlink()
+    text = [str(problem) for problem in verify(str(out))]
+    assert "made.json is missing" in text[0]
+    assert "stages/drawn/sub: the folder is there, and the record says nothing of it" in text[1]
+
+
+def test_a_source_within_the_run_is_checked(numbers: Path, tmp_path: Path) -> None:
+    votes = tmp_path / "out" / "votes.txt"
+    votes.parent.mkdir()
+    votes.write_text("x")
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    run(listed.whole("voted", step(steps.with_votes, votes=where(votes))), str(tmp_path / "out"), scheduler="sync")
+    assert verify(str(tmp_path / "out")) == []
+    votes.write_text("y")
+    assert "votes.txt: its content is" in str(verify(str(tmp_path / "out"))[0])
+    votes.unlink()
+    assert "votes.txt: the file is missing" in str(verify(str(tmp_path / "out"))[0])
 
 
 def test_a_folder_without_a_run_is_one_clear_error(tmp_path: Path) -> None:
