@@ -51,17 +51,12 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
         What is wrong, in the order of the stages; empty where everything is as recorded.
 
     Raises:
-        StoreError: where ``url`` holds no run at all.
+        StoreError: where ``url`` holds no run, or its ``run.json`` does not fit its seal.
     """
     store = Store(url)
     problems: list[Problem] = []
     artifacts: dict[str, Artifact] = {}
-    try:
-        record = load_run(store)
-    except StoreError as error:
-        if not store.exists("run.json"):
-            raise
-        return [Problem("run.json", str(error), "which stages there are")]
+    record = load_run(store)
     for stage in record.stages:
         on_stage(stage)
         try:

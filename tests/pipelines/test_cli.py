@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from benchwright.curation.artifact import sealed
 from benchwright.pipelines import api, cli
 
 from tests.pipelines.conftest import Cli, files_of
@@ -421,7 +422,8 @@ def test_a_damaged_record_of_a_run(bw: Cli, tmp_path: Path, text: str | bytes, c
 def test_settings_of_a_record_that_do_not_fit_any_more(bw: Cli, copy: Path) -> None:
     record = json.loads((copy / "run.json").read_text())
     record["config"]["sed"] = 3
-    (copy / "run.json").write_text(json.dumps(record))
+    del record["seal"]
+    (copy / "run.json").write_text(json.dumps(sealed(record)))
     told = bw("report", copy)
     assert told.code == 1
     assert "run.json: sed: there is no such setting" in only_line(told.err)
