@@ -260,7 +260,7 @@ def write_parquet(stream: IO[bytes], table: pa.Table, record: Any) -> None:
         stream,
         compression="lz4",
         row_group_size=ROW_GROUP,
-        use_dictionary=_repetitive(table),
+        use_dictionary=_repetitive(table),  # pyright: ignore[reportArgumentType]  # it takes names of columns, too
         write_statistics=False,
         store_schema=True,
     )
