@@ -206,7 +206,10 @@ class Flow:
         return self._then(Stage(name, "whole", step, self.last, None, gives, 0, max_rejects, expands, waits))
 
     def shards(self, name: str, step: Step, *, max_rejects: float | None = 0) -> Flow:
-        """Tar shards: ``fn(row, **settings) -> {extension: payload}``. Rows come grouped by their column ``shard``."""
+        """Tar shards: ``fn(row, **settings) -> {extension: payload}``. Rows come grouped by their column ``shard``.
+
+        They get the columns ``offset`` and ``size``, bytes of the sample in its tar, and ``sha256`` of its members.
+        """
         return self._then(Stage(name, "shards", step, self.last, None, None, 0, max_rejects))
 
     def after(self, name: str) -> Flow:
@@ -311,7 +314,7 @@ def _row_in(hint: Any) -> type | None:
 def _columns(stage: Stage, upstream: pa.Schema) -> pa.Schema:
     taken, given = row_types(stage)
     if stage.kind == "shards":
-        extra = pa.schema([("offset", pa.int64()), ("size", pa.int64())])
+        extra = pa.schema([("offset", pa.int64()), ("size", pa.int64()), ("sha256", pa.string())])
         _check_taken(stage, schema_of(typing.cast(type, taken)), upstream)
         _check_taken(stage, pa.schema([("shard", pa.string())]), upstream)
         return _merged([f for f in upstream if not (f.type.equals(BLOB) or is_array(f))], extra)

@@ -205,15 +205,23 @@ class PartWriter:
         name = str(carried["shard"][0].as_py())
         if not _SHARD_NAME.match(name):
             raise self._failed(f"shard {name!r} is not a name of letters, digits, '_', '-', '.'")
+        digests: list[str] = []
+
+        def digested() -> Iterator[tuple[str, Mapping[str, bytes]]]:
+            for key, members in output.samples or ():
+                digests.append(_members_sha256(members))
+                yield key, members
+
         with self._file(posixpath.join(folder(self._stage), f"{name}.tar")) as stream:
             try:
-                spans = write_shard(typing.cast(BinaryIO, stream), typing.cast(Any, output.samples))
+                spans = write_shard(typing.cast(BinaryIO, stream), digested())
             except ValueError as error:
                 raise self._failed(f"shard {name!r}: {error}") from error
         rejected = {reject.key for reject in typing.cast("list[Rejected]", output.rejected)}
         table = carried.filter(pa.array([key not in rejected for key in carried["key"].to_pylist()], pa.bool_()))
         table = table.append_column("offset", pa.array([span.offset for span in spans], pa.int64()))
         table = table.append_column("size", pa.array([span.size for span in spans], pa.int64()))
+        table = table.append_column("sha256", pa.array(digests, pa.string()))
         return conform(table, self._schema, self._stage)
 
 
@@ -254,6 +262,15 @@ def _check_exact(kind: pa.DataType, values: list[Any]) -> None:
         for value in values:
             if getattr(value, "tzinfo", None) is not None:
                 raise _Inexact(f"{value} has a time zone, which a column does not keep: say the naive time that is meant")
+
+
+def _members_sha256(members: Mapping[str, bytes]) -> str:
+    """SHA-256 over the extensions, sizes and bytes of a sample's members, in the order of the extensions."""
+    digest = hashlib.sha256()
+    for extension, data in sorted(members.items()):
+        digest.update(f"{extension}\0{len(data)}\0".encode())
+        digest.update(data)
+    return digest.hexdigest()
 
 
 def reject_table(rejected: list[Rejected] | pa.Table) -> pa.Table:

@@ -82,7 +82,6 @@ def warnings_as_lines(*, quiet: bool) -> None:
         handler = _Lines()
         handler.setFormatter(logging.Formatter("benchwright: warning: %(message)s"))
         logger.addHandler(handler)
-        logger.propagate = False
 
 
 class _Lines(logging.Handler):

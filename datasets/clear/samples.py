@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ...curation.store import Rows
 
 COLUMNS = {
+    "sha256": "of the sample's members: extension, NUL, size, NUL, bytes, in the order of the extensions",
     "bucket": "time bucket, from 0 in order of time",
     "label": "index of the class",
     "class_name": "name of the class",

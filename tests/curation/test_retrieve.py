@@ -394,7 +394,8 @@ def twins(*, count: int, seed: int) -> Iterator[Embedded]:
 def test_bad_vectors_are_rejects_and_a_shortage_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows = stored(tmp_path, count=40, buckets=2, seed=23, spoil=True)
     rule = Rule(candidates=50, per_class=9, overlap="as_released", background="BACKGROUND", background_share=0.2)
-    kept, rejected = gathered(list(retrieve_by_vectors(rows, unit(4, 32, 24), concepts=CONCEPTS, rule=rule)))
+    with caplog.at_level("WARNING", logger="benchwright"):
+        kept, rejected = gathered(list(retrieve_by_vectors(rows, unit(4, 32, 24), concepts=CONCEPTS, rule=rule)))
     assert kept.num_rows + rejected.num_rows == 40
     bad = [row for row in rejected.to_pylist() if row["reason"] == "bad_embedding"]
     names = rows.table(["key"])["key"].to_pylist()
