@@ -218,7 +218,7 @@ def _columns(lines: Sequence[bytes], path: str, id_pattern: str) -> tuple[dict[s
     rows = [_fields(line.decode("utf-8", "replace")) for line in lines[head : head + 1000]]
     width = max({len(row) for row in rows}, key=[len(row) for row in rows].count)
     found = pl.DataFrame([row for row in rows if len(row) == width], orient="row", schema=[str(n) for n in range(width)])
-    ids = found.select(pl.all().str.contains(f"^(?:{id_pattern})$").mean()).row(0)
+    ids = found.select(pl.all().str.contains(rf"^\s*(?:{id_pattern})\s*$").mean()).row(0)
     times = found.select(pl.all().str.contains(r"^\s*\d+(?:\.\d+)?\s*$").mean()).row(0)
     at = next((n for n in range(width - 2) if ids[n] > 0.5 and times[n + 1] > 0.5 and times[n + 2] > 0.5), None)
     if at is None or at > 1:
