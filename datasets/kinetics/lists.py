@@ -27,7 +27,7 @@ import csv
 import gzip
 import json
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -171,29 +171,58 @@ def _csv_rows(data: bytes, path: str, id_pattern: str) -> Iterator[pl.DataFrame]
     """Text columns of ``_RAW``, with the line's number, the line, and what is wrong with the line as a whole."""
     lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
     places, first = _columns(lines, path, id_pattern)
-    width = places.pop("")
+    width: int = places.pop("")
     for start in range(first, len(lines), _LINES_AT_ONCE):
-        block = lines[start : start + _LINES_AT_ONCE]
-        texts = [line.decode("utf-8", "replace") for line in block]
-        fields = [_fields(text) for text in texts]
-        fine = [found if len(found) == width else None for found in fields]
-        columns = {
-            name: [None if row is None or place is None else row[place] for row in fine] for name, place in places.items()
-        }
-        faults = [_fault(line, row is not None) for line, row in zip(block, fine, strict=True)]
-        numbers = range(start + 1, start + 1 + len(block))
-        yield _frame(columns, list(numbers), texts, faults)
+        block = _decoded(lines[start : start + _LINES_AT_ONCE])
+        # Most quotes enclose a field that needs none.
+        plain = pl.col("seen").str.replace_all(r'(^|,)"([^",]*)"', "${1}${2}")
+        block = block.with_columns(number=pl.int_range(start + 1, start + 1 + pl.len()), plain=plain).with_columns(
+            width=pl.col("plain").str.count_matches(",", literal=True) + 1,
+            quoted=pl.col("plain").str.contains('"', literal=True),
+        )
+        parts = pl.col("plain").str.split_exact(",", width - 1)
+        fields = [_cut(block.filter(~pl.col("quoted")), parts, places)]
+        quoted = block.filter("quoted")
+        if quoted.height:
+            rows = [_fields(line) for line in quoted["plain"]]
+            cut = {f"field_{n}": [row[n] if n < len(row) else None for row in rows] for n in range(width)}
+            found = quoted.with_columns(width=pl.Series([len(row) for row in rows], dtype=pl.UInt32))
+            fields.append(_cut(found, pl.struct(**{name: pl.Series(v, dtype=pl.String) for name, v in cut.items()}), places))
+        frame = pl.concat(fields).sort("number") if quoted.height else fields[0]
+        fault = (
+            pl.when("undecodable")
+            .then(pl.lit("bad_utf8"))
+            .when(pl.col("seen").str.strip_chars() == "")
+            .then(pl.lit("blank_line"))
+            .when(pl.col("width") != width)
+            .then(pl.lit("malformed_row"))
+            .otherwise(pl.lit(""))
+        )
+        yield frame.with_columns(_stripped(), fault=fault).drop("width", "undecodable")
 
 
-def _fault(line: bytes, fits: bool) -> str:
-    if not line.strip():
-        return "blank_line"
-    if not line.isascii():
-        try:
-            line.decode()
-        except UnicodeDecodeError:
-            return "bad_utf8"
-    return "" if fits else "malformed_row"
+def _decoded(lines: Sequence[bytes]) -> pl.DataFrame:
+    """The lines as text (``seen``), and which of them are no UTF-8 (``undecodable``)."""
+    try:
+        return pl.Series("seen", lines, pl.Binary).cast(pl.String).to_frame().with_columns(undecodable=False)
+    except pl.exceptions.ComputeError:
+        texts = [line.decode("utf-8", "replace") for line in lines]
+        bad = [text.encode() != line for text, line in zip(texts, lines, strict=True)]
+        return pl.DataFrame({"seen": texts, "undecodable": bad})
+
+
+def _cut(block: pl.DataFrame, parts: pl.Expr, places: Mapping[str, int | None]) -> pl.DataFrame:
+    """The columns of ``_RAW`` out of a struct of fields, beside the line, its number and its number of fields."""
+    block = block.select("seen", "undecodable", "number", "width", parts=parts)
+    columns = {
+        name: pl.lit(None, pl.String) if place is None else pl.col("parts").struct.field(f"field_{place}")
+        for name, place in places.items()
+    }
+    return block.with_columns(**columns).drop("parts")
+
+
+def _stripped() -> pl.Expr:
+    return pl.col(*_RAW).str.strip_chars().replace("", None)
 
 
 def _fields(line: str) -> list[str]:
@@ -250,7 +279,12 @@ def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
         faults.append("" if fits else "malformed_row")
     if faults and all(faults):
         raise ValueError(f"list {path!r}: JSON without 'annotations' and their 'segment': not a list of Kinetics")
-    yield _frame(columns, list(range(1, len(faults) + 1)), columns["youtube_id"], faults)
+    frame = pl.DataFrame(columns, schema=dict.fromkeys(_RAW, pl.String)).with_columns(_stripped())
+    yield frame.with_columns(
+        seen=pl.Series(columns["youtube_id"], dtype=pl.String),
+        number=pl.int_range(1, pl.len() + 1),
+        fault=pl.Series(faults, dtype=pl.String),
+    )
 
 
 class _Pairs:
@@ -258,16 +292,6 @@ class _Pairs:
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         self.pairs = pairs
-
-
-def _frame(columns: Any, numbers: list[int], seen: Sequence[str | None], faults: list[str]) -> pl.DataFrame:
-    frame = pl.DataFrame(columns, schema=dict.fromkeys(_RAW, pl.String), strict=False)
-    return frame.with_columns(
-        pl.all().str.strip_chars().replace("", None),
-        pl.Series("number", numbers, pl.Int64),
-        pl.Series("seen", seen, pl.String),
-        pl.Series("fault", faults, pl.String),
-    )
 
 
 def _sifted(raw: pl.DataFrame, file: ListFile, id_pattern: str, known: Iterable[str] | None) -> Sifted:
