@@ -41,8 +41,9 @@ class Held:
 
 def read_inventory(*, path: str) -> Iterator[Sifted]:
     """Source step: the lines of a text file. Turned away: ``no_video_name``, such as blank lines, headers and other files."""
-    with fsspec.open(path, "rt", encoding="utf-8-sig", errors="replace", compression="infer") as stream:
-        lines = stream.read().splitlines()
+    fs, file = fsspec.core.url_to_fs(path)
+    with fs.open(file, "rb", compression="infer") as stream:
+        lines = stream.read().decode("utf-8-sig", "replace").splitlines()
     for start in range(0, max(len(lines), 1), _LINES_AT_ONCE):
         text = pl.DataFrame({"line": lines[start : start + _LINES_AT_ONCE]}, schema={"line": pl.String})
         line = pl.col("line").str.strip_chars().str.strip_chars('"')

@@ -180,15 +180,10 @@ def _csv_rows(data: bytes, path: str, id_pattern: str) -> Iterator[pl.DataFrame]
             width=pl.col("plain").str.count_matches(",", literal=True) + 1,
             quoted=pl.col("plain").str.contains('"', literal=True),
         )
-        parts = pl.col("plain").str.split_exact(",", width - 1)
-        fields = [_cut(block.filter(~pl.col("quoted")), parts, places)]
-        quoted = block.filter("quoted")
-        if quoted.height:
-            rows = [_fields(line) for line in quoted["plain"]]
-            cut = {f"field_{n}": [row[n] if n < len(row) else None for row in rows] for n in range(width)}
-            found = quoted.with_columns(width=pl.Series([len(row) for row in rows], dtype=pl.UInt32))
-            fields.append(_cut(found, pl.struct(**{name: pl.Series(v, dtype=pl.String) for name, v in cut.items()}), places))
-        frame = pl.concat(fields).sort("number") if quoted.height else fields[0]
+        unquoted = block.filter(~pl.col("quoted"))
+        frame = _cut(unquoted.with_columns(parts=pl.col("plain").str.split_exact(",", width - 1)), places)
+        if unquoted.height < block.height:
+            frame = pl.concat([frame, _cut(_unquoted(block.filter("quoted"), width), places)]).sort("number")
         fault = (
             pl.when("undecodable")
             .then(pl.lit("bad_utf8"))
@@ -211,14 +206,21 @@ def _decoded(lines: Sequence[bytes]) -> pl.DataFrame:
         return pl.DataFrame({"seen": texts, "undecodable": bad})
 
 
-def _cut(block: pl.DataFrame, parts: pl.Expr, places: Mapping[str, int | None]) -> pl.DataFrame:
-    """The columns of ``_RAW`` out of a struct of fields, beside the line, its number and its number of fields."""
-    block = block.select("seen", "undecodable", "number", "width", parts=parts)
+def _unquoted(block: pl.DataFrame, width: int) -> pl.DataFrame:
+    """Lines that only the csv module can read: their number of fields, and the first ``width`` of them as a struct."""
+    rows = [_fields(line) for line in block["plain"]]
+    fields = {f"field_{n}": [row[n] if n < len(row) else None for row in rows] for n in range(width)}
+    parts = pl.DataFrame(fields, schema=dict.fromkeys(fields, pl.String)).to_struct("parts")
+    return block.with_columns(parts, width=pl.Series([len(row) for row in rows], dtype=pl.UInt32))
+
+
+def _cut(block: pl.DataFrame, places: Mapping[str, int | None]) -> pl.DataFrame:
+    """The columns of ``_RAW`` out of ``parts``, beside the line, its number and its number of fields."""
     columns = {
         name: pl.lit(None, pl.String) if place is None else pl.col("parts").struct.field(f"field_{place}")
         for name, place in places.items()
     }
-    return block.with_columns(**columns).drop("parts")
+    return block.select("seen", "undecodable", "number", "width", **columns)
 
 
 def _stripped() -> pl.Expr:
@@ -272,11 +274,11 @@ def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
         notes = facts.get("annotations", entry)
         notes = dict(notes.pairs) if isinstance(notes, _Pairs) else {}
         segment = notes.get("segment")
-        fits = isinstance(segment, list) and len(segment) == 2
-        values = (notes.get("label"), video, *(segment if fits else (None, None)), facts.get("subset"))
+        times: list[Any] = segment if isinstance(segment, list) and len(segment) == 2 else []
+        values = (notes.get("label"), video, *(times or (None, None)), facts.get("subset"))
         for name, value in zip(_RAW, values, strict=True):
             columns[name].append(None if value is None else str(value))
-        faults.append("" if fits else "malformed_row")
+        faults.append("" if times else "malformed_row")
     if faults and all(faults):
         raise ValueError(f"list {path!r}: JSON without 'annotations' and their 'segment': not a list of Kinetics")
     frame = pl.DataFrame(columns, schema=dict.fromkeys(_RAW, pl.String)).with_columns(_stripped())

@@ -96,14 +96,14 @@ def drawing(name: str) -> Drawing:
     """A drawing of ``drawn.toml``: ``published`` or ``tiny``. Raises ``KeyError`` for another name."""
     text = resources.files(__package__ or "").joinpath("drawn.toml").read_text(encoding="utf-8")
     raw: dict[str, Any] = tomllib.loads(text)[name]
-    arrivals = [
-        Arrival(**{**item, **{part: tuple(Group(*group) for group in item.get(part, ())) for part in ("known", "novel")}})
-        for item in raw.pop("arrivals")
-    ]
-    repeats = [
-        Repeat(**{**item, "sources": tuple((release, split) for release, split in item["sources"])})
-        for item in raw.pop("repeats")
-    ]
+    arrivals: list[Arrival] = []
+    for item in raw.pop("arrivals"):
+        known, novel = (tuple(Group(*group) for group in item.pop(part, ())) for part in ("known", "novel"))
+        arrivals.append(Arrival(**item, known=known, novel=novel))
+    repeats: list[Repeat] = []
+    for item in raw.pop("repeats"):
+        sources = tuple((release, split) for release, split in item.pop("sources"))
+        repeats.append(Repeat(**item, sources=sources))
     renames = tuple((old, new) for old, new in raw.pop("renames"))
     return Drawing(
         releases=tuple(raw.pop("releases")), renames=renames, arrivals=tuple(arrivals), repeats=tuple(repeats), **raw

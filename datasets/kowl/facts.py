@@ -31,7 +31,7 @@ class ListFacts:
     release: str
     split: str
     rows: int
-    missing: int | None
+    missing: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ def facts() -> Facts:
     """The facts, read once a process. An unknown or missing name raises ``TypeError``, which names it."""
     text = resources.files(__package__ or "").joinpath("facts.toml").read_text(encoding="utf-8")
     raw = tomllib.loads(text)
-    lists = (ListFacts(**{**item, "missing": None if item["missing"] < 0 else item["missing"]}) for item in raw["lists"])
+    lists = (ListFacts(**item) for item in raw["lists"])
     return Facts(
         labels=LabelFacts(**_values(raw["labels"])),
         lists=tuple(lists),

@@ -294,7 +294,7 @@ def assign_increments(
     group = plan.increment * len(ROLES) + role
     ranked = np.lexsort((place, group))
     blocks = pa.array(BLOCKS)
-    for start, table in reorder(rows, ranked, np.flatnonzero(np.diff(group[ranked])) + 1):
+    for start, table in reorder(rows, ranked, (np.flatnonzero(np.diff(group[ranked])) + 1).tolist()):
         some = ranked[start : start + table.num_rows]
         table = table.append_column("increment", pa.array(plan.increment[some]))
         table = table.append_column("novel", pa.array(plan.novel[some]))

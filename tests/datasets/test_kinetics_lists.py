@@ -95,6 +95,14 @@ def test_a_bad_line_is_turned_away_alone(tmp_path: Path, line: str, reason: str)
     assert rejects == [("list.csv:3", reason, line)]
 
 
+def test_quotes_that_are_needed(tmp_path: Path) -> None:
+    labels = ['"tie, bow"', '"say ""hi"""', "plain", '"quoted"', '"a, b, c"']
+    header = '"label","youtube_id","time_start","time_end"\n'
+    table, rejects = read(tmp_path, header + "".join(f'{label},"{ID}",{n},{n + 10}\n' for n, label in enumerate(labels)))
+    assert table["label"].to_pylist() == ["tie, bow", 'say "hi"', "plain", "quoted", "a, b, c"]
+    assert (table["time_start"].to_pylist(), rejects) == ([0, 1, 2, 3, 4], [])
+
+
 def test_bytes_that_are_no_text(tmp_path: Path) -> None:
     lines = b"label,youtube_id,time_start,time_end\n" + b"caf\xe9,%s,1,11\n" % ID.encode() + f"café,{ID},1,11\n".encode()
     table, rejects = read(tmp_path, lines)
