@@ -174,8 +174,9 @@ def _csv_rows(data: bytes, path: str, id_pattern: str) -> Iterator[pl.DataFrame]
     width: int = places.pop("")
     for start in range(first, len(lines), _LINES_AT_ONCE):
         block = _decoded(lines[start : start + _LINES_AT_ONCE])
-        # Most quotes enclose a field that needs none.
-        plain = pl.col("seen").str.replace_all(r'(^|,)"([^",]*)"', "${1}${2}")
+        # Most quotes enclose a field that needs none; a doubled one stands for itself.
+        bare = pl.col("seen").str.replace_all(r'(^|,)"([^",]*)"', "${1}${2}")
+        plain = pl.when(pl.col("seen").str.contains('""', literal=True)).then(pl.col("seen")).otherwise(bare)
         block = block.with_columns(number=pl.int_range(start + 1, start + 1 + pl.len()), plain=plain).with_columns(
             width=pl.col("plain").str.count_matches(",", literal=True) + 1,
             quoted=pl.col("plain").str.contains('"', literal=True),
