@@ -30,24 +30,20 @@ install: $(STAMP)
 
 # The stamp is written last, so that a broken installation is taken up again.
 $(STAMP): pyproject.toml constraints.txt
-	@python="$(PYTHON)"; \
+	@python=; for name in $(or $(PYTHON),python3.11 python3 python3.12 python3.13); do \
+		if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \
+	done; \
 	if [ -z "$$python" ]; then \
-		for name in python3.11 python3 python3.12 python3.13; do \
-			if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \
-		done; \
-	fi; \
-	if [ -z "$$python" ]; then \
-		echo 'benchwright needs Python 3.11 or newer, and neither python3.11 nor python3 is one. Name it: make PYTHON=/path/to/python3.11' >&2; \
+		echo 'benchwright needs Python 3.11 or newer: name it, as in make PYTHON=/path/to/python3.11' >&2; \
 		exit 1; \
 	fi; \
-	if [ ! -x $(BIN)/python ]; then "$$python" -m venv $(VENV); fi
+	if [ ! -x $(BIN)/python ]; then $$python -m venv $(VENV); fi
 	@echo 'Installing benchwright and what it needs into $(VENV): one to five minutes, 2 to 5 GB'
 	@$(PIP) install -qq --editable '.[demo,dev]'
 	@touch $@
 
 demo: $(STAMP)
-	$(BIN)/benchwright run demo --out '$(OUT)'
-	@echo 'Report: $(abspath $(OUT))/report.html'
+	$(BIN)/benchwright demo --out '$(OUT)'
 
 test: $(STAMP)
 	@$(BIN)/pytest -q $(ARGS)

@@ -108,7 +108,9 @@ def main() -> None:
                 run(_plan(folder, 10, nothing, rows_per_part), out, scheduler="sync")
                 seconds += [time.perf_counter() - started, time.process_time() - cpu]
             per_part.append((seconds[2] - seconds[0]) / 199 * 1000)
-        print(f"  one more part costs          {statistics.median(per_part):7.2f} ms   (199 parts more for the same 1,000 rows)")
+        print(
+            f"  one more part costs          {statistics.median(per_part):7.2f} ms   (199 parts more for the same 1,000 rows)"
+        )
         peaks: list[int] = []
         for copies_now in (1, 10, 30 if options.quick else 100):
             run(_plan(folder, copies_now, nothing, 100), f"{scratch}/memory{copies_now}", scheduler="sync")

@@ -158,24 +158,32 @@ METHODS: dict[str, Callable[[Path, Path], None]] = {
 
 
 def digest(out: Path) -> str:
-    """Digest of the result's rows in order, whatever wrote them."""
+    """Digest of the result's rows in order, whatever wrote them and however they are cut into files and batches."""
+    import numpy as np
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     files = sorted(out.glob("stages/bucketed/part-*.parquet")) or [out / "rows.parquet"]
-    columns = {
-        name: hashlib.sha256() for name in ("key", "date_taken", "url", "licence", "extension", "uploaded_unix", "bucket")
-    }
+    columns = ("key", "date_taken", "url", "licence", "extension", "uploaded_unix", "bucket")
+    sums = {name: (hashlib.sha256(), hashlib.sha256()) for name in columns}
     rows = 0
     for path in files:
         if path.name.endswith(".rejects.parquet"):
             continue
-        file = pq.ParquetFile(path)
-        for batch in file.iter_batches(200_000, columns=list(columns)):
+        for batch in pq.ParquetFile(path).iter_batches(100_000, columns=list(columns)):
             rows += batch.num_rows
-            for name, running in columns.items():
-                values = batch[name].cast("timestamp[us]").cast("int64") if name == "date_taken" else batch[name]
-                running.update("\n".join(map(str, values.to_pylist())).encode() + b"\n")
-    return f"{rows} rows, {hashlib.sha256(''.join(c.hexdigest() for c in columns.values()).encode()).hexdigest()[:16]}"
+            for name, (values, lengths) in sums.items():
+                column = batch[name]
+                if name in ("date_taken", "bucket"):
+                    column = column.cast(pa.timestamp("us")) if name == "date_taken" else column
+                    values.update(column.cast(pa.int64()).to_numpy().tobytes())
+                    continue
+                column = column.cast(pa.large_string())
+                offsets = np.frombuffer(column.buffers()[1], dtype=np.int64)[column.offset : column.offset + len(column) + 1]
+                lengths.update(np.diff(offsets).tobytes())
+                values.update(memoryview(column.buffers()[2])[offsets[0] : offsets[-1]])
+    told = "".join(one.hexdigest() for pair in sums.values() for one in pair)
+    return f"{rows} rows, {hashlib.sha256(told.encode()).hexdigest()[:16]}"
 
 
 def measured(method: str, tsv: Path, out: Path) -> dict[str, float | str]:

@@ -154,7 +154,7 @@ def peak_mib(name: str, buckets: int) -> float:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="2 buckets, 5 epochs, 2 rounds")
+    parser.add_argument("--quick", action="store_true", help="2 buckets, 10 epochs, 1 round")
     parser.add_argument("--buckets", type=int, default=10)
     parser.add_argument("--epochs", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=3)
@@ -166,7 +166,7 @@ def main() -> None:
         status = Path("/proc/self/status").read_text()
         print(int(status.split("VmHWM:")[1].split()[0]) / 1024)
         return
-    count, epochs, rounds = (2, 5, 2) if args.quick else (args.buckets, args.epochs, args.rounds)
+    count, epochs, rounds = (2, 10, 1) if args.quick else (args.buckets, args.epochs, args.rounds)
     buckets = make_buckets(count)
     seconds: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
     in_domain: dict[str, float] = {}

@@ -1,7 +1,7 @@
 """Does text find photos? Mean average precision of the packaged encoder on real pictures in ../shared/data.
 
-Twenty superclass names (the IIRC superclasses with most photos among 500 ImageNet photos, one a class) rank those photos; chance
-is the share of relevant photos. Then every caption of 275 captioned pictures ranks them.
+Twenty superclass names (the IIRC superclasses with most photos among 500 ImageNet photos, one a class) rank those photos;
+chance is the share of relevant photos. Then every caption of 275 captioned pictures ranks them.
 
     python benchmarks/retrieval_map.py [--quick]
 """
@@ -49,8 +49,7 @@ def superclass_map(encoder: Encoder, data: Path, queries: int = 20) -> dict[str,
     images = encoder.encode_images([file.read_bytes() for file in files])
     texts = encoder.encode_texts(list(members))
     return {
-        name: average_precision(images @ text, relevant)
-        for (name, relevant), text in zip(members.items(), texts, strict=True)
+        name: average_precision(images @ text, relevant) for (name, relevant), text in zip(members.items(), texts, strict=True)
     }
 
 
@@ -78,7 +77,9 @@ def main() -> None:
     chance = np.mean([relevant.mean() for relevant in superclasses(DATA, 20)[1].values()])
     for name, score in scores.items():
         print(f"  {name:24} {score:.3f}")
-    print(f"mAP of {len(scores)} superclass queries over 500 photos: {np.mean(list(scores.values())):.3f} (chance {chance:.3f})")
+    print(
+        f"mAP of {len(scores)} superclass queries over 500 photos: {np.mean(list(scores.values())):.3f} (chance {chance:.3f})"
+    )
     if not quick:
         score, chance = caption_map(encoder, DATA)
         print(f"mAP of all captions over 275 pictures: {score:.3f} (chance {chance:.3f})")

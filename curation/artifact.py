@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from .parts import folder, part_name
+from .part_writer import folder, part_name
 from .store import PartInfo, Rows, Store, StoreError
 
 
@@ -77,10 +77,10 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
     name = artifact_file(stage)
     if not store.exists(name):
         return None
-    raw = store.read_json(name)
+    raw: dict[str, Any] = store.read_json(name)
     try:
-        fields = {field.name: raw[field.name] for field in dataclasses.fields(Artifact)}
-        return Artifact(**{**fields, "parts": tuple(raw["parts"])})
+        raw["parts"] = tuple(raw["parts"])
+        return Artifact(**raw)
     except (KeyError, TypeError) as error:
         raise StoreError(f"{store.url}: {name} is not the record of a stage: {error}") from None
 

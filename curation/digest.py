@@ -52,7 +52,12 @@ def _type_name(field: pa.Field) -> str:
         return "blob"
     if is_array(field):
         return "array"
-    return str(field.type)
+    return _shown(field.type)
+
+
+def _shown(kind: pa.DataType) -> str:
+    # Not str() for lists: the name that Arrow gives to their items is another one after a way through Parquet.
+    return f"list<{_shown(kind.value_type)}>" if pa.types.is_list(kind) or pa.types.is_large_list(kind) else str(kind)
 
 
 class _ColumnDigest:

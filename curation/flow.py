@@ -36,6 +36,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from .keys import How, Where
 from .rows import BLOB, Rejected, is_array, schema_of
 
 P = ParamSpec("P")
@@ -96,7 +97,28 @@ def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
         raise PlanError(f"step {name}: no setting {sorted(unknown)[0]!r}; it has {', '.join(sorted(accepted)) or 'none'}")
     if missing := required - settings.keys():
         raise PlanError(f"step {name}: setting {sorted(missing)[0]!r} is missing and has no default")
+    for setting, value in settings.items():
+        if marked := _marked_inside(value):
+            raise PlanError(
+                f"step {name}: setting {setting!r} holds {marked} inside it: mark a whole setting, or make it several"
+            )
     return Step(function, settings)
+
+
+def _marked_inside(value: Any) -> str:
+    """``where``, ``how`` or ``rows_of`` that stands inside a setting, where the engine would not see it; "" for none."""
+    inner: list[Any] = []
+    if isinstance(value, How):
+        inner = [value.value]
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        inner = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif isinstance(value, Mapping):
+        inner = list(typing.cast("Mapping[Any, Any]", value).values())
+    elif isinstance(value, list | tuple):
+        inner = list(typing.cast("collections.abc.Sequence[Any]", value))
+    marks = {Where: "where(...)", How: "how(...)", StageRef: "rows_of(...)"}
+    found = next((marks[type(item)] for item in inner if type(item) in marks), "")
+    return found or next((deeper for deeper in map(_marked_inside, inner) if deeper), "")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -196,13 +196,19 @@ def _walk_what_runs(tree: ast.AST) -> Iterator[ast.AST]:
 
 # ------------------------------------------------------------------------------------------------------------- sources
 
+SAMPLED_BYTES = 1 << 28
+"""Files above this size are fingerprinted by 256 stretches of 64 KiB, the first and the last among them."""
+
+_STRETCHES, _STRETCH_BYTES = 256, 1 << 16
+
 
 @dataclasses.dataclass(frozen=True)
 class Fingerprint:
     """What is known of a source before it is read.
 
     Attributes:
-        content: goes into the key. A file's SHA-256; for a folder, a digest of its relative names and sizes.
+        content: goes into the key. A file's SHA-256; of a file above ``SAMPLED_BYTES`` that of its size and of stretches
+            of it; for a folder, a digest of its relative names and sizes.
         witness: tells whether the source may have changed since (sizes and times); never part of a key, because a copy
             of the same data on another machine has other times.
     """
@@ -212,7 +218,10 @@ class Fingerprint:
 
 
 def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> Fingerprint:
-    """Fingerprint of a file or folder, local or by fsspec URL. Reads a file's bytes once; of a folder, only its listing.
+    """Fingerprint of a file or folder, local or by fsspec URL. Reads a file once; of a folder, only its listing.
+
+    What a large file or a folder holds is in the digest of the rows that are made of it. Their fingerprints say whether it
+    is worth reading them again, together with the witness, which sees every change on this machine.
 
     Args:
         path: local path or URL.
@@ -228,11 +237,7 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
     if fs.isfile(root):
         witness = sha256(canonical([path, _witness(fs.info(root))]))
         if path not in known or known[path][0] != witness:
-            digest = hashlib.sha256()
-            with fs.open(root, "rb") as stream:
-                while chunk := stream.read(1 << 22):
-                    digest.update(chunk)
-            known[path] = (witness, digest.hexdigest())
+            known[path] = (witness, _file_content(fs, root))
         return Fingerprint(known[path][1], witness)
     content, witness = hashlib.sha256(), hashlib.sha256()
     found: Mapping[str, Mapping[str, Any]] = fs.find(root, detail=True)
@@ -242,6 +247,21 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
         content.update(f"{relative}\0{found[name].get('size')}\n".encode("utf-8", "surrogateescape"))
         witness.update(f"{relative}\0{_witness(found[name])}\n".encode("utf-8", "surrogateescape"))
     return Fingerprint(content.hexdigest(), witness.hexdigest())
+
+
+def _file_content(fs: Any, path: str) -> str:
+    digest = hashlib.sha256()
+    size = int(fs.size(path))
+    with fs.open(path, "rb") as stream:
+        if size <= SAMPLED_BYTES:
+            while chunk := stream.read(1 << 22):
+                digest.update(chunk)
+        else:
+            digest.update(f"sampled {size}\n".encode())
+            for number in range(_STRETCHES):
+                stream.seek((size - _STRETCH_BYTES) * number // (_STRETCHES - 1))
+                digest.update(stream.read(_STRETCH_BYTES))
+    return digest.hexdigest()
 
 
 def _witness(info: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
 """What flows between stages: rows, the payloads that rows refer to, and the two ways in which a row is turned away.
 
-A row is a frozen dataclass with a ``key`` (unique in its stage) and one field a column. Plain fields are ``str``, ``int``,
-``float``, ``bool``, ``bytes``, ``datetime``, lists and tuples of these, and any of them ``| None``. Two kinds of field hold
-payloads, which live outside the table and are named in it by their digest:
+A row is a frozen dataclass with a ``key`` (its own: ``stages/first.py`` turns repeated ones away) and one field a column.
+Plain fields are ``str``, ``int``, ``float``, ``bool``, ``bytes``, ``datetime``, lists and tuples of these, and any of them
+``| None``. Two kinds of field hold payloads, which live outside the table and are named in it by their digest:
 
 * ``Blob``: bytes such as a JPEG, packed one after another in the part's ``.blobs`` file;
 * ``Annotated[np.ndarray, Shape(...)]``: an array of fixed shape and dtype, stacked in the part's ``.npy`` file, which is
@@ -97,6 +97,12 @@ def sift(table: pa.Table, rules: Mapping[str, Any], *, detail: str | None = None
         schema=REJECTS,
     )
     return Sifted(table.filter(pa.array(reasons < 0)), rejected)
+
+
+def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
+    """``table`` with ``column`` as its last, in place of one of that name if there is one."""
+    kept = table.drop_columns([name]) if name in table.column_names else table
+    return kept.append_column(name, column)
 
 
 class Blob:

@@ -20,23 +20,26 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any, Literal
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from .artifact import Artifact, RunRecord, artifact_file, load_artifact, read_schema
+from .artifact import Artifact, RunRecord, artifact_file, load_artifact
 from .digest import ContentDigest
-from .flow import Flow, Stage, StageRef, row_types
+from .flow import Flow, PlanError, Stage, StageRef, row_types
 from .keys import How, Where, as_json, canonical, code_digest, fingerprint, plain, sha256
-from .parts import PartRecord, PartTask, Span, StepFailed, folder, make_parts, part_name
+from .part_writer import PartRecord, StepFailed, folder, part_name
+from .parts import Offer, PartTask, Span, make_parts
 from .rows import schema_of
-from .store import Rows, Store
+from .store import Rows, Store, StoreError
 
 FORMAT = 1
 """Version of the layout on disk; part of every key."""
+
+_LAST_PART = 999_999_999
 
 State = Literal["running", "done", "reused", "waiting"]
 
@@ -171,7 +174,10 @@ def _locked(store: Store) -> Iterator[None]:
 
 def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:
     name = ".fingerprints.json"
-    return {path: (pair[0], pair[1]) for path, pair in store.read_json(name).items()} if store.exists(name) else {}
+    try:
+        return {path: (pair[0], pair[1]) for path, pair in store.read_json(name).items()} if store.exists(name) else {}
+    except (StoreError, AttributeError, LookupError, TypeError):  # it only saves reading the sources again
+        return {}
 
 
 class _Reporter:
@@ -201,6 +207,9 @@ class _Workers:
         self._client: Any = None
 
     def __enter__(self) -> _Workers:
+        if threading.current_thread() is threading.main_thread():
+            # polars has calls restarted that a signal interrupts, and the wait for a worker would not hear of Ctrl-C.
+            signal.siginterrupt(signal.SIGINT, True)
         return self
 
     def __exit__(self, kind: Any, *_: Any) -> None:
@@ -209,8 +218,16 @@ class _Workers:
         if self._client is not None:
             self._client.close()
 
-    def run(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None]) -> None:
-        """Run the tasks, and tell of each as it ends. The first error ends the call."""
+    @property
+    def in_process(self) -> bool:
+        """Whether the tasks run in this process."""
+        return self._scheduler in ("sync", "threads")
+
+    def run(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None], offer: Offer) -> None:
+        """Run the tasks, and tell of each as it ends; of its rows, too, where they are in this process at hand.
+
+        The first error ends the call.
+        """
         if not tasks:
             return
         if "://" in self._scheduler:
@@ -223,13 +240,26 @@ class _Workers:
             done(result)
 
         # A task is closed to dask, which would otherwise search it for graphs of its own.
-        calls = [dask.delayed(functools.partial(make_parts, task), pure=False, traverse=False)() for task in tasks]
+        options = {"offer": offer} if self.in_process else {}
+        # dask takes tasks that are alike from the last name to the first, and parts are best made in the order of their rows.
+        calls = [
+            dask.delayed(functools.partial(make_parts, task, **options), pure=False, traverse=False)(
+                dask_key_name=f"part-{_LAST_PART - task.number:09d}"
+            )
+            for task in tasks
+        ]
         settings: dict[str, Any] = {"scheduler": self._scheduler, "num_workers": self._count}
         if self._scheduler != "sync":
             settings["pool"] = self._pool = self._pool or self._new_pool()
         # dask would put the tasks of one call in chunks of several to a message: a part is worth a message of its own.
-        with Callback(posttask=finished):
-            dask.compute(*calls, optimize_graph=False, chunksize=1, traverse=False, **settings)
+        try:
+            with Callback(posttask=finished):
+                dask.compute(*calls, optimize_graph=False, chunksize=1, traverse=False, **settings)
+        except BrokenExecutor as error:
+            raise StepFailed(
+                f"stage {tasks[0].stage.name!r}: a worker process was killed, as a system does that runs out of memory; "
+                "what was made stays: run again, with fewer workers"
+            ) from error
 
     def _new_pool(self) -> Executor:
         if self._scheduler == "threads":
@@ -238,17 +268,23 @@ class _Workers:
         return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
 
     def _run_distributed(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None]) -> None:
-        from distributed import Client, as_completed
+        from distributed import Client, KilledWorker, as_completed
 
         if self._client is None:
             try:
-                self._client = Client(self._scheduler, timeout="10s", set_as_default=False)
+                self._client = Client(self._scheduler, timeout="5s", set_as_default=False)
             except OSError as error:
                 raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
-        futures = self._client.map(make_parts, list(tasks), pure=False)
+        # A function without a name makes distributed use cloudpickle, which takes along the code of a user's own file: workers
+        # could not import that, and a task that they cannot read would leave us waiting for ever.
+        futures = [self._client.submit(lambda task=task: make_parts(task), pure=False) for task in tasks]
         try:
             for future in as_completed(futures, loop=self._client.loop):
                 done(future.result())
+        except KilledWorker as error:
+            raise StepFailed(
+                f"stage {tasks[0].stage.name!r}: workers died at their parts, perhaps for want of memory: {error}"
+            ) from error
         finally:
             self._client.cancel(futures)
 
@@ -293,6 +329,8 @@ class _StageMaker:
     def _recipe(self) -> tuple[dict[str, Any], str]:
         """The readable recipe, and the witness of the sources that it names."""
         witnesses: list[str] = []
+        for path in self._places().values():
+            self._check_apart(str(path))
 
         def settings(values: Mapping[str, Any]) -> dict[str, Any]:
             out: dict[str, Any] = {}
@@ -326,13 +364,27 @@ class _StageMaker:
             }
         return recipe, sha256(canonical(witnesses))
 
+    def _check_apart(self, path: str) -> None:
+        """A source folder that a run writes to would be another one after each run, and would hold what the run made."""
+        out = self.store.local
+        if out is None or "://" in path or not os.path.isdir(path):
+            return
+        real, own = os.path.realpath(path), os.path.realpath(out)
+        if f"{own}/".startswith(f"{real}/") or f"{real}/".startswith(f"{own}/stages/"):
+            raise PlanError(
+                f"stage {self.stage.name!r}: the source {path} and the run's own folder {self.store.url} lie one in the other"
+            )
+
     def _layouts(self) -> str:
         return sha256(canonical([self.made[name].layout for name in self.stage.inputs()]))
 
     def reusable(self) -> Artifact | None:
         """The artifact that is there, where it is what this plan would make, and whole."""
         recipe, witness = self._recipe()
-        artifact = load_artifact(self.store, self.stage.name)
+        try:
+            artifact = load_artifact(self.store, self.stage.name)
+        except StoreError:  # a damaged record is as good as none: what lies beside it is looked at part by part
+            artifact = None
         if artifact is None or artifact.key != sha256(canonical(recipe)) or artifact.recipe["layouts"] != self._layouts():
             return None
         if self._witness() != witness:
@@ -362,8 +414,9 @@ class _StageMaker:
         self.store.remove([posixpath.join(where, name) for name in stale])
         self.store.write(posixpath.join(where, ".witness"), witness.encode())
         started = time.perf_counter()
-        records = self._make_parts(sha256(canonical([key, recipe["layouts"]])), report)
-        artifact = self._commit(key, recipe, records)
+        ledger = _Ledger(self.store, self.stage)
+        records = self._make_parts(sha256(canonical([key, recipe["layouts"]])), report, ledger)
+        artifact = self._commit(key, recipe, records, ledger)
         self._write_made(time.perf_counter() - started)
         self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)
         report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
@@ -386,33 +439,35 @@ class _StageMaker:
             return [dataclasses.replace(base, span=Span(0, upstream.num_rows, upstream))]
         bounds = _shard_bounds(upstream) if stage.kind == "shards" else _even_bounds(upstream.num_rows, stage.rows_per_part)
         others = {n: views[n] for n in stage.inputs()[1:]}
+        ends = np.cumsum([part.rows for part in upstream.parts])
         return [
-            dataclasses.replace(base, number=n, span=_narrow(upstream, start, stop), others=others)
+            dataclasses.replace(base, number=n, span=_narrow(upstream, ends, start, stop), others=others)
             for n, (start, stop) in enumerate(bounds)
         ]
 
-    def _make_parts(self, key: str, report: _Reporter) -> list[PartRecord]:
+    def _make_parts(self, key: str, report: _Reporter, ledger: _Ledger) -> list[PartRecord]:
         tasks = self._tasks(key)
         records: dict[int, PartRecord] = {}
         # A task that makes several parts is made anew as a whole: only its end says that it had them all.
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
-        def tell() -> None:
-            rows = total if self.stage.kind == "whole" and total else sum(record.rows_in for record in records.values())
-            rejects = sum(sum(record.rejects.values()) for record in records.values())
-            report("running", rows, total, rejects)
+        rows = sum(record.rows_in for record in records.values())
+        rejects = sum(sum(record.rejects.values()) for record in records.values())
+
+        def done(made: list[PartRecord]) -> None:
+            nonlocal rows, rejects
+            records.update({record.number: record for record in made})
+            rows += sum(record.rows_in for record in made)
+            rejects += sum(sum(record.rejects.values()) for record in made)
+            report("running", total if self.stage.kind == "whole" and total else rows, total, rejects)
             limit = self.stage.max_rejects
             if limit is not None and limit >= 1:
                 self._check_budget(rejects, rows)
 
-        def done(made: list[PartRecord]) -> None:
-            records.update({record.number: record for record in made})
-            tell()
-
         if self.pool is None:
             raise RuntimeError("this maker only looks: it was given no workers")
-        self.pool.run(todo, done)
+        self.pool.run(todo, done, ledger.offer)
         return [records[number] for number in sorted(records)]
 
     def _one_part(self, task: PartTask) -> bool:
@@ -424,7 +479,11 @@ class _StageMaker:
         name = f"{part_name(task.number)}.parquet"
         if self.store.size(posixpath.join(where, name)) is None:
             return False
-        footer = self.store.footer(posixpath.join(where, name))
+        try:
+            footer = self.store.footer(posixpath.join(where, name))
+            rows = self.store.read_parquet(posixpath.join(where, name), ["key"]).num_rows
+        except StoreError:  # damaged: made again
+            return False
         if footer["signature"] != task.signature():
             return False
         files = dict(footer["files"])
@@ -432,35 +491,22 @@ class _StageMaker:
             return False
         data = self.store.read(posixpath.join(where, name))
         files[name] = {"sha256": sha256(data), "size": len(data)}
-        rows = self.store.read_parquet(posixpath.join(where, name), ["key"]).num_rows
         records[task.number] = PartRecord(task.number, footer["rows_in"], rows, footer["rejects"], files)
         return True
 
     # -------------------------------------------------------------------------------------------------- commit
 
-    def _commit(self, key: str, recipe: Mapping[str, Any], records: list[PartRecord]) -> Artifact:
+    def _commit(self, key: str, recipe: Mapping[str, Any], records: list[PartRecord], ledger: _Ledger) -> Artifact:
         stage, where = self.stage, folder(self.stage.name)
-        schema = read_schema(self.store, posixpath.join(where, f"{part_name(0)}.parquet"))
-        digest, keys_out = ContentDigest(schema), _KeySum(distinct=stage.expands)
-        # The engine itself carries the keys of the other kinds from row to row.
-        keys_checked = stage.kind in ("table", "whole")
-        for record in records:
-            table = self.store.read_parquet(posixpath.join(where, f"{part_name(record.number)}.parquet"))
-            digest.update(table)
-            if not keys_checked:
-                continue
-            keys_out.add(table["source_key" if stage.expands else "key"])
-            rejects = f"{part_name(record.number)}.rejects.parquet"
-            if rejects in record.files:
-                keys_out.add(self.store.read_parquet(posixpath.join(where, rejects), ["key"])["key"])
+        digest = ledger.finish(records)
         rejects = _totals(records)
         rows = sum(record.rows for record in records)
         rows_in = self.made[stage.after].rows if stage.after else sum(record.rows_in for record in records)
         if stage.after:
-            self._check_sum(rows_in, rows, sum(rejects.values()), keys_out if keys_checked else None)
+            self._check_sum(rows_in, rows, sum(rejects.values()), ledger.keys)
         parts = tuple({"rows": record.rows, "files": dict(sorted(record.files.items()))} for record in records)
         layout = layout_of(recipe["layouts"], parts)
-        artifact = Artifact(stage.name, stage.kind, key, digest.hexdigest(), layout, recipe, rows_in, rows, rejects, parts)
+        artifact = Artifact(stage.name, stage.kind, key, digest, layout, recipe, rows_in, rows, rejects, parts)
         kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
         self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
         self.store.write_json(artifact_file(stage.name), artifact.to_json())
@@ -530,22 +576,75 @@ def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
     names = rows.table(["shard"])["shard"].combine_chunks().dictionary_encode()
     codes = names.indices.to_numpy(zero_copy_only=False)
     if not len(codes):
-        return []
+        return [(0, 0)]
     starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1])
     if len(starts) != len(names.dictionary):
         raise StepFailed("the rows of a shard do not stand together: sort them by the column 'shard'")
     return list(zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True))
 
 
-def _narrow(rows: Rows, start: int, stop: int) -> Span:
-    """The stretch [start, stop) with the parts that hold it and no others, so that a task stays small."""
-    first, kept, offset = 0, [], 0
-    for part in rows.parts:
-        if first < stop and first + part.rows > start:
-            offset = first if not kept else offset
-            kept.append(part)
-        first += part.rows
-    return Span(start - offset, stop - offset, dataclasses.replace(rows, parts=tuple(kept)), offset)
+def _narrow(rows: Rows, ends: np.ndarray, start: int, stop: int) -> Span:
+    """The stretch [start, stop) with the parts that hold it and no others, so that a task stays small.
+
+    ``ends``, int64 of shape (parts,), says at which row each part ends.
+    """
+    low = int(np.searchsorted(ends, start, side="right"))
+    high = int(np.searchsorted(ends, stop, side="left")) + 1
+    offset = int(ends[low - 1]) if low else 0
+    return Span(start - offset, stop - offset, dataclasses.replace(rows, parts=rows.parts[low:high]), offset)
+
+
+class _Ledger:
+    """Content digest and keys of a stage, part after part: of rows that are at hand, or else read back.
+
+    The digest depends on the order of the parts, which end in any order; those that came early wait for their turn.
+    """
+
+    def __init__(self, store: Store, stage: Stage) -> None:
+        self._store, self._stage = store, stage
+        self._digest: ContentDigest | None = None
+        self._next = 0
+        self._early: dict[int, tuple[pa.Table, pa.Table]] = {}
+        self._lock = threading.Lock()
+        # The engine itself carries the keys of the other kinds from row to row.
+        self.keys = _KeySum(distinct=stage.expands) if stage.kind in ("table", "whole") else None
+
+    def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
+        """Take the rows of a part that was just written. Called from any thread."""
+        with self._lock:
+            if number >= self._next and len(self._early) < _EARLY_PARTS:
+                self._early[number] = (rows, rejected)
+            while self._next in self._early:
+                self._add(*self._early.pop(self._next))
+
+    def finish(self, records: Sequence[PartRecord]) -> str:
+        """The digest, when all parts are there."""
+        where = folder(self._stage.name)
+        for record in records[self._next :]:
+            if record.number in self._early:
+                self._add(*self._early.pop(record.number))
+                continue
+            name = posixpath.join(where, part_name(record.number))
+            rejected = pa.table({"key": pa.array([], pa.string())})
+            if self.keys is not None and f"{part_name(record.number)}.rejects.parquet" in record.files:
+                rejected = self._store.read_parquet(f"{name}.rejects.parquet", ["key"])
+            self._add(self._store.read_parquet(f"{name}.parquet"), rejected)
+        if self._digest is None:
+            raise StepFailed(f"stage {self._stage.name!r} made no part")
+        return self._digest.hexdigest()
+
+    def _add(self, rows: pa.Table, rejected: pa.Table) -> None:
+        self._next += 1
+        if self._digest is None:
+            self._digest = ContentDigest(rows.schema)
+        self._digest.update(rows)
+        if self.keys is not None:
+            self.keys.add(rows["source_key" if self._stage.expands else "key"])
+            self.keys.add(rejected["key"])
+
+
+_EARLY_PARTS = 16
+"""Parts that may wait in memory for their turn; those beyond are read back."""
 
 
 class _KeySum:
@@ -558,14 +657,20 @@ class _KeySum:
     def __init__(self, *, distinct: bool) -> None:
         self._distinct = distinct
         self._sum = 0
-        self._hashes = np.empty(0, np.uint64)
+        self._hashes: list[np.ndarray] = []
 
     def add(self, keys: pa.ChunkedArray) -> None:
         hashes = pl.Series(keys).hash(seed=0).to_numpy()
         if self._distinct:
-            self._hashes = np.union1d(self._hashes, hashes)
+            self._hashes.append(hashes)
         else:
             self._sum += int(np.add.reduce(hashes, dtype=np.uint64))
 
     def total(self) -> int:
-        return (self._sum + int(np.add.reduce(self._hashes, dtype=np.uint64))) % 2**64
+        if not self._hashes:
+            return self._sum % 2**64
+        # Sorting beats the hash table of np.unique thirty times for a million numbers.
+        hashes = np.sort(np.concatenate(self._hashes))
+        first = np.ones(len(hashes), dtype=bool)
+        np.not_equal(hashes[1:], hashes[:-1], out=first[1:])
+        return int(np.add.reduce(hashes[first], dtype=np.uint64)) % 2**64

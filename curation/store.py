@@ -32,10 +32,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .rows import REJECTS, Blob
+from .rows import Blob
 
-ROW_GROUP = 8192
+ROW_GROUP = 16384
 """Rows of one Parquet row group: what a task that needs a few rows of a large part has to read."""
+
+_SAMPLE = 4096
+"""Rows that decide whether a text column is worth a dictionary."""
 
 
 class StoreError(RuntimeError):
@@ -118,6 +121,12 @@ class Store:
                     stream.flush()
                     os.fsync(stream.fileno())
                 os.replace(temporary, target)
+            except OSError as error:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+                if error.filename is None:  # a full disk does not say which
+                    error.filename = target
+                raise
             except BaseException:
                 with contextlib.suppress(FileNotFoundError):
                     os.unlink(temporary)
@@ -153,10 +162,19 @@ class Store:
                 os.unlink(self.path(name)) if self.local else _filesystem(self.url)[0].rm_file(self.path(name))
 
     def read_parquet(
-        self, name: str, columns: Sequence[str] | None = None, start: int = 0, stop: int | None = None
+        self,
+        name: str,
+        columns: Sequence[str] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        encoded: Sequence[str] = (),
     ) -> pa.Table:
-        """Rows [start, stop) of a Parquet file; reads the row groups that hold them and no others."""
-        with self._parquet(name) as file:
+        """Rows [start, stop) of a Parquet file; reads the row groups that hold them and no others.
+
+        Text columns ``encoded`` come as dictionaries.
+        """
+        with self._parquet(name, encoded) as file:
             groups, first, row = [], 0, 0
             for index in range(file.metadata.num_row_groups):
                 rows = file.metadata.row_group(index).num_rows
@@ -168,12 +186,22 @@ class Store:
         return table.slice(start - first if groups else 0, None if stop is None else stop - start)
 
     @contextlib.contextmanager
-    def _parquet(self, name: str) -> Iterator[pq.ParquetFile]:
-        with self.open(name) as stream:
+    def _parquet(self, name: str, encoded: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
+        with self._arrow_file(name) as stream:
             try:
-                yield pq.ParquetFile(stream)
+                yield pq.ParquetFile(stream, read_dictionary=list(encoded))
             except (pa.ArrowInvalid, OSError) as error:
                 raise StoreError(f"{self.url}: file {name} is damaged: {error}") from None
+
+    def _arrow_file(self, name: str) -> Any:
+        # Through a file of Python's, Arrow's threads would hold objects of Python's: one that lets go of them while the
+        # interpreter ends aborts the process.
+        if not self.local:
+            return self.open(name)
+        try:
+            return pa.OSFile(self.path(name), "rb")
+        except FileNotFoundError:
+            raise StoreError(f"{self.url}: file {name} is missing") from None
 
     def footer(self, name: str) -> dict[str, Any]:
         """The record that ``write_parquet`` put in the footer of a file."""
@@ -183,6 +211,14 @@ class Store:
             return json.loads(metadata[b"benchwright"])
         except (KeyError, ValueError):
             raise StoreError(f"{self.url}: file {name} has no record in its footer") from None
+
+    def dictionaries(self, name: str) -> list[str]:
+        """Text columns that a Parquet file holds as dictionaries."""
+        with self._parquet(name) as file:
+            text = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
+            groups = file.metadata.num_row_groups
+            chunks = [file.metadata.row_group(0).column(n) for n in range(file.metadata.num_columns)] if groups else []
+        return [chunk.path_in_schema for chunk in chunks if chunk.path_in_schema in text and chunk.has_dictionary_page]
 
     def array(self, name: str) -> np.ndarray:
         """A ``.npy`` file, memory-mapped where the store is local."""
@@ -209,7 +245,28 @@ def write_parquet(stream: IO[bytes], table: pa.Table, record: Any) -> None:
     """Write rows with a record in the footer. The same rows give the same bytes with one version of pyarrow."""
     text = json.dumps(record, sort_keys=True, separators=(",", ":"))
     table = table.replace_schema_metadata({"benchwright": text})
-    pq.write_table(table, stream, compression="zstd", row_group_size=ROW_GROUP, store_schema=True)
+    pq.write_table(
+        table,
+        stream,
+        compression="lz4",
+        row_group_size=ROW_GROUP,
+        use_dictionary=_repetitive(table),
+        write_statistics=False,
+        store_schema=True,
+    )
+
+
+def _repetitive(table: pa.Table) -> list[str]:
+    """Columns of few different values, by their first rows. A dictionary of a column of names costs more than it saves."""
+    columns: list[str] = []
+    for field in table.schema:
+        if pa.types.is_string(field.type):
+            sample = table[field.name].slice(0, _SAMPLE)
+            if len(sample) >= 4 * len(sample.unique()):
+                columns.append(field.name)
+        elif pa.types.is_struct(field.type):
+            columns.append(f"{field.name}.file")
+    return columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -244,10 +301,17 @@ class Rows:
         """Names of the columns."""
         return list(self.schema.names)
 
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]:
-        """One Arrow table a part, in order; never more than one part in memory."""
+    def repetitive(self) -> list[str]:
+        """Text columns that are stored as dictionaries, by the first part."""
+        return self.store.dictionaries(self.parts[0].name) if self.parts else []
+
+    def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
+        """One Arrow table a part, in order; never more than one part in memory.
+
+        Text columns ``encoded`` come as dictionaries.
+        """
         for part in self.parts:
-            yield self.store.read_parquet(part.name, columns)
+            yield self.store.read_parquet(part.name, columns, encoded=encoded)
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of some columns as one table. Name the columns: all of them may not fit in memory."""
@@ -312,13 +376,10 @@ def gather_arrays(store: Store, refs: pa.ChunkedArray | pa.Array) -> np.ndarray:
         return block[rows]
     codes = files.indices.to_numpy(zero_copy_only=False)
     blocks = [store.array(name) for name in names]
+    if len(shapes := {block.shape[1:] for block in blocks}) > 1:
+        raise StoreError(f"{store.url}: arrays of one column have the shapes {sorted(shapes)}, as in {names[0]}: one is needed")
     out = np.empty((len(rows), *blocks[0].shape[1:]), dtype=blocks[0].dtype)
     for code, block in enumerate(blocks):
         mask = codes == code
         out[mask] = block[rows[mask]]
     return out
-
-
-def empty_rejects() -> pa.Table:
-    """A table of no rejects."""
-    return REJECTS.empty_table()

@@ -16,7 +16,7 @@ from .artifact import Artifact, load_artifact, load_run
 from .digest import ContentDigest
 from .flow import Flow
 from .keys import canonical, sha256
-from .parts import folder
+from .part_writer import folder
 from .rows import is_array, is_blob
 from .run import layout_of, run
 from .store import Store, StoreError

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import posixpath
+import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from pydantic import TypeAdapter
-
 from ..curation import run as engine
-from ..curation.artifact import Artifact, load_artifact, load_run
-from ..curation.flow import Flow, Stage
-from ..curation.parts import folder
+from ..curation.artifact import Artifact, RunRecord, load_artifact, load_run
+from ..curation.flow import Flow, Stage, StageRef
+from ..curation.keys import How, Where, as_json, code_digest
+from ..curation.part_writer import folder
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, verify
-from .benchmark import Benchmark, find
-from .config import ConfigError, find_config, load
+from .benchmark import NAMES, Benchmark, UnknownBenchmark, find
+from .config import ConfigError, checked, find_config, load
+from .wrong_use import did_you_mean
 
 __all__ = ["Job", "compare", "job", "job_of", "plan", "rejects", "remake", "run", "show", "verify"]
 
@@ -47,26 +48,100 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
 
     Args:
         name: of a packaged benchmark, or the path of a Python file that has a ``BENCHMARK``.
-        config: a TOML file, or the name of a packaged variant (``tiny``); the published settings by default.
+        config: a TOML file, or the name of a packaged variant (``tiny``). By default the published settings, or for a
+            Python file the TOML file beside it.
         overrides: ``a.b=value`` each.
     """
     benchmark = find(name)
     if config is None and name.endswith(".py"):
-        raise ConfigError(f"benchmark {name}: say with which settings, --config FILE.toml")
-    settings, values, given = load(benchmark.config, find_config(benchmark.name, config), overrides)
+        config = name.removesuffix(".py") + ".toml"
+    toml = find_config(benchmark.name, config)
+    settings, values, given = load(benchmark.config, toml, overrides, benchmark=benchmark.name)
     return Job(benchmark, settings, values, given)
 
 
-def job_of(out: str) -> Job:
-    """The benchmark and settings that filled ``out``, from its ``run.json``."""
-    record = load_run(Store(out))
-    benchmark = find(record.pipeline)
-    return Job(benchmark, TypeAdapter(benchmark.config).validate_python(dict(record.config)), record.config, record.overrides)
+def job_of(out: str, *, pipeline: str | None = None) -> Job:
+    """The benchmark and settings that filled ``out``, from its ``run.json``.
+
+    Args:
+        out: the run.
+        pipeline: the Python file of its pipeline, where it is a user's own. A run does not name it, for what lies in a
+            folder is data, and no code is run because data says so.
+
+    Raises:
+        StoreError: where ``out`` holds no run, or its settings are not those of the benchmark.
+    """
+    record = record_of(out)
+    if pipeline is None and record.pipeline not in NAMES:
+        raise UnknownBenchmark(f"{out} was made by {record.pipeline!r}, a pipeline of your own: give --pipeline FILE.py")
+    benchmark = find(pipeline or record.pipeline)
+    if benchmark.name != record.pipeline:
+        raise UnknownBenchmark(f"{out} was made by {record.pipeline!r}, and {pipeline} is {benchmark.name!r}")
+    try:
+        config = checked(benchmark.config, dict(record.config), f"{out}/run.json")
+    except ConfigError as error:
+        raise StoreError(str(error)) from None
+    return Job(benchmark, config, record.config, record.overrides)
+
+
+def record_of(out: str) -> RunRecord:
+    """``run.json`` of a run. Raises ``StoreError`` where there is none, or it is damaged."""
+    return load_run(Store(out))
+
+
+def dataset_of(out: str) -> str:
+    """Place of the published dataset, "" where the run has published none."""
+    return posixpath.join(out, DATASET) if Store(out).exists(posixpath.join(DATASET, "dataset.json")) else ""
 
 
 def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
     """Every stage in order, with its artifact where a run would use it as it is. Makes nothing."""
     return engine.status(todo.flow(out), out)
+
+
+def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[str, str]:
+    """Why a run would not use what is there, or what it waits for: stage -> one line, for the stages without artifact."""
+    store = Store(out)
+    told: dict[str, str] = {}
+    for stage, artifact in planned:
+        if artifact is not None:
+            continue
+        before = [name for name in stage.inputs() if name in told]
+        old = load_artifact(store, stage.name)
+        awaited = _awaited(stage)
+        if awaited:
+            told[stage.name] = f"waits for {awaited}"
+        elif old is None:
+            told[stage.name] = "to be made"
+        elif change := _change(stage, old.recipe):
+            told[stage.name] = f"to be made again: {change}"
+        elif before:
+            told[stage.name] = f"there; made again if {before[0]} gives other rows"
+        else:
+            told[stage.name] = "to be made again: a source or a file of the stage changed"
+    return told
+
+
+def _awaited(stage: Stage) -> str:
+    places = [value for value in stage.step.all_settings().values() if isinstance(value, Where)] if stage.waits else []
+    return next((str(place) for place in places if not Store(posixpath.dirname(place)).exists(posixpath.basename(place))), "")
+
+
+def _change(stage: Stage, recipe: Mapping[str, Any]) -> str:
+    """The first difference between a stage and the recipe that its artifact was made by, as far as it is the plan's."""
+    if stage.step.name != recipe["step"]:
+        return f"step {stage.step.name}, which was {recipe['step']}"
+    old = recipe["settings"]
+    for name, value in stage.step.all_settings().items():
+        if isinstance(value, How | Where | StageRef):
+            continue
+        if name not in old:
+            return f"setting {name} is new"
+        if (new := as_json(name, value)) != old[name]:
+            return f"setting {name} = {reprlib.repr(new)}, which was {reprlib.repr(old[name])}"
+    steps = [(stage.step, recipe), *([(stage.pieces, recipe["pieces"])] if stage.pieces and "pieces" in recipe else [])]
+    changed = [each.function.__qualname__ for each, was in steps if code_digest(each.function) != was["code"]]
+    return f"the code of {changed[0]} changed" if changed else ""
 
 
 def run(
@@ -82,6 +157,7 @@ def run(
     Returns:
         The run; its ``waiting`` says what a person has to do where it could not reach its end.
     """
+    told = _Once(on_progress)
     waited = ""
     while True:
         done = engine.run(
@@ -92,21 +168,43 @@ def run(
             pipeline=todo.benchmark.name,
             config=todo.values,
             overrides=todo.overrides,
-            on_progress=on_progress,
+            on_progress=told,
         )
         if not done.waiting:
             todo.benchmark.publish(done, todo.config, posixpath.join(out, DATASET))
             return done
         if done.waiting == waited or not todo.benchmark.answer(done, todo.config, out):
+            told.wait()
             return done
         waited = done.waiting
 
 
-def remake(out: str, scratch: str, **how_to_run: Any) -> list[Problem]:
-    """Make the run of ``out`` again in ``scratch``, and say where its files differ."""
+class _Once:
+    """Passes progress on: each stage once, though the plan is gone through again after an answer, and the waiting last."""
+
+    def __init__(self, tell: Callable[[engine.Progress], None]) -> None:
+        self._tell = tell
+        self._told: set[str] = set()
+        self._waiting: engine.Progress | None = None
+
+    def __call__(self, progress: engine.Progress) -> None:
+        if progress.state == "waiting":
+            self._waiting = progress
+        elif progress.state != "reused" or progress.stage not in self._told:
+            self._told.add(progress.stage)
+            self._tell(progress)
+
+    def wait(self) -> None:
+        """Tell that the run waits: nobody answered."""
+        if self._waiting:
+            self._tell(self._waiting)
+
+
+def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run: Any) -> list[Problem]:
+    """Make the run of ``out`` again in ``scratch``, and say where its files differ. ``pipeline`` as for ``job_of``."""
     from ..curation.verify import remake as remake_flow
 
-    return remake_flow(job_of(out).flow(out), out, scratch, **how_to_run)
+    return remake_flow(job_of(out, pipeline=pipeline).flow(out), out, scratch, **how_to_run)
 
 
 def show(out: str) -> dict[str, Any]:
@@ -167,13 +265,25 @@ def rejects(out: str, *, stage: str | None = None, reason: str | None = None) ->
     store = Store(out)
     record = load_run(store)
     if stage is not None and stage not in record.stages:
-        raise StoreError(f"no stage {stage!r} in {out}: there are {', '.join(record.stages)}")
+        there = ", ".join(record.stages)
+        raise StoreError(f"no stage {stage!r} in {out}: there are {there}{did_you_mean(stage, record.stages)}")
+    _check_reason(store, [stage] if stage else record.stages, reason, out)
     for name in [stage] if stage else record.stages:
         artifact = load_artifact(store, name)
         for file in artifact.reject_files() if artifact else []:
             for row in store.read_parquet(file).to_pylist():
                 if reason is None or row["reason"] == reason:
                     yield {"stage": name, **row}
+
+
+def _check_reason(store: Store, stages: Iterable[str], reason: str | None, out: str) -> None:
+    if reason is None:
+        return
+    found = [artifact.rejects for name in stages if (artifact := load_artifact(store, name)) is not None]
+    known = sorted({name for rejects in found for name in rejects})
+    if reason not in known:
+        told = f": there are {', '.join(known)}{did_you_mean(reason, known)}" if known else ": none was turned away"
+        raise StoreError(f"no row of {out} was turned away for {reason!r}{told}")
 
 
 def describe(differences: Sequence[Difference]) -> list[str]:

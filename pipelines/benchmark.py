@@ -6,12 +6,15 @@ import dataclasses
 import importlib
 import importlib.util
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import traceback
+from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 from ..curation.flow import Flow
 from ..curation.run import Run
+from .wrong_use import WrongUse, did_you_mean
 
 NAMES = {"clear": "benchwright.pipelines.clear"}
 """Name of a packaged benchmark -> the module that holds its ``BENCHMARK``."""
@@ -35,8 +38,10 @@ class Benchmark:
         publish: what is written beside the stages when the plan is done.
         answer: called where the run waits: answers for the person where the settings say so (simulated votes), and
             returns whether it did.
-        evaluate: train and evaluate the baselines on the published shards: ``evaluate(config, out, names) -> rows``.
+        evaluate: train and evaluate baselines on the shards: ``evaluate(config, out, methods=, protocols=, progress=)``.
+        scores: results of the baselines that were run: protocol -> method -> what ``eval`` prints.
         report: write the HTML report of a run and return its path.
+        release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
     """
 
     name: str
@@ -45,11 +50,13 @@ class Benchmark:
     plan: Callable[[Any, str], Flow]
     publish: Publish
     answer: Callable[[Run, Any, str], bool] = lambda run, config, out: False
-    evaluate: Callable[..., Sequence[Mapping[str, Any]]] | None = None
+    evaluate: Callable[..., Any] | None = None
+    scores: Callable[[str], Any] = lambda out: {}
     report: Callable[[Any, str], str] | None = None
+    release: Callable[[Any, str, str], int] | None = None
 
 
-class UnknownBenchmark(ValueError):
+class UnknownBenchmark(WrongUse):
     """A name that stands for no benchmark. Says which there are."""
 
 
@@ -63,21 +70,21 @@ def find(name: str) -> Benchmark:
         return importlib.import_module(NAMES[name]).BENCHMARK
     if name.endswith(".py"):
         return _from_file(Path(name))
-    raise UnknownBenchmark(f"no benchmark {name!r}: there are {', '.join(NAMES)}, or name a Python file that has a BENCHMARK")
+    raise UnknownBenchmark(
+        f"no benchmark {name!r}: there are {', '.join(NAMES)}, or name a Python file that has a BENCHMARK"
+        f"{did_you_mean(name, NAMES)}"
+    )
 
 
 def _from_file(path: Path) -> Benchmark:
     if not path.is_file():
         raise UnknownBenchmark(f"benchmark {str(path)!r}: no such file")
+    path = path.resolve()
     name = path.stem
-    if name in sys.modules:
+    loaded = sys.modules.get(name)
+    if loaded is not None and getattr(loaded, "__file__", None) != str(path):
         raise UnknownBenchmark(f"benchmark {str(path)!r}: a module named {name!r} is loaded already: rename the file")
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UnknownBenchmark(f"benchmark {str(path)!r} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
+    module = _load(name, path)
     # Worker processes cannot import a file that is on nobody's path: its functions travel with the tasks.
     import cloudpickle
 
@@ -86,3 +93,23 @@ def _from_file(path: Path) -> Benchmark:
     if not isinstance(benchmark, Benchmark):
         raise UnknownBenchmark(f"benchmark {str(path)!r} has no BENCHMARK of type benchwright.pipelines.benchmark.Benchmark")
     return benchmark
+
+
+def _load(name: str, path: Path) -> ModuleType:
+    """Run the file as the module ``name``, anew where it was run before: it may have changed since."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise UnknownBenchmark(f"benchmark {str(path)!r} is not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # the files beside it, as for a script; last, so that they hide nothing
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # whatever a user's file does, it is told in one line with its place
+        del sys.modules[name]
+        own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+        line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None
+        told = error.msg if isinstance(error, SyntaxError) else error
+        raise UnknownBenchmark(f"benchmark {str(path)!r}, line {line}: {type(error).__name__}: {told}") from error
+    return module

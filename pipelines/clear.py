@@ -13,6 +13,7 @@ import posixpath
 
 from ..curation.flow import Flow, Step, source, step
 from ..curation.keys import how, where
+from ..curation.qa.sensitive import screen_sensitive
 from ..curation.qa.votes import Voted, count_votes
 from ..curation.stages.buckets import (
     Bucketed,
@@ -22,7 +23,7 @@ from ..curation.stages.buckets import (
     assign_equal_count_buckets,
 )
 from ..curation.stages.choose import Labelled, choose, class_order
-from ..curation.stages.embed import embed_images
+from ..curation.stages.embed import embed_images, embed_images_half
 from ..curation.stages.fetch import fetch_images
 from ..curation.stages.first import take_first
 from ..curation.stages.image_sources import FoundImage, drop_duplicate_content, folder_pieces, read_folder, read_image
@@ -30,6 +31,7 @@ from ..curation.stages.images import check_image
 from ..curation.stages.retrieve import Concept, Retrieved, retrieve
 from ..curation.stages.tar_sources import read_tar, tar_pieces
 from ..datasets.clear.drawn import draw_pictures
+from ..datasets.clear.facts import published_limits
 from ..datasets.clear.samples import Placed, keep_labelled_buckets, keep_taken_before_upload, place, sample
 from ..datasets.clear.splits import IidSplits, assign_iid_splits
 from ..datasets.yfcc100m.metadata import Photo, read_metadata
@@ -42,6 +44,7 @@ from .clear_config import (
     DrawnSource,
     EqualCountBuckets,
     FolderSource,
+    PublishedBuckets,
     TarSource,
     YfccSource,
 )
@@ -56,10 +59,12 @@ def plan(c: ClearConfig, out: str) -> Flow:
         flow = flow.whole("distinct", step(drop_duplicate_content), max_rejects=None)
     flow = flow.whole("first", step(take_first, n=c.images.take_first), max_rejects=None)
     flow = _buckets(flow, c)
-    encoder = how(c.encoder_run.checkpoint), how(c.encoder_run.device)
+    checkpoint = where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
+    device = how(c.encoder_run.device)
+    embed = embed_images if c.encoder_run.stored == "float32" else embed_images_half
     flow = flow.each_batch(
         "embedded",
-        step(embed_images, encoder=c.encoder, checkpoint=encoder[0], device=encoder[1]),
+        step(embed, encoder=c.encoder, checkpoint=checkpoint, device=device),
         max_rejects=c.images.max_rejects,
         rows_per_part=c.rows_per_part,
     ).whole(
@@ -69,8 +74,8 @@ def plan(c: ClearConfig, out: str) -> Flow:
             concepts=[Concept(each.name, tuple(each.prompts)) for each in c.classes],
             encoder=c.encoder,
             rule=c.retrieval,
-            checkpoint=encoder[0],
-            device=encoder[1],
+            checkpoint=checkpoint,
+            device=device,
         ),
         gives=Retrieved,
         max_rejects=None,
@@ -78,6 +83,9 @@ def plan(c: ClearConfig, out: str) -> Flow:
     if c.buckets.first_labelled:
         labelled = step(keep_labelled_buckets, first=c.buckets.first_labelled)
         flow = flow.table("asked", labelled, max_rejects=None)
+    if c.qa.max_sensitive_score is not None:
+        screen = step(screen_sensitive, threshold=c.qa.max_sensitive_score)
+        flow = flow.each_batch("screened", screen, max_rejects=None, rows_per_part=c.rows_per_part)
     if c.qa.votes != "none":
         flow = _voted(flow, c, out)
     names = [each.name for each in c.classes]
@@ -96,12 +104,12 @@ def plan(c: ClearConfig, out: str) -> Flow:
             gives=Labelled,
             max_rejects=None,
         )
+        .whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
         .whole(
             "split",
             step(assign_iid_splits, rule=c.splits.rule, test_share=c.splits.test_share),
             gives=IidSplits,
         )
-        .whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
         .shards("shards", step(sample))
     )
 
@@ -157,7 +165,8 @@ def _buckets(flow: Flow, c: ClearConfig) -> Flow:
     elif isinstance(b.rule, CalendarBuckets):
         cut = step(assign_calendar_buckets, by=b.by, period=b.rule.period)
     else:
-        limits = [Limits(limit.start, limit.end) for limit in b.rule.limits]
+        given = published_limits() if isinstance(b.rule, PublishedBuckets) else b.rule.limits
+        limits = [Limits(limit.start, limit.end) for limit in given]
         cut = step(assign_buckets_by_limits, by=b.by, limits=limits)
     return flow.whole("bucketed", cut, gives=Bucketed, max_rejects=None)
 
@@ -190,5 +199,7 @@ BENCHMARK = Benchmark(
     publish=clear_runs.publish,
     answer=clear_runs.answer,
     evaluate=clear_runs.evaluate,
+    scores=clear_runs.scores,
     report=clear_runs.report,
+    release=clear_runs.write_release_layout,
 )

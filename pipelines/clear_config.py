@@ -104,20 +104,28 @@ class LimitedBuckets:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class PublishedBuckets:
+    """The eleven buckets of CLEAR-10, by their published limits."""
+
+    kind: Literal["clear10"]
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Buckets:
     """Time buckets. ``by`` is the column of times; buckets below ``first_labelled`` are retrieved but not labelled."""
 
     by: str
-    rule: Annotated[EqualCountBuckets | CalendarBuckets | LimitedBuckets, Field(discriminator="kind")]
+    rule: Annotated[EqualCountBuckets | CalendarBuckets | LimitedBuckets | PublishedBuckets, Field(discriminator="kind")]
     first_labelled: int = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
 class EncoderRun:
-    """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``."""
+    """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``. Vectors may be ``stored`` in half."""
 
     checkpoint: Location = ""
     device: str = "cpu"
+    stored: Literal["float32", "float16"] = "float32"
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -142,13 +150,18 @@ class Rates:
 
 @dataclass(frozen=True, config=_STRICT)
 class Qa:
-    """Annotators. ``votes``: ``imported`` by a person, ``simulated`` from the label ``truth`` of the source, or ``none``."""
+    """Annotators.
+
+    ``votes``: ``imported`` by a person, ``simulated`` from the label ``truth`` of the source, or ``none``. Images that the
+    packaged model scores above ``max_sensitive_score`` (0 to 1) are not shown to them.
+    """
 
     votes: Literal["imported", "simulated", "none"]
     workers: int = 3
     majority: int = 2
     sensitive: Literal["as_released", "as_written"] | int = "as_released"
     rule: Literal["majority_exact", "draft"] = "majority_exact"
+    max_sensitive_score: float | None = None
     truth: str = "true_class"
     errors: Rates = Field(default_factory=Rates)
 

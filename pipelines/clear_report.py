@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,7 +33,7 @@ from ..eval.report.sections import (
     provenance_section,
 )
 from .clear_config import ClearConfig, FolderSource
-from .clear_runs import EVAL, VOTES_FILE
+from .clear_runs import VOTES_FILE, scores
 
 _THUMB_PX = 96
 _THUMBS = 6
@@ -70,7 +69,7 @@ def write_report(config: ClearConfig, out: str) -> str:
     store = Store(out)
     found = [load_artifact(store, stage) for stage in store.read_json("run.json")["stages"]]
     made = {artifact.stage: artifact for artifact in found if artifact is not None}
-    results = load_results(out)
+    results = scores(out)
     sections = [
         Section("Summary", [_cards(made, results), *_honesty(config)]),
         _buckets(store, made),
@@ -88,14 +87,6 @@ def write_report(config: ClearConfig, out: str) -> str:
     path = Path(out) / "report.html"
     write(report, path)
     return str(path)
-
-
-def load_results(out: str) -> dict[str, dict[str, Any]]:
-    """``results.json`` of every baseline that was run: protocol -> method -> its content."""
-    found: dict[str, dict[str, Any]] = {}
-    for path in sorted((Path(out) / EVAL).glob("*/*/results.json")):
-        found.setdefault(path.parts[-3], {})[path.parts[-2]] = json.loads(path.read_text())
-    return found
 
 
 def _cards(made: Mapping[str, Artifact], results: Mapping[str, Mapping[str, Any]]) -> Cards:
@@ -182,9 +173,12 @@ def _sheets(config: ClearConfig, store: Store, made: Mapping[str, Artifact]) -> 
         return []
     table = rows.table(["key", "concept", "bucket", "score", "rank", "image"])
     table = table.sort_by([("concept", "ascending"), ("bucket", "ascending"), ("rank", "ascending")])
-    thumbs: dict[str, dict[str, list[Thumb]]] = {}
+    background = [config.retrieval.background] if config.retrieval.background else []
+    present = set(table["concept"].to_pylist())
+    names = [name for name in [*(each.name for each in config.classes), *background] if name in present]
+    thumbs: dict[str, dict[str, list[Thumb]]] = {name: {} for name in names}
     for row in table.drop_columns(["image"]).append_column("at", pa.array(range(table.num_rows))).to_pylist():
-        grid = thumbs.setdefault(row["concept"], {}).setdefault(f"bucket {row['bucket']}", [])
+        grid = thumbs[row["concept"]].setdefault(f"bucket {row['bucket']}", [])
         if len(grid) < _THUMBS:
             blob = store.blob(table["image"][row["at"]].as_py())
             small = encode(thumbnail(blob.read(), _THUMB_PX, where=row["key"]), quality=70)

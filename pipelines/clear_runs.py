@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import dataclasses
 import json
 import posixpath
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,12 +20,13 @@ from ..curation.artifact import load_artifact
 from ..curation.publish import Card
 from ..curation.qa.agreement import votes_kappa
 from ..curation.qa.label_studio import export_tasks, read_label_studio
-from ..curation.qa.mturk import export_batches
+from ..curation.qa.mturk import Gold, export_batches, read_gold_key
 from ..curation.qa.mturk_results import Votes, read_mturk_results
 from ..curation.qa.options import Option
 from ..curation.qa.votes import missing_votes, write_votes
 from ..curation.rows import Blob
 from ..curation.run import Run
+from ..curation.stages.choose import class_order
 from ..curation.store import Rows, Store, StoreError
 from ..datasets.clear.samples import COLUMNS
 from ..datasets.clear.splits import SEEDS
@@ -56,7 +58,7 @@ def options_of(config: ClearConfig) -> list[Option]:
 def asked_rows(out: str) -> tuple[Store, Rows]:
     """The rows that annotators are asked about: those of the stage before the votes."""
     store = Store(out)
-    for stage in ("asked", "retrieved"):
+    for stage in ("screened", "asked", "retrieved"):
         artifact = load_artifact(store, stage)
         if artifact is not None:
             return store, artifact.rows_view(store)
@@ -71,6 +73,8 @@ def export_questions(
     tool: Literal["mturk", "label-studio"] = "mturk",
     batch_size: int | None = None,
     thumbnails: bool = True,
+    gold: str | None = None,
+    gold_per_batch: int = 5,
 ) -> list[Path]:
     """Write the forms and batches for annotators of a run.
 
@@ -81,6 +85,9 @@ def export_questions(
         tool: who asks: MTurk, or Label Studio.
         batch_size: most images a batch; a batch a bucket by default.
         thumbnails: put images into the batches, rather than the addresses of the column ``url``.
+        gold: CSV file of questions whose answer is known (MTurk only): ``class_name`` and ``file``, a path beside the CSV, or
+            ``url`` where addresses are sent. Their keys stay in ``private/`` and are not for upload.
+        gold_per_batch: how many of them each batch gets.
 
     Returns:
         The files to upload.
@@ -101,8 +108,33 @@ def export_questions(
         seed=config.seed,
         batch_size=batch_size,
         images=images,
+        gold=None if gold is None else _gold(gold, gold_per_batch, thumbnails=thumbnails),
     )
     return [*written.forms, *written.batches]
+
+
+def _gold(path: str, per_batch: int, *, thumbnails: bool) -> Gold:
+    with open(path, encoding="utf-8", newline="") as stream:
+        lines = list(csv.DictReader(stream))
+    needed = {"class_name", "file" if thumbnails else "url"}
+    if not lines or needed - lines[0].keys():
+        raise ValueError(f"{path}: gold questions need a header and columns {', '.join(sorted(needed))}")
+    keys = [f"gold{number:05d}" for number in range(len(lines))]
+    columns = {"key": keys, "concept": [line["class_name"] for line in lines]}
+    if not thumbnails:
+        return Gold(pa.table({**columns, "url": [line["url"] for line in lines]}), per_batch)
+    folder = Path(path).resolve().parent
+    files = [(folder / line["file"]).resolve() for line in lines]
+    for file in files:
+        if not file.is_relative_to(folder):
+            raise ValueError(f"{path}: gold question {str(file)!r} lies outside the folder of the CSV")
+    return Gold(pa.table(columns), per_batch, {key: file.read_bytes() for key, file in zip(keys, files, strict=True)})
+
+
+def gold_key(out: str) -> dict[str, str]:
+    """Key -> right class of the gold questions of a run's export; empty where there were none."""
+    path = Path(out) / "qa" / "export" / "private" / "gold_key.json"
+    return read_gold_key(str(path)) if path.is_file() else {}
 
 
 def _blobs(rows: Rows) -> dict[str, Blob]:
@@ -131,12 +163,13 @@ def import_votes(config: ClearConfig, out: str, results: Sequence[str], *, salt:
     """
     _, rows = asked_rows(out)
     table = rows.table(["key", "concept"])
-    queries = dict(zip(table["key"].to_pylist(), table["concept"].to_pylist(), strict=True))
+    asked = dict(zip(table["key"].to_pylist(), table["concept"].to_pylist(), strict=True))
+    queries = {**asked, **gold_key(out)}
     votes = _read_results(results, options_of(config), salt, queries)
     order = pc.sort_indices(votes.votes, [("form", "ascending"), ("key", "ascending"), ("worker", "ascending")])
     write_votes(votes.votes.take(order), posixpath.join(out, VOTES_FILE))
     reasons = {item["values"]: item["counts"] for item in pc.value_counts(votes.rejects["reason"]).to_pylist()}
-    short = missing_votes(list(queries), votes.votes, workers=config.qa.workers)
+    short = missing_votes(list(asked), votes.votes, workers=config.qa.workers)
     kappas = {form: votes_kappa(votes.votes, form=form) for form in sorted(pc.unique(votes.votes["form"]).to_pylist())}
     return Imported(votes.votes.num_rows, dict(sorted(reasons.items())), short, kappas)
 
@@ -228,6 +261,50 @@ _CITATION = """Z. Lin, J. Shi, D. Pathak, D. Ramanan. The CLEAR Benchmark: Conti
 NeurIPS Datasets and Benchmarks, 2021."""
 
 
+def write_release_layout(config: ClearConfig, out: str, folder: str) -> int:
+    """Write a finished run in the folders in which CLEAR is released (``datasets.clear.release``), with its features.
+
+    Args:
+        config: settings of the run.
+        out: the run.
+        folder: new or empty local folder.
+
+    Returns:
+        Number of images.
+    """
+    from ..datasets.clear.release import write_all_metadata, write_features, write_release
+
+    store = Store(out)
+    rows = _finished(store, "split")
+    names = class_order([each.name for each in config.classes], config.retrieval.background)
+    plain = [name for name in rows.column_names if name not in ("image", "embedding", "shard")]
+
+    def items() -> Iterator[tuple[dict[str, Any], bytes]]:
+        for table in rows.batches([*plain, "image"]):
+            blobs = table["image"].to_pylist()
+            for row, ref in zip(table.select(plain).to_pylist(), blobs, strict=True):
+                yield row, store.blob(ref).read()
+
+    written = write_release(folder, items(), class_names=names, test_share=config.splits.test_share)
+    table = rows.table(["bucket", "label"])
+    buckets, labels = table["bucket"].to_numpy(), table["label"].to_numpy()
+    vectors = np.concatenate(list(rows.arrays("embedding")))
+    for bucket in np.unique(buckets).tolist():
+        mine = buckets == bucket
+        write_features(folder, config.encoder.kind, bucket, vectors[mine], labels[mine].tolist())
+    every = _finished(store, "bucketed")
+    columns = [name for name in every.column_names if name not in ("image", "embedding")]
+    write_all_metadata(folder, (row for part in every.batches(columns) for row in part.to_pylist()))
+    return written.images
+
+
+def _finished(store: Store, stage: str) -> Rows:
+    artifact = load_artifact(store, stage)
+    if artifact is None:
+        raise StoreError(f"{store.url}: stage {stage!r} is not finished; run the pipeline to its end first")
+    return artifact.rows_view(store)
+
+
 # ------------------------------------------------------------------------------------------------------------ baselines
 
 
@@ -308,6 +385,14 @@ def hyper_parameters(config: ClearConfig) -> dict[str, Any]:
 def forget_results(out: str) -> None:
     """Remove the results of all baselines of a run."""
     shutil.rmtree(Path(out) / EVAL, ignore_errors=True)
+
+
+def scores(out: str) -> dict[str, dict[str, Any]]:
+    """``results.json`` of every baseline that was run: protocol -> method -> its content."""
+    found: dict[str, dict[str, Any]] = {}
+    for path in sorted((Path(out) / EVAL).glob("*/*/results.json")):
+        found.setdefault(path.parts[-3], {})[path.parts[-2]] = json.loads(path.read_text())
+    return found
 
 
 def report(config: ClearConfig, out: str) -> str:

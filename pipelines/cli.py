@@ -7,53 +7,41 @@ from __future__ import annotations
 
 import json
 import sys
-import traceback
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from . import border
+from .cli_options import (
+    AsJson,
+    Config,
+    Methods,
+    Name,
+    NewOut,
+    Out,
+    Overrides,
+    Pipeline,
+    Protocols,
+    Quiet,
+    Scheduler,
+    Workers,
+    local_folder,
+)
+from .cli_qa import qa
+from .wrong_use import WrongUse
+
+# Plain help: it is the same in a pipe as on a terminal, and costs no import.
 app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    help=(
-        "Turn raw sources into benchmark shards, byte for byte the same every time.\n\n"
-        "Examples:\n\n"
-        "  benchwright demo --out demo-out\n\n"
-        "  benchwright run clear --config tiny --out out\n\n"
-        "  benchwright run clear --config mine.toml --set source.root=photos --out out --scheduler processes\n\n"
-        "  benchwright show out --json\n\n"
-        "  benchwright verify out"
-    ),
+    epilog="Completion of words in your shell: benchwright --install-completion",
 )
-qa = typer.Typer(no_args_is_help=True, help="Questions for annotators: write what they are asked, read what they answered.")
 app.add_typer(qa, name="qa")
 
 _DEBUG = {"on": False}
-
-Out = Annotated[str, typer.Argument(metavar="DIR", help="Folder or URL of a run.")]
-NewOut = Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder or fsspec URL that holds the run.")]
-Config = Annotated[
-    str | None,
-    typer.Option("--config", "-c", metavar="FILE.toml", help="Settings: a file, or a packaged variant such as 'tiny'."),
-]
-Overrides = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change one setting, as in --set retrieval.per_class=100."),
-]
-Scheduler = Annotated[
-    str,
-    typer.Option(help="sync, threads, processes, or the address of a dask.distributed scheduler (tcp://HOST:8786)."),
-]
-Workers = Annotated[int | None, typer.Option(help="Threads or processes; as many as there are cores by default.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors and the result.")]
-Name = Annotated[
-    str, typer.Argument(metavar="NAME", help="A benchmark of `benchwright list`, or a Python file with a BENCHMARK.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def _version(wanted: bool) -> None:
@@ -65,18 +53,33 @@ def _version(wanted: bool) -> None:
 
 
 @app.callback()
-def _options(
+def options(
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
-    version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
 ) -> None:
+    """Turn raw sources into benchmark shards, byte for byte the same every time.
+
+    \b
+    Examples:
+      benchwright demo --out demo-out
+      benchwright run clear --config tiny --out out
+      benchwright run clear --config mine.toml --set source.root=photos --out out
+      benchwright show out
+      benchwright verify out
+    """
     _DEBUG["on"] = debug
 
 
 @app.command("list")
 def list_benchmarks(as_json: AsJson = False) -> None:
-    """List the benchmarks and their packaged settings.
+    """List the benchmarks and their settings.
 
-    Example: benchwright list
+    \b
+    Examples:
+      benchwright list
+      benchwright list --json
     """
     from .benchmark import NAMES, find
     from .config import variants
@@ -86,18 +89,39 @@ def list_benchmarks(as_json: AsJson = False) -> None:
         print(json.dumps(rows, indent=1))
         return
     for row in rows:
-        print(f"{row['name']:<12} {row['title']}  [--config {' | '.join(row['configs'])}]")
+        print(f"{row['name']:<12} {row['title']}")
+        print(f"{'':<12} --config {' | '.join(row['configs'])}; without it, the published settings")
+
+
+@app.command("config")
+def print_config(name: Name, config: Config = None) -> None:
+    """Print packaged settings, to begin a file of your own.
+
+    \b
+    Examples:
+      benchwright config clear
+      benchwright config clear --config demo > mine.toml
+    """
+    from .benchmark import find
+    from .config import find_config, read_text
+
+    print(read_text(find_config(find(name).name, config)), end="")
 
 
 @app.command()
 def plan(name: Name, out: NewOut, config: Config = None, overrides: Overrides = None) -> None:
-    """Print the stages of a pipeline, and which of them are there already. Makes nothing.
+    """Print the stages, which of them are there, and why not.
 
-    Example: benchwright plan clear --config tiny --out out
+    Makes nothing. What a run would make again says what changed: code, a setting, a source.
+
+    \b
+    Examples:
+      benchwright plan clear --config tiny --out out
+      benchwright plan clear --config tiny --out out --set choice.per_class=10
     """
     from . import api
 
-    _print_plan(api.plan(api.job(name, config=config, overrides=overrides or ()), out))
+    _print_plan(api.job(name, config=config, overrides=overrides or ()), out)
 
 
 @app.command()
@@ -111,83 +135,83 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be made, and make nothing.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a pipeline, or go on with one that was broken off: what is there already is used as it is.
+    """Run a pipeline, or go on with a broken-off run.
 
+    What is there already, and made by the same code from the same settings and sources, is used as it is.
+
+    \b
     Examples:
-
       benchwright run clear --config tiny --out out
-
-      benchwright run clear --config mine.toml --set seed=7 --out s3://bucket/run --scheduler tcp://10.0.0.1:8786
+      benchwright run clear --config mine.toml --set seed=7 --out out --scheduler processes
+      benchwright run clear --config mine.toml --out s3://bucket/run --scheduler tcp://10.0.0.1:8786
+      benchwright run mine.py --config mine.toml --out out
     """
     from . import api
     from .progress import Teller
 
+    border.warnings_as_lines(quiet=quiet)
     todo = api.job(name, config=config, overrides=overrides or ())
     if dry_run:
-        _print_plan(api.plan(todo, out))
+        _print_plan(todo, out)
         return
     with Teller(quiet=quiet) as teller:
         done = api.run(todo, out, scheduler=scheduler, workers=workers, on_progress=teller.tell)
     if done.waiting:
-        print(f"The run waits: {done.waiting}")
+        print(f"{out}: the run waits: {done.waiting}")
         return
-    print(f"{out}: {done.result.rows} rows, digest {done.result.digest}")
+    dataset = api.dataset_of(out)
+    print(f"{out}: {done.result.rows:,} rows, digest {done.result.digest}" + (f", dataset in {dataset}" if dataset else ""))
 
 
-def _print_plan(stages: Sequence[tuple[Any, Any]]) -> None:
-    for stage, artifact in stages:
-        state = f"there already, {artifact.rows} rows" if artifact is not None else "to be made"
-        print(f"{stage.name:<12} {stage.kind:<11} {state:<28} {stage.step.name}")
+def _print_plan(todo: Any, out: str) -> None:
+    from . import api
+    from .text import plan_lines
+
+    stages = api.plan(todo, out)
+    print("\n".join(plan_lines(stages, api.reasons(stages, out))))
 
 
 @app.command()
 def show(out: Out, as_json: AsJson = False) -> None:
-    """Print what a run made: rows, rejects by reason and digest of every stage, and the chain back to its sources.
+    """Print what a run made, and from what.
 
-    Example: benchwright show out --json
+    Rows, rejects by reason, seconds and digest of every stage, and the chain from the result back to its sources.
+
+    \b
+    Examples:
+      benchwright show out
+      benchwright show out --json | jq .digest
     """
     from . import api
+    from .text import show_lines
 
     shown = api.show(out)
-    if as_json:
-        print(json.dumps(shown, indent=1, sort_keys=True))
-        return
-    print(f"pipeline  {shown['pipeline']}")
-    print(f"digest    {shown['digest'] or '(the run has not reached its end)'}")
-    print(f"\n{'stage':<12} {'rows':>9} {'rejects':>9} {'seconds':>8}  digest")
-    for stage in shown["stages"]:
-        turned_away = sum(stage["rejects"].values())
-        print(f"{stage['name']:<12} {stage['rows']:>9} {turned_away:>9} {stage['seconds'] or 0:>8.2f}  {stage['digest'][:16]}")
-        for reason, count in stage["rejects"].items():
-            print(f"{'':<12} {'':>9} {count:>9} {'':>8}  {reason}")
-    print("\nchain")
-    for link in reversed(shown["provenance"]["chain"]):
-        inputs = ", ".join(f"{name} {digest[:12]}" for name, digest in link["inputs"].items())
-        contents = [
-            f"{key} {v['content'][:12]}" for key, v in link["settings"].items() if isinstance(v, dict) and "content" in v
-        ]
-        print(f"  {link['stage']:<12} {link['step']} <- {inputs or 'source'} {'; '.join(contents)}".rstrip())
+    print(json.dumps(shown, indent=1, sort_keys=True) if as_json else "\n".join(show_lines(shown)))
 
 
 @app.command()
 def verify(
     out: Out,
     remake: Annotated[str | None, typer.Option(metavar="SCRATCH", help="Also make the run again in this new folder.")] = None,
+    pipeline: Pipeline = None,
     as_json: AsJson = False,
 ) -> None:
-    """Check every file, digest, count and link of a run against its records. Exits 0 only where all is well.
+    """Check every file, digest and count of a run.
 
+    Exits 0 only where everything is as its records say, and 1 otherwise.
+
+    \b
     Examples:
-
       benchwright verify out
-
-      benchwright verify out --remake /tmp/again
+      benchwright verify out --remake again
     """
     from . import api
+    from .progress import checking
 
-    problems = api.verify(out)
+    with checking() as on_stage:
+        problems = api.verify(out, on_stage=on_stage)
     if remake is not None and not problems:
-        problems = api.remake(out, remake)
+        problems = api.remake(out, remake, pipeline=pipeline)
     if as_json:
         print(json.dumps({"problems": [vars(problem) for problem in problems]}, indent=1))
     for problem in problems if not as_json else []:
@@ -200,13 +224,18 @@ def verify(
 
 @app.command()
 def compare(
-    first: Annotated[str, typer.Argument(metavar="A")],
-    second: Annotated[str, typer.Argument(metavar="B")],
-    stage: Annotated[str | None, typer.Option(help="Compare this stage alone.")] = None,
+    first: Annotated[str, typer.Argument(metavar="A", help="Folder or URL of a run.", callback=local_folder)],
+    second: Annotated[str, typer.Argument(metavar="B", help="Folder or URL of another.", callback=local_folder)],
+    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Compare this stage alone.")] = None,
 ) -> None:
-    """Tell two runs apart, stage by stage and row by row. Exits 0 where they are the same.
+    """Tell two runs apart, stage by stage and row by row.
 
-    Example: benchwright compare out-a out-b --stage retrieved
+    Exits 0 where they are the same, and 1 where they differ.
+
+    \b
+    Examples:
+      benchwright compare out-a out-b
+      benchwright compare out-a out-b --stage retrieved
     """
     from . import api
 
@@ -219,154 +248,116 @@ def compare(
 @app.command()
 def rejects(
     out: Out,
-    stage: Annotated[str | None, typer.Option(help="Of this stage alone.")] = None,
-    reason: Annotated[str | None, typer.Option(help="With this reason alone.")] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Print at most so many.")] = None,
+    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Of this stage alone.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="REASON", help="With this reason alone.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Print at most so many.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Print the rows that were turned away: stage, key, reason, detail, separated by tabs.
+    """Print the rows that were turned away, and why.
 
-    Example: benchwright rejects out --stage checked --limit 20
+    Stage, key, reason and detail, separated by tabs.
+
+    \b
+    Examples:
+      benchwright rejects out --stage checked --limit 20
+      benchwright rejects out --reason truncated --json
     """
     from itertools import islice
 
     from . import api
+    from .text import on_one_line
 
     for row in islice(api.rejects(out, stage=stage, reason=reason), limit):
-        print(json.dumps(row) if as_json else "\t".join(value.replace("\t", " ").replace("\n", " ") for value in row.values()))
-
-
-@qa.command("export")
-def qa_export(
-    out: Out,
-    folder: Annotated[
-        str | None, typer.Option("--to", metavar="FOLDER", help="Where the files go; DIR/qa/export by default.")
-    ] = None,
-    tool: Annotated[str, typer.Option(help="mturk, or label-studio.")] = "mturk",
-    batch_size: Annotated[int | None, typer.Option(min=1, help="Most images a batch; one batch a bucket by default.")] = None,
-    urls: Annotated[bool, typer.Option("--urls", help="Send the addresses of the images, not thumbnails.")] = False,
-) -> None:
-    """Write what annotators are asked: two HTML forms and the batches as CSV (MTurk), or a Label Studio project.
-
-    Example: benchwright qa export out --batch-size 200
-    """
-    from . import clear_runs
-
-    if tool not in ("mturk", "label-studio"):
-        raise typer.BadParameter(f"{tool!r}: mturk or label-studio", param_hint="--tool")
-    into = folder or f"{out}/qa/export"
-    config = _clear(out)
-    for path in clear_runs.export_questions(config, out, into, tool=tool, batch_size=batch_size, thumbnails=not urls):
-        print(path)
-
-
-@qa.command("import")
-def qa_import(
-    out: Out,
-    results: Annotated[
-        list[str], typer.Argument(metavar="RESULTS...", help="Result files: MTurk's .csv or Label Studio's .json.")
-    ],
-    salt: Annotated[
-        str | None, typer.Option(help="Secret text for the hashes of worker ids; kept in DIR/qa/salt by default.")
-    ] = None,
-) -> None:
-    """Read what annotators answered, and put it where the run looks for it.
-
-    Example: benchwright qa import out results/*.csv
-    """
-    from . import clear_runs
-
-    for name in results:
-        existing(name)
-    done = clear_runs.import_votes(_clear(out), out, results, salt=salt or clear_runs.own_salt(out))
-    print(f"{done.votes} votes")
-    for reason, count in done.rejects.items():
-        print(f"{count} turned away: {reason}")
-    for form, kappa in done.kappas.items():
-        print(f"Fleiss' kappa, form {form}: {kappa:.3f}")
-    if done.missing.num_rows:
-        print(f"{done.missing.num_rows} images and forms are short of votes, such as {done.missing['key'][0].as_py()}")
-    print(f"Run again to go on: the pipeline finds the votes in {out}/{clear_runs.VOTES_FILE}")
-
-
-def _clear(out: str) -> Any:
-    from . import api
-    from .clear_config import ClearConfig
-
-    config = api.job_of(out).config
-    if not isinstance(config, ClearConfig):
-        raise ValueError(f"{out}: this pipeline asks no annotators")
-    return config
-
-
-Methods = Annotated[
-    list[str] | None, typer.Option("--method", "-m", help="A baseline; several may be given. Those of the settings by default.")
-]
-Protocols = Annotated[list[str] | None, typer.Option("--protocol", "-p", help="iid or streaming; both by default.")]
+        print(json.dumps(row) if as_json else "\t".join(map(on_one_line, row.values())))
 
 
 @app.command()
-def train(out: Out, methods: Methods = None, protocols: Protocols = None, quiet: Quiet = False) -> None:
-    """Train baselines on the published shards, bucket by bucket; goes on where it was broken off.
+def train(
+    out: Out, methods: Methods = None, protocols: Protocols = None, pipeline: Pipeline = None, quiet: Quiet = False
+) -> None:
+    """Train baselines on the published shards.
 
-    Example: benchwright train out --method cumulative-finetune --protocol iid
+    Bucket by bucket; goes on where it was broken off. Prints the metrics at the end.
+
+    \b
+    Examples:
+      benchwright train out
+      benchwright train out --method cumulative-finetune --protocol iid
     """
     from . import api
 
-    todo = api.job_of(out)
+    todo = api.job_of(out, pipeline=pipeline)
     if todo.benchmark.evaluate is None:
-        raise ValueError(f"benchmark {todo.benchmark.name} has no baselines")
+        raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     todo.benchmark.evaluate(todo.config, out, methods=methods or (), protocols=protocols or ("iid", "streaming"), progress=tell)
-    _print_scores(out)
+    _print_scores(out, pipeline)
 
 
 @app.command("eval")
-def evaluate(out: Out, as_json: AsJson = False) -> None:
-    """Print the metrics of the baselines that were trained.
+def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None) -> None:
+    """Print the metrics of the baselines.
 
-    Example: benchwright eval out
+    \b
+    Examples:
+      benchwright eval out
+      benchwright eval out --json
     """
+    _print_scores(out, pipeline, as_json=as_json)
+
+
+def _print_scores(out: str, pipeline: str | None, *, as_json: bool = False) -> None:
+    from . import api
+    from .benchmark import find
+    from .text import score_lines
+
+    results = find(pipeline or api.record_of(out).pipeline).scores(out)
     if as_json:
-        from .clear_report import load_results
-
-        print(json.dumps(load_results(out), indent=1))
+        print(json.dumps(results, indent=1))
         return
-    _print_scores(out)
-
-
-def _print_scores(out: str) -> None:
-    from .clear_report import load_results
-
-    results = load_results(out)
     if not results:
         raise FileNotFoundError(f"{out}: no baseline was trained; `benchwright train {out}` does it")
-    for protocol, methods in results.items():
-        metrics = list(next(iter(methods.values()))["mean"])
-        print(f"\n{protocol:<38}" + "".join(f"{metric:>18}" for metric in metrics))
-        for name, result in methods.items():
-            print(f"{name:<38}" + "".join(_score(result, metric) for metric in metrics))
-
-
-def _score(result: Any, metric: str) -> str:
-    mean, std = result["mean"][metric], result["std"][metric]
-    if mean is None:
-        return f"{'-':>18}"
-    return f"{100 * mean:>10.1f}" + (f" ± {100 * std:>4.1f} " if std is not None else " " * 8)
+    print("\n".join(score_lines(results)))
 
 
 @app.command()
-def report(out: Out) -> None:
-    """Write the HTML report of a run and print its path.
+def report(out: Out, pipeline: Pipeline = None) -> None:
+    """Write the HTML report of a run.
 
-    Example: benchwright report out
+    Prints its path.
+
+    \b
+    Examples:
+      benchwright report out
     """
     from . import api
 
-    todo = api.job_of(out)
+    todo = api.job_of(out, pipeline=pipeline)
     if todo.benchmark.report is None:
-        raise ValueError(f"benchmark {todo.benchmark.name} has no report")
+        raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
     print(todo.benchmark.report(todo.config, out))
+
+
+@app.command()
+def release(
+    out: Out,
+    folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="New or empty local folder.")],
+    pipeline: Pipeline = None,
+) -> None:
+    """Write a run in the layout of the published release.
+
+    Of CLEAR: images by bucket and class, metadata, the lists of both protocols, features.
+
+    \b
+    Examples:
+      benchwright release out --to clear-release
+    """
+    from . import api
+
+    todo = api.job_of(out, pipeline=pipeline)
+    if todo.benchmark.release is None:
+        raise WrongUse(f"benchmark {todo.benchmark.name} has no release layout")
+    print(f"{todo.benchmark.release(todo.config, out, folder)} images in {folder}")
 
 
 @app.command()
@@ -376,66 +367,37 @@ def demo(
     workers: Workers = None,
     quiet: Quiet = False,
 ) -> None:
-    """Make an album of dated photos, turn it into a benchmark, train baselines and write a report: all in a few minutes.
+    """Make a small benchmark from real photos.
 
-    Each step is one of the other commands, and is printed before it runs.
+    An album of dated photos becomes a benchmark with baselines and a report, in a few minutes. Each step is one of the
+    other commands, and is printed before it runs.
+
+    \b
+    Examples:
+      benchwright demo
+      benchwright demo --out demo-out --workers 2
     """
     from .demo import run_demo
 
-    run_demo(out, scheduler=scheduler, workers=workers, quiet=quiet)
+    border.warnings_as_lines(quiet=quiet)
+    run_demo(local_folder(out), scheduler=scheduler, workers=workers, quiet=quiet)
+
+
+def call(arguments: Sequence[str] | None = None) -> int:
+    """Carry out a command line, that of the process by default, and return its exit code; see ``border``."""
+    command: Any = typer.main.get_command(app)
+    for parameter in command.params:
+        if parameter.name in ("install_completion", "show_completion"):
+            parameter.hidden = True
+    given = None if arguments is None else list(arguments)
+    return border.guarded(
+        lambda: command.main(given, prog_name="benchwright", standalone_mode=False), debug=lambda: _DEBUG["on"]
+    )
 
 
 def main() -> None:
-    """Entry point: errors that a user can mend are one line."""
-    sys.exit(_guarded(lambda: app(standalone_mode=False)))
-
-
-_UsageError: type[Any] = typer.BadParameter.__bases__[0]  # typer carries its own copy of click, or not, by version
-
-
-def _guarded(call: Callable[[], Any]) -> int:
-    try:
-        code = call()
-        return code if isinstance(code, int) else 0
-    except typer.Exit as done:
-        return done.exit_code
-    except _UsageError as error:
-        error.show()
-        return 2
-    except (KeyboardInterrupt, typer.Abort):
-        print("\nStopped. What was made stays: give the same command again to go on.", file=sys.stderr)
-        return 130
-    except BrokenPipeError:
-        sys.stderr.close()
-        return 1
-    except Exception as error:  # the command line's border: one line for people, the traceback on demand
-        return _tell(error)
-
-
-def _tell(error: Exception) -> int:
-    if _DEBUG["on"]:
-        traceback.print_exc()
-    told = " ".join((str(error) or type(error).__name__).split())
-    if not _DEBUG["on"] and not isinstance(error, ValueError | RuntimeError | OSError | KeyError):
-        told = f"{type(error).__name__}: {told} (--debug shows where)"
-    print(f"benchwright: {told}", file=sys.stderr)
-    return 2 if _is_wrong_use(error) else 1
-
-
-def _is_wrong_use(error: Exception) -> bool:
-    from ..curation.flow import PlanError
-    from .benchmark import UnknownBenchmark
-    from .config import ConfigError
-
-    return isinstance(error, PlanError | UnknownBenchmark | ConfigError)
-
-
-def existing(path: str) -> Path:
-    """A local path that is there. Raises ``FileNotFoundError`` with one clear line."""
-    found = Path(path)
-    if not found.exists():
-        raise FileNotFoundError(f"{path}: no such file or folder")
-    return found
+    """Entry point."""
+    border.leave(call())
 
 
 if __name__ == "__main__":

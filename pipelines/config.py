@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -13,10 +14,15 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
+from .wrong_use import WrongUse, did_you_mean
+
 T = TypeVar("T")
 
 
-class ConfigError(ValueError):
+_HERE = "benchwright.pipelines"
+
+
+class ConfigError(WrongUse):
     """A setting that is missing, unknown or wrong: says the file, the setting, the value and the rule."""
 
 
@@ -29,13 +35,19 @@ Location = Annotated[str, _Location()]
 """A path or URL. In a user's TOML file a relative one is relative to the file; otherwise to the working directory."""
 
 
-def load(config_type: type[T], toml: Traversable, overrides: Iterable[str] = ()) -> tuple[T, dict[str, Any], dict[str, Any]]:
+def load(
+    config_type: type[T], toml: Traversable, overrides: Iterable[str] = (), *, benchmark: str = ""
+) -> tuple[T, dict[str, Any], dict[str, Any]]:
     """Read a TOML file into ``config_type``.
+
+    A file that says ``extends = "tiny"`` (a packaged variant, or a path relative to the file) holds only what it changes:
+    its tables are laid over those of the other file. Lists are replaced, and so is a table of another ``kind``.
 
     Args:
         config_type: pydantic dataclass.
         toml: the file.
         overrides: ``a.b=value`` each; the value is TOML, or plain text where it is not.
+        benchmark: whose packaged variants ``extends`` may name.
 
     Returns:
         The settings; all of them as JSON-like values; and the overrides alone, by dotted name.
@@ -43,57 +55,165 @@ def load(config_type: type[T], toml: Traversable, overrides: Iterable[str] = ())
     Raises:
         ConfigError: for a file that cannot be read, or a setting that is unknown, missing or wrong.
     """
-    values = read_toml(toml)
-    packaged = Path(str(files(__package__)))
-    if isinstance(toml, Path) and toml.parent != packaged:
-        _resolve(config_type, values, toml.parent)
+    values = _with_base(config_type, toml, benchmark, ())
     given: dict[str, Any] = {}
     for text in overrides:
         name, equals, value = text.partition("=")
-        if not equals or not name:
+        if not equals or not all(name.split(".")):
             raise ConfigError(f"--set {text!r}: write it as name=value, as in --set retrieval.per_class=100")
         given[name] = _toml_value(value)
         _put(values, name, given[name])
-    adapter = TypeAdapter(config_type)
+    config = checked(config_type, values, toml.name)
+    return config, TypeAdapter(config_type).dump_python(config, mode="json"), given
+
+
+def checked(config_type: type[T], values: Any, origin: str) -> T:
+    """``values`` as ``config_type``. Raises ``ConfigError``, which names ``origin``, where they do not fit."""
     try:
-        config = adapter.validate_python(values)
+        return TypeAdapter(config_type).validate_python(values)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"]) or "(top)"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-        shown = "" if first["type"] in ("missing", "unexpected_keyword_argument") else f" = {first['input']!r}"
-        rule = {
-            "missing": "this setting is missing",
-            "unexpected_keyword_argument": f"there is no such setting{_known(config_type, first['loc'])}",
-        }.get(first["type"], first["msg"].removeprefix("Value error, "))
-        raise ConfigError(f"{toml.name}: {place}{shown}: {rule}{more}") from None
-    return config, adapter.dump_python(config, mode="json"), given
+        raise ConfigError(f"{origin}: {_explained(config_type, values, error)}") from None
 
 
 def read_toml(toml: Traversable) -> dict[str, Any]:
     """The values of a TOML file. Raises ``ConfigError`` where it is missing or no TOML."""
     try:
-        return tomllib.loads(toml.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(f"config {str(toml)!r}: no such file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, IsADirectoryError) as error:
+        return tomllib.loads(read_text(toml))
+    except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"config {str(toml)!r} is not TOML: {error}") from None
 
 
-def find_config(benchmark: str, name: str | None) -> Traversable:
-    """The TOML file of a run: the benchmark's own, one of its variants by name (``tiny``), or a file of the user's."""
-    packaged = files(__package__)
+def read_text(toml: Traversable) -> str:
+    """The text of a TOML file. Raises ``ConfigError`` where it is missing or no text."""
+    try:
+        return toml.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise ConfigError(f"config {str(toml)!r}: no such file") from None
+    except (UnicodeDecodeError, IsADirectoryError, NotADirectoryError) as error:
+        raise ConfigError(f"config {str(toml)!r} is not TOML: {error}") from None
+
+
+def _with_base(config_type: type, toml: Traversable, benchmark: str, above: tuple[str, ...]) -> dict[str, Any]:
+    if str(toml) in above:
+        raise ConfigError(f"config {str(toml)!r}: extends itself, by way of {' and '.join(above)}")
+    values = read_toml(toml)
+    base = values.pop("extends", None)
+    own = isinstance(toml, Path) and toml.parent != Path(str(files(_HERE)))
+    if own:
+        _resolve(config_type, values, typing.cast(Path, toml).parent)
+    if base is None:
+        return values
+    if not isinstance(base, str):
+        raise ConfigError(f"{toml.name}: extends = {base!r}: name a packaged variant, or a file")
+    found = find_config(benchmark, base, typing.cast(Path, toml).parent if own else Path())
+    return _laid_over(_with_base(config_type, found, benchmark, (*above, str(toml))), values)
+
+
+def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(under)
+    for name, value in over.items():
+        old = merged.get(name)
+        same = isinstance(old, Mapping) and isinstance(value, Mapping) and value.get("kind", old.get("kind")) == old.get("kind")
+        merged[name] = _laid_over(typing.cast("Any", old), typing.cast("Any", value)) if same else value
+    return merged
+
+
+# ---------------------------------------------------------------------------------------------------- telling what is wrong
+
+
+def _explained(config_type: type, values: Any, error: ValidationError) -> str:
+    """The first setting that is wrong, its value and the rule, in the words of someone who writes TOML."""
+    # A misspelt name comes first: it may well be the one that is missed.
+    found = sorted(error.errors(), key=lambda each: each["type"] != "unexpected_keyword_argument")
+    place, input_ = _place(values, found[0]["loc"]), found[0]["input"]
+    here = [each for each in found if _place(values, each["loc"]) == place]
+    rules = " or ".join(dict.fromkeys(_rule(config_type, values, each) for each in here))
+    more = f" (and {len(found) - len(here)} more)" if len(found) > len(here) else ""
+    shown = "" if found[0]["type"] in _WITHOUT_VALUE else f" = {reprlib.repr(input_)}"
+    return f"{'.'.join(place) or 'the settings'}{shown}: {rules}{more}"
+
+
+_WITHOUT_VALUE = ("missing", "unexpected_keyword_argument", "union_tag_invalid", "union_tag_not_found")
+
+
+def _rule(config_type: type, values: Any, error: Any) -> str:
+    kind, place = error["type"], _place(values, error["loc"])
+    if kind == "missing":
+        return f"this setting is missing: give it in the file, or with --set {'.'.join(place)}=..."
+    if kind == "unexpected_keyword_argument":
+        return f"there is no such setting{_known(config_type, values, place)}"
+    if kind == "union_tag_not_found":
+        return f"it needs the setting {error['ctx']['discriminator']}, which says what sort it is of"
+    if kind == "union_tag_invalid":
+        return f"{error['ctx']['discriminator']} is {error['ctx']['tag']!r}: one of {error['ctx']['expected_tags']}"
+    if kind in ("dataclass_type", "model_attributes_type"):
+        return "this is a table of settings, not a value"
+    told = error["msg"].removeprefix("Value error, ")
+    return told.replace("Input should be", "it should be").replace(", unable to parse string as an integer", "")
+
+
+def _place(values: Any, location: tuple[Any, ...]) -> list[str]:
+    """The dotted name of a setting: pydantic's location without the kinds and types that it names on the way."""
+    place: list[str] = []
+    at = values
+    for index, part in enumerate(location):
+        if isinstance(at, Mapping):
+            if part not in at and index < len(location) - 1:
+                continue
+            at = typing.cast("Mapping[Any, Any]", at).get(part)
+        elif isinstance(at, list) and isinstance(part, int):
+            at = typing.cast("list[Any]", at)[part]
+        else:
+            continue
+        place.append(str(part))
+    return place
+
+
+def _known(config_type: type, values: Any, place: Sequence[str]) -> str:
+    """The names that stand beside an unknown one, and the nearest of them."""
+    owner, at = config_type, values
+    for part in place[:-1]:
+        if part.isdigit():
+            at = at[int(part)]
+            continue
+        at = at[part]
+        found = _dataclasses_in(typing.get_type_hints(owner).get(part))
+        owner = next((each for each in found if _is_of(each, at)), None)
+        if owner is None:
+            return ""
+    names = [field.name for field in dataclasses.fields(owner)]
+    return f"; there are {', '.join(names)}{did_you_mean(place[-1], names)}"
+
+
+def _is_of(owner: type, values: Any) -> bool:
+    """Whether a table is meant for this dataclass of a union: its ``kind`` is the one that the dataclass has."""
+    if not isinstance(values, Mapping) or "kind" not in values:
+        return True
+    return values["kind"] in typing.get_args(typing.get_type_hints(owner).get("kind"))
+
+
+def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traversable:
+    """The TOML file of a run: the benchmark's own, one of its variants by name (``tiny``), or a file of the user's.
+
+    Raises:
+        ConfigError: for a word that is neither a variant nor a file.
+    """
+    packaged = files(_HERE)
     if name is None:
         return packaged / f"{benchmark}.toml"
     variant = packaged / f"{benchmark}.{name}.toml"
     if "/" not in name and not name.endswith(".toml") and variant.is_file():
         return variant
-    return Path(name)
+    if not (base / name).exists():
+        known = variants(benchmark)
+        told = f", and no packaged variant: there are {', '.join(known)}" if known and "/" not in name else ""
+        raise ConfigError(f"config {name!r}: no such file{told}{did_you_mean(name, known)}")
+    return base / name
 
 
 def variants(benchmark: str) -> list[str]:
     """Names of the packaged variants of a benchmark's config, such as ``tiny``."""
-    names = [entry.name for entry in files(__package__).iterdir()]
+    names = [entry.name for entry in files(_HERE).iterdir()]
     return sorted(
         name.removeprefix(f"{benchmark}.").removesuffix(".toml")
         for name in names
@@ -101,24 +221,15 @@ def variants(benchmark: str) -> list[str]:
     )
 
 
-def _known(config_type: type, place: tuple[Any, ...]) -> str:
-    owner: Any = config_type
-    for part in place[:-1]:
-        owner = _dataclass_in(typing.get_type_hints(owner).get(part)) if dataclasses.is_dataclass(owner) else None
-    if owner is None or not dataclasses.is_dataclass(owner):
-        return ""
-    return f"; there are {', '.join(field.name for field in dataclasses.fields(owner))}"
-
-
-def _dataclass_in(hint: Any) -> type | None:
+def _dataclasses_in(hint: Any) -> list[type]:
     if dataclasses.is_dataclass(hint):
-        return typing.cast(type, hint)
-    return next((found for found in map(_dataclass_in, typing.get_args(hint)) if found is not None), None)
+        return [typing.cast(type, hint)]
+    return [found for argument in typing.get_args(hint) for found in _dataclasses_in(argument)]
 
 
 def _resolve(config_type: Any, values: Any, base: Path) -> None:
     """Make the relative paths of ``values`` relative to ``base``, in place."""
-    owner = _dataclass_in(config_type)
+    owner = next((each for each in _dataclasses_in(config_type) if _is_of(each, values)), None)
     if owner is None or not isinstance(values, Mapping):
         return
     hints = typing.get_type_hints(owner, include_extras=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -32,7 +34,7 @@ class Teller:
                 MofNCompleteColumn(),
                 TextColumn("{task.fields[rate]}"),
                 TextColumn("{task.fields[rejects]}"),
-                TimeRemainingColumn(),
+                TimeRemainingColumn(elapsed_when_finished=True),
                 console=Console(stderr=True),
             )
 
@@ -62,8 +64,22 @@ class Teller:
             self._task = bars.add_task(progress.stage, total=progress.rows_total, rate=rate, rejects=rejects)
         if progress.state == "reused":
             rate = "there already"
+        if progress.state == "waiting":
+            rate = "waiting"
         total = progress.rows if progress.state in ("done", "reused") else progress.rows_total
         bars.update(self._task, completed=progress.rows, total=total, rate=rate, rejects=rejects)
+
+
+@contextmanager
+def checking() -> Iterator[Callable[[str], None]]:
+    """Show on a terminal which stage is being checked; nothing elsewhere."""
+    if not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("checking") as status:
+        yield lambda stage: status.update(f"checking {stage}")
 
 
 def line_of(progress: Progress) -> str:

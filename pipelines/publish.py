@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from ..curation.parts import folder
+from ..curation.part_writer import folder
 from ..curation.publish import Card, FileFact, publish
 from ..curation.run import Run
 from ..curation.store import Store

@@ -42,7 +42,7 @@ def acceptance(alpha: float, capacity: int, seen: int, *, dynamic: bool) -> floa
 def biased_reservoir(
     buffer: Rows, sizes: Sequence[int], *, seed: int, alpha: float, dynamic: bool, removal: Removal = "as_released"
 ) -> Rows:
-    """The buffer after the last domain (PROTOCOLS.md 6.6).
+    """The buffer after the last domain (CLEAR, section 4: biased reservoir sampling).
 
     The first domain fills the buffer and sets its capacity k. Later each row of the domain is accepted with one
     probability (see ``acceptance``), the buffer is shuffled, as many rows leave as were accepted, and these are appended.

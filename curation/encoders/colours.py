@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import hashlib
 import math
 import re
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ from ..stages.decode import decode_rgb
 TERMS = ("black", "grey", "white", "red", "orange", "yellow", "green", "blue", "purple", "pink", "brown")
 """The vector's components, in order."""
 
+# Of colours.csv, named here so that the vectors are keyed with the code that uses it.
+_SAMPLES_SHA256 = "6f7207c568bb2d03090d863f33538be178f912f7d4bcf4db6c02c099c5495dfa"
 _SYNONYMS = {"gray": "grey", "violet": "purple", "crimson": "red", "scarlet": "red", "golden": "yellow", "cyan": "blue"}
 
 
@@ -76,8 +79,12 @@ def _term_of_cell() -> np.ndarray:
     """Index in ``TERMS`` of each of the 16 x 16 x 16 cells of the RGB cube, shape (4096,): that of the nearest sample of
     ``colours.csv``, the earlier on ties, by squared distance with the weights 2, 4, 3 of red, green, blue (Riemersma's
     "redmean" without its red term)."""
-    with (Path(__file__).parent / "colours.csv").open(newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+    path = Path(__file__).parent / "colours.csv"
+    text = path.read_text(encoding="utf-8")
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    if digest != _SAMPLES_SHA256:
+        raise ValueError(f"{path}: SHA-256 {digest}, expected {_SAMPLES_SHA256}: another table gives other vectors")
+    rows = list(csv.DictReader(text.splitlines()))
     samples = np.array([[int(row[channel]) for channel in ("red", "green", "blue")] for row in rows], dtype=np.int64)
     cells = np.stack(np.meshgrid(*[np.arange(16) * 16 + 8] * 3, indexing="ij"), axis=-1).reshape(-1, 1, 3)
     nearest = ((cells - samples) ** 2 * np.array([2, 4, 3])).sum(axis=2).argmin(axis=1)

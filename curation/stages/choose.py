@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..rng import uniform
-from ..rows import Sifted, sift
+from ..rows import Sifted, sift, with_column
 from .shortage import OnShortage, report_shortages, shortages
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def choose(
     sifted = sift(whole, {"not_chosen": places >= per_class})
     chosen = pa.array(label[places < per_class])
     names = pa.array(list(classes), pa.string()).take(chosen)
-    return Sifted(_with(_with(sifted.kept, "label", chosen), "class_name", names), sifted.rejected)
+    return Sifted(with_column(with_column(sifted.kept, "label", chosen), "class_name", names), sifted.rejected)
 
 
 def _index(classes: Sequence[str], background: str) -> int:
@@ -114,8 +114,3 @@ def _places(table: pa.Table, bucket: np.ndarray, label: np.ndarray, preference: 
     places = np.empty(len(order), dtype=np.int64)
     places[order] = numbers - starts
     return places
-
-
-def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
-    kept = table.drop_columns([name]) if name in table.column_names else table
-    return kept.append_column(name, column)

@@ -135,4 +135,6 @@ def is_public(address: str) -> bool:
             inner = teredo[1]
         if inner is not None:
             return is_public(str(inner))
+        if ip.is_site_local:  # fec0::/10, given up in 2004 (RFC 3879) and still routed in some networks
+            return False
     return ip.is_global and not ip.is_multicast and not ip.is_reserved

@@ -46,7 +46,7 @@ _HARMLESS_IN_JPEG = (
 _UNSUPPORTED_IN_JPEG = ("Unsupported", "unsupported", "not supported", "Sorry", "subsampling")
 
 # What Pillow's parsers raise when the bytes are not what they expect; MemoryError is the machine's and is not listed.
-_PILLOW_ERRORS = (
+PILLOW_ERRORS = (
     OSError,
     SyntaxError,
     ValueError,
@@ -224,7 +224,7 @@ def _pillow(data: bytes, extension: str, max_pixels: int) -> Iterator[Image.Imag
             yield image
     except Image.DecompressionBombError as error:
         raise Reject("too_many_pixels", str(error)) from None
-    except _PILLOW_ERRORS as error:
+    except PILLOW_ERRORS as error:
         message = f"{type(error).__name__}: {error}"
         cut = isinstance(error, EOFError) or "truncated" in message.lower()
         raise Reject("truncated" if cut else "corrupt", message.replace("\n", " ")[:200]) from None

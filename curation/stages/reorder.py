@@ -1,8 +1,8 @@
 """Put the rows of a stage in another order without holding them all.
 
-The rows are read once, in their own order. Each part is cut by the place that its rows take in the result, and the cuts are
-laid aside, in memory up to ``HELD_BYTES`` and then in one temporary file; then each stretch of the result is put together from
-its cuts. Beside that, memory holds one part, one stretch and a rank of 4 bytes a row (8 beyond 4 billion).
+Up to ``HELD_BYTES`` of rows are held and gathered. More are read once, in their own order: each part is cut by the place that
+its rows take in the result, the cuts are laid aside in one temporary file, and then each stretch of the result is put together
+from its cuts. Beside that, memory holds one part, one stretch and a rank of 4 bytes a row (8 beyond 4 billion).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TABLE_ROWS = 1 << 18
 """Most rows of a table that is given."""
 
 HELD_BYTES = 1 << 28
-"""Cuts that are kept in memory; the others go to disk."""
+"""Rows that are held in memory at once; where there are more, all go through a file."""
 
 _CUT_ROWS = 1 << 10  # rows that a cut should have on average: smaller ones cost more in headers than in rows
 _FEWEST, _MOST = 1 << 16, 1 << 19  # input rows that are cut at a time: a few megabytes are quickest, the cache holds them
@@ -36,7 +36,8 @@ class Rows(Protocol):
     def num_rows(self) -> int: ...
     @property
     def schema(self) -> pa.Schema: ...
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
+    def repetitive(self) -> list[str]: ...
+    def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]: ...
 
 
 def stable_order(values: np.ndarray) -> np.ndarray:
@@ -80,50 +81,60 @@ def reorder(
     Yields:
         Place in ``order`` of the table's first row, and the table.
     """
-    total = len(order)
-    if not total:
+    if not len(order):
         return
-    kind = np.uint32 if total < 2**32 - 1 else np.uint64
-    rank = np.full(rows.num_rows, np.iinfo(kind).max, dtype=kind)
-    rank[order] = np.arange(total, dtype=kind)
-    edges = _edges(total, cuts)
+    edges = _edges(len(order), cuts)
     schema = rows.schema.remove_metadata()
+    # Dictionaries take less room, and their codes are gathered faster than text.
+    tables = (table.select(schema.names) for table in rows.batches(encoded=rows.repetitive()))
+    held, size = list[pa.Table](), 0
+    for table in tables:
+        held.append(table.replace_schema_metadata())
+        size += table.nbytes
+        if size > HELD_BYTES:
+            yield from _through_file(itertools.chain(held, tables), schema, _rank(order, rows.num_rows), edges, scratch)
+            return
+    whole = pa.concat_tables(held).combine_chunks()
+    del held
+    yield from _ahead((a, whole.take(pa.array(order[a:b])).cast(schema)) for a, b in itertools.pairwise(edges.tolist()))
+
+
+def _rank(order: np.ndarray, count: int) -> np.ndarray:
+    """Place of every row in ``order``, the largest number for those that have none."""
+    kind = np.uint32 if len(order) < 2**32 - 1 else np.uint64
+    rank = np.full(count, np.iinfo(kind).max, dtype=kind)
+    rank[order] = np.arange(len(order), dtype=kind)
+    return rank
+
+
+def _through_file(
+    tables: Iterable[pa.Table], schema: pa.Schema, rank: np.ndarray, edges: np.ndarray, scratch: str | None
+) -> Iterator[tuple[int, pa.Table]]:
     with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
-        cuts_laid = _Cuts(file, schema.append(pa.field("", pa.from_numpy_dtype(rank.dtype))))
-        for first, batch in _ahead(_gathered(rows, schema, min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST))):
-            _cut(batch, rank[first : first + batch.num_rows], edges, cuts_laid)
-        yield from _ahead((start, _assembled(cuts_laid.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))
+        cuts = _Cuts(file, schema.append(pa.field("", pa.from_numpy_dtype(rank.dtype))))
+        for first, batch in _ahead(_batches(tables, schema, min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST))):
+            _cut(batch, rank[first : first + batch.num_rows], edges, cuts)
+        yield from _ahead((start, _assembled(cuts.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))
 
 
 class _Cuts:
-    """Batches by the number of the stretch that they belong to; see ``HELD_BYTES``."""
+    """Batches by the number of the stretch that they belong to."""
 
     def __init__(self, file: IO[bytes], schema: pa.Schema) -> None:
         self._file, self._schema = file, schema
-        self._held: dict[int, list[pa.RecordBatch | tuple[int, int]]] = collections.defaultdict(list)
-        self._bytes = 0
+        self._places: dict[int, list[tuple[int, int]]] = collections.defaultdict(list)
 
-    def room(self, batch: pa.RecordBatch) -> bool:
-        """Whether ``batch`` may stay in memory; counts it if so."""
-        self._bytes += batch.nbytes
-        return self._bytes <= HELD_BYTES
-
-    def add(self, number: int, batch: pa.RecordBatch, *, keep: bool) -> None:
-        if keep:
-            self._held[number].append(batch)
-            return
+    def add(self, number: int, batch: pa.RecordBatch) -> None:
         data = batch.serialize()
-        self._held[number].append((self._file.tell(), data.size))
+        self._places[number].append((self._file.tell(), data.size))
         self._file.write(data)
 
     def take(self, number: int) -> pa.Table:
-        """The stretch's batches, once."""
+        """The stretch's batches."""
         batches: list[pa.RecordBatch] = []
-        for cut in self._held.pop(number, []):
-            if isinstance(cut, tuple):
-                self._file.seek(cut[0])
-                cut = pa.ipc.read_record_batch(pa.py_buffer(self._file.read(cut[1])), self._schema)
-            batches.append(cut)
+        for start, size in self._places[number]:
+            self._file.seek(start)
+            batches.append(pa.ipc.read_record_batch(pa.py_buffer(self._file.read(size)), self._schema))
         return pa.Table.from_batches(batches, self._schema)
 
 
@@ -132,12 +143,12 @@ def _edges(total: int, cuts: Sequence[int]) -> np.ndarray:
     return np.unique(np.concatenate([corners, *(np.arange(a, b, TABLE_ROWS) for a, b in itertools.pairwise(corners))]))
 
 
-def _gathered(rows: Rows, schema: pa.Schema, least: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _batches(tables: Iterable[pa.Table], schema: pa.Schema, least: int) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Input rows in batches of at least ``least`` rows, with the index of the first."""
     waiting: list[pa.Table] = []
     first = held = 0
-    for table in rows.batches():
-        waiting.append(table.select(schema.names).cast(schema))
+    for table in tables:
+        waiting.append(table.cast(schema))
         held += table.num_rows
         if held >= least:
             yield first, _one_batch(waiting, schema)
@@ -159,11 +170,10 @@ def _cut(batch: pa.RecordBatch, rank: np.ndarray, edges: np.ndarray, cuts: _Cuts
     order = order[: np.searchsorted(rank, np.iinfo(rank.dtype).max, sorter=order)]
     ranks = rank[order]
     batch = batch.take(pa.array(order)).append_column("", pa.array(ranks))
-    keep = cuts.room(batch)
     bounds = np.searchsorted(ranks, edges.astype(rank.dtype))
     for number in np.flatnonzero(np.diff(bounds)).tolist():
         low, high = int(bounds[number]), int(bounds[number + 1])
-        cuts.add(number, batch.slice(low, high - low), keep=keep)
+        cuts.add(number, batch.slice(low, high - low))
 
 
 def _assembled(table: pa.Table, start: int) -> pa.Table:

@@ -8,6 +8,8 @@ import tomllib
 from importlib import resources
 from typing import Any, TypeVar
 
+from ...curation.stages.buckets import Limits
+
 IID = ("in_domain", "next_domain", "accuracy", "backward_transfer", "forward_transfer")
 STREAMING = ("streaming_next_domain", "streaming_forward_transfer")
 
@@ -200,6 +202,13 @@ def facts() -> Facts:
         training={name: _values(table) for name, table in raw["training"].items()},
         published=tuple(figure for table in raw["published"] for figure in _figures(table)),
     )
+
+
+@functools.cache
+def published_limits() -> tuple[Limits, ...]:
+    """First and last upload time of the eleven buckets of the release, from ``bucket_limits.toml``."""
+    text = resources.files(__package__ or "").joinpath("bucket_limits.toml").read_text(encoding="utf-8")
+    return tuple(Limits(item["start"], item["end"]) for item in tomllib.loads(text)["limits"])
 
 
 def _values(table: dict[str, Any]) -> dict[str, Any]:

@@ -60,7 +60,9 @@ def keep_labelled_buckets(table: pa.Table, *, first: int) -> Sifted:
 
 
 def place(rows: Rows, *, max_samples: int) -> pa.Table:
-    """Sort by (bucket, label, key), the order of CLEAR's released lists with keys in place of their order, and name shards.
+    """Sort by (bucket, label, key), the order of the lists that the splits are drawn from, and name shards.
+
+    The released lists go by bucket and class as well; the order within a class is not stated, and by key is our choice.
 
     Args:
         rows: with columns ``bucket`` and ``label``.

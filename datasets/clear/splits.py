@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.rng import uniform
+from ...curation.rows import with_column
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -94,13 +95,13 @@ def assign_iid_splits(rows: Rows, *, rule: Literal["as_released", "as_written"],
             test = _released(bucket, label, test_share, seed)
         else:
             test = _stratified(bucket, label, uniform(seed, "iid_split", table["key"].to_pylist()), test_share)
-        table = _with(table, f"iid_seed{seed}", pa.array(["train", "test"]).take(pa.array(test.astype(np.int64))))
+        table = with_column(table, f"iid_seed{seed}", pa.array(["train", "test"]).take(pa.array(test.astype(np.int64))))
     order = pc.sort_indices(  # pyright: ignore[reportAttributeAccessIssue]
         table.select(["bucket", "key"]), sort_keys=[("bucket", "ascending"), ("key", "ascending")]
     ).to_numpy()
     stream = np.empty(len(order), dtype=np.int64)
     stream[order] = np.arange(len(order))
-    return _with(table, "stream", pa.array(stream))
+    return with_column(table, "stream", pa.array(stream))
 
 
 def _tested(count: int, test_share: float) -> int:
@@ -123,8 +124,3 @@ def _stratified(bucket: np.ndarray, label: np.ndarray, draws: np.ndarray, test_s
     for group in np.split(order, edges):
         test[group[: _tested(len(group), test_share)]] = True
     return test
-
-
-def _with(table: pa.Table, name: str, column: pa.Array) -> pa.Table:
-    kept = table.drop_columns([name]) if name in table.column_names else table
-    return kept.append_column(name, column)

@@ -13,10 +13,15 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
+from ...curation.stages.decode import PILLOW_ERRORS
+from ...curation.stages.image_format import PILLOW_NAMES
 from ...curation.ustar import ShardError
 
 MAX_PIXELS = 1 << 28
 """Largest image that is decoded, in pixels: a small file can ask for many gigabytes."""
+
+_FORMATS = (*PILLOW_NAMES.values(), "PPM")
+"""Pillow's names of the formats that are read: whatever a member is called, it gets to no plugin that starts a program."""
 
 
 def decode_image(data: bytes) -> np.ndarray:
@@ -36,11 +41,11 @@ def decode_image(data: bytes) -> np.ndarray:
         except ValueError:
             pass  # Pillow has the last word, and the better message
     try:
-        with Image.open(io.BytesIO(data)) as image:
+        with Image.open(io.BytesIO(data), formats=_FORMATS) as image:
             if image.width * image.height > MAX_PIXELS:
                 raise ValueError(f"{image.width} x {image.height} pixels: at most {MAX_PIXELS} are decoded")
             return np.array(image.convert("RGB"))
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+    except (*PILLOW_ERRORS, Image.DecompressionBombError) as error:
         raise ValueError(f"no image that can be decoded: {error}") from error
 
 
@@ -101,5 +106,5 @@ def decode_member(extension: str, data: bytes, decoders: Mapping[str, Callable[[
         return data
     try:
         return decoder(data)
-    except (ValueError, SyntaxError, KeyError, TypeError) as error:
+    except (ValueError, SyntaxError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise ShardError(f"{place}: member {key}.{extension} of {len(data)} bytes cannot be decoded: {error}") from error

@@ -6,7 +6,10 @@ import io
 from collections.abc import Sequence
 from typing import Literal
 
-from PIL import Image, ImageDraw, ImageFont, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageDraw, ImageFont, ImageOps
+
+from ...curation.stages.decode import PILLOW_ERRORS
+from ...curation.stages.image_format import PILLOW_NAMES
 
 
 def thumbnail(image: bytes, side_px: int, *, where: str = "image") -> Image.Image:
@@ -18,7 +21,7 @@ def thumbnail(image: bytes, side_px: int, *, where: str = "image") -> Image.Imag
         ValueError: the bytes are no image that can be read; ``where`` says which.
     """
     try:
-        with Image.open(io.BytesIO(image)) as opened:
+        with Image.open(io.BytesIO(image), formats=[*PILLOW_NAMES.values()]) as opened:
             opened.draft("RGB", (2 * side_px, 2 * side_px))  # a JPEG decodes at the next larger eighth: far less to do
             upright = ImageOps.exif_transpose(opened)
             if upright.mode in ("RGBA", "LA", "PA") or "transparency" in upright.info:
@@ -28,7 +31,7 @@ def thumbnail(image: bytes, side_px: int, *, where: str = "image") -> Image.Imag
             small = upright.convert("RGB")
             small.thumbnail((side_px, side_px), Image.Resampling.BICUBIC)
             return small
-    except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
+    except (*PILLOW_ERRORS, Image.DecompressionBombError) as error:
         raise ValueError(f"{where}: {len(image)} bytes that cannot be shown as an image: {error}") from error
 
 

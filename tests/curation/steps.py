@@ -86,6 +86,11 @@ def draw(row: Number, *, factor: int, seed: int, bad: str = "", hurry: int = 1) 
     return Drawn(row.key, row.value * factor, float(noise), Blob(str(row.value).encode()), vector)
 
 
+def relabel(row: OnlyText) -> Number:
+    """Takes ``text`` and gives ``value``, which the stage before has as well."""
+    return Number(row.key, row.text.size)
+
+
 def needs_vector(row: OnlyVector) -> OnlyVector:
     return row
 

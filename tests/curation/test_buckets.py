@@ -75,7 +75,7 @@ def test_divide(count: int, parts: int, sizes: list[int]) -> None:
 
 
 def test_the_papers_size_is_not_that_of_its_images() -> None:
-    # PROTOCOLS 6.2.3: 713,626 a bucket, as the paper says, makes 7,849,886 and not the 7,850,000 that it says as well.
+    # 713,626 a bucket, as the paper says, makes 7,849,886 and not the 7,850,000 that it says as well.
     assert 713_626 * 11 == 7_849_886
     assert divide(7_850_000, 11)[-1] == 7_850_000
 
@@ -94,9 +94,12 @@ def test_equal_counts_in_stable_order(tmp_path: Path, buckets: int, held: int, m
     monkeypatch.setattr(reorder, "_MOST", 20)
     times = np.random.default_rng(5).integers(0, 40, 203).tolist()
     texts = [None if n % 10 == 0 else "x" * (n % 13) for n in range(203)]
-    table = photos(seconds(*times), text=texts, ref=[{"sha256": str(n), "row": n} for n in range(203)])
-    tables = list(assign_equal_count_buckets(stored(tmp_path, table, 9), buckets=buckets))
+    kinds = [None if n % 10 == 0 else "few" if n < 30 else f"many {n}" for n in range(203)]  # a dictionary in the first part
+    table = photos(seconds(*times), text=texts, kind=kinds, ref=[{"sha256": str(n), "row": n} for n in range(203)])
+    rows = stored(tmp_path, table, 9)
+    tables = list(assign_equal_count_buckets(rows, buckets=buckets))
     assert max(part.num_rows for part in tables) <= 7
+    assert rows.repetitive() == ["kind"]
     kept = pa.concat_tables(tables)
     order = sorted(range(203), key=lambda n: times[n])
     expected = table.take(order).append_column("bucket", pa.array(np.repeat(range(buckets), np.diff(divide(203, buckets)))))

@@ -244,6 +244,14 @@ def test_background_takes_the_most_negative_that_nobody_has() -> None:
     assert chosen.queries[-2:].tolist() == [1, 0]
 
 
+def test_background_looks_no_further_than_the_rows_kept_of_a_prompt() -> None:
+    top = nominated([(1, 0.9), (2, 0.8)], [(3, 0.7), (4, 0.6)])
+    # The first prompt keeps two rows, both of a concept: it gives none, though row 8 is free.
+    bottom = nominated([(1, 0.9), (2, 0.8), (8, 0.1)], [(7, 0.5)])
+    rule = Rule(candidates=4, per_class=2, overlap="as_released", background="BACKGROUND", background_share=0.5)
+    assert picked(top, [0, 1], rule, bottom) == [[1, 2], [3, 4], [7]]
+
+
 # -------------------------------------------------------------------------------------------------------- the whole
 
 

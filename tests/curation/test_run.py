@@ -12,7 +12,7 @@ import pytest
 from benchwright.curation.artifact import load_artifact
 from benchwright.curation.flow import Flow, PlanError, rows_of, source, step
 from benchwright.curation.keys import how, where
-from benchwright.curation.parts import StepFailed
+from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Busy, Progress, TooManyRejects, run, status
 from benchwright.curation.store import Store
 
@@ -186,6 +186,13 @@ def test_arrays_are_mapped_and_gathered(numbers: Path, tmp_path: Path) -> None:
     texts = [blob.read() for blob in ordered.blobs("text")]
     assert texts[0] == b"0"
     assert len(texts) == 41
+
+
+def test_a_column_that_a_step_gives_replaces_one_that_it_did_not_take(numbers: Path, tmp_path: Path) -> None:
+    flow = numbers_flow(numbers).after("drawn").each("relabelled", step(steps.relabel))
+    rows = run(flow, str(tmp_path / "out"), scheduler="sync").rows("relabelled")
+    assert sorted(rows.column_names) == ["key", "noise", "value", "vector"]
+    assert set(rows.table(["value"])["value"].to_pylist()) == {1, 2}
 
 
 def test_plans_are_checked_before_anything_runs(numbers: Path, tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from benchwright.curation.rows import schema_of
 from benchwright.datasets.yfcc100m import lines as text_lines
 from benchwright.datasets.yfcc100m import metadata, sqlite
 from benchwright.datasets.yfcc100m.fields import COLUMNS, EXTRA, LAYOUTS
-from benchwright.datasets.yfcc100m.metadata import Photo, pieces, read_metadata
+from benchwright.datasets.yfcc100m.metadata import Photo, pieces, read_all, read_metadata
 
 GOOD = {
     "line": "0",
@@ -207,7 +207,7 @@ def test_capture_times(tmp_path: Path, taken: str, good: bool) -> None:
 
 
 def test_strictly_before_and_compared_as_they_stand(tmp_path: Path) -> None:
-    # The example of PROTOCOLS 6.1: captured 2006-02-28 by the camera's clock, uploaded 2006-03-06 in UTC.
+    # Captured 2006-02-28 by the camera's clock, uploaded 2006-03-06 in UTC.
     kept, _ = read(write(tmp_path, line(date_taken="2006-03-06 10:05:55.0"), line(date_taken="2006-03-06 10:05:56.0")))
     assert kept["date_taken"].to_pylist() == [dt.datetime(2006, 3, 6, 10, 5, 55)]
 
@@ -331,6 +331,8 @@ def test_a_folder_is_read_by_name(tmp_path: Path) -> None:
         for key in part.kept["key"].to_pylist()
     ]
     assert keys == ["1", "2"]
+    whole = list(read_all(path=str(tmp_path), files="part-*"))
+    assert [key for part in whole for key in part.kept["key"].to_pylist()] == ["1", "2"]
     with pytest.raises(ValueError, match=r"no file fits '\*\.tsv'"):
         list(pieces(path=str(tmp_path), files="*.tsv"))
     with pytest.raises(FileNotFoundError, match="no such file or folder"):

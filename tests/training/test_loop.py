@@ -192,3 +192,15 @@ def test_identity_is_what_and_not_where():
     said = identity(paper_settings()["linear"], method("reservoir", start="finetune", alpha=2.0), classes=11)
     assert said["method"] == "reservoir-alpha=2.0-finetune"
     assert "device" not in said
+
+
+def test_scratch_forgets_the_weights_and_finetune_goes_on_with_them():
+    still = dataclasses.replace(SHORT, learning_rate=1e-30, weight_decay=0.0)
+    X, y = blobs()
+    for start in ("scratch", "finetune"):
+        one = learner(seed=3, hyper=still, start=start)
+        one.learn(X, y)
+        before = {name: value.clone() for name, value in one.model.state_dict().items()}
+        one.learn(X, y)
+        same = all(torch.equal(before[name], value) for name, value in one.model.state_dict().items())
+        assert same == (start == "finetune")

@@ -20,5 +20,5 @@ def affine(inputs: int, outputs: int, init: torch.Generator) -> nn.Linear:
 
 
 def linear(features: int, classes: int, *, init: torch.Generator) -> nn.Module:
-    """(n, features) float32 -> (n, classes) logits. CLEAR's linear baseline (PROTOCOLS.md 6.7)."""
+    """(n, features) float32 -> (n, classes) logits. CLEAR's linear baseline."""
     return affine(features, classes, init)

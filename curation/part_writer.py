@@ -1,0 +1,293 @@
+"""Writing one part: payloads, rejects and rows, each hashed as it is written, the rows last."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import io
+import posixpath
+import re
+import typing
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from .rows import ARRAY, BLOB, REJECTS, Blob, Rejected, check_reason, is_array, is_blob
+from .shards import write_shard
+from .store import Store, write_parquet
+
+_SHARD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
+
+
+class StepFailed(RuntimeError):
+    """A step raised something that is no ``Reject``, or gave what the plan does not know. Says the stage and the place."""
+
+
+def part_name(number: int) -> str:
+    """File name, without ending, of part ``number``."""
+    return f"part-{number:05d}"
+
+
+def folder(stage: str) -> str:
+    """Folder of a stage within the store."""
+    return posixpath.join("stages", stage)
+
+
+@dataclasses.dataclass(frozen=True)
+class PartRecord:
+    """What a worker reports, and what the footer of a part says.
+
+    Attributes:
+        number: of the part.
+        rows_in: rows that came in; 0 for a part of a ``whole`` stage, which takes them all at once.
+        rows: rows that went out.
+        rejects: reason -> rows turned away.
+        files: name -> size and SHA-256.
+    """
+
+    number: int
+    rows_in: int
+    rows: int
+    rejects: Mapping[str, int]
+    files: Mapping[str, Mapping[str, Any]]
+
+
+@dataclasses.dataclass
+class Output:
+    """What the call of a step gave: a table; or row objects, or samples of a shard, beside the columns carried along.
+
+    Attributes:
+        rejected: rows that were turned away.
+        table: rows as a table.
+        objects: rows as objects, whose columns are ``given``.
+        carried: columns that the step did not name.
+        samples: key and members of every sample, made as they are written.
+    """
+
+    rejected: list[Rejected] | pa.Table
+    table: pa.Table | None = None
+    objects: Sequence[Any] = ()
+    given: pa.Schema | None = None
+    carried: pa.Table | None = None
+    samples: Iterator[tuple[str, Mapping[str, bytes]]] | None = None
+
+
+class PartWriter:
+    """Writes the files of one part, and knows their digests.
+
+    Args:
+        store: where to write.
+        stage: name of the stage.
+        number: of the part.
+        schema: columns of the stage, as planned.
+        signature: what the part is made from; stands in the footers.
+    """
+
+    def __init__(self, store: Store, stage: str, number: int, schema: pa.Schema, signature: Sequence[Any]) -> None:
+        self._store, self._stage, self._number, self._schema = store, stage, number, schema
+        self._signature = list(signature)
+        self._stem = posixpath.join(folder(stage), part_name(number))
+        self._files: dict[str, dict[str, Any]] = {}
+
+    def write(self, rows_in: int, output: Output) -> tuple[PartRecord, pa.Table, pa.Table]:
+        """Write the part; returns its record, rows and rejects. The file of its rows comes last: with it the part is there."""
+        table = self._shard_table(output) if output.samples is not None else self._table(output)
+        rejected = self._rejects(output.rejected)
+        if rejected.num_rows:
+            with self._file(f"{self._stem}.rejects.parquet") as stream:
+                write_parquet(stream, rejected, {"signature": self._signature})
+        reasons = {str(c["values"]): int(c["counts"]) for c in pc.value_counts(rejected["reason"]).to_pylist()}
+        reasons = dict(sorted(reasons.items()))
+        footer = {"signature": self._signature, "rows_in": rows_in, "rejects": reasons, "files": dict(self._files)}
+        with self._file(f"{self._stem}.parquet") as stream:
+            write_parquet(stream, table, footer)
+        return PartRecord(self._number, rows_in, table.num_rows, reasons, self._files), table, rejected
+
+    @contextlib.contextmanager
+    def _file(self, name: str) -> Iterator[IO[bytes]]:
+        """A file that is hashed while it is written, and entered among the part's files when it is in place."""
+        with self._store.writing(name) as stream:
+            hashing = _Hashing(stream)
+            yield typing.cast("IO[bytes]", hashing)
+        self._files[posixpath.basename(name)] = {"sha256": hashing.digest.hexdigest(), "size": hashing.size}
+
+    def _failed(self, told: str) -> StepFailed:
+        return StepFailed(f"stage {self._stage!r}, part {self._number}: {told}")
+
+    def _table(self, output: Output) -> pa.Table:
+        if output.table is not None:
+            return conform(output.table, self._schema, self._stage)
+        given = typing.cast(pa.Schema, output.given)
+        columns = {f.name: self._column(f, self._values(f.name, output.objects)) for f in given}
+        made = pa.table(columns) if columns else pa.table({})
+        if output.carried is not None:
+            for name in output.carried.column_names:
+                made = made.append_column(name, output.carried[name])
+        return conform(made, self._schema, self._stage)
+
+    def _values(self, name: str, rows: Sequence[Any]) -> list[Any]:
+        try:
+            return [getattr(row, name) for row in rows]
+        except AttributeError as error:
+            raise self._failed(f"the step gave something without the planned field {name!r}: {error}") from None
+
+    def _column(self, field: pa.Field, values: list[Any]) -> pa.Array:
+        try:
+            if is_blob(field):
+                return self._blob_column(field.name, values)
+            if is_array(field):
+                return self._array_column(field, values)
+            _check_exact(field.type, values)
+            return pa.array(values, field.type)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError, _Inexact) as error:
+            raise self._failed(f"column {field.name!r}: {error}") from error
+
+    def _rejects(self, rejected: list[Rejected] | pa.Table) -> pa.Table:
+        try:
+            table = reject_table(rejected)
+            for reason in pc.unique(table["reason"]).to_pylist():
+                check_reason(reason)
+        except (pa.ArrowInvalid, pa.ArrowTypeError, KeyError, ValueError) as error:
+            raise self._failed(f"its rejects: {error}") from error
+        return table
+
+    def _blob_column(self, name: str, blobs: list[Blob | None]) -> pa.Array:
+        refs: list[Mapping[str, Any] | None] = []
+        fresh = [blob for blob in blobs if blob is not None and blob.ref is None]
+        if not fresh:
+            return pa.array([None if blob is None else blob.ref for blob in blobs], BLOB)
+        several = sum(is_blob(field) for field in self._schema) > 1
+        file = f"{self._stem}.{name}.blobs" if several else f"{self._stem}.blobs"
+        offset = 0
+        with self._file(file) as stream:
+            for blob in blobs:
+                if blob is None or blob.ref is not None:
+                    refs.append(None if blob is None else blob.ref)
+                    continue
+                data = blob.read()
+                stream.write(data)
+                sha = hashlib.sha256(data).hexdigest()
+                refs.append({"sha256": sha, "size": len(data), "file": file, "offset": offset})
+                offset += len(data)
+        return pa.array(refs, BLOB)
+
+    def _array_column(self, field: pa.Field, arrays: list[np.ndarray | None]) -> pa.Array:
+        metadata = field.metadata or {}
+        dtype = np.dtype(metadata[b"dtype"].decode())
+        shape = tuple(int(side) for side in metadata[b"shape"].decode().split(",") if side)
+        present = [array for array in arrays if array is not None]
+        for array in present:
+            fits = array.dtype == dtype and len(array.shape) == len(shape)
+            if not fits or any(want not in (-1, side) for want, side in zip(shape, array.shape, strict=True)):
+                seen = f"{array.dtype}{list(array.shape)}"
+                raise self._failed(f"column {field.name!r} holds {dtype}{list(shape)}, and the step gave {seen}")
+        if not present:
+            return pa.array([None] * len(arrays), ARRAY)
+        file = f"{self._stem}.{field.name}.npy"
+        block = np.ascontiguousarray(np.stack(present))
+        with self._file(file) as stream:
+            np.lib.format.write_array(stream, block, allow_pickle=False)
+        rows = iter(range(len(present)))
+        refs = [
+            None if a is None else {"sha256": hashlib.sha256(block[i := next(rows)]).hexdigest(), "file": file, "row": i}
+            for a in arrays
+        ]
+        return pa.array(refs, ARRAY)
+
+    def _shard_table(self, output: Output) -> pa.Table:
+        carried = typing.cast(pa.Table, output.carried)
+        if not carried.num_rows:  # a stage without rows has one part without a shard
+            return self._schema.empty_table()
+        name = str(carried["shard"][0].as_py())
+        if not _SHARD_NAME.match(name):
+            raise self._failed(f"shard {name!r} is not a name of letters, digits, '_', '-', '.'")
+        with self._file(posixpath.join(folder(self._stage), f"{name}.tar")) as stream:
+            try:
+                spans = write_shard(typing.cast(BinaryIO, stream), typing.cast(Any, output.samples))
+            except ValueError as error:
+                raise self._failed(f"shard {name!r}: {error}") from error
+        rejected = {reject.key for reject in typing.cast("list[Rejected]", output.rejected)}
+        table = carried.filter(pa.array([key not in rejected for key in carried["key"].to_pylist()], pa.bool_()))
+        table = table.append_column("offset", pa.array([span.offset for span in spans], pa.int64()))
+        table = table.append_column("size", pa.array([span.size for span in spans], pa.int64()))
+        return conform(table, self._schema, self._stage)
+
+
+class _Hashing(io.RawIOBase):
+    """Passes bytes on to a stream that somebody else closes, and hashes them."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self.digest = hashlib.sha256()
+        self.size = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        self._stream.write(data)
+        self.size += memoryview(data).nbytes
+        return memoryview(data).nbytes
+
+    def tell(self) -> int:
+        return self.size
+
+
+class _Inexact(ValueError):
+    """A value that Arrow would take, and change."""
+
+
+def _check_exact(kind: pa.DataType, values: list[Any]) -> None:
+    """Refuse what Arrow would silently change: it cuts 1.5 to the integer 1, and turns local times with a zone to UTC."""
+    if pa.types.is_list(kind):
+        _check_exact(kind.value_type, [item for value in values if value is not None for item in value])
+    elif pa.types.is_integer(kind):
+        for value in values:
+            if type(value) is not int and isinstance(value, float | np.floating) and not float(value).is_integer():
+                raise _Inexact(f"{value!r} is not a whole number")
+    elif pa.types.is_timestamp(kind):
+        for value in values:
+            if getattr(value, "tzinfo", None) is not None:
+                raise _Inexact(f"{value} has a time zone, which a column does not keep: say the naive time that is meant")
+
+
+def reject_table(rejected: list[Rejected] | pa.Table) -> pa.Table:
+    """Rejects as a table of ``REJECTS``."""
+    if not isinstance(rejected, list):
+        return rejected.select(REJECTS.names).cast(REJECTS)
+    # Details quote what was found, such as names of files that are no UTF-8.
+    rows = [(key, reason, detail.encode("utf-8", "backslashreplace").decode()) for key, reason, detail in rejected]
+    columns = [pa.array([row[column] for row in rows], pa.string()) for column in range(len(REJECTS))]
+    return pa.table(columns, schema=REJECTS)
+
+
+def conform(table: pa.Table, schema: pa.Schema, stage: str) -> pa.Table:
+    """The table's columns in the order and types of the plan; columns that the plan does not know are refused.
+
+    Raises:
+        StepFailed: for a column that is missing, unknown, of another type, or without a value where one is needed.
+    """
+    missing = [name for name in schema.names if name not in table.column_names]
+    unknown = [name for name in table.column_names if name not in schema.names]
+    if missing or unknown:
+        what = f"did not give column {missing[0]!r}" if missing else f"gave a column {unknown[0]!r} that is not in the plan"
+        raise StepFailed(f"stage {stage!r}: the step {what}; planned: {', '.join(schema.names)}")
+    columns: list[Any] = []
+    for field in schema:
+        column = table[field.name]
+        if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+            raise StepFailed(f"stage {stage!r}: column {field.name!r} has times with a time zone, which a column does not keep")
+        if not column.type.equals(field.type):
+            try:
+                column = column.cast(field.type)
+            except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+                raise StepFailed(f"stage {stage!r}: column {field.name!r} is not {field.type}: {error}") from error
+        if not field.nullable and column.null_count:
+            raise StepFailed(f"stage {stage!r}: column {field.name!r} has {column.null_count} rows without a value")
+        columns.append(column)
+    return pa.table(columns, schema=pa.schema([pa.field(f.name, f.type, f.nullable, f.metadata) for f in schema]))

@@ -1,0 +1,94 @@
+"""A pipeline of one's own: text files become shards, one sample a file, with the number of its words.
+
+benchwright run docs/examples/words.py --config docs/examples/words.toml --set folder=texts --out out
+"""
+
+from __future__ import annotations
+
+import collections
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from benchwright.curation.flow import Flow, source, step
+from benchwright.curation.keys import where
+from benchwright.curation.publish import Card
+from benchwright.curation.rows import Blob, Reject
+from benchwright.curation.run import Run
+from benchwright.curation.store import Rows
+from benchwright.pipelines.benchmark import Benchmark
+from benchwright.pipelines.config import Location
+from benchwright.pipelines.publish import publish_shards
+from pydantic import ConfigDict
+from pydantic.dataclasses import dataclass as settings
+
+
+@settings(frozen=True, config=ConfigDict(extra="forbid"))
+class Config:
+    folder: Location  # relative to the TOML file
+    min_words: int
+    max_rejects: float
+    files_per_shard: int
+
+
+@dataclass(frozen=True)
+class Text:
+    key: str
+    text: Blob
+
+
+@dataclass(frozen=True)
+class Counted:
+    key: str
+    text: Blob
+    words: int
+    commonest: str
+
+
+@dataclass(frozen=True)
+class Placed:
+    key: str
+    shard: str
+
+
+def read_texts(*, folder: str) -> Iterator[Text]:
+    for path in sorted(Path(folder).glob("*.txt")):
+        yield Text(path.stem, Blob(path.read_bytes()))
+
+
+def count_words(row: Text, *, min_words: int) -> Counted:
+    words = re.findall(r"\w+", row.text.read().decode(errors="replace").lower())
+    if len(words) < min_words:
+        raise Reject("too_short", f"{len(words)} words")
+    return Counted(row.key, row.text, len(words), collections.Counter(sorted(words)).most_common(1)[0][0])
+
+
+def place(rows: Rows, *, files_per_shard: int) -> pa.Table:
+    table = rows.table()
+    shards = [f"words-{number // files_per_shard:05d}" for number in range(table.num_rows)]
+    return table.append_column("shard", pa.array(shards, pa.string()))
+
+
+def sample(row: Counted) -> Mapping[str, Any]:
+    return {"txt": row.text.read(), "json": {"words": row.words, "commonest": row.commonest}}
+
+
+def plan(c: Config, out: str) -> Flow:
+    return (
+        source("listed", step(read_texts, folder=where(c.folder)))
+        .each("counted", step(count_words, min_words=c.min_words), max_rejects=c.max_rejects, rows_per_part=4)
+        .whole("placed", step(place, files_per_shard=c.files_per_shard), gives=Placed)
+        .shards("shards", step(sample))
+    )
+
+
+def publish(run: Run, c: Config, folder: str) -> None:
+    members = {"txt": {"holds": "the text"}, "json": {"holds": "words: how many; commonest: which"}}
+    card = Card("Words", "Text files and their words.", "words", run.result.digest, licence="other", members=members)
+    publish_shards(run, card, folder)
+
+
+BENCHMARK = Benchmark(name="words", title="Text files and their words", config=Config, plan=plan, publish=publish)

@@ -1,0 +1,128 @@
+"""The commands ``benchwright qa ...``: questions for annotators, and their answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .cli_options import Out, Pipeline
+from .wrong_use import WrongUse
+
+qa = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="""Ask annotators, and read what they answer.
+
+    \b
+    Examples:
+      benchwright qa export out
+      benchwright qa import out results/*.csv
+    """,
+)
+
+TOOLS = ("mturk", "label-studio")
+
+
+def _tool(value: str) -> str:
+    if value not in TOOLS:
+        raise typer.BadParameter(f"{value!r}: {' or '.join(TOOLS)}")
+    return value
+
+
+@qa.command("export")
+def qa_export(
+    out: Out,
+    folder: Annotated[
+        str | None, typer.Option("--to", metavar="FOLDER", help="Where the files go; DIR/qa/export by default.")
+    ] = None,
+    tool: Annotated[
+        str, typer.Option(metavar="TOOL", help="mturk, or label-studio.", callback=_tool, autocompletion=lambda: list(TOOLS))
+    ] = "mturk",
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Most images a batch; one batch a bucket by default.")
+    ] = None,
+    urls: Annotated[bool, typer.Option("--urls", help="Send the addresses of the images, not thumbnails.")] = False,
+    gold: Annotated[
+        str | None, typer.Option(metavar="GOLD.csv", help="Questions with known answers: columns file or url, class_name.")
+    ] = None,
+    gold_per_batch: Annotated[int, typer.Option(metavar="N", min=1, help="Gold questions a batch.")] = 5,
+    pipeline: Pipeline = None,
+) -> None:
+    """Write what annotators are asked.
+
+    Two HTML forms and the batches as CSV (MTurk), or a Label Studio project.
+
+    \b
+    Examples:
+      benchwright qa export out --batch-size 200 --gold gold.csv
+      benchwright qa export out --tool label-studio --to project
+    """
+    from . import clear_runs
+
+    if folder is None and "://" in out:
+        raise WrongUse(f"{out}: name a local folder for the files, with --to FOLDER")
+    into = folder or f"{out}/qa/export"
+    config = _clear(out, pipeline)
+    kind: Any = tool
+    if gold is not None and tool != "mturk":
+        raise WrongUse(f"--gold {gold}: gold questions go to mturk alone")
+    written = clear_runs.export_questions(
+        config,
+        out,
+        into,
+        tool=kind,
+        batch_size=batch_size,
+        thumbnails=not urls,
+        gold=gold,
+        gold_per_batch=gold_per_batch,
+    )
+    for path in written:
+        print(path)
+
+
+@qa.command("import")
+def qa_import(
+    out: Out,
+    results: Annotated[
+        list[str], typer.Argument(metavar="RESULTS", help="Result files: MTurk's .csv or Label Studio's .json.")
+    ],
+    salt: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Secret text for the hashes of worker ids; kept in DIR/qa/salt by default."),
+    ] = None,
+    pipeline: Pipeline = None,
+) -> None:
+    """Read what annotators answered.
+
+    Puts the votes where the run looks for them.
+
+    \b
+    Examples:
+      benchwright qa import out results/*.csv
+      benchwright qa import out label-studio-export.json
+    """
+    from . import clear_runs
+
+    if missing := [name for name in results if not Path(name).is_file()]:
+        raise FileNotFoundError(f"{missing[0]}: no such file")
+    done = clear_runs.import_votes(_clear(out, pipeline), out, results, salt=salt or clear_runs.own_salt(out))
+    print(f"{done.votes} votes")
+    for reason, count in done.rejects.items():
+        print(f"{count} turned away: {reason}")
+    for form, kappa in done.kappas.items():
+        print(f"Fleiss' kappa, form {form}: {kappa:.3f}")
+    if done.missing.num_rows:
+        print(f"{done.missing.num_rows} images and forms are short of votes, such as {done.missing['key'][0].as_py()}")
+    print(f"Run again to go on: the pipeline finds the votes in {out}/{clear_runs.VOTES_FILE}")
+
+
+def _clear(out: str, pipeline: str | None) -> Any:
+    from . import api
+    from .clear_config import ClearConfig
+
+    config = api.job_of(out, pipeline=pipeline).config
+    if not isinstance(config, ClearConfig):
+        raise WrongUse(f"{out}: this pipeline asks no annotators")
+    return config

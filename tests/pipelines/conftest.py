@@ -1,0 +1,57 @@
+"""One run of the tiny CLEAR for all tests of the command line, and the command line itself, called in this process."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from benchwright.pipelines import cli
+
+Cli = Callable[..., "Told"]
+TIMES = {"made.json", ".lock", ".fingerprints.json", ".witness"}
+"""Files that say when and where something was made: all others are the same in equal runs."""
+
+
+class Told(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def bw(capfd: pytest.CaptureFixture[str]) -> Cli:
+    """``bw("show", folder)`` gives exit code, standard output and standard error."""
+
+    def call(*arguments: object) -> Told:
+        capfd.readouterr()
+        code = cli.call([str(argument) for argument in arguments])
+        return Told(code, *capfd.readouterr())
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of the tiny CLEAR. Only to be read."""
+    out = tmp_path_factory.mktemp("tiny") / "run"
+    assert cli.call(["run", "clear", "--config", "tiny", "--out", str(out), "--quiet"]) == 0
+    return out
+
+
+@pytest.fixture
+def copy(tiny: Path, tmp_path: Path) -> Path:
+    """A copy of that run, to be damaged."""
+    return Path(shutil.copytree(tiny, tmp_path / "copy"))
+
+
+def files_of(out: Path) -> dict[str, str]:
+    """Digest of every file that must be the same in equal runs."""
+    return {
+        str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(out.rglob("*"))
+        if path.is_file() and path.name not in TIMES
+    }

@@ -1,0 +1,487 @@
+"""Every command on the tiny CLEAR: what it prints, where, and its exit code; and what wrong use is answered with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from benchwright.pipelines import api
+
+from tests.pipelines.conftest import Cli, files_of
+
+COMMANDS = ["list", "config", "plan", "run", "show", "verify", "compare", "rejects", "train", "eval", "report", "demo"]
+STAGES = [stage.name for stage in api.job("clear", config="tiny").flow("out").ordered()]
+
+
+def only_line(err: str) -> str:
+    """Standard error, which has to be one line of ours and no traceback."""
+    lines = err.splitlines()
+    assert len(lines) == 1, err
+    assert lines[0].startswith("benchwright: ")
+    assert len(lines[0]) < 400
+    return lines[0]
+
+
+# ---------------------------------------------------------------------------------------------------------------- help
+
+
+@pytest.mark.parametrize("command", [*([name] for name in COMMANDS), ["qa"], ["qa", "export"], ["qa", "import"], []])
+def test_help_of_every_command_has_an_example_that_names_real_options(bw: Cli, command: list[str]) -> None:
+    told = bw(*command, "--help")
+    assert told.code == 0
+    assert told.err == ""
+    assert f"Usage: benchwright {' '.join(command)}".strip() in told.out
+    examples = re.findall(r"^ +benchwright (.+)$", told.out, re.MULTILINE)
+    assert examples
+    for example in examples:
+        words = example.split(" | ")[0].split(" > ")[0].split()
+        named = [word for word in words[:2] if not word.startswith("-")]
+        page = bw(*(named if named[0] == "qa" else named[:1]), "--help").out
+        assert all(word in page for word in words if word.startswith("--"))
+    assert not re.search(r"[╭│\x1b]|completion\b.*<bool>", told.out)
+
+
+def test_every_command_is_in_the_list_of_commands(bw: Cli) -> None:
+    page = bw("--help").out
+    assert re.findall(r"^  (\w+)  ", page.split("Commands:")[1], re.MULTILINE) == [*COMMANDS, "qa"]
+    assert "..." not in page.split("Commands:")[1]
+
+
+def test_without_arguments_the_help_is_told_as_wrong_use(bw: Cli) -> None:
+    told = bw()
+    assert told.code == 2
+    assert "Commands:" in told.err + told.out
+
+
+def test_help_and_version_import_nothing_heavy(tmp_path: Path) -> None:
+    heavy = ("torch", "faiss", "dask", "distributed", "matplotlib", "polars", "pyarrow", "numpy", "PIL", "rich")
+    code = (
+        "import sys; from benchwright.pipelines import cli\n"
+        "codes = [cli.call(words) for words in (['--help'], ['run', '--help'], ['qa', '--help'], ['--version'])]\n"
+        f"print(codes, [name for name in {heavy} if name in sys.modules], file=sys.stderr)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path, check=True)
+    assert run.stderr.strip() == "[0, 0, 0, 0] []"
+    assert re.search(r"^benchwright \d+\.\d+", run.stdout, re.MULTILINE)
+
+
+# ---------------------------------------------------------------------------------------------------------------- reading
+
+
+def test_list(bw: Cli) -> None:
+    told = bw("list")
+    assert told.code == 0
+    assert re.search(r"^clear +\S", told.out)
+    found = {row["name"]: row for row in json.loads(bw("list", "--json").out)}
+    assert set(found["clear"]) == {"name", "title", "configs"}
+    assert {"tiny", "demo"} <= set(found["clear"]["configs"])
+
+
+def test_config_prints_a_file_that_runs(bw: Cli, tiny: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text(bw("config", "clear", "--config", "tiny").out)
+    told = bw("plan", "clear", "--config", mine, "--out", tiny)
+    assert told.out.splitlines()[0] == f"{len(STAGES)} of {len(STAGES)} stages are there"
+
+
+def test_show_as_json_has_exactly_the_promised_keys(bw: Cli, tiny: Path) -> None:
+    told = bw("show", tiny, "--json")
+    assert (told.code, told.err) == (0, "")
+    shown = json.loads(told.out)
+    assert set(shown) == {"pipeline", "digest", "stages", "provenance"}
+    assert shown["pipeline"] == "clear"
+    assert [stage["name"] for stage in shown["stages"]] == STAGES
+    for stage in shown["stages"]:
+        assert set(stage) == {"name", "rows", "rejects", "digest", "seconds"}
+        assert isinstance(stage["rows"], int)
+        assert isinstance(stage["rejects"], dict)
+        assert re.fullmatch("[0-9a-f]{64}", stage["digest"])
+        assert stage["seconds"] > 0
+    assert shown["digest"] == shown["stages"][-1]["digest"]
+    assert [link["stage"] for link in shown["provenance"]["chain"]] == STAGES
+
+
+def test_show_for_people(bw: Cli, tiny: Path) -> None:
+    told = bw("show", tiny)
+    assert (told.code, told.err) == (0, "")
+    assert re.search(r"^checked +864 +36 +\d+\.\d\d +[0-9a-f]{16}$", told.out, re.MULTILINE)
+    assert re.search(r"^ +34 +truncated$", told.out, re.MULTILINE)
+    assert "\x1b" not in told.out
+
+
+def test_rejects(bw: Cli, tiny: Path) -> None:
+    every = bw("rejects", tiny, "--stage", "checked").out.splitlines()
+    assert len(every) == 36
+    assert all(len(line.split("\t")) == 4 for line in every)
+    few = bw("rejects", tiny, "--stage", "checked", "--reason", "truncated", "--limit", 3, "--json").out.splitlines()
+    assert [json.loads(line)["reason"] for line in few] == ["truncated"] * 3
+    told = bw("rejects", tiny, "--reason", "truncate")
+    assert told.code == 1
+    assert "did you mean 'truncated'?" in only_line(told.err)
+    told = bw("rejects", tiny, "--stage", "cheked")
+    assert told.code == 1
+    assert "did you mean 'checked'?" in only_line(told.err)
+
+
+def test_compare(bw: Cli, tiny: Path, tmp_path: Path) -> None:
+    assert bw("compare", tiny, tiny) == (0, "the same, row by row\n", "")
+    other = tmp_path / "other"
+    changed = ["--set", "choice.per_class=10", "--set", "source.count=300", "--quiet"]
+    assert bw("run", "clear", "--config", "tiny", "--out", other, *changed).code == 0
+    told = bw("compare", tiny, other, "--stage", "checked")
+    assert told.code == 1
+    assert "checked: 864 rows against 288" in told.out
+    assert bw("compare", tiny, tmp_path / "nothing").code == 1
+
+
+def test_plan_and_dry_run_make_nothing_and_say_why(bw: Cli, tiny: Path, tmp_path: Path) -> None:
+    for command in (["plan"], ["run", "--dry-run"]):
+        told = bw(*command, "clear", "--config", "tiny", "--out", tmp_path / "new")
+        assert told.code == 0
+        assert told.out.splitlines()[0] == f"0 of {len(STAGES)} stages are there"
+        assert [line.split()[1] for line in told.out.splitlines()[1:]] == STAGES
+        assert not (tmp_path / "new").exists()
+    before = {path: path.stat().st_mtime_ns for path in tiny.rglob("*")}
+    told = bw("plan", "clear", "--config", "tiny", "--out", tiny, "--set", "choice.per_class=10")
+    assert "to be made again: setting per_class = 10, which was 20" in told.out
+    assert "there; made again if chosen gives other rows" in told.out
+    assert before == {path: path.stat().st_mtime_ns for path in tiny.rglob("*")}
+
+
+# ---------------------------------------------------------------------------------------------------------------- running
+
+
+def test_a_second_run_uses_what_is_there(bw: Cli, tiny: Path) -> None:
+    told = bw("run", "clear", "--config", "tiny", "--out", tiny)
+    assert told.code == 0
+    lines = told.err.splitlines()
+    assert [line.split("] ")[1].split(":")[0] for line in lines] == STAGES
+    assert all(line.endswith("there already") for line in lines)
+
+
+def test_piped_output_is_one_plain_line_a_stage_even_where_simulated_annotators_answer(bw: Cli, tmp_path: Path) -> None:
+    told = bw("run", "clear", "--config", "tiny", "--out", tmp_path / "out", "--set", "source.count=300")
+    assert told.code == 0
+    assert "\x1b" not in told.err
+    stages = [line for line in told.err.splitlines() if line.startswith("[")]
+    assert [line.split("] ")[1].split(":")[0] for line in stages] == STAGES
+    assert all(re.match(r"\[\d+/\d+\] \w+: [\d,]+ rows", line) for line in stages)
+    rest = [line for line in told.err.splitlines() if not line.startswith("[")]
+    assert all(line.startswith("benchwright: warning: ") for line in rest)
+    assert re.fullmatch(r"\S+: [\d,]+ rows, digest [0-9a-f]{64}, dataset in \S+/dataset\n", told.out)
+
+
+def test_quiet_is_quiet(bw: Cli, tmp_path: Path) -> None:
+    told = bw("run", "clear", "--config", "tiny", "--out", tmp_path / "out", "--set", "source.count=300", "-q")
+    assert told.code == 0
+    assert told.err == ""
+    assert len(told.out.splitlines()) == 1
+
+
+def test_rejects_over_budget_fail_and_say_where_to_look(bw: Cli, tmp_path: Path) -> None:
+    told = bw("run", "clear", "--config", "tiny", "--out", tmp_path / "out", "-q", "--set", "images.max_rejects=3")
+    assert told.code == 1
+    line = only_line(told.err)
+    assert "'checked' turned away" in line
+    assert "max_rejects is 3" in line
+    assert "benchwright rejects" in line
+
+
+def test_questions_go_to_people_and_votes_come_back(bw: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run = ["run", "clear", "--config", "tiny", "--out", out, "--set", "source.count=300", "--set", "qa.votes=imported"]
+    told = bw(*run)
+    assert told.code == 0
+    assert "the run waits: " in told.out
+    assert f"benchwright qa export {out}" in told.out
+    assert told.err.splitlines()[-1].endswith("voted: waiting")
+    assert "waits for" in bw("plan", *run[1:]).out
+    exported = bw("qa", "export", out)
+    assert exported.code == 0
+    assert all(Path(path).is_file() for path in exported.out.splitlines())
+    assert bw("qa", "export", out, "--tool", "label-studio", "--to", tmp_path / "studio").code == 0
+
+    simulated = tmp_path / "simulated"
+    assert bw(*run[:4], "--out", simulated, *run[6:8], "-q").code == 0
+    results = sorted((simulated / "qa" / "results").glob("*.csv"))
+    told = bw("qa", "import", out, *results, "--salt", "simulated-0")
+    assert told.code == 0
+    assert "Fleiss' kappa" in told.out
+    assert bw(*run).code == 0
+    assert bw("show", out).code == 0
+    shards = [json.loads(bw("show", folder, "--json").out)["digest"] for folder in (out, simulated)]
+    assert shards[0] == shards[1]
+
+
+def test_train_eval_and_report(bw: Cli, copy: Path) -> None:
+    told = bw("eval", copy)
+    assert told.code == 1
+    assert f"benchwright train {copy}" in only_line(told.err)
+    told = bw("train", copy, "--method", "nap-finetune", "--protocol", "iid", "--quiet")
+    assert (told.code, told.err) == (0, "")
+    assert re.search(r"^iid +\S+", told.out, re.MULTILINE)
+    assert re.search(r"^nap-finetune +\d+\.\d", told.out, re.MULTILINE)
+    assert bw("eval", copy).out == told.out
+    assert set(json.loads(bw("eval", copy, "--json").out)["iid"]) == {"nap-finetune"}
+    told = bw("report", copy)
+    assert told.code == 0
+    assert Path(told.out.strip()).read_text().lstrip().lower().startswith("<!doctype html>")
+    assert bw("verify", copy).code == 0
+
+
+def test_a_file_url_is_a_local_folder(bw: Cli, tiny: Path, tmp_path: Path) -> None:
+    told = bw("run", "clear", "--config", "tiny", "--out", f"file://{tmp_path}/out", "-q")
+    assert told.code == 0
+    assert bw("verify", f"file://{tmp_path}/out").code == 0
+    assert files_of(tmp_path / "out") == files_of(tiny)
+
+
+# -------------------------------------------------------------------------------------------------------------- wrong use
+
+NEW = ["--config", "tiny", "--out", "new"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["rn"], "Did you mean 'run'?"),
+        (["run", "cler", *NEW], "no benchmark 'cler': there are clear"),
+        (["run", "cler", *NEW], "did you mean 'clear'?"),
+        (["run", "../clear", *NEW], "no benchmark '../clear'"),
+        (["run", ".", *NEW], "no benchmark '.'"),
+        (["run", "", *NEW], "no benchmark ''"),
+        (["run", "nothing.py", *NEW], "benchmark 'nothing.py': no such file"),
+        (["run", "clear", "--config", "tiny"], "Missing option '--out'"),
+        (["run", "clear", "--confg", "tiny"], "No such option: --confg"),
+        (["run", "clear", *NEW, "--workers", "0"], "--workers"),
+        (["run", "clear", *NEW, "--workers", "many"], "--workers"),
+        (["run", "clear", *NEW, "--scheduler", "thread"], "did you mean 'threads'?"),
+        (["run", "clear", "--config", "tny", "--out", "new"], "did you mean 'tiny'?"),
+        (["run", "clear", "--config", "nothing.toml", "--out", "new"], "config 'nothing.toml': no such file"),
+        (["run", "clear", *NEW, "--set", "seed"], "write it as name=value"),
+        (["run", "clear", *NEW, "--set", "=3"], "write it as name=value"),
+        (["run", "clear", *NEW, "--set", "a..b=3"], "write it as name=value"),
+        (["run", "clear", *NEW, "--set", "seed=abc"], "seed = 'abc': it should be a valid integer"),
+        (["run", "clear", *NEW, "--set", "seed.more=1"], "seed is a value and holds no other settings"),
+        (["run", "clear", *NEW, "--set", "retrieval.perclass=3"], "did you mean 'per_class'?"),
+        (["run", "clear", *NEW, "--set", "source.cuont=3"], "source.cuont: there is no such setting; there are kind, count"),
+        (["run", "clear", *NEW, "--set", "source.count=-3"], "source.count = -3"),
+        (["run", "clear", *NEW, "--set", "choice.per_class=0"], "choice.per_class = 0"),
+        (["run", "clear", *NEW, "--set", "images=3"], "images = 3: this is a table of settings"),
+        (["run", "clear", *NEW, "--set", "source.kind='web'"], "'kind' is 'web': one of 'folder'"),
+        (["run", "clear", *NEW, "--set", "retrieval.candidates=5"], "5 candidates for 40 rows a class"),
+        (["run", "clear", "--out", "new"], "--set source.metadata=..."),
+        (["qa", "export", "new", "--tool", "turk"], "mturk or label-studio"),
+        (["qa", "import", "new"], "Missing argument 'RESULTS'"),
+        (["rejects", "new", "--limit", "0"], "--limit"),
+        (["show"], "Missing argument 'DIR'"),
+    ],
+)
+def test_wrong_use_is_one_line_and_exit_code_2(
+    bw: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    answer = bw(*arguments)
+    assert answer.code == 2, answer
+    assert told in only_line(answer.err)
+    assert answer.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("seed = ", "is not TOML: Invalid value (at end of document)"),
+        ("\x00", "is not TOML"),
+        (b"\xff\xfe", "is not TOML"),
+        ('extends = "mine.toml"', "extends itself"),
+        ('extends = "tny"', "did you mean 'tiny'?"),
+        ("extends = 3", "name a packaged variant, or a file"),
+        ('extends = "tiny"\nsed = 3', "sed: there is no such setting"),
+        ('extends = "tiny"\n[source]\ncount = "many"', "source.count = 'many': it should be a valid integer"),
+        ('extends = "tiny"\n[[classes]]\nname = "red"\nprompts = []', "classes.0.prompts = []"),
+        ('extends = "tiny"\n[[classes]]\nname = "red"\npromts = ["red"]', "did you mean 'prompts'?"),
+        ("seed = 1", "this setting is missing"),
+    ],
+)
+def test_a_wrong_file_of_settings(bw: Cli, tmp_path: Path, text: str | bytes, told: str) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_bytes(text if isinstance(text, bytes) else text.encode())
+    answer = bw("run", "clear", "--config", mine, "--out", tmp_path / "new")
+    assert answer.code == 2
+    assert told in only_line(answer.err)
+    assert not (tmp_path / "new").exists()
+
+
+def test_settings_that_extend_others_are_laid_over_them(bw: Cli, tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "base.toml").write_text('extends = "tiny"\n[choice]\nper_class = 7\n[source]\ncount = 900\n')
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "base.toml"\n[choice]\nper_class = 10\n')
+    told = bw("plan", "clear", "--config", mine, "--out", tiny)
+    assert "setting per_class = 10, which was 20" in told.out
+    assert told.out.startswith(f"{STAGES.index('chosen')} of {len(STAGES)} stages are there")
+    mine.write_text(
+        'extends = "tiny"\n[source]\nkind = "folder"\nroot = "photos"\n'
+    )  # another kind: nothing of the old table stays
+    told = bw("plan", "clear", "--config", mine, "--out", tmp_path / "new")
+    assert told.code in (0, 1)
+    assert "count" not in told.err
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("x = 1", "has no BENCHMARK"),
+        ("BENCHMARK = 'clear'", "has no BENCHMARK of type"),
+        ("\n1 / 0", "line 2: ZeroDivisionError: division by zero"),
+        ("x = (", "line 1: SyntaxError"),
+        ("import nothing_of_that_name", "line 1: ModuleNotFoundError"),
+        ("raise SystemExit(7)", "line 1: SystemExit: 7"),
+    ],
+)
+def test_a_python_file_that_is_no_benchmark(bw: Cli, tmp_path: Path, text: str, told: str) -> None:
+    mine = tmp_path / f"mine_{abs(hash(text))}.py"
+    mine.write_text(text)
+    answer = bw("run", mine, "--config", tmp_path / "x.toml", "--out", tmp_path / "new")
+    assert answer.code == 2
+    assert told in only_line(answer.err)
+    (tmp_path / "folder.py").mkdir()
+    assert bw("run", tmp_path / "folder.py", "--out", tmp_path / "new").code == 2
+
+
+def test_a_file_that_hides_a_loaded_module_is_refused(bw: Cli, tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("BENCHMARK = 1")
+    answer = bw("run", tmp_path / "json.py", "--out", tmp_path / "new")
+    assert answer.code == 2
+    assert "rename the file" in only_line(answer.err)
+
+
+# -------------------------------------------------------------------------------------------------------- bad folders
+
+
+def test_folders_that_cannot_hold_a_run(bw: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for out, rule in (("file", "file exists"), ("file/below", "not a directory")):
+        told = bw("run", "clear", "--config", "tiny", "--out", tmp_path / out, "-q")
+        assert told.code == 1
+        assert only_line(told.err) == f"benchwright: {tmp_path / out}: {rule}"
+    told = bw("run", "clear", "--config", "tiny", "--out", "/proc/none/of/this", "-q")  # nobody may write there, not even root
+    assert told.code == 1
+    assert "/proc/none" in only_line(told.err)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_must_not_be_written_to(bw: Cli, tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    told = bw("run", "clear", "--config", "tiny", "--out", tmp_path / "new", "-q")
+    assert told.code == 1
+    assert only_line(told.err) == f"benchwright: {tmp_path / 'new'}: permission denied"
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.parametrize("command", ["show", "verify", "rejects", "train", "eval", "report", "qa export"])
+def test_folders_that_hold_no_run(bw: Cli, tmp_path: Path, command: str) -> None:
+    for folder in (tmp_path, tmp_path / "nothing"):
+        told = bw(*command.split(), folder)
+        assert told.code == 1
+        assert f"{folder} holds no run" in only_line(told.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"pipeline": "clear"}', b"\xff"])
+@pytest.mark.parametrize("command", ["show", "verify", "report"])
+def test_a_damaged_record_of_a_run(bw: Cli, tmp_path: Path, text: str | bytes, command: str) -> None:
+    (tmp_path / "run.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+    told = bw(command, tmp_path)
+    assert told.code == 1
+    assert "run.json" in only_line(told.err)
+
+
+def test_settings_of_a_record_that_do_not_fit_any_more(bw: Cli, copy: Path) -> None:
+    record = json.loads((copy / "run.json").read_text())
+    record["config"]["sed"] = 3
+    (copy / "run.json").write_text(json.dumps(record))
+    told = bw("report", copy)
+    assert told.code == 1
+    assert "run.json: sed: there is no such setting" in only_line(told.err)
+
+
+def test_debug_shows_the_traceback_and_nothing_else_does(bw: Cli, tmp_path: Path) -> None:
+    assert "Traceback" not in bw("show", tmp_path).err
+    told = bw("--debug", "show", tmp_path)
+    assert told.code == 1
+    assert "Traceback" in told.err
+    assert told.err.splitlines()[-1] == f"benchwright: {tmp_path} holds no run: there is no run.json in it"
+
+
+# ---------------------------------------------------------------------------------------------------------------- verify
+
+
+def test_verify_of_an_untouched_run(bw: Cli, tiny: Path) -> None:
+    assert bw("verify", tiny) == (0, f"{tiny}: everything is as recorded\n", "")
+    assert json.loads(bw("verify", tiny, "--json").out) == {"problems": []}
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "stages/listed/part-*.parquet",
+        "stages/listed/part-*.blobs",
+        "stages/embedded/part-*.npy",
+        "stages/checked/*.rejects.parquet",
+        "stages/shards/*.tar",
+        "dataset/*.tar",
+        "dataset/index.parquet",
+        "dataset/README.md",
+    ],
+)
+def test_verify_sees_one_changed_byte_and_one_lost_file(bw: Cli, copy: Path, pattern: str) -> None:
+    path = sorted(copy.glob(pattern))[-1]
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :])
+    told = bw("verify", copy)
+    assert (told.code, told.err) == (1, "")
+    assert str(path.relative_to(copy)) in told.out
+    path.unlink()
+    told = bw("verify", copy, "--json")
+    assert told.code == 1
+    assert [problem["found"] for problem in json.loads(told.out)["problems"]] == ["the file is missing"]
+
+
+@pytest.mark.parametrize("name", ["stages/asked/notes.txt", "stages/asked/part-00099.parquet", "dataset/notes.txt"])
+def test_verify_sees_a_file_too_many(bw: Cli, copy: Path, name: str) -> None:
+    (copy / name).write_text("x")
+    told = bw("verify", copy)
+    assert told.code == 1
+    assert name in told.out
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("rows", 5), ("digest", "0" * 64), ("key", "0" * 64), ("layout", "0" * 64), ("rejects", {}), ("stage", "other")],
+)
+def test_verify_sees_an_edited_record(bw: Cli, copy: Path, name: str, value: object) -> None:
+    record = copy / "stages/retrieved/artifact.json"
+    record.write_text(json.dumps(json.loads(record.read_text()) | {name: value}))
+    told = bw("verify", copy)
+    assert told.code == 1
+    assert "retrieved" in told.out or "other" in told.out
+
+
+def test_verify_sees_an_edited_recipe(bw: Cli, copy: Path) -> None:
+    record = copy / "stages/chosen/artifact.json"
+    content = json.loads(record.read_text())
+    content["recipe"]["settings"]["seed"] = 1
+    record.write_text(json.dumps(content))
+    assert bw("verify", copy).code == 1
+
+
+def test_verify_can_make_the_run_again(bw: Cli, copy: Path, tmp_path: Path) -> None:
+    # Where the votes lie is no part of what is made: the new run finds those of the old one.
+    told = bw("verify", copy, "--remake", tmp_path / "again")
+    assert told.code == 0, told

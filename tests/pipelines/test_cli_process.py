@@ -1,0 +1,161 @@
+"""The command line as a process of its own: Ctrl-C, a terminal, two at once."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import re
+import signal
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import pytest
+
+from tests.pipelines.conftest import Cli, files_of
+
+COMMAND = [sys.executable, "-P", "-m", "benchwright.pipelines.cli"]
+TINY = ["run", "clear", "--config", "tiny", "--out"]
+
+SLOW = """
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from benchwright.curation.flow import source, step
+from benchwright.curation.keys import how
+from benchwright.pipelines.benchmark import Benchmark
+
+@dataclass(frozen=True)
+class Config:
+    gate: str
+
+@dataclass(frozen=True)
+class Number:
+    key: str
+
+def numbers(*, count: int):
+    for number in range(count):
+        yield Number(str(number))
+numbers.__annotations__["return"] = list[Number]
+
+def pause(row: Number, *, gate: str) -> Number:
+    while row.key == "1" and not Path(gate).exists():
+        time.sleep(0.05)
+    return row
+
+def plan(c, out):
+    first = source("listed", step(numbers, count=4))
+    return first.each("paused", step(pause, gate=how(c.gate)), rows_per_part=1)
+
+BENCHMARK = Benchmark("slow", "waits for a file", Config, plan, lambda run, config, folder: None)
+"""
+
+
+def begin(*arguments: object, **options: object) -> subprocess.Popen[str]:
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, **options}
+    return subprocess.Popen([*COMMAND, *map(str, arguments)], **pipes)  # type: ignore[call-overload]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The files of a pipeline whose second row waits for the file ``gate``."""
+    folder = tmp_path_factory.mktemp("slow")
+    (folder / "slow.py").write_text(SLOW)
+    (folder / "slow.toml").write_text(f"gate = {json.dumps(str(folder / 'gate'))}")
+    return folder
+
+
+@pytest.fixture
+def slow(folder: Path) -> list[str]:
+    """Arguments of a run of that pipeline, whose gate is shut."""
+    (folder / "gate").unlink(missing_ok=True)
+    return ["run", str(folder / "slow.py"), "--workers", "2", "--out"]
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_ctrl_c_in_the_middle_of_a_part(bw: Cli, slow: list[str], folder: Path, tmp_path: Path, scheduler: str) -> None:
+    out = tmp_path / "out"
+    process = begin(*slow, out, "--scheduler", scheduler)
+    while not (out / "stages/paused/part-00000.parquet").exists():  # from here on a worker is in a part that does not end
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert told.splitlines()[-1] == "benchwright: stopped. What was made stays: give the same command again to go on."
+    assert "Traceback" not in told
+
+    kept = (out / "stages/paused/part-00000.parquet").stat().st_mtime_ns
+    (folder / "gate").touch()
+    assert bw(*slow, out, "--scheduler", scheduler).code == 0
+    assert (out / "stages/paused/part-00000.parquet").stat().st_mtime_ns == kept
+    assert bw(*slow, tmp_path / "whole").code == 0
+    assert files_of(out) == files_of(tmp_path / "whole")
+
+
+def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(bw: Cli, tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = begin(*TINY, out)
+    assert process.stderr is not None
+    while not (line := process.stderr.readline()).startswith("[2/"):
+        assert line
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    told = bw(*TINY, out)
+    assert told.code == 0
+    assert "there already" in told.err.splitlines()[0]
+    assert files_of(out) == files_of(tiny)
+
+
+def test_two_runs_at_once_in_one_folder(bw: Cli, slow: list[str], folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = begin(*slow, out)
+    while not (out / "stages/paused/part-00000.parquet").exists():
+        assert process.poll() is None
+    told = bw(*slow, out)
+    assert told.code == 1
+    assert told.err == f"benchwright: another run is at work in {out}: wait for it, or choose another --out\n"
+    (folder / "gate").touch()
+    _, told_by_first = process.communicate(timeout=60)
+    assert process.returncode == 0, told_by_first
+    assert bw("verify", out).code == 0
+
+
+def test_a_terminal_shows_bars_with_rate_and_time_left(tmp_path: Path) -> None:
+    screen, end = pty.openpty()
+    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 120, 0, 0))
+    environment = {name: value for name, value in os.environ.items() if name not in ("NO_COLOR", "TTY_COMPATIBLE", "CI")}
+    process = begin(*TINY, tmp_path / "out", stderr=end, env=environment | {"TERM": "xterm-256color"})
+    os.close(end)
+    shown = b""
+    while True:
+        try:
+            chunk = os.read(screen, 65536)
+        except OSError:  # the other end is closed: Linux's way of saying so
+            break
+        if not chunk:
+            break
+        shown += chunk
+    os.close(screen)
+    assert process.stdout is not None
+    result = process.stdout.read()
+    assert process.wait(timeout=30) == 0
+    text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown.decode())
+    assert "━" in text
+    assert re.search(r"checked .*900/900 +[\d,]+ rows/s +36 rejects +(\d+:\d\d:\d\d|-:--:--)", text)
+    assert "[1/" not in text
+    assert re.fullmatch(r"\S+: 2\d\d rows, digest [0-9a-f]{64}, dataset in \S+\n", result)
+
+
+def test_output_that_nobody_reads_to_its_end(tiny: Path) -> None:
+    reading = begin("rejects", tiny)
+    assert reading.stdout is not None
+    assert reading.stdout.readline().count("\t") == 3
+    reading.stdout.close()
+    assert reading.stderr is not None
+    assert reading.stderr.read() == ""
+    assert reading.wait(timeout=30) in (0, 1)
