@@ -213,9 +213,10 @@ def inclusion(distances: Floats, weibulls: Floats, fit: Literal["as_released", "
         weibulls: (k, 3) from ``fit_weibulls``, or an array that spreads against (n, k, 3).
     """
     shape, scale, turn = weibulls[..., 0], weibulls[..., 1], weibulls[..., 2]
-    if fit == "as_written":
-        return np.exp(-((np.maximum(distances, 0) / scale) ** shape))
-    return -np.expm1(-((np.maximum(turn - distances + 1, 0) / scale) ** shape))
+    with np.errstate(over="ignore"):  # an infinite power is a probability of 0 or 1
+        if fit == "as_written":
+            return np.exp(-((np.maximum(distances, 0) / scale) ** shape))
+        return -np.expm1(-((np.maximum(turn - distances + 1, 0) / scale) ** shape))
 
 
 def set_cover(covers: NDArray[np.bool_]) -> Labels:

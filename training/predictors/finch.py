@@ -5,9 +5,9 @@ Two rows are linked where one is the other's first neighbour, or both have the s
 components; then the clusters' means are clustered in the same way, until no more than one step is gained.
 
 The authors' package (finch-clust 0.2.3) holds an n x n matrix of distances twice, takes approximate neighbours above 20,000
-rows and prints a warning on import, so this is our own. The partitions are the same: distances longer than the
-longest first-neighbour distance of the first level do not link later ones (its ``ensure_early_exit``), and a level that
-gains at most one cluster is dropped.
+rows and prints a warning on import, so this is our own, tested to find the same partitions: a level that merges at most one
+cluster, or merges all, is dropped. (Its ``ensure_early_exit``, which would cut long links, has no effect: the cut links
+stay in its sparse matrix as zeros, and scipy counts these as links.)
 """
 
 from __future__ import annotations
@@ -41,14 +41,11 @@ def finch(X: ArrayLike, *, distance: Distance = "cosine", device: str = "cpu", b
     if distance not in ("cosine", "euclidean"):
         raise ValueError(f"distance {distance!r}: 'cosine' or 'euclidean'")
     with one_thread():
-        neighbour, near = _first_neighbours(rows, distance, device, batch_size)
-        clusters = _components(neighbour, np.ones(len(rows), dtype=bool))
+        clusters = _components(_first_neighbours(rows, distance, device, batch_size))
         partitions = [clusters]
-        longest = near.max() if len(rows) > 1 else np.inf
         while (count := int(clusters.max()) + 1) > 1:
             means = _means(rows, clusters, count)
-            neighbour, near = _first_neighbours(means, distance, device, batch_size)
-            merged = _components(neighbour, near <= longest)
+            merged = _components(_first_neighbours(means, distance, device, batch_size))
             gained = count - (int(merged.max()) + 1)
             if gained <= 1 or gained == count - 1:
                 break
@@ -62,39 +59,28 @@ def coarsest(X: ArrayLike, *, distance: Distance = "cosine", device: str = "cpu"
     return finch(X, distance=distance, device=device)[-1]
 
 
-def _first_neighbours(
-    X: NDArray[np.float32], distance: Distance, device: str, batch_size: int
-) -> tuple[Partition, NDArray[np.float32]]:
-    """Nearest other row of each row, the first of equals, and its distance."""
+def _first_neighbours(X: NDArray[np.float32], distance: Distance, device: str, batch_size: int) -> Partition:
+    """Nearest other row of each row, the first of equals."""
     points = torch.from_numpy(X).to(device)
     if distance == "cosine":
         points = torch.nn.functional.normalize(points)
-    squared = (points * points).sum(1)
+    half = (points * points).sum(1) / 2 if distance == "euclidean" else torch.zeros(len(points), device=points.device)
     neighbour = np.zeros(len(X), dtype=np.int64)
-    near = np.zeros(len(X), dtype=np.float32)
     for start in range(0, len(X) if len(X) > 1 else 0, batch_size):
-        block = points[start : start + batch_size]
-        products = block @ points.T
-        far = (
-            1 - products
-            if distance == "cosine"
-            else (squared[start : start + len(block), None] + squared - 2 * products).clamp_(min=0)
-        )
-        far[torch.arange(len(block)), torch.arange(start, start + len(block))] = torch.inf
-        found = far.argmin(dim=1)
-        values = far.gather(1, found[:, None])[:, 0]
-        neighbour[start : start + len(block)] = found.cpu().numpy()
-        near[start : start + len(block)] = (values if distance == "cosine" else values.sqrt()).cpu().numpy()
-    return neighbour, near
+        nearness = points[start : start + batch_size] @ points.T - half  # |a - b|^2 = |a|^2 - 2 (ab - |b|^2 / 2)
+        at = torch.arange(len(nearness))
+        nearness[at, start + at] = -torch.inf
+        neighbour[start : start + len(nearness)] = nearness.argmax(dim=1).cpu().numpy()
+    return neighbour
 
 
-def _components(neighbour: Partition, linked: NDArray[np.bool_]) -> Partition:
+def _components(neighbour: Partition) -> Partition:
     """Connected components of row -> first neighbour, numbered by their first row."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    rows = np.flatnonzero(linked)
-    graph = csr_array((np.ones(len(rows), dtype=np.int8), (rows, neighbour[rows])), shape=(len(neighbour), len(neighbour)))
+    size = len(neighbour)
+    graph = csr_array((np.ones(size, dtype=np.int8), (np.arange(size), neighbour)), shape=(size, size))
     _, labels = connected_components(graph, directed=False)
     _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
     return np.argsort(np.argsort(first))[inverse].astype(np.int64)

@@ -195,12 +195,16 @@ class GmmFinch:
             threshold = min(threshold, float(best.min()))
             at, step = at + step, 2 * step
         _, X, y = validation
-        there = np.isin(y, list(self._mixtures))
-        if there.any():
-            best = mixture_log_densities(np.ascontiguousarray(X[there]), mixtures).max(axis=1)
-            below = best[best < threshold]
-            if len(below):
-                threshold = float(np.quantile(below, self._setting.min_error_tol))
+        low = [np.empty(0, dtype=np.int64)]
+        for label, own_rows in by_class(y):
+            if label in self._mixtures:
+                density = mixture_log_densities(X[own_rows], [self._mixtures[label]])[:, 0]
+                low.append(own_rows[density < threshold])
+        suspects = np.sort(np.concatenate(low))
+        best = mixture_log_densities(X[suspects], mixtures).max(axis=1)
+        below = best[best < threshold]
+        if len(below):
+            threshold = float(np.quantile(below, self._setting.min_error_tol))
         return threshold
 
     def _clean_pool(self, experience: Sequence[Seen]) -> None:

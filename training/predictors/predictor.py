@@ -42,9 +42,9 @@ def by_class(labels: Labels) -> Iterator[tuple[int, Labels]]:
     """(class index, its rows in order), classes ascending; rows without label are left out."""
     order = np.argsort(labels, kind="stable")
     values, starts = np.unique(labels[order], return_index=True)
-    for value, rows in zip(values.tolist(), np.split(order, starts[1:]), strict=True):
+    for value, start, end in zip(values.tolist(), starts, [*starts[1:], len(order)], strict=False):  # none of no labels
         if value != UNLABELLED:
-            yield value, rows
+            yield value, order[start:end]
 
 
 def random_order(uid: Uids, *, seed: int) -> list[str]:
