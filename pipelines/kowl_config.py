@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from ..datasets.features.files import FeatureFile
 from ..datasets.kinetics.lists import ID, ListFile
 from ..datasets.kowl.increments import Later
 from ..datasets.kowl.splits import Turn
@@ -65,10 +66,60 @@ class Increments:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class StoredFeatures:
+    """Features of a frozen backbone, as files; see ``datasets/features/files.py``. ``width``: numbers of one vector."""
+
+    kind: Literal["stored"]
+    root: Location
+    files: Annotated[list[FeatureFile], Field(min_length=1)]
+    width: Annotated[int, Field(ge=1)]
+    uid_pattern: str | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DrawnFeatures:
+    """Features drawn from the seed: no file is needed. See ``datasets/kowl/drawn_features.py``."""
+
+    kind: Literal["drawn"]
+    width: Annotated[int, Field(ge=1)]
+    distance: float
+    hidden: Annotated[float, Field(ge=0, le=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Shards:
+    """A shard holds samples of one increment and role, ``max_samples`` at most."""
+
+    max_samples: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Evaluation:
+    """The open-world loop.
+
+    Attributes:
+        feedback: shares of the training labels that are given, a run each.
+        predictors: names of ``training.predictors.registry``.
+        prior_knowledge: what the predictors know before increment 0; written into every result file.
+        settings: predictor -> changes to the paper's hyper-parameters (``training/predictors/kowl.toml``).
+        experience_limit: rows that a predictor may learn from; None: all.
+        device: where the predictors run.
+    """
+
+    feedback: Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=1)]
+    predictors: Annotated[list[str], Field(min_length=1)]
+    prior_knowledge: dict[str, Any]
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    experience_limit: int | None = None
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, config=_STRICT)
 class KowlConfig:
     """All settings. ``seed`` draws what is held out and the orders that are ours; the folds have seeds of their own.
 
-    ``videos`` and ``features`` say which clips there are; samples without one are turned away before they are assigned.
+    ``videos`` says which clips there are, and ``features`` brings vectors; samples without one are turned away before they are
+    assigned. Without ``features`` the result is a table of increments, and nothing can be evaluated.
     """
 
     seed: int
@@ -76,5 +127,7 @@ class KowlConfig:
     labels: Labels
     turns: Annotated[list[Turn], Field(min_length=1)]
     increments: Increments
+    shards: Shards
+    evaluation: Evaluation
     videos: Inventory | None = None
-    features: Inventory | None = None
+    features: Annotated[StoredFeatures | DrawnFeatures, Field(discriminator="kind")] | None = None
