@@ -27,6 +27,7 @@ MEASURES: Mapping[str, str] = {
     "nmi_arithmetic": "normalised mutual information",
 }
 """Measures that are drawn, with what axes call them."""
+_SHORT = {"mcc": "MCC", "top1_accuracy": "top-1", "top5_accuracy": "top-5", "nmi_arithmetic": "NMI"}
 REACTION = "reaction_time.last_sample.any"
 _TASKS = {"none": "classes as they are", "detection": "novelty detection", "recognition": "novelty recognition"}
 _SPLITS = ("validate+test", "test", "validate", "train")
@@ -261,7 +262,8 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
         of = dict(mine.select("measure", "value").rows())
         rows.append([str(predictor), f"{feedback:g}", *(of.get(reading) for reading in readings)])
     columns = ["predictor", "feedback", *(_reading(reading) for reading in readings)]
-    table = Table(columns, rows, "Mean reaction time over the increments, in all four readings of the paper's Equation 1")
+    caption = "Mean reaction time over the increments: counted to which sample, and which sample called unknown is a detection"
+    table = Table(columns, rows, caption)
     return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, table])]
 
 
@@ -273,20 +275,22 @@ def _last_section(tidy: pa.Table, split: str) -> Section:
         pl.col("novel_to") != "evaluator",
         pl.col("measure").is_in(list(MEASURES)),
     )
-    last = frame.filter(pl.col(_INCREMENT) == pl.col(_INCREMENT).max())
-    keys = ["predictor", "feedback", "phase", "task"]
+    last = frame.filter(pl.col(_INCREMENT) == pl.col(_INCREMENT).max().over("predictor", "feedback"))
+    keys = ["task", "phase", "predictor", "feedback"]
     rows: list[Sequence[Value]] = []
     for key, mine in last.sort(keys).partition_by(keys, as_dict=True, maintain_order=True).items():
         of = dict(mine.select("measure", "value").rows())
-        predictor, feedback, phase, task = map(str, key)
+        task, phase, predictor, feedback = key
         samples = int(mine["n"].max())  # pyright: ignore[reportArgumentType]
-        rows.append([predictor, feedback, _when(phase), task, samples, *(of.get(measure) for measure in MEASURES)])
-    columns = ["predictor", "feedback", "feedback is", "task", "samples", *MEASURES.values()]
+        values = [of.get(measure) for measure in MEASURES]
+        rows.append([str(predictor), f"{feedback:g}", str(task), _when(str(phase)), samples, *values])
     about = (
-        f"Sums of confusion matrices over all increments, split {split}. The task none compares classes as they are. The "
-        "released code sums those after feedback alone."
+        f"Sums of confusion matrices over all increments, split {split}. The released code sums those after feedback alone. "
+        "The task none compares classes as they are."
     )
-    return Section("Over all increments", [Text([about]), Table(columns, rows)])
+    columns = ["predictor", "feedback", "task", "measured", "samples", *_SHORT.values()]
+    main = [row for row in rows if row[2:4] == ["classification", "after"]]
+    return Section("Over all increments", [Text([about]), Table(columns, main), Fold("All tasks", [Table(columns, rows)])])
 
 
 def _names(tidy: pa.Table, column: str) -> list[str | float]:
@@ -299,7 +303,7 @@ def _said(measure: str) -> str:
 
 def _reading(measure: str) -> str:
     _, end, detection = measure.split(".")
-    return f"to the {end.replace('_', ' ')}, {'any sample' if detection == 'any' else 'a novel sample'} called unknown"
+    return f"{end.replace('_', ' ')}; {'any' if detection == 'any' else 'novel'}"
 
 
 def _capital(text: str) -> str:

@@ -219,7 +219,10 @@ def test_sections_hold_every_task_and_a_page_can_be_made(sections):
 def test_tables_of_sections_print_the_sums(tidy, sections):
     titled = {section.title: section for section in sections}
     table = next(block for block in titled["Over all increments"].blocks if isinstance(block, Table))
-    row = next(row for row in table.rows if row[:4] == ["near", "1.0", "after", "none"])
+    assert [row[:4] for row in table.rows] == [[p, f, "classification", "after"] for p in ("far", "near") for f in "01"]
+    folded = next(block for block in titled["Over all increments"].blocks if isinstance(block, Fold)).blocks[0]
+    assert isinstance(folded, Table)
+    row = next(row for row in folded.rows if row[:4] == ["near", "1", "none", "after"])
     rows = {"predictor": "near", "feedback": 1.0, "phase": "post", "task": "none", "split": "validate+test", "increment": 2}
     assert row[4] == 2 * 6 * (2 + 3 + 4)
     assert row[5] == of(tidy, **rows, measure="mcc", cumulative=True)[0]
