@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 TORCH = (".pt", ".pth")
+_FLOAT32 = 4
 SINGLE = (".npy", *TORCH)
 """Endings of the files of a folder with one file a sample."""
 
@@ -64,7 +65,8 @@ class Stretch:
 
 
 def stretches(root: str, file: FeatureFile, *, max_bytes: int, max_files: int) -> Iterator[Stretch]:
-    """How to read a file in pieces of about ``max_bytes`` of features, or ``max_files`` files of a folder.
+    """How to read a file in pieces of about ``max_bytes`` of features, or ``max_files`` files of a folder. Features count as
+    float32; those of a Parquet file as they are stored.
 
     Raises:
         FileNotFoundError: no such file or folder.
@@ -123,13 +125,15 @@ def _files_below(place: str) -> list[str]:
 
 
 def _size(place: str, root: str, file: FeatureFile) -> tuple[int, int]:
-    """Number of samples, and bytes of one."""
+    """Number of samples, and bytes of one as float32 (of the first, where each has an entry of its own)."""
     if file.path.endswith(".npy"):
         with _open(place) as stream:
-            shape, dtype, _ = _npy_head(stream, place)
+            shape, _, _ = _npy_head(stream, place)
+        if not shape:
+            raise ValueError(f"{place} is a single number, where rows are wanted")
         if len(_ids(root, file)) != shape[0]:
             raise ValueError(f"{place} has {shape[0]} rows, and {file.ids} names {len(_ids(root, file))}")
-        return shape[0], dtype.itemsize * int(np.prod(shape[1:]))
+        return shape[0], _FLOAT32 * int(np.prod(shape[1:]))
     if file.path.endswith(".npz"):
         with _open(place) as stream, _zip(stream, place) as archive:
             members = _members(archive)
@@ -137,12 +141,12 @@ def _size(place: str, root: str, file: FeatureFile) -> tuple[int, int]:
             if one is None:
                 return 0, 0
             with archive.open(members[one]) as member:
-                shape, dtype, _ = _npy_head(member, f"{place}, {one}")
+                shape, _, _ = _npy_head(member, f"{place}, {one}")
         if one == file.feature and _stacked(members, file):
-            return shape[0], dtype.itemsize * int(np.prod(shape[1:]))
-        return len(members), dtype.itemsize * int(np.prod(shape))
+            return shape[0], _FLOAT32 * int(np.prod(shape[1:]))
+        return len(members), _FLOAT32 * int(np.prod(shape))
     names, tensors = _torch(place, file)
-    return len(names), _numbers(tensors[0], f"{place}, {names[0]}").nbytes if names else 0
+    return len(names), _FLOAT32 * _numbers(tensors[0], f"{place}, {names[0]}").size if names else 0
 
 
 # ------------------------------------------------------------------------------------------------------------- parquet

@@ -27,7 +27,7 @@ from .files import FeatureFile, Stretch, read_stretch, stretches
 if TYPE_CHECKING:
     from ...curation.store import Rows
 
-PIECE_BYTES = 1 << 26
+PIECE_BYTES = 1 << 25
 PIECE_FILES = 1 << 10
 
 
@@ -54,8 +54,8 @@ def pieces(*, root: str, files: Sequence[FeatureFile], piece_bytes: int = PIECE_
     Args:
         root: folder or fsspec URL; mark it with ``where``.
         files: what lies there.
-        piece_bytes: of features, in one piece: what a worker holds two or three times. Row groups of Parquet and samples are
-            never cut.
+        piece_bytes: of features as float32, in one piece: a worker holds it three times or so. Row groups of Parquet and
+            samples are never cut.
 
     Raises:
         FileNotFoundError, ValueError: like ``files.stretches``; a path that is named twice.

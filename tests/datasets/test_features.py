@@ -164,6 +164,7 @@ def test_no_file_is_run_as_code(tmp_path, monkeypatch):
         (lambda f: (f / "f.parquet").write_bytes(b"PAR1"), FeatureFile("f.parquet"), ValueError, "no Parquet file"),
         (lambda f: np.save(f / "f.npy", np.ones((3, 2))), FeatureFile("f.npy"), ValueError, "needs a file of names"),
         (lambda f: np.save(f / "f.npy", np.asfortranarray(np.ones((3, 2)))), FeatureFile("f.npy"), ValueError, "in columns"),
+        (lambda f: (np.save(f / "f.npy", 3.0), (f / "i").write_text("a")), FeatureFile("f.npy", ids="i"), ValueError, "single"),
         (lambda f: torch.save([1], f / "f.pt"), FeatureFile("f.pt"), ValueError, "a dict of tensors is wanted"),
         (lambda f: torch.save({"a": 3}, f / "f.pt"), FeatureFile("f.pt"), ValueError, "a tensor is wanted"),
         (lambda f: pq.write_table(pa.table({"uid": []}), f / "f.parquet"), FeatureFile("f.parquet"), ValueError, "no column"),
