@@ -57,10 +57,12 @@ class FeatureFile:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Samples [start, stop) of a file; of a folder the named files. Of a Parquet file ``start`` and ``stop`` are row groups."""
+    """Samples [start, stop) of a file; of a folder the named files. Of a Parquet file ``start`` and ``stop`` are row
+    groups. ``first`` is the number of the first sample in the whole file or folder."""
 
     start: int
     stop: int
+    first: int
     names: tuple[str, ...] = ()
 
 
@@ -79,12 +81,12 @@ def stretches(root: str, file: FeatureFile, *, max_bytes: int, max_files: int) -
         n, each = _size(place, root, file)
         step = max(1, max_bytes // max(each, 1))
         for start in range(0, n, step):
-            yield Stretch(start, min(start + step, n))
+            yield Stretch(start, min(start + step, n), start)
     else:
         names = _files_below(place)
         for start in range(0, len(names), max_files):
             some = names[start : start + max_files]
-            yield Stretch(start, start + len(some), tuple(some))
+            yield Stretch(start, start + len(some), start, tuple(some))
 
 
 def read_stretch(root: str, file: FeatureFile, stretch: Stretch) -> Values:
@@ -155,15 +157,16 @@ def _size(place: str, root: str, file: FeatureFile) -> tuple[int, int]:
 def _parquet_groups(place: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]:
     with _open(place) as stream:
         found = _parquet(stream, place, file)
-        sizes = [found.metadata.row_group(n).total_byte_size for n in range(found.metadata.num_row_groups)]
-    start = held = 0
-    for n, size in enumerate(sizes):
+        groups = [found.metadata.row_group(n) for n in range(found.metadata.num_row_groups)]
+        sizes = [(group.num_rows, group.total_byte_size) for group in groups]
+    start = first = rows = held = 0
+    for n, (count, size) in enumerate(sizes):
         if held and held + size > max_bytes:
-            yield Stretch(start, n)
-            start, held = n, 0
-        held += size
+            yield Stretch(start, n, first)
+            start, first, held = n, rows, 0
+        rows, held = rows + count, held + size
     if sizes:
-        yield Stretch(start, len(sizes))
+        yield Stretch(start, len(sizes), first)
 
 
 def _parquet(stream: IO[bytes], place: str, file: FeatureFile) -> pq.ParquetFile:

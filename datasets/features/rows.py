@@ -85,9 +85,7 @@ def read_features(piece: str, *, root: str, width: int, uid_pattern: str | None 
     file, stretch = FeatureFile(**told["file"]), Stretch(**told["stretch"])
     finds = None if uid_pattern is None else re.compile(uid_pattern)
     for number, (name, tensor) in enumerate(read_stretch(root, file, stretch)):
-        # Row groups count rows of their own: with the group's number the key is unique in any form of file.
-        place = f"{stretch.start}:{number}" if file.path.endswith(".parquet") else str(stretch.start + number)
-        key = f"{file.path}:{place}"
+        key = f"{file.path}:{stretch.first + number}"
         found = None if finds is None else finds.search(name)
         uid = name if finds is None else "" if found is None else found[1 if finds.groups else 0]
         if not uid:

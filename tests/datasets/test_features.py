@@ -96,8 +96,8 @@ def test_every_form_gives_the_same_rows(tmp_path, form):
 @pytest.mark.parametrize("piece_bytes", [1, 10**9])
 def test_the_size_of_pieces_changes_no_row(tmp_path, form, piece_bytes):
     file = write(tmp_path, form)
-    rows = [(r.uid, r.feature.tobytes()) for r in read_all(tmp_path, file)[1]]
-    assert [(r.uid, r.feature.tobytes()) for r in read_all(tmp_path, file, piece_bytes=piece_bytes)[1]] == rows
+    rows = [(r.key, r.uid, r.feature.tobytes()) for r in read_all(tmp_path, file)[1]]
+    assert [(r.key, r.uid, r.feature.tobytes()) for r in read_all(tmp_path, file, piece_bytes=piece_bytes)[1]] == rows
 
 
 def test_bad_vectors_are_turned_away(tmp_path):
