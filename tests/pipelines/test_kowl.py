@@ -6,6 +6,7 @@ import itertools
 import json
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -13,7 +14,8 @@ from benchwright.curation.run import Run, run
 from benchwright.datasets.kowl.drawn import draw_lists, drawing
 from benchwright.datasets.kowl.facts import facts
 from benchwright.datasets.kowl.tables import increment_table
-from benchwright.pipelines import config, kowl
+from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.pipelines import api, config, kowl, kowl_runs
 from benchwright.pipelines.kowl_config import KowlConfig
 
 SETTINGS = Path(kowl.__file__).parent
@@ -34,7 +36,7 @@ def digests(r: Run) -> dict[str, str]:
 def test_tiny_twice_and_in_other_processes(tmp_path: Path) -> None:
     c = settings("kowl.tiny.toml")
     first = digests(made(c, tmp_path / "1"))
-    assert list(first)[-2:] == ["assigned", "increments"]
+    assert list(first)[-4:] == ["assigned", "increments", "placed", "shards"]
     assert digests(made(c, tmp_path / "2", "threads")) == first
     assert digests(made(c, tmp_path / "3", "processes")) == first
     other = digests(made(settings("kowl.tiny.toml", "seed=1"), tmp_path / "4"))
@@ -45,7 +47,7 @@ def test_tiny_has_what_the_published_size_has(tmp_path: Path) -> None:
     r = made(settings("kowl.tiny.toml"), tmp_path)
     rejects = {artifact.stage: artifact.rejects for artifact in r.artifacts if artifact.rejects}
     assert rejects == {"unified": {"merged": 817, "unlabelled": 40}, "with_video": {"no_video": 25}}
-    rows = r.rows().table()
+    rows = r.rows("increments").table()
     table = increment_table(rows).to_pydict()
     assert table["known_classes"] == [11, 11, 13, 15, 17, 19]
     assert table["novel_classes"] == [0, 2, 2, 2, 2, 2]
@@ -60,10 +62,105 @@ def test_tiny_has_what_the_published_size_has(tmp_path: Path) -> None:
     "overrides", [["increments.preset=as_written"], ["increments.order=shuffled"], ["increments.order=interleaved"]]
 )
 def test_options_keep_the_samples(tmp_path: Path, overrides: list[str]) -> None:
-    rows = made(settings("kowl.tiny.toml"), tmp_path / "1").rows().table()
-    other = made(settings("kowl.tiny.toml", *overrides), tmp_path / "2").rows().table()
+    rows = made(settings("kowl.tiny.toml"), tmp_path / "1").rows("increments").table(["key"])
+    other = made(settings("kowl.tiny.toml", *overrides), tmp_path / "2").rows("increments").table(["key"])
     assert sorted(other["key"].to_pylist()) == sorted(rows["key"].to_pylist())
     assert other["key"].to_pylist() != rows["key"].to_pylist()
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory) -> Path:
+    """The tiny run with every predictor at two amounts of feedback. Only to be read."""
+    out = tmp_path_factory.mktemp("evaluated") / "run"
+    api.run(api.job("kowl", config="tiny"), str(out), scheduler="sync")
+    kowl_runs.evaluate(settings("kowl.tiny.toml"), str(out), protocols=["0", "1"])
+    return out
+
+
+def results(out: Path) -> dict[str, bytes]:
+    """Everything that the loop wrote."""
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted((out / "eval").rglob("*")) if path.is_file()}
+
+
+def test_shards_hold_the_stream(evaluated: Path) -> None:
+    increments, classes = kowl_runs.read_increments(str(evaluated / "dataset"))
+    index = DatasetIndex.open(str(evaluated / "dataset")).table
+    rows = {row["key"]: row for row in index.to_pylist()}
+    assert sum(len(one.y) for t in increments for one in t.splits.values()) == len(rows) == 1353
+    for number, increment in enumerate(increments):
+        for split, role in (("train", "train"), ("validate", "val"), ("test", "test")):
+            samples = getattr(increment, split)
+            mine = [rows[uid] for uid in samples.uid.tolist()]
+            assert {(row["increment"], row["role"]) for row in mine} <= {(number, role)}
+            assert [row["position"] for row in mine] == list(range(len(mine)))
+            assert [classes[label] for label in samples.y.tolist()] == [row["label_recent_first"] for row in mine]
+    assert len(increments[4].validate.y) == len(increments[5].validate.y) == 0
+
+
+def test_a_loop_that_stopped_goes_on_to_the_same_bytes(evaluated: Path, tmp_path: Path) -> None:
+    c = settings("kowl.tiny.toml")
+    (tmp_path / "dataset").symlink_to(evaluated / "dataset")
+
+    class Stopped(Exception):
+        pass
+
+    def stop(line: str) -> None:
+        if "increment 3" in line:
+            raise Stopped
+
+    for predictor in ("ann", "gmm_finch", "evm"):
+        with pytest.raises(Stopped):
+            kowl_runs.evaluate(c, str(tmp_path), methods=[predictor], protocols=["1"], progress=stop)
+    assert kowl_runs.scores(str(tmp_path)) == {}
+    kowl_runs.evaluate(c, str(tmp_path), protocols=["1"])
+    told = {name: data for name, data in results(evaluated).items() if name.startswith("eval/feedback-1/")}
+    assert results(tmp_path) == told
+
+
+def test_scores_follow_the_structure(evaluated: Path) -> None:
+    """Feedback teaches new classes, and a part of the novelty is seen before it."""
+    found = kowl_runs.scores(str(evaluated))
+    assert list(found) == ["feedback 0", "feedback 1"]
+    assert set(found["feedback 1"]) == {"ann", "evm", "gmm_finch"}
+    mean = found["feedback 1"]["gmm_finch"]["mean"]
+    assert 0.2 < mean["detection mcc"] < 0.95
+    assert mean["mcc post"] > mean["mcc pre"]
+
+
+def test_the_report_shows_tables_and_figures(evaluated: Path) -> None:
+    page = Path(kowl_runs.report(settings("kowl.tiny.toml"), str(evaluated))).read_text()
+    for title in (
+        "Labels over the releases",
+        "Increments",
+        "Class density",
+        "Classification",
+        "Novelty reaction time",
+        "Pipeline",
+    ):
+        assert f">{title}<" in page
+    assert "DRAWN" in page
+    assert "counts do not add up" not in page
+
+
+def test_without_features_the_table_is_published(tmp_path: Path) -> None:
+    c = settings("kowl.tiny.toml")
+    bare = KowlConfig(**{**c.__dict__, "features": None})
+    r = made(bare, tmp_path / "run")
+    kowl_runs.publish(r, bare, str(tmp_path / "dataset"))
+    files = {path.name: path.read_bytes() for path in (tmp_path / "dataset").iterdir()}
+    assert set(files) == {"README.md", "dataset.json", "increments.parquet"}
+    kowl_runs.publish(r, bare, str(tmp_path / "dataset"))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "dataset").iterdir()} == files
+    with pytest.raises(ValueError, match="no features"):
+        kowl_runs.evaluate(bare, str(tmp_path))
+
+
+def test_an_unknown_predictor_or_amount_is_told(evaluated: Path) -> None:
+    c = settings("kowl.tiny.toml")
+    with pytest.raises(ValueError, match="no predictor 'svm': there are ann, evm, gmm_finch"):
+        kowl_runs.evaluate(c, str(evaluated), methods=["svm"])
+    with pytest.raises(ValueError, match="no protocol 'iid'"):
+        kowl_runs.evaluate(c, str(evaluated), protocols=["iid"])
 
 
 def test_the_published_settings_are_those_of_the_facts() -> None:
@@ -112,13 +209,15 @@ def test_files_of_every_form_give_what_the_drawn_lists_give(tmp_path: Path) -> N
         files.append(f'{{release = "{release}", split = "{split}", path = "{name}", labelled = {labelled}}}')
     drawn = made(settings("kowl.tiny.toml"), tmp_path / "drawn")
     held = tmp_path / "held.txt"
-    held.write_text("".join(f"videos/{key}.mp4\n" for key in drawn.rows().table(["key"])["key"].to_pylist()))
+    held.write_text("".join(f"videos/{key}.mp4\n" for key in drawn.rows("increments").table(["key"])["key"].to_pylist()))
     source = f'source={{kind = "lists", root = "{root}", max_rejects = 0, files = [{", ".join(files)}]}}'
     videos = f'videos={{path = "{held}", means = "present"}}'
     read = made(settings("kowl.tiny.toml", source, videos), tmp_path / "read")
-    assert read.artifacts[-3].rejects == {"no_video": 25}
-    columns = [name for name in drawn.rows().column_names if name != "source_key"]
-    assert read.rows().table(columns).equals(drawn.rows().table(columns))
+    assert {a.stage: a.rejects for a in read.artifacts}["with_listed_video"] == {"no_video": 25}
+    columns = [name for name in drawn.rows("increments").column_names if name not in ("source_key", "feature")]
+    assert read.rows("increments").table(columns).equals(drawn.rows("increments").table(columns))
+    vectors = [np.concatenate(list(r.rows("increments").arrays("feature"))) for r in (drawn, read)]
+    np.testing.assert_array_equal(*vectors)
 
 
 K4, K6, K7 = facts().labels.releases
