@@ -257,6 +257,8 @@ def rank_chart(
         axes.set_yscale("log")
         _axes_style(axes, theme, rank_axis, value_axis)
         axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+        # Within a decade or two matplotlib labels minor ticks as well, in mathtext, which is off here.
+        axes.yaxis.set_minor_formatter(lambda value, _: _short(value) if f"{value:.0e}"[0] in "25" else "")
         axes.tick_params(which="minor", left=False)
         legend = axes.legend(
             loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, title=group_axis, alignment="left"
