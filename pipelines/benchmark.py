@@ -16,7 +16,7 @@ from ..curation.flow import Flow
 from ..curation.run import Run
 from .wrong_use import WrongUse, did_you_mean
 
-NAMES = {"clear": "benchwright.pipelines.clear"}
+NAMES = {"clear": "benchwright.pipelines.clear", "kowl": "benchwright.pipelines.kowl"}
 """Name of a packaged benchmark -> the module that holds its ``BENCHMARK``."""
 
 
@@ -38,7 +38,8 @@ class Benchmark:
         publish: what is written beside the stages when the plan is done.
         answer: called where the run waits: answers for the person where the settings say so (simulated votes), and
             returns whether it did.
-        evaluate: train and evaluate baselines on the shards: ``evaluate(config, out, methods=, protocols=, progress=)``.
+        evaluate: train and evaluate baselines on the shards: ``evaluate(config, out, methods=, protocols=, progress=)``;
+            no method or no protocol named: those of the settings.
         scores: results of the baselines that were run: protocol -> method -> what ``eval`` prints.
         report: write the HTML report of a run and return its path.
         release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.

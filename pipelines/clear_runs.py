@@ -318,7 +318,7 @@ def evaluate(
     out: str,
     *,
     methods: Iterable[str] = (),
-    protocols: Iterable[str] = ("iid", "streaming"),
+    protocols: Iterable[str] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> dict[str, dict[str, Results]]:
     """Train baselines on the published shards and evaluate them; what is done already is read, not done again.
@@ -327,7 +327,7 @@ def evaluate(
         config: settings of the run.
         out: the run.
         methods: names of ``training.clear_baselines.paper_methods``; those of the settings by default.
-        protocols: ``iid`` and ``streaming``.
+        protocols: ``iid`` and ``streaming``; both by default.
         progress: told one line a domain.
 
     Returns:
@@ -344,14 +344,15 @@ def evaluate(
     if unknown := [name for name in chosen if name not in known]:
         raise ValueError(f"no method {unknown[0]!r}: there are {', '.join(known)}")
     specs = {"iid": IID, "streaming": STREAMING}
-    if unknown := [name for name in protocols if name not in specs]:
+    asked = list(protocols) or list(specs)
+    if unknown := [name for name in asked if name not in specs]:
         raise ValueError(f"no protocol {unknown[0]!r}: there are {', '.join(specs)}")
     features, table = read_features(DatasetIndex.open(posixpath.join(out, "dataset")))
     labels, buckets = table["label"].to_numpy(), table["bucket"].to_numpy()
     settings = hyper_parameters(config)
     classes = len(config.classes) + bool(config.retrieval.background)
     results: dict[str, dict[str, Results]] = {}
-    for protocol in protocols:
+    for protocol in asked:
 
         def domains(seed: int, protocol: str = protocol) -> Any:
             if protocol == "iid":

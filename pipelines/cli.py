@@ -291,7 +291,7 @@ def train(
     if todo.benchmark.evaluate is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
-    todo.benchmark.evaluate(todo.config, out, methods=methods or (), protocols=protocols or ("iid", "streaming"), progress=tell)
+    todo.benchmark.evaluate(todo.config, out, methods=methods or (), protocols=protocols or (), progress=tell)
     _print_scores(out, pipeline)
 
 

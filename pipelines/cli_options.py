@@ -72,5 +72,11 @@ Methods = Annotated[
     typer.Option("--method", "-m", metavar="METHOD", help="A baseline; may be repeated. Those of the settings by default."),
 ]
 Protocols = Annotated[
-    list[str] | None, typer.Option("--protocol", "-p", metavar="PROTOCOL", help="iid or streaming; both by default.")
+    list[str] | None,
+    typer.Option(
+        "--protocol",
+        "-p",
+        metavar="PROTOCOL",
+        help="iid or streaming (clear), a feedback amount (kowl); may be repeated. All by default.",
+    ),
 ]

@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # matplotlib takes a second to import: only those who draw pa
 class Theme:
     """Colours of one kind of page. ``ramp`` goes from low to high; ``series`` tells lines apart, also by lightness."""
 
+    page: str
     ink: str
     faint: str
     grid: str
@@ -34,6 +35,7 @@ class Theme:
 
 
 LIGHT = Theme(
+    page="#ffffff",
     ink="#1f2933",
     faint="#5b6773",
     grid="#dfe4ea",
@@ -43,6 +45,7 @@ LIGHT = Theme(
     series=("#1b6ca8", "#c2571a", "#2c7a4b", "#8a3f8f", "#8c6d00", "#b0305c"),
 )
 DARK = Theme(
+    page="#12171d",
     ink="#e6ebf0",
     faint="#a3afbb",
     grid="#323c47",
@@ -172,6 +175,104 @@ def line_chart(
     alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in curves.items())
     rows = [[label, *(float(curve[at]) for curve in curves.values())] for at, label in enumerate(labels)]
     return _figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *curves], rows))
+
+
+def place_chart(
+    places: ArrayLike,
+    series: Mapping[str, ArrayLike],
+    *,
+    label_axis: str,
+    value_axis: str,
+    hollow: ArrayLike | None = None,
+    limits: tuple[float, float] | None = None,
+    legend_title: str = "",
+    caption: str = "",
+) -> Figure:
+    """Curves over numbers, told apart by colour and marker; at most six.
+
+    Args:
+        places: (n,) numbers along the axis, ascending.
+        series: name -> (n,) values, NaN where there is none; a curve goes on over a gap. One without any value is not drawn and
+            keeps its colour, so that figures beside each other can give a name one colour.
+        hollow: (n,) bool, whether the point is drawn empty: of two kinds of measurement that take turns, say.
+        limits: of the value axis; None: what the values need.
+        legend_title: what the curves have in common.
+    """
+    x = np.asarray(places, dtype=np.float64)
+    curves = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
+    empty = np.zeros(x.shape, dtype=bool) if hollow is None else np.asarray(hollow, dtype=bool)
+    if not 1 <= len(curves) <= len(_MARKERS) or any(curve.shape != x.shape for curve in [*curves.values(), empty]):
+        shapes = {name: curve.shape for name, curve in curves.items()}
+        raise ValueError(f"curves {shapes} over places {x.shape}: one to six, each of the shape of the places")
+    there = {name: ~np.isnan(curve) for name, curve in curves.items()}
+    if not any(known.any() for known in there.values()):
+        raise ValueError("curves of NaN alone show nothing")
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        for (name, curve), colour, marker in zip(curves.items(), theme.series, _MARKERS, strict=False):
+            known = there[name]
+            if not known.any():
+                continue
+            axes.plot(x[known], curve[known], color=colour, linewidth=1.5, marker=marker, markersize=5, label=_ticks([name])[0])
+            axes.plot(x[known & empty], curve[known & empty], marker, color=theme.page, markeredgecolor=colour, markersize=5)
+        axes.set_xticks(np.unique(np.floor(x)))
+        if limits is not None:
+            axes.set_ylim(*limits)
+        _axes_style(axes, theme, label_axis, value_axis)
+        legend = axes.legend(
+            loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5, title=legend_title, alignment="left"
+        )
+        for text in [*legend.get_texts(), legend.get_title()]:
+            text.set_color(theme.ink)
+
+    drawn = {name: curve for name, curve in curves.items() if there[name].any()}
+    alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in drawn.items())
+    rows = [[f"{place:g}", *(float(curve[at]) for curve in drawn.values())] for at, place in enumerate(x.tolist())]
+    return _figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *drawn], rows))
+
+
+def rank_chart(
+    groups: Mapping[str, ArrayLike], *, rank_axis: str, value_axis: str, group_axis: str, caption: str = ""
+) -> Figure:
+    """Counts of each group from its highest to its lowest on a logarithmic axis: how evenly things are spread in it.
+
+    Args:
+        groups: name -> (n,) counts > 0, in any order, n of each group's own; drawn from pale to deep in the order given.
+        rank_axis, value_axis, group_axis: what ranks, counts and groups are.
+    """
+    curves = {name: np.sort(np.asarray(counts, dtype=np.float64))[::-1] for name, counts in groups.items()}
+    if not curves or any(curve.ndim != 1 or not len(curve) or curve.min() <= 0 for curve in curves.values()):
+        raise ValueError(
+            f"groups { ({name: curve.shape for name, curve in curves.items()}) }: (n,) counts above 0, n at least 1"
+        )
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        from matplotlib.colors import LinearSegmentedColormap
+
+        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp[1:])
+        for at, (name, curve) in enumerate(curves.items()):
+            colour = ramp(0.2 + 0.8 * at / max(len(curves) - 1, 1))  # the palest is too faint for a line
+            marker = "o" if len(curve) == 1 else ""
+            axes.plot(np.arange(1, len(curve) + 1), curve, color=colour, linewidth=1.8, label=_ticks([name])[0], marker=marker)
+        axes.set_yscale("log")
+        _axes_style(axes, theme, rank_axis, value_axis)
+        axes.yaxis.set_major_formatter(lambda value, _: _short(value))
+        # Within a decade or two matplotlib labels minor ticks as well, in mathtext, which is off here.
+        axes.yaxis.set_minor_formatter(lambda value, _: _short(value) if f"{value:.0e}"[0] in "25" else "")
+        axes.tick_params(which="minor", left=False)
+        legend = axes.legend(
+            loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, title=group_axis, alignment="left"
+        )
+        for text in [*legend.get_texts(), legend.get_title()]:
+            text.set_color(theme.ink)
+
+    spread = {name: np.percentile(curve, [0, 25, 50, 75, 100]) for name, curve in curves.items()}
+    alt = f"Curves of {value_axis} by {rank_axis}, one a {group_axis}, with median: " + "; ".join(
+        f"{name} {_short(quartiles[2])} over {len(curves[name])}" for name, quartiles in spread.items()
+    )
+    rows = [[name, len(curves[name]), int(curves[name].sum()), *quartiles.tolist()] for name, quartiles in spread.items()]
+    columns = [group_axis, rank_axis.split(",")[0], value_axis, "least", "lower quartile", "median", "upper quartile", "most"]
+    return _figure(draw, (8.4, 3.6), alt, caption, Table(columns, rows, decimals=1))
 
 
 def _range(name: str, curve: NDArray[np.float64]) -> str:

@@ -1,0 +1,161 @@
+"""Open-world measures: one increment's, ours beside scikit-learn's, and a whole loop of eleven increments.
+
+The measures of one increment are top-1 and top-5 accuracy, MCC and arithmetic NMI for raw labels and three reductions, and the
+reaction time, from probabilities (n, classes) float32. scikit-learn gets the most probable labels by argmax and has top-5
+accuracy for raw labels alone. Both take turns within one process; the peak memory is that of a fresh process each, above the
+probabilities themselves.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+
+def make(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Columns, probabilities, truth, known classes: a predictor that is right half of the time."""
+    draw = np.random.default_rng(0)
+    truth = draw.integers(0, classes, samples)
+    known = np.arange(classes - classes // 10)
+    columns = np.concatenate([[-1], known])
+    probabilities = draw.random((samples, len(columns)), dtype=np.float32)
+    favourite = np.where(truth < len(known), truth + 1, 0)
+    probabilities[np.arange(samples), favourite] += draw.integers(0, 2, samples).astype(np.float32)
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    return columns, probabilities, truth, known
+
+
+def ours(columns: np.ndarray, probabilities: np.ndarray, truth: np.ndarray, known: np.ndarray) -> dict[str, float]:
+    from benchwright.eval.metrics.confusion import TASKS, Ordered, top_labels
+    from benchwright.eval.metrics.novelty import is_novel, reaction, says_unknown
+    from benchwright.eval.protocols.open_world_measures import ordered_measures
+
+    top = top_labels(columns, probabilities, 5)
+    found: dict[str, float] = {}
+    for task in TASKS:
+        measures = ordered_measures(Ordered.of(truth, top, known, task))
+        found |= {f"{task}.{name}": value for name, value in measures.items()}
+    found["reaction"] = reaction(is_novel(truth, known), says_unknown(top[:, 0])).time
+    return found
+
+
+def theirs(columns: np.ndarray, probabilities: np.ndarray, truth: np.ndarray, known: np.ndarray) -> dict[str, float]:
+    from sklearn import metrics
+
+    best = columns[probabilities.argmax(axis=1)]
+    is_known, called = np.isin(truth, known), np.isin(best, known)
+    pairs = {
+        "none": (truth, best),
+        "classification": (np.where(is_known, truth, -1), np.where(called, best, -1)),
+        "recognition": (np.where(is_known, 10**6, truth), np.where(called, 10**6, best)),
+        "detection": (is_known.astype(int), called.astype(int)),
+    }
+    found: dict[str, float] = {}
+    for task, (y, p) in pairs.items():
+        found[f"{task}.top1_accuracy"] = metrics.accuracy_score(y, p)
+        found[f"{task}.mcc"] = metrics.matthews_corrcoef(y, p)
+        found[f"{task}.nmi_arithmetic"] = metrics.normalized_mutual_info_score(y, p)
+        metrics.confusion_matrix(y, p)
+    inside = np.isin(truth, columns)  # scikit-learn refuses a truth without a column: these count as wrong
+    hits = metrics.top_k_accuracy_score(truth[inside], probabilities[inside], k=5, labels=columns, normalize=False)
+    found["none.top5_accuracy"] = float(hits) / len(truth)
+    return found
+
+
+CONTESTANTS = {"ours": ours, "scikit-learn": theirs}
+
+
+def _peak_mib() -> float:
+    status = Path("/proc/self/status").read_text()
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
+
+
+def measures(samples: int, classes: int, rounds: int) -> None:
+    data = make(samples, classes)
+    times: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    got: dict[str, dict[str, float]] = {}
+    for _ in range(rounds):
+        for name, function in CONTESTANTS.items():
+            start = time.perf_counter()
+            got[name] = function(*data)
+            times[name].append(time.perf_counter() - start)
+    shared = got["scikit-learn"].keys()
+    worst = max(abs(got["ours"][key] - got["scikit-learn"][key]) for key in shared)
+    print(f"{samples} samples x {classes} classes, {len(shared)} shared measures, largest difference {worst:.1e}")
+    print(f"{'':14}{'seconds':>9}{'ratio':>7}{'peak MiB':>10}")
+    base = statistics.median(times["ours"])
+    for name in CONTESTANTS:
+        command = [sys.executable, __file__, "--only", name, str(samples), str(classes)]
+        peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+        spent = statistics.median(times[name])
+        print(f"{name:14}{spent:9.3f}{spent / base:7.1f}{peak:10.0f}")
+
+
+def loop(**world_size: int) -> None:
+    sys.path.insert(0, str(Path(__file__).parent))
+    from benchwright.eval.protocols.open_world import Setting, run_open_world
+    from benchwright.training.predictors.registry import identity, make_predictor, paper_settings
+    from make_kowl_features import make_world
+
+    print("means over ten increments of the test rows before feedback; the final MCC is of all labels after feedback")
+    print(f"{'':12}{'world':>14}{'seconds':>9}{'detection MCC':>15}{'reaction':>10}{'final MCC':>11}")
+    for kind in ("ann", "gmm_finch"):
+        settings = paper_settings()[kind]
+        for world in ("separable", "overlapping"):
+            made = make_world(world, seed=0, **world_size)
+            setting = Setting(1.0, None, {})
+            with tempfile.TemporaryDirectory() as folder:
+                begun = time.perf_counter()
+                table = run_open_world(
+                    make_predictor(kind, settings, seed=0),
+                    *made,
+                    setting=setting,
+                    identity=identity(kind, settings, seed=0),
+                    out=Path(folder) / "run",
+                )
+                spent = time.perf_counter() - begun
+            test = [row for row in table if row["split"] == "test" and not row["cumulative"]]
+            detection = [
+                row["value"] for row in test if row["phase"] == "pre" and row["task"] == "detection" and row["measure"] == "mcc"
+            ]
+            reaction = [row["value"] for row in test if row["measure"] == "reaction_time.last_sample.strict"]
+            final = [
+                row["value"] for row in test if row["phase"] == "post" and row["task"] == "none" and row["measure"] == "mcc"
+            ]
+            print(f"{kind:12}{world:>14}{spent:9.1f}{np.mean(detection):15.2f}{np.mean(reaction):10.2f}{final[-1]:11.2f}")
+    rows_in_all = sum(len(samples.y) for one in made[0] for samples in one.splits.values())
+    print(f"{len(made[0])} increments, {len(made[1])} classes, {rows_in_all} rows; peak {_peak_mib():.0f} MiB")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="smaller worlds, one round")
+    parser.add_argument(
+        "--only", nargs=3, metavar=("NAME", "SAMPLES", "CLASSES"), help="used by itself: the peak memory of one"
+    )
+    args = parser.parse_args()
+    if args.only:
+        name, samples, classes = args.only
+        data = make(int(samples), int(classes))
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        before = _peak_mib()
+        CONTESTANTS[name](*data)
+        print(_peak_mib() - before)
+        return
+    measures(*((5_000, 718, 1) if args.quick else (50_000, 718, 5)))
+    print()
+    if args.quick:
+        loop(rows=60, start=12, new=2, width=8)
+    else:
+        loop(rows=90, start=100, new=10, width=8, distance=40)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,266 @@
+"""Visual transforms of a video: what a camera or an editor changes and a viewer still recognises (*nuisance novelty*).
+
+Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024); PROTOCOLS.md 2.9. Its experiments name
+six kinds, and its README a seventh, perspective. Parameters are the same for all frames of a video; of Gaussian noise the
+strength is, and the noise itself is drawn for each frame. The final ranges are unpublished: those of
+``visual_transforms.toml`` are ours, and the hints in the released code stand there.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal, cast, get_args, overload
+
+import numpy as np
+import simplejpeg
+from PIL import Image
+
+from ..rng import rng
+from ..rows import Reject
+from .decode import decode_rgb
+
+Kind = Literal["colour_invert", "colour_jitter", "gaussian_blur", "gaussian_noise", "rotation", "vertical_flip", "perspective"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+PAPER_KINDS: tuple[Kind, ...] = KINDS[:6]
+"""The six kinds of the paper's experiments."""
+
+Parameters = Mapping[str, float | Sequence[float]]
+Ranges = Mapping[str, Mapping[str, Sequence[float]]]
+"""Kind -> parameter -> (lowest, highest), as ``visual_transforms.toml`` has them."""
+
+_STAGE = "visual_transforms"
+_JPEG_QUALITY = 95
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "colour_invert": (),
+    "colour_jitter": ("brightness", "hue_turns"),
+    "gaussian_blur": ("sigma_share",),
+    "gaussian_noise": ("std_levels",),
+    "rotation": ("angle_deg",),
+    "vertical_flip": (),
+    "perspective": ("shift_share",),
+}
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A video as its frames: bytes of JPEG, PNG or other image files, in order. ``key`` names the video."""
+
+    key: str
+    frames: list[bytes]
+
+
+@dataclass(frozen=True)
+class TransformedClip:
+    """The same video, seen otherwise.
+
+    Attributes:
+        frames: of JPEG frames JPEGs of quality 95 without chroma subsampling; of all others PNGs, which lose nothing.
+        transform: the kind.
+        transform_parameters: what was drawn for this video, as JSON.
+    """
+
+    key: str
+    frames: list[bytes]
+    transform: str
+    transform_parameters: str
+
+
+def our_ranges() -> Ranges:
+    """The ranges of ``visual_transforms.toml``."""
+    text = resources.files(__package__ or "").joinpath("visual_transforms.toml").read_text(encoding="utf-8")
+    return tomllib.loads(text)
+
+
+def transform_clip(row: Clip, *, kinds: Sequence[Kind], ranges: Ranges, seed: int) -> TransformedClip:
+    """Step of kind ``each``: transform every frame of a video in the same way.
+
+    Args:
+        kinds: one kind for all videos; of several, each video is given one, drawn by its key.
+        ranges: of the parameters: ``our_ranges()``, which a plan calls, so that they are part of the recipe.
+        seed: of the kind, the parameters and the noise.
+
+    Raises:
+        Reject: ``no_frames``; ``frame_sizes`` where frames differ in size; and what ``decode.decode_rgb`` raises of a frame.
+        ValueError: no kind, or one that is not known.
+    """
+    if unknown := sorted(set(kinds) - set(KINDS)):
+        raise ValueError(f"kind {unknown[0]!r}: one of {', '.join(KINDS)}")
+    if not row.frames:
+        raise Reject("no_frames", "0 frames")
+    if not kinds:
+        raise ValueError(f"no kind of transform: name some of {', '.join(KINDS)}")
+    kind = kinds[int(rng(seed, f"{_STAGE}.kind", row.key).integers(len(kinds)))]
+    frames = transform_frames(row.frames, kind, seed, row.key, ranges=ranges)
+    return TransformedClip(row.key, frames, kind, json.dumps(draw_parameters(kind, seed, row.key, ranges), sort_keys=True))
+
+
+@overload
+def transform_frames(frames: np.ndarray, kind: Kind, seed: int, key: str, *, ranges: Ranges | None = None) -> np.ndarray: ...
+@overload
+def transform_frames(
+    frames: Sequence[bytes], kind: Kind, seed: int, key: str, *, ranges: Ranges | None = None
+) -> list[bytes]: ...
+def transform_frames(
+    frames: Sequence[bytes] | np.ndarray, kind: Kind, seed: int, key: str, *, ranges: Ranges | None = None
+) -> list[bytes] | np.ndarray:
+    """Transform the frames of one video. The same arguments give the same bytes; the size of the frames stays.
+
+    Args:
+        frames: uint8 (n, height, width, 3) RGB, or n image files of one size, read one at a time. n may be 0.
+        kind: see ``KINDS``.
+        seed: of the parameters and the noise.
+        key: of the video.
+        ranges: of the parameters; None: ours.
+
+    Returns:
+        What was given: an array of the same shape, or files (see ``TransformedClip``).
+
+    Raises:
+        ValueError: an array of another shape or dtype, or a kind that is not known.
+        Reject: of files, see ``transform_clip``.
+    """
+    parameters = draw_parameters(kind, seed, key, our_ranges() if ranges is None else ranges)
+    if isinstance(frames, np.ndarray):
+        if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != np.uint8:
+            raise ValueError(
+                f"frames of video {key!r} are {frames.dtype} {frames.shape}: uint8 (n, height, width, 3) is wanted"
+            )
+        done = [_transformed(frame, kind, parameters, seed, key, n) for n, frame in enumerate(frames)]
+        return np.stack(done) if done else frames.copy()
+    files: list[bytes] = []
+    size: tuple[int, ...] = ()
+    for n, data in enumerate(frames):
+        frame = decode_rgb(data)
+        size = size or frame.shape
+        if frame.shape != size:
+            raise Reject("frame_sizes", f"frame {n} is {frame.shape[1]}x{frame.shape[0]}, frame 0 is {size[1]}x{size[0]}")
+        files.append(_encoded(_transformed(frame, kind, parameters, seed, key, n), jpeg=data[:2] == b"\xff\xd8"))
+    return files
+
+
+def draw_parameters(kind: Kind, seed: int, key: str, ranges: Ranges) -> dict[str, float | list[float]]:
+    """Parameters of a video, drawn evenly from its ranges; empty where a kind has none.
+
+    ``brightness`` (factor), ``hue_turns``, ``sigma_share`` (of the shorter side), ``std_levels`` (of 255), ``angle_deg``
+    (counter-clockwise), ``shift_share`` (of half a side: x and y of the upper left corner and on clockwise), ``fill_rgb``.
+
+    Raises:
+        ValueError: for a kind that is not known, or one whose ranges are not there or not those of its parameters.
+    """
+    if kind not in KINDS:
+        raise ValueError(f"kind {kind!r}: one of {', '.join(KINDS)}")
+    draw = rng(seed, f"{_STAGE}.{kind}", key)
+    drawn: dict[str, float | list[float]] = {}
+    for name in _NAMES[kind]:
+        low, high = ranges.get(kind, {}).get(name, (1, 0))
+        if not low <= high:
+            raise ValueError(f"ranges of {kind}: {ranges.get(kind)} hold no {name!r} with a lowest and a highest value")
+        drawn[name] = draw.uniform(low, high, 8).tolist() if kind == "perspective" else float(draw.uniform(low, high))
+    if kind == "rotation":
+        drawn["angle_deg"] = cast(float, drawn["angle_deg"]) * (1.0 if draw.integers(2) else -1.0)
+    if kind in ("rotation", "perspective"):
+        drawn["fill_rgb"] = [float(level) for level in draw.integers(0, 256, 3)]
+    return drawn
+
+
+def _transformed(frame: np.ndarray, kind: Kind, p: Parameters, seed: int, key: str, number: int) -> np.ndarray:
+    match kind:
+        case "colour_invert":
+            return 255 - frame
+        case "vertical_flip":
+            return frame[::-1].copy()
+        case "colour_jitter":
+            return _jittered(frame, cast(float, p["brightness"]), cast(float, p["hue_turns"]))
+        case "gaussian_blur":
+            return _blurred(frame, cast(float, p["sigma_share"]) * min(frame.shape[:2]))
+        case "gaussian_noise":
+            noise = rng(seed, f"{_STAGE}.{kind}", f"{key}\0{number}").standard_normal(frame.shape, dtype=np.float32)
+            return _levels(frame + noise * np.float32(cast(float, p["std_levels"])))
+        case "rotation":
+            image = Image.fromarray(frame)
+            turned = image.rotate(cast(float, p["angle_deg"]), Image.Resampling.BILINEAR, fillcolor=_colour(p))
+            return np.asarray(turned)
+        case "perspective":
+            return _seen_aslant(frame, cast("Sequence[float]", p["shift_share"]), _colour(p))
+
+
+def _levels(values: np.ndarray) -> np.ndarray:
+    return np.clip(np.rint(values), 0, 255).astype(np.uint8)
+
+
+def _colour(p: Parameters) -> tuple[int, int, int]:
+    red, green, blue = (int(level) for level in cast("Sequence[float]", p["fill_rgb"]))
+    return red, green, blue
+
+
+def _jittered(frame: np.ndarray, brightness: float, hue_turns: float) -> np.ndarray:
+    """Brightness, then hue, the latter in Pillow's HSV of 8 bits a channel."""
+    bright = _levels(frame * np.float32(brightness))
+    hsv = np.array(Image.fromarray(bright).convert("HSV"))
+    hsv[..., 0] += np.uint8(round(hue_turns * 256) % 256)
+    return np.asarray(Image.fromarray(hsv, mode="HSV").convert("RGB"))
+
+
+def _blurred(frame: np.ndarray, sigma_px: float) -> np.ndarray:
+    """Gaussian of radius 3 sigma, along height and then width; beyond the border the picture is mirrored."""
+    radius = max(1, math.ceil(3 * sigma_px))
+    weights = [math.exp(-0.5 * (offset / sigma_px) ** 2) for offset in range(-radius, radius + 1)]
+    values = frame.astype(np.float32)
+    for axis in (0, 1):
+        side = values.shape[axis]
+        padded = np.pad(values, [(radius, radius) if axis == a else (0, 0) for a in range(3)], mode="symmetric")
+        values = np.zeros_like(values)
+        for tap, weight in enumerate(weights):
+            values += np.take(padded, range(tap, tap + side), axis) * np.float32(weight / sum(weights))
+    return _levels(values)
+
+
+def _seen_aslant(frame: np.ndarray, shifts: Sequence[float], fill: tuple[int, int, int]) -> np.ndarray:
+    """Move each corner inwards by its shares of half a side, and the picture with them."""
+    height, width = frame.shape[:2]
+    ways = ((1, 1), (-1, 1), (-1, -1), (1, -1))  # inwards, from the upper left corner clockwise
+    corners = ((0, 0), (1, 0), (1, 1), (0, 1))
+    quad = [
+        (cx + wx * shifts[2 * n] / 2, cy + wy * shifts[2 * n + 1] / 2)
+        for n, ((cx, cy), (wx, wy)) in enumerate(zip(corners, ways, strict=True))
+    ]
+    a, b, c, d, e, f, g, h = _unit_square_to(quad)
+    # Pillow asks where a place of the result comes from: the inverse, here as the adjugate.
+    adjugate = [
+        [e - f * h, c * h - b, b * f - c * e],
+        [f * g - d, a - c * g, c * d - a * f],
+        [d * h - e * g, b * g - a * h, a * e - b * d],
+    ]
+    scaled = [[width * v for v in adjugate[0]], [height * v for v in adjugate[1]], adjugate[2]]
+    whole = [v / scaled[2][2] for row in scaled for v in (row[0] / width, row[1] / height, row[2])]
+    image = Image.fromarray(frame).transform(
+        (width, height), Image.Transform.PERSPECTIVE, whole[:8], Image.Resampling.BILINEAR, fillcolor=fill
+    )
+    return np.asarray(image)
+
+
+def _unit_square_to(quad: Sequence[tuple[float, float]]) -> tuple[float, ...]:
+    """Coefficients a to h of x' = (ax + by + c) / (gx + hy + 1), y' = (dx + ey + f) / (gx + hy + 1), which takes the corners
+    (0, 0), (1, 0), (1, 1), (0, 1) to ``quad`` (Heckbert, "Fundamentals of Texture Mapping and Image Warping", 1989, 2.2.3).
+    In closed form, since the last bits of a linear solver depend on the machine."""
+    (x0, y0), (x1, y1), (x2, y2), (x3, y3) = quad
+    dx1, dy1, dx2, dy2 = x1 - x2, y1 - y2, x3 - x2, y3 - y2
+    sx, sy = x0 - x1 + x2 - x3, y0 - y1 + y2 - y3
+    determinant = dx1 * dy2 - dx2 * dy1
+    g = (sx * dy2 - dx2 * sy) / determinant
+    h = (dx1 * sy - sx * dy1) / determinant
+    return x1 - x0 + g * x1, x3 - x0 + h * x3, x0, y1 - y0 + g * y1, y3 - y0 + h * y3, y0, g, h
+
+
+def _encoded(frame: np.ndarray, *, jpeg: bool) -> bytes:
+    if jpeg:
+        return simplejpeg.encode_jpeg(np.ascontiguousarray(frame), _JPEG_QUALITY, "RGB", "444")
+    memory = io.BytesIO()
+    Image.fromarray(frame).save(memory, "PNG")
+    return memory.getvalue()

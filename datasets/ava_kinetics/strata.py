@@ -1,0 +1,175 @@
+"""Strata of clips by what AVA-Kinetics annotates in their key frames (PROTOCOLS.md 2.7, which has no released code).
+
+What the paper leaves open, and what we chose:
+
+* a key frame belongs to a clip of its video with ``time_start`` <= time <= ``time_end``, both ends included; of several,
+  the one nearest to the clip's middle, the earlier of two. Nearly all key frames of the test list lie within the clip of their
+  video that Kinetics-400 or -600 lists;
+* a key frame in which nobody is annotated, as all of the test list, counts as not annotated: N/A;
+* a person is a person's number, where the list has one, and else a box;
+* thirds are of the annotated clips among the rows that are given, equal areas in the order of their keys;
+* the activity types are those of the actions in the frame. A clip that shows two types belongs to both.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+THIRDS = ("SM", "AVG", "LG")
+TYPES = ("PM", "OM", "PI")
+NOT_ANNOTATED = "N/A"
+STRATIFICATIONS = ("actions", "persons", "area", "activity")
+
+
+@dataclass(frozen=True)
+class Stratified:
+    """Columns that ``add_strata`` adds; all None, or N/A, where nothing is annotated.
+
+    Attributes:
+        ava_timestamp_s: of the key frame, in its video; also where nobody is annotated in it.
+        ava_actions: number of different actions.
+        ava_persons: number of persons.
+        ava_area: mean area of the persons' boxes over the frame's, in (0, 1].
+        stratum_area: SM, AVG or LG.
+        stratum_activity: of PM (person movement), OM (object manipulation), PI (person interaction), in this order.
+    """
+
+    key: str
+    ava_timestamp_s: float | None
+    ava_actions: int | None
+    ava_persons: int | None
+    ava_area: float | None
+    stratum_area: str
+    stratum_activity: list[str]
+
+
+def action_types() -> Mapping[str, tuple[int, int]]:
+    """Type -> first and last id of its actions."""
+    text = resources.files(__package__ or "").joinpath("action_types.toml").read_text(encoding="utf-8")
+    return {name: (first, last) for name, (first, last) in tomllib.loads(text).items()}
+
+
+def key_frames(annotations: pl.DataFrame, types: Mapping[str, tuple[int, int]]) -> pl.DataFrame:
+    """One row a key frame, in the order of (youtube_id, timestamp_s).
+
+    Args:
+        annotations: columns of ``annotations.Annotated``.
+        types: see ``action_types``.
+
+    Returns:
+        ``youtube_id``, ``timestamp_s``, ``actions``, ``persons``, ``area`` (None where nobody is annotated), ``activity``.
+    """
+    frame = ["youtube_id", "timestamp_s"]
+    box = ["x1", "y1", "x2", "y2"]
+    seen = annotations.with_columns(who=pl.coalesce(pl.col("person").cast(pl.String), pl.concat_str(box, separator=" ")))
+    shown = seen.filter(pl.col("action").is_not_null())
+    persons = shown.unique([*frame, "who"], keep="first", maintain_order=True).with_columns(
+        area=(pl.col("x2") - pl.col("x1")) * (pl.col("y2") - pl.col("y1"))
+    )
+    activity = [pl.when(pl.col("action").is_between(*types[name]).any()).then(pl.lit(name)).alias(name) for name in TYPES]
+    actions = shown.group_by(frame).agg(pl.col("action").n_unique().cast(pl.Int64).alias("actions"), *activity)
+    # Areas are summed in the order of the persons' names, so that the order of the lines is no matter.
+    areas = (
+        persons.sort([*frame, "who"]).group_by(frame).agg(persons=pl.len().cast(pl.Int64), area=pl.col("area").sum() / pl.len())
+    )
+    every = annotations.select(frame).unique().join(actions, on=frame, how="left").join(areas, on=frame, how="left")
+    return every.sort(frame).select(*frame, "actions", "persons", "area", activity=pl.concat_list(TYPES).list.drop_nulls())
+
+
+def add_strata(rows: Rows, *, annotations: Rows, types: Mapping[str, tuple[int, int]]) -> Iterator[pa.Table]:
+    """Whole step: add the columns of ``Stratified``.
+
+    Args:
+        rows: with columns ``key``, ``youtube_id``, ``time_start``, ``time_end`` (seconds).
+        annotations: rows of ``annotations.Annotated``; all of them are held in memory.
+        types: ``action_types()``, which a plan calls, so that they are part of the recipe.
+
+    Yields:
+        All rows in their order, part by part.
+    """
+    names = ["youtube_id", "timestamp_s", "x1", "y1", "x2", "y2", "action", "person"]
+    frames = key_frames(pl.DataFrame(pl.from_arrow(annotations.table(names))), types)
+    clips = pl.DataFrame(pl.from_arrow(rows.table(["key", "youtube_id", "time_start", "time_end"])))
+    found = _matched(clips, frames)
+    del clips
+    found = found.with_columns(
+        stratum_area=pl.Series(thirds(found["area"].to_numpy(), found["key"].to_list()), dtype=pl.String)
+    )
+    added = found.select(
+        ava_timestamp_s="timestamp_s",
+        ava_actions="actions",
+        ava_persons="persons",
+        ava_area="area",
+        stratum_area="stratum_area",
+        stratum_activity=pl.when(pl.col("actions").is_null()).then(pl.lit([NOT_ANNOTATED])).otherwise("activity"),
+    ).to_arrow()
+    start = 0
+    for table in rows.batches():
+        some = added.slice(start, table.num_rows)
+        start += table.num_rows
+        for name in added.column_names:
+            table = table.append_column(name, some[name])
+        yield table
+
+
+def _matched(clips: pl.DataFrame, frames: pl.DataFrame) -> pl.DataFrame:
+    """The clips, row for row, with the columns of their key frame."""
+    numbered = clips.with_row_index("number")
+    pairs = numbered.select("number", "youtube_id", "time_start", "time_end").join(frames, on="youtube_id")
+    pairs = pairs.filter(pl.col("timestamp_s").is_between(pl.col("time_start"), pl.col("time_end")))
+    off = (pl.col("timestamp_s") - (pl.col("time_start") + pl.col("time_end")) / 2).abs()
+    nearest = pairs.sort("number", off, "timestamp_s").unique("number", keep="first", maintain_order=True)
+    columns = ["number", "timestamp_s", "actions", "persons", "area", "activity"]
+    return numbered.join(nearest.select(columns), on="number", how="left", maintain_order="left")
+
+
+def thirds(areas: np.ndarray, keys: list[str]) -> list[str]:
+    """SM, AVG or LG for each of n areas, in equal counts (the first third takes one more where they do not come out even,
+    then the second), ascending, equal areas in the order of their keys; N/A where the area is NaN."""
+    areas = np.asarray(areas, dtype=np.float64)
+    there = np.flatnonzero(~np.isnan(areas))
+    named = np.asarray([keys[n] for n in there.tolist()], dtype=np.str_)
+    order = there[np.lexsort((named, areas[there]))]
+    names = [NOT_ANNOTATED] * len(areas)
+    for name, part in zip(THIRDS, np.array_split(order, len(THIRDS)), strict=True):
+        for n in part.tolist():
+            names[n] = name
+    return names
+
+
+def strata_of(samples: pa.Table) -> pa.Table:
+    """Strata in the long form that ``eval.protocols.strata`` takes.
+
+    Args:
+        samples: with ``key`` and the columns of ``Stratified``.
+
+    Returns:
+        ``uid``, ``stratification`` (one of ``STRATIFICATIONS``), ``stratum``: one row for each that a sample belongs to.
+    """
+    frame = pl.DataFrame(
+        pl.from_arrow(samples.select(["key", "ava_actions", "ava_persons", "stratum_area", "stratum_activity"]))
+    )
+    of = {
+        "actions": pl.col("ava_actions").cast(pl.String).fill_null(NOT_ANNOTATED),
+        "persons": pl.col("ava_persons").cast(pl.String).fill_null(NOT_ANNOTATED),
+        "area": pl.col("stratum_area"),
+        "activity": pl.col("stratum_activity"),
+    }
+    long = [
+        frame.select(uid="key", stratification=pl.lit(name), stratum=of[name]).explode("stratum")
+        if name == "activity"
+        else frame.select(uid="key", stratification=pl.lit(name), stratum=of[name])
+        for name in STRATIFICATIONS
+    ]
+    return pl.concat(long).to_arrow()

@@ -1,0 +1,162 @@
+"""Stored features as rows, and the rows of samples with their feature beside them.
+
+::
+
+    features = source("stored", step(read_features, root=where(folder), width=768), pieces=step(pieces, root=..., files=...),
+                      max_rejects=None)
+    join(features, samples).whole("with_feature", step(attach_features, features=rows_of("stored")), gives=WithFeature)
+
+Vectors are written once, by the source; what is put beside the samples is where they lie.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...curation.rows import ARRAY, Rejected, Shape, Sifted, sift
+from .files import FeatureFile, Stretch, read_stretch, stretches
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+PIECE_BYTES = 1 << 25
+PIECE_FILES = 1 << 10
+
+
+@dataclass(frozen=True)
+class StoredFeature:
+    """One stored vector: ``key`` is ``<path>:<number in the file>``, ``uid`` names the sample, ``feature`` is (width,)."""
+
+    key: str
+    uid: str
+    feature: Annotated[np.ndarray, Shape((-1,), "float32")]
+
+
+@dataclass(frozen=True)
+class WithFeature:
+    """The column that ``attach_features`` adds."""
+
+    key: str
+    feature: Annotated[np.ndarray, Shape((-1,), "float32")]
+
+
+def pieces(*, root: str, files: Sequence[FeatureFile], piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
+    """Stretches of the files, in the order given, as JSON for ``read_features``.
+
+    Args:
+        root: folder or fsspec URL; mark it with ``where``.
+        files: what lies there.
+        piece_bytes: of features as float32, in one piece: a worker holds it three times or so. Row groups of Parquet and
+            samples are never cut.
+
+    Raises:
+        FileNotFoundError, ValueError: like ``files.stretches``; a path that is named twice.
+    """
+    if len({file.path for file in files}) != len(files):
+        raise ValueError(f"a feature file is named twice among {', '.join(file.path for file in files)}")
+    for file in files:
+        for stretch in stretches(root, file, max_bytes=piece_bytes, max_files=PIECE_FILES):
+            yield json.dumps({"file": asdict(file), "stretch": asdict(stretch)})
+
+
+def read_features(piece: str, *, root: str, width: int, uid_pattern: str | None = None) -> Iterator[StoredFeature | Rejected]:
+    """Vectors of one piece, in its order. Tensors of any shape are flattened, row by row, and cast to float32.
+
+    Args:
+        piece: what ``pieces`` gave.
+        root: the same as for ``pieces``.
+        width: numbers of one vector (KOWL: 8,192 of X3D-M, which are 4 x 2,048; 768 of TimeSformer).
+        uid_pattern: regular expression that finds the uid in a stored name: its first group, or all of it. None: names
+            are uids.
+
+    Yields:
+        Rows, and as rejects: ``bad_uid`` (an empty name, or one in which the pattern finds nothing), ``not_numbers``,
+        ``wrong_width``, ``not_finite`` (NaN, or beyond float32).
+    """
+    told = json.loads(piece)
+    file, stretch = FeatureFile(**told["file"]), Stretch(**told["stretch"])
+    finds = None if uid_pattern is None else re.compile(uid_pattern)
+    for number, (name, tensor) in enumerate(read_stretch(root, file, stretch)):
+        key = f"{file.path}:{stretch.first + number}"
+        found = None if finds is None else finds.search(name)
+        uid = name if finds is None else "" if found is None else found[1 if finds.groups else 0]
+        if not uid:
+            yield Rejected(key, "bad_uid", f"name {name!r}")
+        elif tensor.dtype.kind not in "fiu":
+            yield Rejected(key, "not_numbers", f"{uid}: {tensor.dtype}")
+        elif tensor.size != width:
+            yield Rejected(key, "wrong_width", f"{uid}: {tensor.size} numbers {tensor.shape}, not {width}")
+        else:
+            with np.errstate(over="ignore"):
+                vector = np.ascontiguousarray(tensor, dtype=np.float32).reshape(width)
+            if np.isfinite(vector).all():
+                yield StoredFeature(key, uid, vector)
+            else:
+                at = int(np.argmin(np.isfinite(vector)))
+                yield Rejected(key, "not_finite", f"{uid}: number {at} is {tensor.reshape(-1)[at]}")
+
+
+def attach_features(rows: Rows, *, features: Rows, uid: str = "key") -> Iterator[Sifted]:
+    """Whole step: put the column ``feature`` beside every row, as a reference to where ``read_features`` laid it.
+
+    Args:
+        rows: of samples; memory is 16 bytes a row of them and a part.
+        features: rows of ``StoredFeature``, about 100 bytes each in memory.
+        uid: column that names the sample (KOWL: its ``key``).
+
+    Yields:
+        The rows in their order, part by part. Turned away: ``no_feature``; ``conflicting_features``, where one uid is stored
+        with different vectors (a vector that is stored twice is no matter).
+
+    Raises:
+        ValueError: for rows that have a column ``feature`` already.
+    """
+    if "feature" in rows.column_names:
+        raise ValueError(f"rows have a column 'feature' already: {', '.join(rows.column_names)}")
+    held, files = _held(features)
+    for table in rows.batches():
+        asked = pl.DataFrame({"uid": pl.Series(pl.from_arrow(table[uid])).cast(pl.String)})
+        found = asked.join(held, on="uid", how="left", maintain_order="left")
+        absent = found["row"].is_null().to_numpy()
+        conflicting = found["vectors"].fill_null(0).to_numpy() > 1
+        refs = found.select(sha256=pl.col("sha256").bin.encode("hex"), file="file", row="row")
+        column = pa.StructArray.from_arrays(
+            [
+                refs["sha256"].to_arrow().cast(pa.string()),
+                files.take(refs["file"].to_arrow()),
+                refs["row"].to_arrow().cast(pa.int64()),
+            ],
+            fields=list(ARRAY),
+        )
+        whole = table.append_column("feature", column).append_column("_uid", asked["uid"].to_arrow())
+        sifted = sift(whole, {"no_feature": absent, "conflicting_features": conflicting}, detail="_uid")
+        yield Sifted(sifted.kept.drop_columns(["_uid"]), sifted.rejected)
+
+
+def _held(features: Rows) -> tuple[pl.DataFrame, pa.Array]:
+    """uid -> where its vector lies, one row a uid, with the number of different vectors stored under it; and names of files."""
+    schema = {"uid": pl.String, "sha256": pl.Binary, "file": pl.Int32, "row": pl.Int64}
+    parts = [pl.DataFrame(schema=schema)]
+    names: dict[str, int] = {}
+    for table in features.batches(["uid", "feature"]):
+        if not table.num_rows:
+            continue
+        part = pl.DataFrame(pl.from_arrow(table)).unnest("feature")
+        for name in part["file"].unique(maintain_order=True).to_list():
+            names.setdefault(name, len(names))
+        code = pl.col("file").replace_strict(names, return_dtype=pl.Int32)
+        parts.append(part.select("uid", pl.col("sha256").str.decode("hex"), code, "row"))
+    every = pl.concat(parts)
+    del parts
+    again = every.filter(every["uid"].is_duplicated())
+    counts = again.group_by("uid").agg(vectors=pl.col("sha256").n_unique())
+    once = every.unique("uid", keep="first", maintain_order=True)
+    return once.join(counts, on="uid", how="left"), pa.array(list(names), pa.string())

@@ -1,0 +1,1 @@
+"""Kinetics: its lists in every form, lists of what a copy holds, and statistics of lists."""

@@ -1,0 +1,92 @@
+"""What a user's copy of a video data set holds, or lacks, as downloaders and loaders list it; and the rows that go with it.
+
+One video a line, in any of the forms in which such lists circulate::
+
+    -3B32lodo2M_000059_000069          -3B32lodo2M            -3B32lodo2M_59_69.pt
+    train/playing guitar/-3B32lodo2M_000059_000069.mp4        v_-3B32lodo2M.mkv
+    abseiling/-3B32lodo2M_000059_000069.mp4 0                 abseiling,-3B32lodo2M,59,69,train,0
+
+``find videos -type f > held.txt`` makes one. A line without times stands for every clip of its video.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import fsspec
+import polars as pl
+import pyarrow as pa
+
+from ...curation.rows import Sifted, sift
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+_FILE = r"(?:^|[/\\])(?:v_)?([A-Za-z0-9_-]{11})(?:_(\d{1,6})_(\d{1,6}))?(?:$|[.,\s])"
+_CSV = r"(?:^|,)([A-Za-z0-9_-]{11}),(\d{1,6})(?:\.0*)?,(\d{1,6})(?:\.0*)?(?:$|,)"
+_LINES_AT_ONCE = 1 << 17
+
+
+@dataclass(frozen=True)
+class Held:
+    """A line that names a video: ``key`` is its number from 1; the times (seconds) are None where it does not say them."""
+
+    key: str
+    youtube_id: str
+    time_start: int | None
+    time_end: int | None
+
+
+def read_inventory(*, path: str) -> Iterator[Sifted]:
+    """Source step: the lines of a text file. Turned away: ``no_video_name``, such as blank lines, headers and other files."""
+    fs, file = fsspec.core.url_to_fs(path)
+    with fs.open(file, "rb", compression="infer") as stream:
+        lines = stream.read().decode("utf-8-sig", "replace").splitlines()
+    for start in range(0, max(len(lines), 1), _LINES_AT_ONCE):
+        text = pl.DataFrame({"line": lines[start : start + _LINES_AT_ONCE]}, schema={"line": pl.String})
+        line = pl.col("line").str.strip_chars().str.strip_chars('"')
+        parts = [pl.coalesce(line.str.extract(_CSV, n), line.str.extract(_FILE, n)) for n in (1, 2, 3)]
+        table: pa.Table = text.select(
+            key=(pl.int_range(1, pl.len() + 1) + start).cast(pl.String),
+            youtube_id=parts[0],
+            time_start=parts[1].cast(pl.Int64),
+            time_end=parts[2].cast(pl.Int64),
+            line=pl.col("line"),
+        ).to_arrow()
+        unnamed = table["youtube_id"].is_null()
+        sifted = sift(table, {"no_video_name": unnamed}, detail="line")
+        yield Sifted(sifted.kept.drop_columns(["line"]), sifted.rejected)
+
+
+def keep_held(
+    rows: Rows, *, inventory: Rows, means: Literal["present", "missing"], reason: Literal["no_video", "no_feature"]
+) -> Iterator[Sifted]:
+    """Whole step: turn away the clips that a copy does not hold.
+
+    Args:
+        rows: with columns ``youtube_id``, ``time_start``, ``time_end``.
+        inventory: rows of ``Held``.
+        means: whether the inventory lists what is there or what is missing.
+        reason: of the rejects.
+
+    Yields:
+        The rows in their order, part by part.
+
+    Raises:
+        ValueError: for a ``means`` or ``reason`` that is not known.
+    """
+    if means not in ("present", "missing") or reason not in ("no_video", "no_feature"):
+        raise ValueError(f"means is {means!r} and reason {reason!r}: 'present' or 'missing', 'no_video' or 'no_feature'")
+    clip = ["youtube_id", "time_start", "time_end"]
+    held = pl.DataFrame(pl.from_arrow(inventory.table(clip)))
+    timed = held.filter(pl.col("time_start").is_not_null()).unique().with_columns(timed=True)
+    whole = held.filter(pl.col("time_start").is_null()).select("youtube_id").unique().with_columns(whole=True)
+    for table in rows.batches():
+        asked = pl.DataFrame(pl.from_arrow(table.select(clip)))
+        found = asked.join(timed, on=clip, how="left", maintain_order="left").join(
+            whole, on="youtube_id", how="left", maintain_order="left"
+        )
+        listed = found.select(pl.col("timed").fill_null(False) | pl.col("whole").fill_null(False)).to_series().to_numpy()
+        yield sift(table, {reason: ~listed if means == "present" else listed})

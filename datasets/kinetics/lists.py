@@ -1,0 +1,336 @@
+"""The lists of Kinetics releases, and of any data set that is listed in the same way, as rows: a source read file by file.
+
+Read are CSV files (columns in any order, named by a header; or without a header, with or without a label before the id and
+a split and ``is_cc`` after the times; fields may be quoted; CRLF and a byte order mark are no matter) and the JSON files of
+the official tars, ``{youtube_id: {"annotations": {"label", "segment": [start, end]}, "subset", ...}}``. Either may be gzipped.
+
+Every line (of a CSV file but its header) or entry (of a JSON file) becomes a row or a reject:
+
+====================  ==========================================================================================
+``blank_line``        nothing on it
+``malformed_row``     another number of fields than the file has, or an entry without a segment of two times
+``bad_utf8``          bytes that are no UTF-8
+``bad_id``            no id of that form: 11 letters, digits, ``-`` and ``_`` by default
+``bad_time``          not two whole numbers of seconds (``10`` and ``10.0`` both are), 0 <= start < end <= 999999
+``bad_split``         no split that is known, in a file that does not stand for one split
+``other_split``       another split than the one that the file stands for
+``empty_label``       no label in a list whose rows have labels
+``unknown_label``     not in the file of labels that was given
+====================  ==========================================================================================
+
+What takes more than one row to see (duplicates, conflicts) is for ``datasets.kowl.unify``.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+import posixpath
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import fsspec
+import polars as pl
+import pyarrow as pa
+
+from ...curation.rows import Sifted, sift
+
+SPLITS = ("train", "validate", "test")
+"""Names of splits, in their order."""
+
+ID = r"[A-Za-z0-9_-]{11}"
+"""A YouTube id, as a regular expression."""
+
+_SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "val": "validate",
+    "validate": "validate",
+    "validation": "validate",
+    "valid": "validate",
+    "test": "test",
+    "testing": "test",
+}
+_HEADER = {
+    "label": ("label", "label-name", "label_name", "class", "class_name"),
+    "youtube_id": ("youtube_id", "video-id", "video_id", "videoid", "youtube-id", "id"),
+    "time_start": ("time_start", "start-time", "start_time", "start", "t_start"),
+    "time_end": ("time_end", "end-time", "end_time", "end", "t_end"),
+    "split": ("split", "subset"),
+}
+_RAW = ("label", "youtube_id", "time_start", "time_end", "split")
+_LINES_AT_ONCE = 1 << 17
+_MAX_TIME_S = 999_999
+
+
+@dataclass(frozen=True)
+class ListFile:
+    """One list.
+
+    Attributes:
+        release: name of the release that it belongs to, snake_case.
+        path: relative to the folder of lists, with ``/``.
+        split: ``train``, ``validate`` or ``test``, for a file of one split; None where a column says it.
+        labelled: whether every row must have a label (the official test lists have none).
+        labels: file of the release's labels, relative too: one a line, or a JSON list. None: any label.
+    """
+
+    release: str
+    path: str
+    split: str | None = None
+    labelled: bool = True
+    labels: str | None = None
+
+
+@dataclass(frozen=True)
+class Listed:
+    """A row of a list.
+
+    Attributes:
+        key: ``<path>:<line>``, from 1, header included; of a JSON file the number of the entry.
+        release: name of the release.
+        split: ``train``, ``validate`` or ``test``.
+        label: None where the list has none.
+        youtube_id: of the video.
+        time_start: of the clip in its video, seconds.
+        time_end: likewise.
+    """
+
+    key: str
+    release: str
+    split: str
+    label: str | None
+    youtube_id: str
+    time_start: int
+    time_end: int
+
+
+def pieces(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
+    """The files, one piece each, in the order given, as JSON for ``read_list``.
+
+    Raises:
+        ValueError: for a file named twice, a split that is not known, or a path that leaves ``root``.
+        FileNotFoundError: for a file that is not there.
+    """
+    fs, folder = fsspec.core.url_to_fs(root)
+    seen: set[str] = set()
+    for file in files:
+        if file.path in seen:
+            raise ValueError(f"list {file.path!r} is named twice")
+        if file.split is not None and file.split not in SPLITS:
+            raise ValueError(f"list {file.path!r}: split {file.split!r} is none of {', '.join(SPLITS)}")
+        for path in filter(None, (file.path, file.labels)):
+            if path.startswith("/") or ".." in path.split("/"):
+                raise ValueError(f"list {path!r}: a path within {root} is wanted")
+            if not fs.isfile(posixpath.join(folder, path)):
+                raise FileNotFoundError(f"list {path!r}: no such file in {root}")
+        seen.add(file.path)
+        yield json.dumps(asdict(file))
+
+
+def read_list(piece: str, *, root: str, id_pattern: str = ID) -> Iterator[Sifted]:
+    """Rows of one list, in its order.
+
+    Args:
+        piece: what ``pieces`` gave.
+        root: the same as for ``pieces``.
+        id_pattern: regular expression of a whole id, for data sets that are not on YouTube.
+
+    Yields:
+        Columns of ``Listed``, and the rejects.
+
+    Raises:
+        ValueError: for a file that is no list at all: no header and no column of ids, or JSON of another form.
+    """
+    file = ListFile(**json.loads(piece))
+    data = _read(root, file.path)
+    known = None if file.labels is None else read_labels(_read(root, file.labels))
+    raw = _json_rows(data, file.path) if data.lstrip()[:1] == b"{" else _csv_rows(data, file.path, id_pattern)
+    for frame in raw:
+        yield _sifted(frame, file, id_pattern, known)
+
+
+def read_labels(data: bytes) -> list[str]:
+    """Labels of a file: a JSON list, or one a line (quoted or not); in its order, blank lines left out."""
+    text = data.decode("utf-8-sig")
+    if text.lstrip().startswith("["):
+        return [str(label) for label in json.loads(text)]
+    return [line.strip().strip('"') for line in text.splitlines() if line.strip()]
+
+
+def _read(root: str, path: str) -> bytes:
+    fs, folder = fsspec.core.url_to_fs(root)
+    with fs.open(posixpath.join(folder, path), "rb") as stream:
+        data = stream.read()
+    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+
+
+def _csv_rows(data: bytes, path: str, id_pattern: str) -> Iterator[pl.DataFrame]:
+    """Text columns of ``_RAW``, with the line's number, the line, and what is wrong with the line as a whole."""
+    lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
+    places, first = _columns(lines, path, id_pattern)
+    width: int = places.pop("")
+    for start in range(first, len(lines), _LINES_AT_ONCE):
+        block = _decoded(lines[start : start + _LINES_AT_ONCE])
+        # Most quotes enclose a field that needs none; a doubled one stands for itself.
+        bare = pl.col("seen").str.replace_all(r'(^|,)"([^",]*)"', "${1}${2}")
+        plain = pl.when(pl.col("seen").str.contains('""', literal=True)).then(pl.col("seen")).otherwise(bare)
+        block = block.with_columns(number=pl.int_range(start + 1, start + 1 + pl.len()), plain=plain).with_columns(
+            width=pl.col("plain").str.count_matches(",", literal=True) + 1,
+            quoted=pl.col("plain").str.contains('"', literal=True),
+        )
+        unquoted = block.filter(~pl.col("quoted"))
+        frame = _cut(unquoted.with_columns(parts=pl.col("plain").str.split_exact(",", width - 1)), places)
+        if unquoted.height < block.height:
+            frame = pl.concat([frame, _cut(_unquoted(block.filter("quoted"), width), places)]).sort("number")
+        fault = (
+            pl.when("undecodable")
+            .then(pl.lit("bad_utf8"))
+            .when(pl.col("seen").str.strip_chars() == "")
+            .then(pl.lit("blank_line"))
+            .when(pl.col("width") != width)
+            .then(pl.lit("malformed_row"))
+            .otherwise(pl.lit(""))
+        )
+        yield frame.with_columns(_stripped(), fault=fault).drop("width", "undecodable")
+
+
+def _decoded(lines: Sequence[bytes]) -> pl.DataFrame:
+    """The lines as text (``seen``), and which of them are no UTF-8 (``undecodable``)."""
+    try:
+        return pl.Series("seen", lines, pl.Binary).cast(pl.String).to_frame().with_columns(undecodable=False)
+    except pl.exceptions.ComputeError:
+        texts = [line.decode("utf-8", "replace") for line in lines]
+        bad = [text.encode() != line for text, line in zip(texts, lines, strict=True)]
+        return pl.DataFrame({"seen": texts, "undecodable": bad})
+
+
+def _unquoted(block: pl.DataFrame, width: int) -> pl.DataFrame:
+    """Lines that only the csv module can read: their number of fields, and the first ``width`` of them as a struct."""
+    rows = [_fields(line) for line in block["plain"]]
+    fields = {f"field_{n}": [row[n] if n < len(row) else None for row in rows] for n in range(width)}
+    parts = pl.DataFrame(fields, schema=dict.fromkeys(fields, pl.String)).to_struct("parts")
+    return block.with_columns(parts, width=pl.Series([len(row) for row in rows], dtype=pl.UInt32))
+
+
+def _cut(block: pl.DataFrame, places: Mapping[str, int | None]) -> pl.DataFrame:
+    """The columns of ``_RAW`` out of ``parts``, beside the line, its number and its number of fields."""
+    columns = {
+        name: pl.lit(None, pl.String) if place is None else pl.col("parts").struct.field(f"field_{place}")
+        for name, place in places.items()
+    }
+    return block.select("seen", "undecodable", "number", "width", **columns)
+
+
+def _stripped() -> pl.Expr:
+    return pl.col(*_RAW).str.strip_chars().replace("", None)
+
+
+def _fields(line: str) -> list[str]:
+    """Fields of one line. A quote that is never closed ends with the line, so that it cannot swallow the next ones."""
+    return line.split(",") if '"' not in line else next(csv.reader([line]), [])
+
+
+def _columns(lines: Sequence[bytes], path: str, id_pattern: str) -> tuple[dict[str, Any], int]:
+    """Place of each column of ``_RAW`` (None: absent) and, under "", the number of fields; and the first line of data."""
+    head = next((n for n, line in enumerate(lines) if line.strip()), None)
+    if head is None:
+        raise ValueError(f"list {path!r} is empty")
+    names = [field.strip().lower().lstrip("#") for field in _fields(lines[head].decode("utf-8", "replace"))]
+    places = {
+        column: next((names.index(alias) for alias in aliases if alias in names), None) for column, aliases in _HEADER.items()
+    }
+    if places["youtube_id"] is not None:
+        missing = [name for name in ("time_start", "time_end") if places[name] is None]
+        if missing:
+            raise ValueError(f"list {path!r}: its header {','.join(names)!r} names no column {missing[0]!r}")
+        return {**places, "": len(names)}, head + 1
+    rows = [_fields(line.decode("utf-8", "replace")) for line in lines[head : head + 1000]]
+    width = max({len(row) for row in rows}, key=[len(row) for row in rows].count)
+    found = pl.DataFrame([row for row in rows if len(row) == width], orient="row", schema=[str(n) for n in range(width)])
+    ids = found.select(pl.all().str.contains(rf"^\s*(?:{id_pattern})\s*$").mean()).row(0)
+    times = found.select(pl.all().str.contains(r"^\s*\d+(?:\.\d+)?\s*$").mean()).row(0)
+    at = next((n for n in range(width - 2) if ids[n] > 0.5 and times[n + 1] > 0.5 and times[n + 2] > 0.5), None)
+    if at is None or at > 1:
+        raise ValueError(f"list {path!r}: neither a header nor rows of [label,] id, start, end: {lines[head][:80]!r}")
+    split = at + 3 if width > at + 3 else None
+    return {
+        "label": 0 if at else None,
+        "youtube_id": at,
+        "time_start": at + 1,
+        "time_end": at + 2,
+        "split": split,
+        "": width,
+    }, head
+
+
+def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
+    entries = json.loads(data, object_pairs_hook=_Pairs)
+    columns: dict[str, list[str | None]] = {name: [] for name in _RAW}
+    faults: list[str] = []
+    for video, entry in entries.pairs:
+        facts = dict(entry.pairs) if isinstance(entry, _Pairs) else {}
+        notes = facts.get("annotations", entry)
+        notes = dict(notes.pairs) if isinstance(notes, _Pairs) else {}
+        segment = notes.get("segment")
+        times: list[Any] = segment if isinstance(segment, list) and len(segment) == 2 else []
+        values = (notes.get("label"), video, *(times or (None, None)), facts.get("subset"))
+        for name, value in zip(_RAW, values, strict=True):
+            columns[name].append(None if value is None else str(value))
+        faults.append("" if times else "malformed_row")
+    if faults and all(faults):
+        raise ValueError(f"list {path!r}: JSON without 'annotations' and their 'segment': not a list of Kinetics")
+    frame = pl.DataFrame(columns, schema=dict.fromkeys(_RAW, pl.String)).with_columns(_stripped())
+    yield frame.with_columns(
+        seen=pl.Series(columns["youtube_id"], dtype=pl.String),
+        number=pl.int_range(1, pl.len() + 1),
+        fault=pl.Series(faults, dtype=pl.String),
+    )
+
+
+class _Pairs:
+    """A JSON object as it stands, with names that come twice."""
+
+    def __init__(self, pairs: list[tuple[str, Any]]) -> None:
+        self.pairs = pairs
+
+
+def _sifted(raw: pl.DataFrame, file: ListFile, id_pattern: str, known: Iterable[str] | None) -> Sifted:
+    named = pl.col("split").str.to_lowercase().replace_strict(_SPLIT_NAMES, default=None, return_dtype=pl.String)
+    times = [pl.col(name).cast(pl.Float64, strict=False) for name in ("time_start", "time_end")]
+    whole = [(time >= 0) & (time <= _MAX_TIME_S) & (time == time.floor()) for time in times]
+    frame = raw.with_columns(
+        key=pl.lit(f"{file.path}:") + pl.col("number").cast(pl.String),
+        release=pl.lit(file.release),
+        named=named,
+        timed=(whole[0] & whole[1] & (times[0] < times[1])).fill_null(False),
+        labelled=pl.col("label").is_not_null(),
+    )
+    checks: dict[str, pl.Expr] = {fault: pl.col("fault") == fault for fault in ("blank_line", "malformed_row", "bad_utf8")} | {
+        "bad_id": ~pl.col("youtube_id").str.contains(f"^(?:{id_pattern})$").fill_null(False),
+        "bad_time": ~pl.col("timed"),
+    }
+    if file.split is None:
+        checks["bad_split"] = pl.col("named").is_null()
+    else:
+        checks["other_split"] = pl.col("split").is_not_null() & (pl.col("named").fill_null("") != file.split)
+    if file.labelled:
+        checks["empty_label"] = pl.col("label").is_null()
+    if known is not None:
+        checks["unknown_label"] = ~pl.col("label").is_in(list(known)).fill_null(True)
+    broken = frame.select(**checks)
+    split = pl.col("named") if file.split is None else pl.lit(file.split)
+    kept = frame.select(
+        "key",
+        "release",
+        split.alias("split"),
+        "label",
+        "youtube_id",
+        *(time.cast(pl.Int64, strict=False).alias(name) for time, name in zip(times, ("time_start", "time_end"), strict=True)),
+        pl.col("seen").fill_null("").str.slice(0, 200),
+    )
+    table: pa.Table = kept.to_arrow()
+    sifted = sift(table, {reason: broken[reason].to_numpy() for reason in checks}, detail="seen")
+    return Sifted(sifted.kept.drop_columns(["seen"]), sifted.rejected)

@@ -1,0 +1,1 @@
+"""KOWL-718: one label space over the Kinetics releases, and its open-world increments."""

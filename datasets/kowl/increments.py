@@ -1,0 +1,311 @@
+"""Open-world increments: a data set's first release is known, and each later release brings its new classes bit by bit.
+
+Source: PROTOCOLS 2.4 (``get_increments`` of the released code). ``as_released`` gives the published Table 1: of each release
+the least frequent new classes come first, ``ceil(classes / increments)`` at a time. ``as_written`` follows the paper's
+text: the most frequent first, ``floor(classes / increments)`` at a time and the remainder in the last increment. The folds
+are the same in both.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...curation.rng import uniform
+from ...curation.stages.reorder import reorder
+from .splits import ROLES
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+Preset = Literal["as_released", "as_written"]
+Order = Literal["as_released", "shuffled", "interleaved"]
+
+# Where a row stands in its increment, by what it is; rows of one block keep the order of the unified table.
+_KNOWN, _NEVER_TRAINED, _NOVEL_FOLD, _NOVEL_SMALL, _PERSISTED = range(5)
+
+
+@dataclass(frozen=True)
+class Later:
+    """How a later release comes: in ``count`` increments, with folds drawn by ``seed`` (5 each; 0 and 1 in KOWL)."""
+
+    release: str
+    count: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Incremented:
+    """Columns that ``assign_increments`` adds.
+
+    Attributes:
+        increment: from 0, which is all of the first release.
+        novel: whether the label is that of no training sample of an earlier increment (of increment 0, where there is no
+            earlier one). True for val and test rows of a class that is never trained.
+        position: place in the increment among the rows of the same role, from 0.
+        block: what decides the place: ``known``; ``never_trained`` (a class of val or test alone); ``novel`` (of this
+            increment: its fold); ``novel_small`` (of this increment: a class too small for folds); ``persisted`` (of a class
+            that an earlier increment of the same release brought).
+    """
+
+    key: str
+    increment: int
+    novel: bool
+    position: int
+    block: str
+
+
+BLOCKS = ("known", "never_trained", "novel", "novel_small", "persisted")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Increments of all rows, in their order, and the classes that training brings.
+
+    Attributes:
+        increment: int64 (n,).
+        novel: bool (n,).
+        block: int64 (n,), index into ``BLOCKS``.
+        earlier: int64 (n,): the increment that brought a persisted row's class, 0 otherwise.
+        novel_classes: label codes that each increment brings to training, in the order in which they were chosen.
+    """
+
+    increment: np.ndarray
+    novel: np.ndarray
+    block: np.ndarray
+    earlier: np.ndarray
+    novel_classes: tuple[np.ndarray, ...]
+
+
+def class_order(counts: np.ndarray, preset: Preset) -> np.ndarray:
+    """Indices of classes in the order in which increments take them, int64 (n,).
+
+    Args:
+        counts: training samples of each class, classes in the order of their names.
+        preset: ``as_released``: rarest first; ``as_written``: most frequent first. Equal counts are taken in the order of names
+            in both: the sort is stable, whereas numpy's default, which the released code calls, leaves them to chance.
+    """
+    return np.argsort(counts if preset == "as_released" else -counts, kind="stable")
+
+
+def class_cuts(classes: int, increments: int, preset: Preset) -> np.ndarray:
+    """Bounds of the classes of each increment, int64 (increments + 1,): 227 in 5 are 46, 46, 46, 46, 43 as released."""
+    size = -(-classes // increments) if preset == "as_released" else classes // increments
+    cuts = np.minimum(np.arange(increments + 1) * size, classes)
+    cuts[-1] = classes
+    return cuts
+
+
+def plan_increments(
+    label: np.ndarray, role: np.ndarray, release: np.ndarray, *, later: Sequence[tuple[int, int]], preset: Preset
+) -> Plan:
+    """The increments of every row.
+
+    Args:
+        label: codes of labels, int64 (n,), in the order of their names.
+        role: index into ``splits.ROLES``, int64 (n,).
+        release: int64 (n,): 0 for the first release, ``r`` for ``later[r - 1]``.
+        later: (increments, seed) of each later release.
+        preset: see the module.
+    """
+    assign = _Assign(label, role)
+    assign.first(release == 0)
+    for number, (count, seed) in enumerate(later, 1):
+        assign.release(release == number, count, seed, preset)
+    return Plan(assign.increment, assign.novel, assign.block, assign.earlier, tuple(assign.brought))
+
+
+class _Assign:
+    def __init__(self, label: np.ndarray, role: np.ndarray) -> None:
+        self.label, self.role = label, role
+        count = len(label)
+        self.increment = np.full(count, -1, dtype=np.int64)
+        self.novel = np.zeros(count, dtype=bool)
+        self.block = np.zeros(count, dtype=np.int64)
+        self.earlier = np.zeros(count, dtype=np.int64)
+        self.known = np.zeros(int(label.max(initial=-1)) + 1, dtype=bool)
+        self.brought: list[np.ndarray] = [np.empty(0, dtype=np.int64)]
+
+    def first(self, mine: np.ndarray) -> None:
+        """Increment 0: the whole of the first release; its training classes are known from the start."""
+        self.known[self.label[mine & (self.role == 0)]] = True
+        strange = mine & ~self.known[self.label]
+        self.increment[mine] = 0
+        self.novel[strange] = True
+        self.block[strange] = _NEVER_TRAINED
+
+    def release(self, mine: np.ndarray, count: int, seed: int, preset: Preset) -> None:
+        base = len(self.brought)
+        trained = np.unique(self.label[mine & (self.role == 0)])
+        fresh = trained[~self.known[trained]]
+        samples = np.bincount(self.label[mine & (self.role == 0)], minlength=len(self.known))[fresh]
+        fresh = fresh[class_order(samples, preset)]
+        cuts = class_cuts(len(fresh), count, preset)
+        batches = [fresh[cuts[n] : cuts[n + 1]] for n in range(count)]
+        never = ~self.known
+        never[fresh] = False
+        for role in range(len(ROLES)):
+            rows = np.flatnonzero(mine & (self.role == role))
+            labels = self.label[rows]
+            self._known(rows[self.known[labels]], base, count, seed)
+            self._never_trained(rows[never[labels]], base, count, seed)
+            for number, classes in enumerate(batches):
+                self._novel(rows[np.isin(labels, classes)], base, number, count, seed)
+        self.known[fresh] = True
+        self.brought += batches
+
+    def _known(self, rows: np.ndarray, base: int, count: int, seed: int) -> None:
+        small = self._small(rows, count + 1)
+        self.increment[rows[small]] = base
+        for fold, places in enumerate(folds(self.label[rows[~small]], count, seed)):
+            self.increment[rows[~small][places]] = base + fold
+
+    def _never_trained(self, rows: np.ndarray, base: int, count: int, seed: int) -> None:
+        self.novel[rows] = True
+        self.block[rows] = _NEVER_TRAINED
+        # The released code makes folds of these whatever their counts, which scikit-learn refuses only where all are small.
+        if self._small(rows, count).all():
+            self.increment[rows] = base
+            return
+        for fold, places in enumerate(folds(self.label[rows], count, seed)):
+            self.increment[rows[places]] = base + fold
+
+    def _novel(self, rows: np.ndarray, base: int, number: int, count: int, seed: int) -> None:
+        small = self._small(rows, count - number)
+        whole, dealt = rows[small], rows[~small]
+        self.increment[whole] = base + number
+        self.block[whole] = _NOVEL_SMALL
+        self.novel[whole] = True
+        for fold, places in enumerate(folds(self.label[dealt], count - number, seed)):
+            some = dealt[places]
+            self.increment[some] = base + number + fold
+            self.block[some] = _PERSISTED if fold else _NOVEL_FOLD
+            self.earlier[some] = base + number if fold else 0
+            self.novel[some] = fold == 0
+
+    def _small(self, rows: np.ndarray, least: int) -> np.ndarray:
+        """Whether each row's class has fewer than ``least`` rows among ``rows``."""
+        counts = np.bincount(self.label[rows], minlength=1)
+        return counts[self.label[rows]] < least
+
+
+def folds(labels: np.ndarray, count: int, seed: int) -> list[np.ndarray]:
+    """Places of the rows of each of ``count`` stratified folds, int64, ascending in each; one fold takes all.
+
+    scikit-learn's ``StratifiedKFold(count, shuffle=True, random_state=seed)``, as the released code calls it.
+    """
+    if count == 1 or not len(labels):
+        return [np.arange(len(labels))] + [np.empty(0, dtype=np.int64)] * (count - 1)
+    from sklearn.model_selection import StratifiedKFold
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The least populated class")
+        split = StratifiedKFold(count, shuffle=True, random_state=seed).split(labels, labels)
+        return [places for _, places in split]
+
+
+def positions(plan: Plan, role: np.ndarray, *, order: Order, draws: Callable[[], np.ndarray], seed: int) -> np.ndarray:
+    """Place of each row among those of its increment and role, int64 (n,).
+
+    Args:
+        plan: increments of the rows.
+        role: index into ``splits.ROLES``.
+        order: ``as_released``: known rows, the new classes' fold, those too small for folds, and what earlier increments
+            left, each in the order of the rows: new classes stand in a block. ``shuffled``: at random. ``interleaved``:
+            the blocks spread evenly over the increment, each in its own order. The last two are ours.
+        draws: gives a number in [0, 1) for each row; called for ``shuffled`` alone.
+        seed: where the blocks of ``interleaved`` begin.
+    """
+    group = plan.increment * len(ROLES) + role
+    count = len(group)
+    if order == "as_released":
+        # The classes of val and test alone are appended to the known part.
+        ranked = np.lexsort((np.arange(count), plan.earlier, plan.block, group))
+    elif order == "shuffled":
+        ranked = np.lexsort((np.arange(count), draws(), group))
+    elif order == "interleaved":
+        ranked = np.lexsort((np.arange(count), _spread(group * len(BLOCKS) + plan.block, plan.earlier, seed), group))
+    else:
+        raise ValueError(f"order is {order!r}: one of as_released, shuffled, interleaved")
+    return _ranks(group, ranked)
+
+
+def _spread(stretch: np.ndarray, earlier: np.ndarray, seed: int) -> np.ndarray:
+    """(place in its stretch + a draw for the stretch) / size of the stretch, float64 (n,)."""
+    place = _ranks(stretch, np.lexsort((np.arange(len(stretch)), earlier, stretch)))
+    size = np.bincount(stretch, minlength=1)
+    start = uniform(seed, "interleave", [str(number) for number in range(len(size))])
+    return (place + start[stretch]) / size[stretch]
+
+
+def _ranks(group: np.ndarray, ranked: np.ndarray) -> np.ndarray:
+    """Place of each row in its group, where ``ranked`` lists the rows group by group in their order."""
+    sizes = np.bincount(group, minlength=1)
+    starts = np.cumsum(sizes) - sizes
+    places = np.empty(len(group), dtype=np.int64)
+    places[ranked] = np.arange(len(group)) - starts[group[ranked]]
+    return places
+
+
+def assign_increments(
+    rows: Rows, *, first: str, later: Sequence[Later], preset: Preset, order: Order, seed: int
+) -> Iterator[pa.Table]:
+    """Whole step: add the columns of ``Incremented``, and put the rows in the order (increment, role, position).
+
+    Args:
+        rows: with columns ``label_recent_first``, ``taken_release``, ``role``.
+        first: name of the release that is known at the start.
+        later: the other releases, in order.
+        preset: ``as_released`` or ``as_written``.
+        order: of the rows within an increment and role; see ``positions``.
+        seed: of the orders that are ours. The folds have seeds of their own.
+
+    Yields:
+        Tables of one increment and role each, or of a stretch of one.
+
+    Raises:
+        ValueError: for a release that is not named, fewer than one increment, or a preset that is not known.
+    """
+    if preset not in ("as_released", "as_written"):
+        raise ValueError(f"preset is {preset!r}, not 'as_released' or 'as_written'")
+    for each in later:
+        if each.count < 1:
+            raise ValueError(f"release {each.release!r} in {each.count} increments: at least 1 is wanted")
+    names = [first, *(each.release for each in later)]
+    columns = rows.table(["label_recent_first", "taken_release", "role"])
+    release = _codes(columns["taken_release"], names, "release")
+    role = _codes(columns["role"], list(ROLES), "role")
+    spelt = pc.unique(columns["label_recent_first"])
+    label = _codes(columns["label_recent_first"], sorted(spelt.to_pylist()), "label")
+    del columns
+    plan = plan_increments(label, role, release, later=[(each.count, each.seed) for each in later], preset=preset)
+    del label, release
+
+    def draws() -> np.ndarray:
+        return uniform(seed, "assign_increments", rows.table(["key"])["key"].to_pylist())
+
+    place = positions(plan, role, order=order, draws=draws, seed=seed)
+    group = plan.increment * len(ROLES) + role
+    ranked = np.lexsort((place, group))
+    blocks = pa.array(BLOCKS)
+    for start, table in reorder(rows, ranked, (np.flatnonzero(np.diff(group[ranked])) + 1).tolist()):
+        some = ranked[start : start + table.num_rows]
+        table = table.append_column("increment", pa.array(plan.increment[some]))
+        table = table.append_column("novel", pa.array(plan.novel[some]))
+        table = table.append_column("position", pa.array(place[some]))
+        yield table.append_column("block", blocks.take(pa.array(plan.block[some])))
+
+
+def _codes(column: pa.ChunkedArray, names: Sequence[str], what: str) -> np.ndarray:
+    """Place of each value among ``names``, int64 (n,)."""
+    codes = pc.index_in(column, value_set=pa.array(names, pa.string()))
+    if codes.null_count:
+        strange = sorted(set(pc.unique(column).to_pylist()) - set(names))[0]
+        raise ValueError(f"{what} {strange!r} is none of {', '.join(names)}")
+    return codes.to_numpy().astype(np.int64)

@@ -1,0 +1,72 @@
+"""The last steps before the shards: which shard every row goes to, and what a sample holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...curation.rows import Shape
+from ...curation.shards import assign_shards
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+FEATURE = "feature.npy"
+"""Member that holds the vector of a sample."""
+
+COLUMNS = {
+    "increment": "from 0, which is all of the first release",
+    "role": "train, val or test",
+    "position": "place in the stream of its increment and role, from 0",
+    "novel": "whether no training sample of an earlier increment has its label",
+    "block": "what decides the place: known, never_trained, novel, novel_small or persisted",
+    "label_recent_first": "the label used: that of the most recent release that gives one",
+    "label_release": "release that the label comes from",
+    "taken_release": "release that the sample is taken from",
+    "taken_split": "split of that release",
+    "youtube_id": "video",
+    "time_start": "seconds from the video's start",
+    "time_end": "seconds from the video's start",
+    "source_key": "listed row that stands for the sample",
+}
+"""Meaning of the columns, for the dataset's card."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Column that ``place`` adds."""
+
+    key: str
+    shard: str
+
+
+def place(rows: Rows, *, max_samples: int) -> pa.Table:
+    """Name shards by increment and role; rows keep the order of the stream within them.
+
+    Args:
+        rows: with columns ``increment`` and ``role``.
+        max_samples: most samples a shard.
+    """
+    return assign_shards(rows.table(), by=["increment", "role"], max_samples=max_samples)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A row as it is written to a shard."""
+
+    key: str
+    feature: Annotated[np.ndarray, Shape((-1,), "float32")]
+    increment: int
+    role: str
+    position: int
+    novel: bool
+    label_recent_first: str
+
+
+def sample(row: Sampled) -> dict[str, Any]:
+    """Members of a sample: its vector, and its place and label as JSON."""
+    names = ("key", "increment", "role", "position", "novel", "label_recent_first")
+    return {FEATURE: np.asarray(row.feature), "json": {name: getattr(row, name) for name in names}}

@@ -1,0 +1,97 @@
+"""First come, first assigned: which release and split a sample is taken from, and what it is used for.
+
+Source: PROTOCOLS 2.3. The turns are taken in order, and a sample belongs to the first one that holds it, whatever becomes of
+it there. KOWL's turns: train, validation and test of Kinetics-400, then of Kinetics-600, then train and validation of
+Kinetics-700-2020, whose validation rows are used as test; its test rows are not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...curation.rng import uniform
+from ...curation.rows import Sifted, sift
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+ROLES = ("train", "val", "test")
+"""What samples are used for, in the order in which tables show them."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """One turn.
+
+    Attributes:
+        release: name of the release.
+        split: its ``train``, ``validate`` or ``test``.
+        role: ``train``, ``val`` or ``test``.
+        held_out: share of the samples, drawn by key, that become ``test`` instead; 0 in KOWL. For releases of which only
+            one split can be had.
+    """
+
+    release: str
+    split: str
+    role: Literal["train", "val", "test"]
+    held_out: float = 0.0
+
+
+@dataclass(frozen=True)
+class Assigned:
+    """Columns that ``assign_splits`` adds: the turn that took the sample, and its role."""
+
+    key: str
+    taken_release: str
+    taken_split: str
+    role: str
+
+
+def assign_splits(rows: Rows, *, turns: Sequence[Turn], seed: int) -> Iterator[Sifted]:
+    """Whole step: give every sample to the first turn that holds it.
+
+    Args:
+        rows: with columns ``split_<release>`` for every release that the turns name.
+        turns: in order.
+        seed: of what is held out.
+
+    Yields:
+        All columns and those of ``Assigned``, part by part; ``in_no_turn`` is turned away.
+
+    Raises:
+        ValueError: for a role that is not known, a share outside 0 to 1, a turn named twice, or a release without a column.
+    """
+    places = [(turn.release, turn.split) for turn in turns]
+    for number, turn in enumerate(turns):
+        if turn.role not in ROLES or not 0 <= turn.held_out < 1:
+            raise ValueError(
+                f"turn {number}: role {turn.role!r} and held_out {turn.held_out}: one of {ROLES}, and 0 to below 1"
+            )
+        if places.index(places[number]) != number:
+            raise ValueError(f"turn {number}: {turn.release} {turn.split} has had its turn")
+        if f"split_{turn.release}" not in rows.column_names:
+            raise ValueError(f"turn {number}: no release {turn.release!r} among the columns {', '.join(rows.column_names)}")
+    for table in rows.batches():
+        taken = np.full(table.num_rows, -1, dtype=np.int64)
+        for number in reversed(range(len(turns))):
+            split = table[f"split_{turns[number].release}"]
+            taken[pc.equal(split, turns[number].split).fill_null(False).to_numpy()] = number
+        role = np.asarray([ROLES.index(turn.role) for turn in turns] + [0])[taken]
+        shares = np.asarray([turn.held_out for turn in turns] + [0.0])[taken]
+        drawn = np.flatnonzero(shares)
+        keys = table["key"].take(pa.array(drawn)).to_pylist()
+        role[drawn[uniform(seed, "assign_splits", keys) < shares[drawn]]] = ROLES.index("test")
+        columns = {
+            "taken_release": pa.array([turn.release for turn in turns] + [""]).take(pa.array(taken % (len(turns) + 1))),
+            "taken_split": pa.array([turn.split for turn in turns] + [""]).take(pa.array(taken % (len(turns) + 1))),
+            "role": pa.array(ROLES).take(pa.array(role)),
+        }
+        for name, column in columns.items():
+            table = table.append_column(name, column)
+        yield sift(table, {"in_no_turn": taken < 0})

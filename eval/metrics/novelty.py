@@ -1,0 +1,100 @@
+"""How soon novelty is noticed, and what is novel to whom (Prijatelj et al., JAIR 81, 2024; PROTOCOLS.md 2.6 and 2.7).
+
+*Novel to the predictor*: a class that its labelled experience does not hold. *Novel to the evaluator*: a class that no
+training split has shown yet, whatever share of the labels the predictor was given.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+End = Literal["last_sample", "last_novel"]
+Detection = Literal["any", "strict"]
+
+
+def is_novel(truth: ArrayLike, known: ArrayLike) -> NDArray[np.bool_]:
+    """(n,) whether the class is none of ``known``."""
+    return ~np.isin(np.asarray(truth, dtype=np.int64), np.asarray(known, dtype=np.int64))
+
+
+def says_unknown(predicted: ArrayLike) -> NDArray[np.bool_]:
+    """(n,) whether the prediction is "unknown" or a recognised cluster of unknowns: a negative label."""
+    return np.asarray(predicted, dtype=np.int64) < 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Reaction:
+    """The whole numbers behind a reaction time, all 0-based positions in one increment's order of samples.
+
+    Attributes:
+        first: a, position of the first novel sample; None where there is none.
+        detected: d, position of the first sample from ``first`` on that is called unknown; None where none is.
+        end: z, position of the last sample, or of the last novel one.
+        novel: r, novel samples in all.
+        novel_until: m, novel samples in [a, d], d itself included; r where nothing is detected.
+    """
+
+    first: int | None
+    detected: int | None
+    end: int
+    novel: int
+    novel_until: int
+
+    @property
+    def time(self) -> float:
+        """Novelty reaction time, Eq. 1: 2 / ((z + 1 - a) / (d - a) + r / m), in [0, 1]; 0 is at once, 1 is never.
+
+        It is the harmonic mean of the share of samples and the share of novel samples that passed until the detection.
+        d = a gives 0 (the limit); nothing detected is d = z + 1 and m = r, which gives 1; NaN without a novel sample.
+        """
+        if self.first is None:
+            return math.nan
+        waited = (self.end + 1 if self.detected is None else self.detected) - self.first
+        if waited == 0:
+            return 0.0
+        return 2 / ((self.end + 1 - self.first) / waited + self.novel / self.novel_until)
+
+
+def reaction(novel: ArrayLike, unknown: ArrayLike, *, end: End = "last_sample", detection: Detection = "any") -> Reaction:
+    """Find the first novel sample and its detection. Order matters: rows as the increment presents them.
+
+    Args:
+        novel: (n,) bool, see ``is_novel``.
+        unknown: (n,) bool, see ``says_unknown``.
+        end: "last_sample" is the paper's text (``as_written``, and our default); "last_novel" its Figure 5. The released
+            code has no implementation. A detection after the end is none.
+        detection: "any" sample from the first novel one on that is called unknown; "strict": only a novel one.
+
+    Raises:
+        ValueError: the shapes differ, arrays are not (n,) bool, or a word is none of the above.
+    """
+    is_new, called = np.asarray(novel), np.asarray(unknown)
+    if is_new.ndim != 1 or is_new.shape != called.shape or is_new.dtype != bool or called.dtype != bool:
+        raise ValueError(f"novel {is_new.shape} {is_new.dtype}, unknown {called.shape} {called.dtype}: both must be (n,) bool")
+    if end not in get_args(End) or detection not in get_args(Detection):
+        raise ValueError(f"end {end!r}, detection {detection!r}: {get_args(End)} and {get_args(Detection)}")
+    places = np.flatnonzero(is_new)
+    if not len(places):
+        return Reaction(None, None, len(is_new) - 1, 0, 0)
+    first = int(places[0])
+    last = len(is_new) - 1 if end == "last_sample" else int(places[-1])
+    hits = called & is_new if detection == "strict" else called
+    found = np.flatnonzero(hits[first : last + 1])
+    if not len(found):
+        return Reaction(first, None, last, len(places), len(places))
+    detected = first + int(found[0])
+    return Reaction(first, detected, last, len(places), int(np.searchsorted(places, detected, side="right")))
+
+
+def reaction_times(novel: ArrayLike, unknown: ArrayLike) -> dict[str, float]:
+    """All four readings: "<end>.<detection>" -> time."""
+    return {
+        f"{end}.{detection}": reaction(novel, unknown, end=end, detection=detection).time
+        for end, detection in itertools.product(get_args(End), get_args(Detection))
+    }

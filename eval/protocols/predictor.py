@@ -1,0 +1,60 @@
+"""What the open-world protocol asks of a method. A class with these five methods can be evaluated; nothing is inherited."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Uids = NDArray[np.str_]
+Features = NDArray[np.float32]
+Labels = NDArray[np.int64]
+Probabilities = NDArray[np.float32]
+Seen = tuple[Uids, Features, Labels]
+"""Samples in the order in which they came: uids (n,), features (n, d), class indices (n,); -1 where no label was given."""
+State = Mapping[str, NDArray[Any]]
+
+
+class Predictor(Protocol):
+    """A classifier that may say "unknown", and that meets new classes increment after increment.
+
+    A minimal one::
+
+        class Majority:
+            def fit(self, experience, validation):
+                y = np.concatenate([y for _, _, y in experience])
+                self.classes, counts = np.unique(y[y >= 0], return_counts=True)
+                self.share = (counts / counts.sum()).astype(np.float32)
+            def predict(self, uid, X):
+                return self.classes, np.tile(self.share, (len(X), 1))
+            def request(self, uid, X):
+                return list(uid)
+            def state(self):
+                return {"classes": self.classes, "share": self.share}
+            def restore(self, state, experience):
+                self.classes, self.share = state["classes"], state["share"]
+    """
+
+    def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
+        """Learn. ``experience`` is everything seen in training splits so far, one entry an increment, the newest last;
+        ``validation`` is increment 0's validation split, labelled (it may be empty)."""
+        ...
+
+    def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
+        """Labels of c columns and probabilities (n, c) whose rows sum to 1. A column is a class index, -1 for "unknown", or
+        -2 - j for a cluster ``unknown_j`` that the predictor found. It may learn from ``X``, whose labels it does not see."""
+        ...
+
+    def request(self, uid: Uids, X: Features) -> Sequence[str]:
+        """All of ``uid``, in the order in which labels are wanted: the first ones will be given."""
+        ...
+
+    def state(self) -> State:
+        """What ``restore`` needs, as arrays of plain dtypes; equal states give equal arrays."""
+        ...
+
+    def restore(self, state: State, experience: Sequence[Seen]) -> None:
+        """Take up a state; ``experience`` as given to the last ``fit``."""
+        ...

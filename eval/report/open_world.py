@@ -1,0 +1,320 @@
+"""Figures and sections of an open-world report, from the tidy table of ``protocols.open_world_measures``.
+
+The paper's Figures 7 to 13 (Prijatelj et al., JAIR 81, 2024) draw a measure over the increments: before feedback at t, after
+it at t + 0.5, by feedback amount and by predictor. Novelty detection, recognition and reaction time are before feedback
+alone. Figure 3 draws how many samples the classes of an increment have.
+
+Tables of several runs are put one under the other, with a column ``predictor`` that names the run's. Functions that draw give
+None where the table has no such number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from .blocks import Block, Figure, Fold, Section, Table, Text, Value
+from .figures import place_chart, rank_chart
+
+MEASURES: Mapping[str, str] = {
+    "mcc": "Matthews correlation",
+    "top1_accuracy": "top-1 accuracy",
+    "top5_accuracy": "top-5 accuracy",
+    "nmi_arithmetic": "normalised mutual information",
+}
+"""Measures that are drawn, with what axes call them."""
+_SHORT = {"mcc": "MCC", "top1_accuracy": "top-1", "top5_accuracy": "top-5", "nmi_arithmetic": "NMI"}
+REACTION = "reaction_time.last_sample.any"
+_TASKS = {"none": "classes as they are", "detection": "novelty detection", "recognition": "novelty recognition"}
+_SPLITS = ("validate+test", "test", "validate", "train")
+_INCREMENT = "increment"
+
+
+def class_density(density: pa.Table, *, role: str = "train", novel: bool | None = None, caption: str = "") -> Figure | None:
+    """How many samples the classes of each increment have, most frequent class first (Figure 3).
+
+    Args:
+        density: ``increment``, ``role``, ``label``, ``samples``, ``novel``: ``datasets.kowl.tables.class_density``.
+        role: "train", "val" or "test".
+        novel: classes that are new in the increment (True), known before it (False), or all.
+    """
+    frame = pl.DataFrame(pl.from_arrow(density)).filter(pl.col("role") == role)
+    if novel is not None:
+        frame = frame.filter(pl.col("novel") == novel)
+    groups = {
+        str(increment): mine["samples"].to_numpy()
+        for (increment,), mine in frame.sort(_INCREMENT).partition_by(_INCREMENT, as_dict=True, maintain_order=True).items()
+    }
+    if not groups:
+        return None
+    which = {None: "classes", True: "new classes", False: "known classes"}[novel]
+    return rank_chart(
+        groups, rank_axis=f"{which}, most frequent first", value_axis="samples", group_axis=_INCREMENT, caption=caption
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Shown:
+    """Which rows of the tidy table are drawn.
+
+    Attributes:
+        task: "classification", "detection", "recognition" or "none".
+        split: one of the table's.
+        phases: "pre", "post" or both.
+        cumulative: over this increment and all before it.
+        novel_to: "predictor" or "evaluator"; no matter to the task "none".
+    """
+
+    task: str
+    split: str
+    phases: Sequence[str] = ("pre", "post")
+    cumulative: bool = False
+    novel_to: str = "predictor"
+
+    def rows(self, frame: pl.DataFrame, measure: str) -> pl.DataFrame:
+        """Those of ``frame`` that hold a value of ``measure``."""
+        return frame.filter(
+            pl.col("measure") == measure,
+            pl.col("task") == self.task,
+            pl.col("split") == self.split,
+            pl.col("cumulative") == self.cumulative,
+            pl.col("phase").is_in(list(self.phases)),
+            pl.col("novel_to") == ("" if self.task == "none" else self.novel_to),
+            pl.col("value").is_not_null(),
+        )
+
+    def said(self, measure: str) -> str:
+        """For captions."""
+        task = [] if measure.startswith("reaction_time.") else [_TASKS.get(self.task, self.task)]
+        split = self.split.replace("validate+test", "validation and test samples")
+        novel = [] if self.task == "none" else [f"novel to the {self.novel_to}"]
+        return ", ".join([_capital(_said(measure)), *task, split, *novel, *(["cumulative"] if self.cumulative else [])])
+
+
+def measure_by_predictor(tidy: pa.Table, measure: str, shown: Shown, *, feedback: float) -> Figure | None:
+    """A measure over the increments for one feedback amount, one curve a predictor. See ``measure_curves``."""
+    same = pl.col("feedback") == feedback
+    curves = {str(name): same & (pl.col("predictor") == name) for name in _names(tidy, "predictor")}
+    return measure_curves(tidy, measure, shown, curves, of=f"feedback {feedback:g}")
+
+
+def measure_by_feedback(tidy: pa.Table, measure: str, shown: Shown, *, predictor: str) -> Figure | None:
+    """A measure over the increments for one predictor, one curve a feedback amount. See ``measure_curves``."""
+    same = pl.col("predictor") == predictor
+    curves = {f"feedback {amount:g}": same & (pl.col("feedback") == amount) for amount in _names(tidy, "feedback")}
+    return measure_curves(tidy, measure, shown, curves, of=predictor)
+
+
+def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[str, pl.Expr], *, of: str) -> Figure | None:
+    """A measure over the increments: hollow points before feedback, at t, and full ones after it, at t + 0.5.
+
+    Args:
+        tidy: columns of ``open_world_measures.COLUMNS`` and ``predictor``.
+        measure: one of the table's.
+        shown: which rows.
+        curves: name -> the rows of the curve among them, as a Polars expression; at most six.
+        of: what all curves have in common, for the legend and the caption.
+
+    Raises:
+        ValueError: more than six curves, or two values for one point: the curves do not tell runs apart.
+    """
+    frame = shown.rows(pl.DataFrame(pl.from_arrow(tidy)), measure)
+    places = frame.select("at", "phase").unique().sort("at")
+    drawn: dict[str, np.ndarray] = {}
+    for name, which in curves.items():
+        mine = frame.filter(which)
+        if mine["at"].is_duplicated().any():
+            at = mine.filter(mine["at"].is_duplicated())["at"][0]
+            raise ValueError(f"curve {name!r} has more than one {measure} at {at}: name the runs apart, by `predictor` say")
+        drawn[name] = places.join(mine.select("at", "value"), on="at", how="left", maintain_order="left")["value"].to_numpy()
+    if all(np.isnan(curve).all() for curve in drawn.values()):
+        return None
+    hollow = (places["phase"] == "pre").to_numpy()
+    how = (
+        "Hollow: before feedback; full: after it."
+        if len(shown.phases) > 1
+        else f"Points are {_when(shown.phases[0])} feedback."
+    )
+    return place_chart(
+        places["at"].to_numpy(),
+        drawn,
+        label_axis="increment",
+        value_axis=_said(measure),
+        hollow=hollow if len(shown.phases) > 1 else None,
+        limits=_limits(list(drawn.values())),
+        legend_title=of,
+        caption=f"{shown.said(measure)}, {of}. {how}",
+    )
+
+
+def open_world_sections(
+    tidy: pa.Table, *, split: str | None = None, density: pa.Table | None = None, published_note: str = ""
+) -> list[Section]:
+    """Sections of a report: data, classification, novelty detection, recognition, reaction time, and the sums at the end.
+
+    Args:
+        tidy: see ``measure_curves``. Six predictors and six feedback amounts at most.
+        split: which one is drawn; None: the first of validate+test, test, validate, train that the table has.
+        density: for Figure 3, see ``class_density``.
+        published_note: whether the numbers may be compared with the paper's, and why; printed first where it is given.
+
+    Raises:
+        ValueError: a table without rows or without a column ``predictor``, or a split that it does not have.
+    """
+    if "predictor" not in tidy.column_names or not tidy.num_rows:
+        raise ValueError(f"a tidy table with rows and a column 'predictor' is wanted: {tidy.num_rows} of {tidy.column_names}")
+    there = _names(tidy, "split")
+    chosen = split or next(name for name in _SPLITS if name in there)
+    if chosen not in there:
+        raise ValueError(f"split {chosen!r}: the table has {', '.join(map(str, there))}")
+    sections: list[Section] = []
+    if density is not None:
+        sections.append(_density_section(density))
+    note: list[Block] = [Text([published_note], tone="note")] if published_note else []
+    for title, task, phases, measures, about in _CHAPTERS:
+        blocks = _task_blocks(tidy, measures, Shown(task, chosen, phases))
+        if blocks:
+            sections.append(Section(title, [*note, Text([about]), *blocks]))
+            note = []
+    sections += _reaction_section(tidy, chosen)
+    sections.append(_last_section(tidy, chosen))
+    return sections
+
+
+_ABOUT_CLASSIFICATION = (
+    "Every class that the predictor has not been told of counts as one class, unknown. Before feedback the predictor meets an "
+    "increment's samples without labels; after it, the same samples, having learned from the labels that it was given."
+)
+_ABOUT_DETECTION = "Two classes: known to the predictor, or not. Before feedback alone, since feedback tells what is new."
+_ABOUT_RECOGNITION = (
+    "All known classes count as one; new classes, and the clusters in which a predictor puts them, stay apart. Before feedback."
+)
+_ABOUT_REACTION = (
+    "How late the first novel sample of an increment is noticed: 0 is at once, 1 is never. It is the harmonic mean of the "
+    "share of samples and the share of novel samples that had passed, and so depends on the order of the samples. Novel is "
+    "what no earlier training split has shown. A predictor that calls everything unknown reacts at once: read it "
+    "with novelty detection."
+)
+
+
+def _density_section(density: pa.Table) -> Section:
+    blocks: list[Block] = []
+    for role in ("train", "val", "test"):
+        figures = [
+            class_density(density, role=role, novel=novel, caption=f"Samples of {role} by class; {which} classes.")
+            for novel, which in ((None, "all"), (True, "new"))
+        ]
+        found = [figure for figure in figures if figure is not None]
+        blocks += found[:1] if role == "train" else []
+        rest = found[1:] if role == "train" else found
+        if rest:
+            blocks.append(Fold("New classes of train" if role == "train" else f"Samples of {role}", rest))
+    return Section(
+        "Class density", [Text(["Samples of each class in every increment, the most frequent class first."]), *blocks]
+    )
+
+
+_CHAPTERS = (
+    ("Classification", "classification", ("pre", "post"), tuple(MEASURES), _ABOUT_CLASSIFICATION),
+    ("Novelty detection", "detection", ("pre",), ("mcc", "top1_accuracy", "nmi_arithmetic"), _ABOUT_DETECTION),
+    ("Novelty recognition", "recognition", ("pre",), ("nmi_arithmetic", "mcc"), _ABOUT_RECOGNITION),
+)
+
+
+def _task_blocks(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[Block]:
+    """The first measure in the open; its sums, where they are drawn, and the other measures behind lines."""
+    blocks: list[Block] = list(_both_ways(tidy, measures[0], shown))
+    if blocks and "post" in shown.phases:
+        summed = _both_ways(tidy, measures[0], dataclasses.replace(shown, phases=("post",), cumulative=True))
+        blocks += [Fold(f"{_capital(_said(measures[0]))}, cumulative", summed)] if summed else []
+    for measure in measures[1:]:
+        found = _both_ways(tidy, measure, shown)
+        blocks += [Fold(_capital(_said(measure)), found)] if found else []
+    return blocks
+
+
+def _both_ways(tidy: pa.Table, measure: str, shown: Shown) -> list[Figure]:
+    """By predictor, the highest feedback first, and by feedback; one way alone where the other would show one curve each."""
+    predictors, amounts = _names(tidy, "predictor"), _names(tidy, "feedback")
+    figures: list[Figure | None] = []
+    if len(predictors) > 1 or len(amounts) == 1:
+        figures += [measure_by_predictor(tidy, measure, shown, feedback=float(amount)) for amount in reversed(amounts)]
+    if len(amounts) > 1:
+        figures += [measure_by_feedback(tidy, measure, shown, predictor=str(name)) for name in predictors]
+    return [figure for figure in figures if figure is not None]
+
+
+def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
+    figures = _both_ways(tidy, REACTION, Shown("detection", split, ("pre",), novel_to="evaluator"))
+    if not figures:
+        return []
+    frame = pl.DataFrame(pl.from_arrow(tidy)).filter(
+        pl.col("measure").str.starts_with("reaction_time."), pl.col("split") == split, pl.col("novel_to") == "evaluator"
+    )
+    means = frame.group_by("predictor", "feedback", "measure").agg(pl.col("value").mean()).sort("predictor", "feedback")
+    readings = sorted(means["measure"].unique().to_list())
+    rows: list[Sequence[Value]] = []
+    for (predictor, feedback), mine in means.partition_by(["predictor", "feedback"], as_dict=True, maintain_order=True).items():
+        of = dict(mine.select("measure", "value").rows())
+        rows.append([str(predictor), f"{feedback:g}", *(of.get(reading) for reading in readings)])
+    columns = ["predictor", "feedback", *(_reading(reading) for reading in readings)]
+    caption = "Mean reaction time over the increments: counted to which sample, and which sample called unknown is a detection"
+    table = Table(columns, rows, caption)
+    return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, table])]
+
+
+def _last_section(tidy: pa.Table, split: str) -> Section:
+    """Cumulative measures after the last increment."""
+    frame = pl.DataFrame(pl.from_arrow(tidy)).filter(
+        pl.col("cumulative"),
+        pl.col("split") == split,
+        pl.col("novel_to") != "evaluator",
+        pl.col("measure").is_in(list(MEASURES)),
+    )
+    last = frame.filter(pl.col(_INCREMENT) == pl.col(_INCREMENT).max().over("predictor", "feedback"))
+    keys = ["task", "phase", "predictor", "feedback"]
+    rows: list[Sequence[Value]] = []
+    for key, mine in last.sort(keys).partition_by(keys, as_dict=True, maintain_order=True).items():
+        of = dict(mine.select("measure", "value").rows())
+        task, phase, predictor, feedback = key
+        samples = int(mine["n"].max())  # pyright: ignore[reportArgumentType]
+        values = [of.get(measure) for measure in MEASURES]
+        rows.append([str(predictor), f"{feedback:g}", str(task), _when(str(phase)), samples, *values])
+    about = (
+        f"Sums of confusion matrices over all increments, split {split}. The released code sums those after feedback alone. "
+        "The task none compares classes as they are."
+    )
+    columns = ["predictor", "feedback", "task", "measured", "samples", *_SHORT.values()]
+    main = [row for row in rows if row[2:4] == ["classification", "after"]]
+    return Section("Over all increments", [Text([about]), Table(columns, main), Fold("All tasks", [Table(columns, rows)])])
+
+
+def _names(tidy: pa.Table, column: str) -> list[str | float]:
+    return pl.DataFrame(pl.from_arrow(tidy.select([column])))[column].unique().sort().to_list()
+
+
+def _said(measure: str) -> str:
+    return "novelty reaction time" if measure.startswith("reaction_time.") else MEASURES.get(measure, measure)
+
+
+def _reading(measure: str) -> str:
+    _, end, detection = measure.split(".")
+    return f"{end.replace('_', ' ')}; {'any' if detection == 'any' else 'novel'}"
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _when(phase: str) -> str:
+    return "before" if phase == "pre" else "after"
+
+
+def _limits(curves: Sequence[np.ndarray]) -> tuple[float, float] | None:
+    """Zero to one, with room for the points; MCC may be below zero."""
+    low = min(float(np.nanmin(curve)) for curve in curves if not np.isnan(curve).all())
+    return min(-0.03, low - 0.03), 1.03

@@ -1,0 +1,115 @@
+"""KOWL-718 (Prijatelj et al., "Human Activity Recognition in an Open World"), and any data set that has come in releases: one
+label space over all of them, every sample used once, and increments that bring the new classes bit by bit.
+
+``kowl.toml`` is the published size. The stage ``increments`` has one row a sample in the order (increment, role, position); its
+columns are those of ``unify.unified_row``, ``splits.Assigned`` and ``increments.Incremented``. With features the plan ends
+in shards of one increment and role each; without, it ends in that table.
+"""
+
+from __future__ import annotations
+
+from ..curation.flow import Flow, join, rows_of, source, step
+from ..curation.keys import where
+from ..datasets.features.rows import StoredFeature, WithFeature, attach_features, read_features
+from ..datasets.features.rows import pieces as pieces_of_features
+from ..datasets.kinetics.inventory import Held, keep_held, read_inventory
+from ..datasets.kinetics.lists import Listed, pieces, read_list
+from ..datasets.kowl.drawn import draw_lists, draw_missing, drawing
+from ..datasets.kowl.drawn_features import Centred, choose_centres, draw_features
+from ..datasets.kowl.increments import Incremented, assign_increments
+from ..datasets.kowl.samples import Placed, place, sample
+from ..datasets.kowl.splits import Assigned, assign_splits
+from ..datasets.kowl.unify import unified_row, unify
+from . import kowl_runs
+from .benchmark import Benchmark
+from .kowl_config import DrawnFeatures, DrawnLists, Inventory, KowlConfig, StoredFeatures
+
+_DRAWN_AT_ONCE = 4096
+
+
+def plan(c: KowlConfig, out: str) -> Flow:
+    """The stages from lists to shards. ``out`` is not used: nothing is waited for."""
+    flow = _unified(c)
+    if isinstance(c.source, DrawnLists):
+        gone = source("video_list", step(draw_missing, drawing=drawing(c.source.drawing), seed=c.seed), gives=Held)
+        flow = _held(flow, gone, "with_video", "missing", "no_video")
+    if c.videos is not None:
+        flow = _held(flow, _inventory("videos", c.videos), "with_listed_video", c.videos.means, "no_video")
+    if c.features is not None:
+        flow = _with_features(flow, c, c.features)
+    flow = flow.whole("assigned", step(assign_splits, turns=c.turns, seed=c.seed), gives=Assigned, max_rejects=None).whole(
+        "increments",
+        step(
+            assign_increments,
+            first=c.labels.releases[0],
+            later=c.increments.later,
+            preset=c.increments.preset,
+            order=c.increments.order,
+            seed=c.seed,
+        ),
+        gives=Incremented,
+    )
+    if c.features is None:
+        return flow
+    return flow.whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed).shards("shards", step(sample))
+
+
+def _unified(c: KowlConfig) -> Flow:
+    if isinstance(c.source, DrawnLists):
+        listed = source("listed", step(draw_lists, drawing=drawing(c.source.drawing), seed=c.seed), gives=Listed)
+    else:
+        root = where(c.source.root)
+        listed = source(
+            "listed",
+            step(read_list, root=root, id_pattern=c.source.id_pattern),
+            pieces=step(pieces, root=root, files=c.source.files),
+            gives=Listed,
+            max_rejects=c.source.max_rejects,
+        )
+    merge = step(
+        unify,
+        releases=c.labels.releases,
+        renames=c.labels.renames,
+        normalise=c.labels.normalise,
+        order=c.labels.order,
+    )
+    gives = unified_row(tuple(c.labels.releases))
+    return listed.whole("unified", merge, gives=gives, expands=True, max_rejects=None)
+
+
+def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFeatures) -> Flow:
+    if isinstance(features, DrawnFeatures):
+        centres = step(choose_centres, first=c.labels.releases[0], hidden=features.hidden, seed=c.seed)
+        draw = step(draw_features, width=features.width, distance=features.distance, seed=c.seed)
+        return flow.whole("centred", centres, gives=Centred).each_batch("with_feature", draw, rows_per_part=_DRAWN_AT_ONCE)
+    root = where(features.root)
+    stored = source(
+        "stored_features",
+        step(read_features, root=root, width=features.width, uid_pattern=features.uid_pattern),
+        pieces=step(pieces_of_features, root=root, files=features.files),
+        gives=StoredFeature,
+        max_rejects=None,
+    )
+    attach = step(attach_features, features=rows_of(stored.last))  # type: ignore[arg-type]
+    return join(stored, flow).whole("with_feature", attach, gives=WithFeature, max_rejects=None)
+
+
+def _inventory(name: str, inventory: Inventory) -> Flow:
+    return source(name, step(read_inventory, path=where(inventory.path)), gives=Held, max_rejects=None)
+
+
+def _held(flow: Flow, inventory: Flow, name: str, means: str, reason: str) -> Flow:
+    keep = step(keep_held, inventory=rows_of(inventory.last), means=means, reason=reason)  # type: ignore[arg-type]
+    return join(inventory, flow).whole(name, keep, max_rejects=None)
+
+
+BENCHMARK = Benchmark(
+    name="kowl",
+    title="KOWL-718: one label space over the Kinetics releases, open-world increments, novelty evaluation",
+    config=KowlConfig,
+    plan=plan,
+    publish=kowl_runs.publish,
+    evaluate=kowl_runs.evaluate,
+    scores=kowl_runs.scores,
+    report=kowl_runs.report,
+)

@@ -1,0 +1,168 @@
+"""The HTML report of a KOWL run, composed of the blocks of ``eval.report``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from ..curation.artifact import Artifact, load_artifact
+from ..curation.store import Store
+from ..datasets.kowl.facts import facts
+from ..datasets.kowl.tables import class_density, increment_table, published_table
+from ..datasets.kowl.transitions import transition_counts, transitions
+from ..eval.report.blocks import Block, Card, Cards, Fold, Report, Section, Table, Text, Value
+from ..eval.report.figures import bar_chart
+from ..eval.report.html import write
+from ..eval.report.open_world import class_density as density_figure
+from ..eval.report.open_world import open_world_sections
+from ..eval.report.sections import Source, StageRow, pipeline_section, provenance_section
+from .kowl_config import DrawnFeatures, DrawnLists, KowlConfig
+from .kowl_runs import NEEDED, prior_knowledge, tidy
+
+_EDGES = 60
+"""Changed labels that are shown of each pair of releases."""
+
+
+def write_report(config: KowlConfig, out: str) -> str:
+    """Write ``report.html`` into the run's folder. Returns its path.
+
+    Args:
+        config: settings of the run.
+        out: a local folder; the run may be unfinished: what is there is shown.
+    """
+    store = Store(out)
+    found = [load_artifact(store, stage) for stage in store.read_json("run.json")["stages"]]
+    made = {artifact.stage: artifact for artifact in found if artifact is not None}
+    measured = tidy(out)
+    sections = [Section("Summary", [_cards(made), *_honesty(config)])]
+    if "unified" in made:
+        sections.append(_labels(config, made["unified"].rows_view(store)))
+    if "increments" in made:
+        samples = made["increments"].rows_view(store).table(list(NEEDED))
+        sections.append(_increments(config, samples))
+        density = class_density(samples)
+        if measured is not None:
+            sections += open_world_sections(measured, density=density, published_note=_comparable(config))
+            sections.append(_prior(out))
+        elif (figure := density_figure(density, caption="Training samples by class.")) is not None:
+            sections.append(Section("Class density", [figure]))
+    sections += [
+        pipeline_section([_stage_row(store, artifact) for artifact in made.values()]),
+        provenance_section(_sources(config, made)),
+    ]
+    last = made[list(made)[-1]]
+    subtitle = f"{', '.join(config.labels.releases)}; rules {config.increments.preset}, seed {config.seed}"
+    page = Report("A KOWL-style benchmark", subtitle, sections, f"{last.stage}: content digest {last.digest}")
+    path = Path(out) / "report.html"
+    write(page, path)
+    return str(path)
+
+
+def _cards(made: Mapping[str, Artifact]) -> Cards:
+    cards: list[Card] = []
+    for stage, label, note in (
+        ("listed", "rows of the lists", "in all releases"),
+        ("unified", "labelled samples", "by id, start and end"),
+        ("increments", "in the increments", "with video and feature"),
+    ):
+        if stage in made:
+            cards.append(Card(label, made[stage].rows, note))
+    return Cards(cards)
+
+
+def _honesty(config: KowlConfig) -> list[Block]:
+    told: list[str] = []
+    if isinstance(config.source, DrawnLists):
+        told.append("The lists of this run are DRAWN from a seed: ids, labels and missing videos are made up.")
+    if isinstance(config.features, DrawnFeatures):
+        told.append(
+            f"The features of this run are DRAWN: Gaussians whose centres lie about {config.features.distance:g} standard "
+            f"deviations apart. Of the later classes a share of {config.features.hidden:g} lies around the centres of "
+            "starting classes: before feedback nobody can tell these from known ones. Scores say nothing about videos."
+        )
+    return [Text(told, tone="note")] if told else []
+
+
+def _comparable(config: KowlConfig) -> str:
+    if isinstance(config.features, DrawnFeatures) or isinstance(config.source, DrawnLists):
+        return "Drawn data: the paper's figures cannot be compared with these."
+    return ""
+
+
+def _labels(config: KowlConfig, rows: Any) -> Section:
+    releases = config.labels.releases
+    edges = transitions(rows.table([f"label_{release}" for release in releases]), releases)
+    counts = transition_counts(edges).to_pylist()
+    blocks: list[Block] = [
+        Text(["What becomes of the labels of samples that a release and the next both hold. The rule of the kinds is ours."]),
+        Table(
+            ["from", "to", "kind", "old labels", "new labels", "samples"],
+            [list(row.values()) for row in counts],
+            "Transitions between releases",
+        ),
+    ]
+    frame = pl.DataFrame(pl.from_arrow(edges)).filter(pl.col("kind") != "kept")
+    for (old, new), mine in frame.partition_by(["from_release", "to_release"], as_dict=True, maintain_order=True).items():
+        top = mine.sort("samples", descending=True, maintain_order=True).head(_EDGES)
+        kinds = mine.group_by("kind", maintain_order=True).agg(pl.col("samples").sum())
+        names, values = kinds["kind"].to_list(), kinds["samples"].to_list()
+        pair = f"{old} to {new}"
+        blocks.append(
+            bar_chart(names, values, label_axis="kind", value_axis="samples", caption=f"Samples given another label, {pair}.")
+        )
+        lines: list[Sequence[Value]] = [list(row) for row in top.select("from_label", "to_label", "kind", "samples").rows()]
+        title = f"Changed labels, {pair}: {top.height} of {mine.height}, most samples first"
+        blocks.append(Fold(title, [Table(["from", "to", "kind", "samples"], lines)]))
+    return Section("Labels over the releases", blocks)
+
+
+def _increments(config: KowlConfig, samples: pa.Table) -> Section:
+    ours = increment_table(samples)
+    blocks: list[Block] = [
+        _numbers(published_table(ours), "This run, as in Table 1 (val and test together from increment 1 on)")
+    ]
+    f = facts()
+    if tuple(config.labels.releases) == f.labels.releases:
+        published = pa.table({name: pa.array(column) for name, column in f.table_1.items()})
+        if "increment" not in published.column_names:
+            published = published.add_column(0, "increment", pa.array(range(published.num_rows)))
+        same = published_table(ours).select(published.column_names).equals(published.cast(published.schema))
+        verdict = "This run's table is the published one, number for number." if same else "This run's table differs from it."
+        blocks += [_numbers(published, "Table 1 of the paper"), Text([verdict], tone="good" if same else "plain")]
+    blocks.append(Fold("By role, as in Table 2", [_numbers(ours, "This run, val and test apart")]))
+    return Section("Increments", blocks)
+
+
+def _numbers(table: pa.Table, caption: str) -> Table:
+    rows: list[Sequence[Value]] = [[str(row.pop("increment")), *row.values()] for row in table.to_pylist()]
+    headings = ["increment", *(name.replace("_", " ") for name in table.column_names if name != "increment")]
+    return Table(headings, rows, caption)
+
+
+def _prior(out: str) -> Section:
+    rows: list[Sequence[Value]] = [[name, json.dumps(known, sort_keys=True)] for name, known in prior_knowledge(out).items()]
+    return Section("Prior knowledge", [Table(["run", "known before increment 0"], rows)])
+
+
+def _stage_row(store: Store, artifact: Artifact) -> StageRow:
+    made = f"stages/{artifact.stage}/made.json"
+    seconds = store.read_json(made).get("seconds") if store.exists(made) else None
+    return StageRow(
+        artifact.stage, artifact.kind, artifact.rows_in, artifact.rows, dict(artifact.rejects), seconds, artifact.digest
+    )
+
+
+def _sources(config: KowlConfig, made: Mapping[str, Artifact]) -> list[Source]:
+    found: dict[tuple[str, str], Source] = {}
+    for artifact in made.values():
+        settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
+        for name, value in settings.items():
+            if isinstance(value, dict) and "content" in value:
+                label = f"{artifact.stage}: {name}"
+                found[label, value["content"]] = Source(label, "", "see its card", value["content"])
+    return list(found.values()) or [Source(f"{config.source.kind}, seed {config.seed}", "", "drawn by this project")]

@@ -1,0 +1,284 @@
+"""Stored features: every form of file gives the same rows, bad vectors are turned away, and samples find theirs."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from benchwright.curation.flow import join, rows_of, source, step
+from benchwright.curation.keys import where
+from benchwright.curation.rows import Rejected
+from benchwright.curation.run import run
+from benchwright.datasets.features.files import FeatureFile
+from benchwright.datasets.features.rows import StoredFeature, WithFeature, attach_features, pieces, read_features
+
+UIDS = [f"abcdefghi{n:02d}_{n:06d}_{n + 10:06d}" for n in range(37)]
+VALUES = np.random.default_rng(0).normal(size=(37, 2, 3)).astype(np.float32)
+
+
+def write(folder: Path, form: str) -> FeatureFile:
+    """The 37 tensors in one form."""
+    match form:
+        case "parquet":
+            flat = pa.array(VALUES.reshape(37, 6).tolist(), pa.list_(pa.float32()))
+            pq.write_table(pa.table({"uid": UIDS, "feature": flat}), folder / "f.parquet", row_group_size=5)
+        case "fixed.parquet":
+            flat = pa.FixedSizeListArray.from_arrays(pa.array(VALUES.ravel()), 6)
+            pq.write_table(pa.table({"name": UIDS, "x3d": flat}), folder / "f.parquet", row_group_size=7)
+            return FeatureFile("f.parquet", uid="name", feature="x3d")
+        case "npz":
+            np.savez(folder / "f.npz", uid=np.array(UIDS), feature=VALUES)
+        case "packed.npz":
+            np.savez_compressed(folder / "f.npz", uid=np.array(UIDS), feature=VALUES)
+        case "names.npz":
+            np.savez(folder / "f.npz", allow_pickle=False, **dict(zip(UIDS, VALUES, strict=True)))
+        case "npy":
+            np.save(folder / "f.npy", VALUES.astype(np.float64))
+            (folder / "f.txt").write_text("\n".join(UIDS) + "\n")
+            return FeatureFile("f.npy", ids="f.txt")
+        case "ids.npy":
+            np.save(folder / "f.npy", VALUES)
+            np.save(folder / "ids.npy", np.array(UIDS))
+            return FeatureFile("f.npy", ids="ids.npy")
+        case "pt":
+            torch.save({"uid": UIDS, "feature": torch.from_numpy(VALUES)}, folder / "f.pt")
+        case "names.pt":
+            torch.save({uid: torch.from_numpy(v.copy()) for uid, v in zip(UIDS, VALUES, strict=True)}, folder / "f.pt")
+        case "old.pt":
+            whole = {"uid": UIDS, "feature": torch.from_numpy(VALUES)}
+            torch.save(whole, folder / "f.pt", _use_new_zipfile_serialization=False)
+        case _:
+            for n, (uid, value) in enumerate(zip(UIDS, VALUES, strict=True)):
+                below = folder / "each" / ("train" if n % 2 else "val")
+                below.mkdir(parents=True, exist_ok=True)
+                if n % 3:
+                    torch.save(torch.from_numpy(value.copy())[None], below / f"{uid}.pt")
+                else:
+                    np.save(below / f"{uid}.npy", value)
+            return FeatureFile("each")
+    return FeatureFile("f." + form.split(".")[-1])
+
+
+FORMS = (
+    "parquet", "fixed.parquet", "npz", "packed.npz", "names.npz", "npy", "ids.npy", "pt", "names.pt", "old.pt", "folder"
+)  # fmt: skip
+
+
+def read_all(root: Path, file: FeatureFile, *, piece_bytes: int = 200, width: int = 6, pattern: str | None = None):
+    made = list(pieces(root=str(root), files=[file], piece_bytes=piece_bytes))
+    return made, [row for p in made for row in read_features(p, root=str(root), width=width, uid_pattern=pattern)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_rows(tmp_path, form):
+    made, rows = read_all(tmp_path, write(tmp_path, form))
+    assert len(made) > 3 or form == "folder"
+    assert all(isinstance(row, StoredFeature) for row in rows)
+    assert {row.uid: row.feature.tobytes() for row in rows} == {
+        uid: value.tobytes() for uid, value in zip(UIDS, VALUES, strict=True)
+    }
+    assert len({row.key for row in rows}) == len(UIDS)
+    assert form == "folder" or [row.uid for row in rows] == UIDS
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("piece_bytes", [1, 10**9])
+def test_the_size_of_pieces_changes_no_row(tmp_path, form, piece_bytes):
+    file = write(tmp_path, form)
+    rows = [(r.key, r.uid, r.feature.tobytes()) for r in read_all(tmp_path, file)[1]]
+    assert [(r.key, r.uid, r.feature.tobytes()) for r in read_all(tmp_path, file, piece_bytes=piece_bytes)[1]] == rows
+
+
+def test_bad_vectors_are_turned_away(tmp_path):
+    good = np.ones(4)
+    arrays = {
+        "good": good,
+        "short": np.ones(3),
+        "nan": np.array([1, np.nan, 1, 1]),
+        "beyond": np.array([1e300, 1, 1, 1]),
+        "words": np.array(["a", "b", "c", "d"]),
+        "half": good.astype(np.float16),
+    }
+    np.savez(tmp_path / "f.npz", allow_pickle=False, **arrays)
+    _, rows = read_all(tmp_path, FeatureFile("f.npz"), width=4)
+    assert [(r.uid if isinstance(r, StoredFeature) else r.reason) for r in rows] == [
+        "good", "wrong_width", "not_finite", "not_finite", "not_numbers", "half"
+    ]  # fmt: skip
+    assert all(row.feature.dtype == np.float32 for row in rows if isinstance(row, StoredFeature))
+    assert rows[1].detail == "short: 3 numbers (3,), not 4"
+
+
+def test_rows_of_parquet_may_lack_a_vector_or_a_name(tmp_path):
+    lists = pa.array([[1.0, 2.0], None, [3.0, None], [4.0, 5.0], [6.0]], pa.list_(pa.float64()))
+    pq.write_table(pa.table({"uid": ["a", "b", "c", None, "e"], "feature": lists}), tmp_path / "f.parquet")
+    _, rows = read_all(tmp_path, FeatureFile("f.parquet"), width=2)
+    assert [row.reason for row in rows[1:]] == ["wrong_width", "not_finite", "bad_uid", "wrong_width"]
+    assert rows[0].feature.tolist() == [1, 2]
+
+
+def test_uid_is_found_in_a_longer_name(tmp_path):
+    ids = ["train/playing guitar/-3B32lodo2M_000059_000069.mp4", "v_-3B32lodo2M.mkv"]
+    np.save(tmp_path / "f.npy", np.ones((2, 3), np.float32))
+    (tmp_path / "f.txt").write_text("\n".join(ids))
+    file = FeatureFile("f.npy", ids="f.txt")
+    _, rows = read_all(tmp_path, file, width=3, pattern=r"([\w-]{11}_\d{6}_\d{6})\.mp4$")
+    assert rows[0].uid == "-3B32lodo2M_000059_000069"
+    assert rows[1] == Rejected("f.npy:1", "bad_uid", "name 'v_-3B32lodo2M.mkv'")
+
+
+class Trap:
+    """Would run on being unpickled."""
+
+    def __reduce__(self):
+        return (os.system, ("touch trapped",))
+
+
+def test_no_file_is_run_as_code(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"a": Trap()}, tmp_path / "f.pt")
+    np.savez(tmp_path / "f.npz", uid=np.array(["a"]), feature=np.array([Trap()], dtype=object))
+    for name in ("f.pt", "f.npz"):
+        with pytest.raises(ValueError, match=r"no torch file of plain tensors|plain numbers"):
+            read_all(tmp_path, FeatureFile(name))
+    assert not (tmp_path / "trapped").exists()
+
+
+@pytest.mark.parametrize(
+    ("make", "file", "error", "words"),
+    [
+        (lambda f: None, FeatureFile("f.npz"), FileNotFoundError, "f.npz is not there"),
+        (lambda f: None, FeatureFile("each"), FileNotFoundError, "folder of features"),
+        (lambda f: None, FeatureFile("../f.npz"), ValueError, "a path within"),
+        (lambda f: (f / "f.npz").write_bytes(b"PK no"), FeatureFile("f.npz"), ValueError, "no npz file"),
+        (lambda f: (f / "f.parquet").write_bytes(b"PAR1"), FeatureFile("f.parquet"), ValueError, "no Parquet file"),
+        (lambda f: np.save(f / "f.npy", np.ones((3, 2))), FeatureFile("f.npy"), ValueError, "needs a file of names"),
+        (lambda f: np.save(f / "f.npy", np.asfortranarray(np.ones((3, 2)))), FeatureFile("f.npy"), ValueError, "in columns"),
+        (lambda f: (np.save(f / "f.npy", 3.0), (f / "i").write_text("a")), FeatureFile("f.npy", ids="i"), ValueError, "single"),
+        (lambda f: torch.save([1], f / "f.pt"), FeatureFile("f.pt"), ValueError, "a dict of tensors is wanted"),
+        (lambda f: torch.save({"a": 3}, f / "f.pt"), FeatureFile("f.pt"), ValueError, "a tensor is wanted"),
+        (lambda f: pq.write_table(pa.table({"uid": []}), f / "f.parquet"), FeatureFile("f.parquet"), ValueError, "no column"),
+    ],
+)  # fmt: skip
+def test_a_file_that_is_not_what_it_should_be_is_named(tmp_path, make, file, error, words):
+    make(tmp_path)
+    with pytest.raises(error, match=words):
+        read_all(tmp_path, file)
+
+
+def test_names_and_rows_must_be_as_many(tmp_path):
+    np.save(tmp_path / "f.npy", np.ones((3, 2)))
+    (tmp_path / "f.txt").write_text("a\nb\n")
+    with pytest.raises(ValueError, match=r"has 3 rows, and f\.txt names 2"):
+        read_all(tmp_path, FeatureFile("f.npy", ids="f.txt"))
+
+
+@dataclass(frozen=True)
+class Sample:
+    key: str
+    label: str
+
+
+def samples(*, keys: tuple[str, ...]) -> Iterator[Sample]:
+    """Source step of samples."""
+    for key in keys:
+        yield Sample(key, f"label of {key}")
+
+
+def flow(root: Path, files: list[FeatureFile], keys: list[str], width: int = 6):
+    features = source(
+        "stored",
+        step(read_features, root=where(root), width=width),
+        pieces=step(pieces, root=where(root), files=files, piece_bytes=200),
+        max_rejects=None,
+    )
+    listed = source("listed", step(samples, keys=tuple(keys)))
+    attach = step(attach_features, features=rows_of("stored"))
+    return join(features, listed).whole("with_feature", attach, gives=WithFeature, max_rejects=None)
+
+
+def rejects_of(done) -> pa.Table:
+    store = done.store
+    names = [name for name in store.list("stages/with_feature") if name.endswith(".rejects.parquet")]
+    return pa.concat_tables([store.read_parquet(f"stages/with_feature/{name}") for name in names])
+
+
+def test_samples_find_their_features_in_a_run(tmp_path):
+    (tmp_path / "in").mkdir()
+    file = write(tmp_path / "in", "npz")
+    asked = [*reversed(UIDS[5:]), "not there"]
+    done = run(flow(tmp_path / "in", [file], asked), str(tmp_path / "out"), scheduler="sync")
+    rows = done.rows()
+    table = rows.table(["key", "label"])
+    assert table["key"].to_pylist() == asked[:-1]
+    assert table["label"].to_pylist() == [f"label of {key}" for key in asked[:-1]]
+    expected = VALUES.reshape(37, 6)[::-1][:32]
+    assert np.array_equal(np.concatenate(list(rows.arrays("feature"))), expected)
+    assert np.array_equal(rows.gather("feature", [3, 0]), expected[[3, 0]])
+    rejects = rejects_of(done)
+    assert rejects.to_pylist() == [{"key": "not there", "reason": "no_feature", "detail": "not there"}]
+
+
+def test_a_feature_stored_twice_must_be_one_vector(tmp_path):
+    (tmp_path / "in").mkdir()
+    a, b = np.ones((3, 2), np.float32), np.ones((3, 2), np.float32)
+    b[2] = 5
+    np.savez(tmp_path / "in" / "a.npz", uid=np.array(["x", "y", "z"]), feature=a)
+    np.savez(tmp_path / "in" / "b.npz", uid=np.array(["w", "y", "z"]), feature=b)
+    files = [FeatureFile("a.npz"), FeatureFile("b.npz")]
+    done = run(flow(tmp_path / "in", files, ["w", "x", "y", "z", "none"], 2), str(tmp_path / "out"), scheduler="sync")
+    assert done.rows().table(["key"])["key"].to_pylist() == ["w", "x", "y"]
+    rejects = rejects_of(done)
+    assert Counter(rejects["reason"].to_pylist()) == {"conflicting_features": 1, "no_feature": 1}
+
+
+def test_no_features_at_all_turn_every_sample_away(tmp_path):
+    (tmp_path / "in" / "each").mkdir(parents=True)
+    done = run(flow(tmp_path / "in", [FeatureFile("each")], ["a", "b"]), str(tmp_path / "out"), scheduler="sync")
+    assert done.rows().num_rows == 0
+
+
+MEASURE = """
+import resource, sys
+from benchwright.datasets.features.files import FeatureFile
+from benchwright.datasets.features.rows import pieces, read_features
+root, path = sys.argv[1:]
+import torch
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+n = 0
+file = FeatureFile(path, ids="ids.txt" if path.endswith(".npy") else None)
+for piece in pieces(root=root, files=[file], piece_bytes=1 << 22):
+    n += sum(1 for _ in read_features(piece, root=root, width=1024))
+print(n, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
+"""
+
+
+@pytest.mark.skipif(not hasattr(resource, "getrusage"), reason="memory is measured through getrusage")
+@pytest.mark.parametrize("path", ["f.npz", "f.npy", "f.parquet"])
+def test_memory_does_not_grow_with_the_file(tmp_path, path):
+    n = 24_000  # 96 MB, read in stretches of 4 MB
+    values, uids = np.zeros((n, 1024), np.float32), [f"sample {k}" for k in range(n)]
+    values[:, 0] = np.arange(n)
+    if path == "f.parquet":
+        table = pa.table({"uid": uids, "feature": pa.FixedSizeListArray.from_arrays(pa.array(values.ravel()), 1024)})
+        pq.write_table(table, tmp_path / path, row_group_size=1000, use_dictionary=False, compression="none")
+    elif path == "f.npz":
+        np.savez(tmp_path / path, uid=np.array(uids), feature=values)
+    else:
+        np.save(tmp_path / path, values)
+        (tmp_path / "ids.txt").write_text("\n".join(uids))
+    told = subprocess.run([sys.executable, "-c", MEASURE, tmp_path, path], capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stderr
+    count, grown_mib = map(int, told.stdout.split())
+    assert count == n
+    assert grown_mib < 60

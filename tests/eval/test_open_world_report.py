@@ -1,0 +1,258 @@
+"""Figures and sections of an open-world report: the numbers of the tidy table, at the places where the paper draws them."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from benchwright.datasets.kowl.tables import class_density as density_of
+from benchwright.eval.protocols.open_world import Increment, Samples, Setting, run_open_world
+from benchwright.eval.protocols.open_world_measures import COLUMNS
+from benchwright.eval.report import html
+from benchwright.eval.report.blocks import Figure, Fold, Report, Section, Table
+from benchwright.eval.report.figures import place_chart, rank_chart
+from benchwright.eval.report.open_world import (
+    REACTION,
+    Shown,
+    class_density,
+    measure_by_feedback,
+    measure_by_predictor,
+    measure_curves,
+    open_world_sections,
+)
+
+PLACES = (0.5, 1.0, 1.5, 2.0, 2.5)
+
+
+class Nearest:
+    """Nearest class mean; calls unknown what is farther than ``reach`` from all of them."""
+
+    def __init__(self, reach: float) -> None:
+        self.reach = reach
+
+    def fit(self, experience, validation):
+        X = np.concatenate([X for _, X, _ in experience])
+        y = np.concatenate([y for _, _, y in experience])
+        self.classes = np.unique(y[y >= 0])
+        self.means = np.stack([X[y == one].mean(axis=0) for one in self.classes])
+
+    def predict(self, uid, X):
+        off = np.linalg.norm(X[:, None] - self.means, axis=2)
+        near = np.where(off.min(axis=1) > self.reach, 0, 1 + off.argmin(axis=1))
+        return np.concatenate([[-1], self.classes]), np.eye(1 + len(self.classes), dtype=np.float32)[near]
+
+    def request(self, uid, X):
+        return list(uid)
+
+    def state(self):
+        return {"classes": self.classes, "means": self.means}
+
+    def restore(self, state, experience):
+        self.classes, self.means = state["classes"], state["means"]
+
+
+def world() -> list[Increment]:
+    draw = np.random.default_rng(0)
+
+    def samples(name: str, labels: list[int]) -> Samples:
+        y = np.repeat(np.array(labels, np.int64), 6)
+        X = 8 * np.eye(6, dtype=np.float32)[y] + draw.normal(size=(len(y), 6)).astype(np.float32)
+        return Samples(np.array([f"{name}{n}" for n in range(len(y))], np.str_), X, y)
+
+    known = ([0, 1], [0, 1, 2], [0, 1, 2, 3])
+    return [
+        Increment(str(t), *(samples(f"{t}{split}", labels) for split in ("train", "validate", "test")))
+        for t, labels in enumerate(known)
+    ]
+
+
+@pytest.fixture(scope="module")
+def tidy(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
+    """Two predictors, two feedback amounts, three increments."""
+    tables = []
+    for name, reach in (("near", 5.0), ("far", 50.0)):
+        for feedback in (0.0, 1.0):
+            out = tmp_path_factory.mktemp(f"{name}-{feedback}")
+            setting = Setting(feedback=feedback, experience_limit=None, prior_knowledge={})
+            rows = run_open_world(Nearest(reach), world(), list("abcdef"), setting=setting, identity={"is": name}, out=out)
+            table = pa.Table.from_pylist(rows, schema=COLUMNS)
+            tables.append(table.append_column("predictor", pa.array([name] * table.num_rows)))
+    return pa.concat_tables(tables)
+
+
+def numbers(figure: Figure | None) -> dict[str, list[float]]:
+    assert figure is not None
+    assert figure.data is not None
+    return {name: [row[at] for row in figure.data.rows] for at, name in enumerate(figure.data.columns)}
+
+
+def of(tidy: pa.Table, **wanted: object) -> list[float]:
+    """Values of the rows that have these, in the order of ``at``."""
+    frame = pl.DataFrame(pl.from_arrow(tidy)).filter(*(pl.col(name) == value for name, value in wanted.items()))
+    return frame.sort("at")["value"].to_list()
+
+
+def test_points_stand_at_t_before_feedback_and_half_a_step_later_after_it(tidy):
+    figure = measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
+    shown = numbers(figure)
+    assert shown["increment"] == [f"{place:g}" for place in PLACES]
+    for name in ("near", "far"):
+        rows = {"predictor": name, "feedback": 1.0, "measure": "mcc", "task": "classification", "split": "test"}
+        assert shown[name] == of(tidy, **rows, cumulative=False, novel_to="predictor")
+    assert shown["near"] == [1] * 5  # classes far apart: all are told, and what is new is called unknown
+    assert shown["far"][1] < 1
+
+
+def test_curves_by_feedback_are_the_runs_of_one_predictor(tidy):
+    shown = numbers(measure_by_feedback(tidy, "mcc", Shown("none", "validate+test", cumulative=True), predictor="near"))
+    assert list(shown) == ["increment", "feedback 0", "feedback 1"]
+    assert shown["feedback 0"][-1] < shown["feedback 1"][-1]
+    rows = {"predictor": "near", "feedback": 0.0, "measure": "mcc", "task": "none", "split": "validate+test"}
+    assert shown["feedback 0"] == of(tidy, **rows, cumulative=True)
+
+
+def test_reaction_time_is_of_the_evaluators_novelty_before_feedback(tidy):
+    shown = numbers(
+        measure_by_predictor(tidy, REACTION, Shown("detection", "test", ("pre",), novel_to="evaluator"), feedback=1.0)
+    )
+    assert shown == {"increment": ["1", "2"], "far": [1, 1], "near": [0, 0]}
+
+
+def test_what_the_table_lacks_is_no_figure(tidy):
+    assert measure_by_predictor(tidy, "mcc", Shown("classification", "nowhere"), feedback=1.0) is None
+    assert measure_by_predictor(tidy, "no such measure", Shown("classification", "test"), feedback=1.0) is None
+
+
+def test_runs_that_are_not_told_apart_are_an_error(tidy):
+    with pytest.raises(ValueError, match=r"curve 'all' has more than one mcc at 0\.5"):
+        measure_curves(tidy, "mcc", Shown("classification", "test"), {"all": pl.lit(True)}, of="everything")
+
+
+def test_a_predictor_keeps_its_colour_where_another_is_missing(tidy):
+    frame = pl.DataFrame(pl.from_arrow(tidy))
+    part = frame.filter((pl.col("predictor") == "near") | (pl.col("feedback") == 0)).to_arrow()
+    both = measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
+    one = measure_by_predictor(part, "mcc", Shown("classification", "test"), feedback=1.0)
+    assert both is not None
+    assert one is not None
+    assert list(numbers(one)) == ["increment", "near"]
+    first, second = b"#1b6ca8", b"#c2571a"  # of the light theme
+    assert first in both.light
+    assert second in both.light
+    assert first not in one.light
+    assert second in one.light
+
+
+def test_hollow_points_are_filled_with_the_page(tidy):
+    both = measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
+    after = measure_by_predictor(tidy, "mcc", Shown("classification", "test", ("post",)), feedback=1.0)
+    assert both is not None
+    assert after is not None
+    assert both.light.count(b"fill: #ffffff") > 0
+    assert after.light.count(b"fill: #ffffff") == 0
+    assert "before feedback" in both.caption
+    assert "Points are after feedback" in after.caption
+
+
+def samples_table() -> pa.Table:
+    rows = [(t, role, label, t > 0 and label == "c") for t in (0, 1) for role in ("train", "test") for label in "aaab"]
+    rows += [(1, "train", "c", True)] * 2
+    columns = dict(zip(("increment", "role", "label_recent_first", "novel"), zip(*rows, strict=True), strict=True))
+    return pa.table({name: list(values) for name, values in columns.items()})
+
+
+def test_class_density_draws_the_counts_of_the_table():
+    density = density_of(samples_table())
+    figure = class_density(density)
+    assert figure is not None
+    assert figure.data is not None
+    # increment, classes, samples, least, quartiles, most
+    assert figure.data.rows == [["0", 2, 4, 1, 1.5, 2, 2.5, 3], ["1", 3, 6, 1, 1.5, 2, 2.5, 3]]
+    new = class_density(density, novel=True)
+    assert new is not None
+    assert new.data is not None
+    assert [row[:3] for row in new.data.rows] == [["1", 1, 2]]
+    assert class_density(density, role="val") is None
+
+
+def blocks_of(section: Section) -> list[object]:
+    found: list[object] = []
+    for block in section.blocks:
+        found += [block, *block.blocks] if isinstance(block, Fold) else [block]
+    return found
+
+
+@pytest.fixture(scope="module")
+def sections(tidy: pa.Table) -> list[Section]:
+    return open_world_sections(tidy, density=density_of(samples_table()), published_note="No fair comparison: drawn.")
+
+
+def test_same_table_same_bytes(tidy):
+    first, again = (measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0) for _ in range(2))
+    assert first == again
+
+
+def test_sections_hold_every_task_and_a_page_can_be_made(sections):
+    assert [section.title for section in sections] == [
+        "Class density", "Classification", "Novelty detection", "Novelty recognition", "Novelty reaction time",
+        "Over all increments",
+    ]  # fmt: skip
+    assert all(any(isinstance(block, Figure) for block in blocks_of(section)) for section in sections[:-1])
+    assert any(getattr(block, "tone", "") == "note" for block in sections[1].blocks)
+    page = html.render(Report("Open world", "", sections))
+
+    class Images(HTMLParser):
+        alts: list[str] = []  # noqa: RUF012
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            if tag == "img":
+                self.alts.append(dict(attrs).get("alt") or "")
+
+    Images().feed(page)
+    assert len(Images.alts) > 20
+    assert all(Images.alts)
+
+
+def test_tables_of_sections_print_the_sums(tidy, sections):
+    titled = {section.title: section for section in sections}
+    table = next(block for block in titled["Over all increments"].blocks if isinstance(block, Table))
+    assert [row[:4] for row in table.rows] == [[p, f, "classification", "after"] for p in ("far", "near") for f in "01"]
+    folded = next(block for block in titled["Over all increments"].blocks if isinstance(block, Fold)).blocks[0]
+    assert isinstance(folded, Table)
+    row = next(row for row in folded.rows if row[:4] == ["near", "1", "none", "after"])
+    rows = {"predictor": "near", "feedback": 1.0, "phase": "post", "task": "none", "split": "validate+test", "increment": 2}
+    assert row[4] == 2 * 6 * (2 + 3 + 4)
+    assert row[5] == of(tidy, **rows, measure="mcc", cumulative=True)[0]
+    times = next(block for block in titled["Novelty reaction time"].blocks if isinstance(block, Table))
+    assert [row[0] for row in times.rows] == ["far", "far", "near", "near"]
+    assert list(times.rows[0][2:]) == [1.0] * 4
+    assert len(times.columns) == 6
+
+
+def test_one_run_alone_makes_sections(tidy):
+    frame = pl.DataFrame(pl.from_arrow(tidy)).filter((pl.col("predictor") == "near") & (pl.col("feedback") == 1))
+    assert len(open_world_sections(frame.to_arrow(), split="validate")) == 5
+
+
+def test_wrong_tables_are_told(tidy):
+    with pytest.raises(ValueError, match="column 'predictor' is wanted"):
+        open_world_sections(tidy.drop_columns(["predictor"]))
+    with pytest.raises(ValueError, match="a tidy table with rows"):
+        open_world_sections(tidy.slice(0, 0))
+    with pytest.raises(ValueError, match=r"split 'dev': the table has test, train"):
+        open_world_sections(tidy, split="dev")
+
+
+def test_charts_refuse_what_they_cannot_show():
+    with pytest.raises(ValueError, match="one to six"):
+        place_chart([0, 1], {}, label_axis="x", value_axis="y")
+    with pytest.raises(ValueError, match="of the shape of the places"):
+        place_chart([0, 1], {"a": [1]}, label_axis="x", value_axis="y")
+    with pytest.raises(ValueError, match="NaN alone"):
+        place_chart([0, 1], {"a": [np.nan, np.nan]}, label_axis="x", value_axis="y")
+    for counts in ([], [0, 1], [[1, 2]]):
+        with pytest.raises(ValueError, match="counts above 0"):
+            rank_chart({"a": counts}, rank_axis="classes", value_axis="samples", group_axis="increment")

@@ -1,0 +1,288 @@
+"""KOWL's plan through the engine: the tiny configuration, the published one's settings, and the real lists in small."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from benchwright.curation.run import Run, run
+from benchwright.datasets.kowl.drawn import draw_lists, drawing
+from benchwright.datasets.kowl.facts import facts
+from benchwright.datasets.kowl.tables import increment_table
+from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.pipelines import api, config, kowl, kowl_runs
+from benchwright.pipelines.kowl_config import KowlConfig
+
+SETTINGS = Path(kowl.__file__).parent
+
+
+def settings(name: str, *overrides: str) -> KowlConfig:
+    return config.load(KowlConfig, SETTINGS / name, overrides)[0]
+
+
+def made(c: KowlConfig, out: Path, scheduler: str = "sync") -> Run:
+    return run(kowl.plan(c, str(out)), str(out), scheduler=scheduler, workers=2)
+
+
+def digests(r: Run) -> dict[str, str]:
+    return {artifact.stage: artifact.digest for artifact in r.artifacts}
+
+
+def test_tiny_twice_and_in_other_processes(tmp_path: Path) -> None:
+    c = settings("kowl.tiny.toml")
+    first = digests(made(c, tmp_path / "1"))
+    assert list(first)[-4:] == ["assigned", "increments", "placed", "shards"]
+    assert digests(made(c, tmp_path / "2", "threads")) == first
+    assert digests(made(c, tmp_path / "3", "processes")) == first
+    other = digests(made(settings("kowl.tiny.toml", "seed=1"), tmp_path / "4"))
+    assert not set(other.values()) & set(first.values())
+
+
+def test_tiny_has_what_the_published_size_has(tmp_path: Path) -> None:
+    r = made(settings("kowl.tiny.toml"), tmp_path)
+    rejects = {artifact.stage: artifact.rejects for artifact in r.artifacts if artifact.rejects}
+    assert rejects == {"unified": {"merged": 817, "unlabelled": 40}, "with_video": {"no_video": 25}}
+    rows = r.rows("increments").table()
+    table = increment_table(rows).to_pydict()
+    assert table["known_classes"] == [11, 11, 13, 15, 17, 19]
+    assert table["novel_classes"] == [0, 2, 2, 2, 2, 2]
+    assert table["test_novel"][0] == 1
+    assert set(rows["block"].to_pylist()) == {"known", "never_trained", "novel", "novel_small", "persisted"}
+    # The stream lies in its order, and every row names the line that it comes from.
+    assert rows["increment"].to_pylist() == sorted(rows["increment"].to_pylist())
+    assert set(rows["source_key"].to_pylist()) <= set(r.rows("listed").table(["key"])["key"].to_pylist())
+
+
+@pytest.mark.parametrize(
+    "overrides", [["increments.preset=as_written"], ["increments.order=shuffled"], ["increments.order=interleaved"]]
+)
+def test_options_keep_the_samples(tmp_path: Path, overrides: list[str]) -> None:
+    rows = made(settings("kowl.tiny.toml"), tmp_path / "1").rows("increments").table(["key"])
+    other = made(settings("kowl.tiny.toml", *overrides), tmp_path / "2").rows("increments").table(["key"])
+    assert sorted(other["key"].to_pylist()) == sorted(rows["key"].to_pylist())
+    assert other["key"].to_pylist() != rows["key"].to_pylist()
+
+
+@pytest.fixture(scope="module")
+def evaluated(tmp_path_factory) -> Path:
+    """The tiny run with every predictor at two amounts of feedback. Only to be read."""
+    out = tmp_path_factory.mktemp("evaluated") / "run"
+    api.run(api.job("kowl", config="tiny"), str(out), scheduler="sync")
+    kowl_runs.evaluate(settings("kowl.tiny.toml"), str(out), protocols=["0", "1"])
+    return out
+
+
+def results(out: Path) -> dict[str, bytes]:
+    """Everything that the loop wrote."""
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted((out / "eval").rglob("*")) if path.is_file()}
+
+
+def test_shards_hold_the_stream(evaluated: Path) -> None:
+    increments, classes = kowl_runs.read_increments(str(evaluated / "dataset"))
+    index = DatasetIndex.open(str(evaluated / "dataset")).table
+    rows = {row["key"]: row for row in index.to_pylist()}
+    assert sum(len(one.y) for t in increments for one in t.splits.values()) == len(rows) == 1353
+    for number, increment in enumerate(increments):
+        for split, role in (("train", "train"), ("validate", "val"), ("test", "test")):
+            samples = getattr(increment, split)
+            mine = [rows[uid] for uid in samples.uid.tolist()]
+            assert {(row["increment"], row["role"]) for row in mine} <= {(number, role)}
+            assert [row["position"] for row in mine] == list(range(len(mine)))
+            assert [classes[label] for label in samples.y.tolist()] == [row["label_recent_first"] for row in mine]
+    assert len(increments[4].validate.y) == len(increments[5].validate.y) == 0
+
+
+def test_a_loop_that_stopped_goes_on_to_the_same_bytes(evaluated: Path, tmp_path: Path) -> None:
+    c = settings("kowl.tiny.toml")
+    (tmp_path / "dataset").symlink_to(evaluated / "dataset")
+
+    class Stopped(Exception):
+        pass
+
+    def stop(line: str) -> None:
+        if "increment 3" in line:
+            raise Stopped
+
+    for predictor in ("ann", "gmm_finch", "evm"):
+        with pytest.raises(Stopped):
+            kowl_runs.evaluate(c, str(tmp_path), methods=[predictor], protocols=["1"], progress=stop)
+    assert kowl_runs.scores(str(tmp_path)) == {}
+    kowl_runs.evaluate(c, str(tmp_path), protocols=["1"])
+    told = {name: data for name, data in results(evaluated).items() if name.startswith("eval/feedback-1/")}
+    assert results(tmp_path) == told
+
+
+def test_scores_follow_the_structure(evaluated: Path) -> None:
+    """Feedback teaches new classes, and a part of the novelty is seen before it."""
+    found = kowl_runs.scores(str(evaluated))
+    assert list(found) == ["feedback 0", "feedback 1"]
+    assert set(found["feedback 1"]) == {"ann", "evm", "gmm_finch"}
+    mean = found["feedback 1"]["gmm_finch"]["mean"]
+    assert 0.2 < mean["detection mcc"] < 0.95
+    assert mean["mcc post"] > mean["mcc pre"]
+
+
+def test_the_report_shows_tables_and_figures(evaluated: Path) -> None:
+    page = Path(kowl_runs.report(settings("kowl.tiny.toml"), str(evaluated))).read_text()
+    for title in (
+        "Labels over the releases",
+        "Increments",
+        "Class density",
+        "Classification",
+        "Novelty reaction time",
+        "Pipeline",
+    ):
+        assert f">{title}<" in page
+    assert "DRAWN" in page
+    assert "counts do not add up" not in page
+
+
+def test_without_features_the_table_is_published(tmp_path: Path) -> None:
+    c = settings("kowl.tiny.toml")
+    bare = KowlConfig(**{**c.__dict__, "features": None})
+    r = made(bare, tmp_path / "run")
+    kowl_runs.publish(r, bare, str(tmp_path / "dataset"))
+    files = {path.name: path.read_bytes() for path in (tmp_path / "dataset").iterdir()}
+    assert set(files) == {"README.md", "dataset.json", "increments.parquet"}
+    kowl_runs.publish(r, bare, str(tmp_path / "dataset"))
+    assert {path.name: path.read_bytes() for path in (tmp_path / "dataset").iterdir()} == files
+    with pytest.raises(ValueError, match="no features"):
+        kowl_runs.evaluate(bare, str(tmp_path))
+
+
+def test_an_unknown_predictor_or_amount_is_told(evaluated: Path) -> None:
+    c = settings("kowl.tiny.toml")
+    with pytest.raises(ValueError, match="no predictor 'svm': there are ann, evm, gmm_finch"):
+        kowl_runs.evaluate(c, str(evaluated), methods=["svm"])
+    with pytest.raises(ValueError, match="no protocol 'iid'"):
+        kowl_runs.evaluate(c, str(evaluated), protocols=["iid"])
+
+
+def test_the_published_settings_are_those_of_the_facts() -> None:
+    c = settings("kowl.toml")
+    f = facts()
+    assert tuple(c.labels.releases) == f.labels.releases
+    assert c.labels.renames == f.labels.renames
+    assert (c.labels.normalise, c.labels.order, c.increments.order, c.increments.preset) == (
+        [],
+        "listed",
+        "as_released",
+        "as_released",
+    )
+    assert tuple(each.count for each in c.increments.later) == f.increments.count
+    assert tuple(each.seed for each in c.increments.later) == f.increments.seeds
+    assert c.source.kind == "lists"
+    assert [(file.release, file.split) for file in c.source.files] == [(each.release, each.split) for each in f.lists]
+    assert [turn.role for turn in c.turns] == ["train", "val", "test", "train", "val", "test", "train", "test"]
+    assert dict(drawing("published").renames) == f.labels.renames
+
+
+def test_files_of_every_form_give_what_the_drawn_lists_give(tmp_path: Path) -> None:
+    """The tiny lists written as CSV, bare CSV and JSON, with a file of what is there: the same increments."""
+    root = tmp_path / "lists"
+    root.mkdir()
+    files = []
+    for table in draw_lists(drawing=drawing("tiny"), seed=0):
+        rows = table.to_pylist()
+        release, split = rows[0]["release"], rows[0]["split"]
+        name = f"{release}-{split}.csv"
+        fields = [[r["label"] or "", r["youtube_id"], str(r["time_start"]), f"{r['time_end']}.0", split] for r in rows]
+        if release == "second":
+            text = "".join(",".join([f'"{f[0]}"', *f[1:], "0"]) + "\r\n" for f in fields)
+        elif release == "third":
+            name = f"{release}-{split}.json"
+            entries = (
+                f'"{r["youtube_id"]}": '
+                + json.dumps({"annotations": {"label": r["label"], "segment": [r["time_start"], r["time_end"]]}})
+                for r in rows
+            )
+            text = "{" + ", ".join(entries) + "}"
+        else:
+            text = "label,youtube_id,time_start,time_end,split\n" + "".join(",".join(f) + "\n" for f in fields)
+        (root / name).write_text(text, newline="")
+        labelled = "true" if (release, split) != ("third", "test") else "false"
+        files.append(f'{{release = "{release}", split = "{split}", path = "{name}", labelled = {labelled}}}')
+    drawn = made(settings("kowl.tiny.toml"), tmp_path / "drawn")
+    held = tmp_path / "held.txt"
+    held.write_text("".join(f"videos/{key}.mp4\n" for key in drawn.rows("increments").table(["key"])["key"].to_pylist()))
+    source = f'source={{kind = "lists", root = "{root}", max_rejects = 0, files = [{", ".join(files)}]}}'
+    videos = f'videos={{path = "{held}", means = "present"}}'
+    read = made(settings("kowl.tiny.toml", source, videos), tmp_path / "read")
+    assert {a.stage: a.rejects for a in read.artifacts}["with_listed_video"] == {"no_video": 25}
+    columns = [name for name in drawn.rows("increments").column_names if name not in ("source_key", "feature")]
+    assert read.rows("increments").table(columns).equals(drawn.rows("increments").table(columns))
+    vectors = [np.concatenate(list(r.rows("increments").arrays("feature"))) for r in (drawn, read)]
+    np.testing.assert_array_equal(*vectors)
+
+
+K4, K6, K7 = facts().labels.releases
+REAL = [
+    (K4, "test", "kinetics-400_test_labelled.csv", "train", 0.0),
+    (K4, "validate", "kinetics-400_val.csv", "test", 0.0),
+    (K6, "test", "kinetics-600_test_labelled.csv", "train", 0.0),
+    (K6, "validate", "kinetics-600_val.csv", "test", 0.0),
+    (K7, "validate", "kinetics-700_2020_val.csv", "train", 0.3),
+]
+
+
+@pytest.fixture(scope="module", params=["as_released", "as_written"])
+def real(request, shared_data: Path, tmp_path_factory) -> tuple[str, Run]:
+    """Open-world increments of the real test and validation lists: the labelled test lists train, the others test."""
+    files = ", ".join(f'{{release = "{r}", split = "{s}", path = "{path}"}}' for r, s, path, _, _ in REAL)
+    turns = ", ".join(f'{{release = "{r}", split = "{s}", role = "{role}", held_out = {out}}}' for r, s, _, role, out in REAL)
+    c = settings(
+        "kowl.toml",
+        f'source={{kind = "lists", root = "{shared_data / "kinetics"}", max_rejects = 0, files = [{files}]}}',
+        f"turns=[{turns}]",
+        f"increments.preset={request.param}",
+    )
+    out = tmp_path_factory.mktemp(request.param)
+    return request.param, made(c, out, "threads")
+
+
+def test_real_lists_in_small(real: tuple[str, Run]) -> None:
+    preset, r = real
+    assert [a.rows for a in r.artifacts] == [182_727, 136_195, 136_195, 136_195]
+    rows = r.rows().table(["increment", "role", "novel", "label_recent_first", "taken_release", "block"])
+    table = increment_table(rows).to_pydict()
+    labels = pc.count_distinct(rows["label_recent_first"]).as_py()
+    assert len(table["increment"]) == 11
+    assert table["known_classes"][0] + sum(table["novel_classes"]) == labels
+    for at in range(1, 11):
+        before = table["known_classes"][at - 1] + table["novel_classes"][at - 1]
+        assert table["known_classes"][at] == before
+    for release, base in ((K6, 1), (K7, 6)):
+        classes = table["novel_classes"][base : base + 5]
+        if preset == "as_released":
+            assert classes[:4] == [-(-sum(classes) // 5)] * 4
+        else:
+            assert classes[:4] == [sum(classes) // 5] * 4
+        known, novel = table["train_known"], table["train_novel"]
+        for at in range(base + 1, base + 4):
+            assert abs(known[at + 1] - known[at] - novel[at]) <= 5
+        taken = pc.sum(pc.equal(rows["taken_release"], release)).as_py()
+        columns = [f"{role}_{kind}" for role in ("train", "val", "test") for kind in ("known", "novel")]
+        assert sum(table[name][at] for name in columns for at in range(base, base + 5)) == taken
+    assert pa.table(table).num_rows == 11
+
+
+def test_rare_classes_come_first_on_real_lists(real: tuple[str, Run]) -> None:
+    preset, r = real
+    rows = r.rows().table(["increment", "role", "novel", "label_recent_first", "taken_release"])
+    train = rows.filter(pc.field("role") == "train")
+    counts = {
+        (d["taken_release"], d["label_recent_first"]): d["count_all"]
+        for d in train.group_by(["taken_release", "label_recent_first"]).aggregate([([], "count_all")]).to_pylist()
+    }
+    for release, base in ((K6, 1), (K7, 6)):
+        brought: list[list[int]] = []
+        for at in range(base, base + 5):
+            fresh = train.filter((pc.field("increment") == at) & pc.field("novel"))["label_recent_first"]
+            brought.append([counts[release, label] for label in pc.unique(fresh).to_pylist()])
+        for earlier, later in itertools.pairwise(brought):
+            assert max(earlier) <= min(later) if preset == "as_released" else min(earlier) >= max(later)

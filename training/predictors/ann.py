@@ -1,0 +1,197 @@
+"""A perceptron whose largest softmax must reach a threshold, or the sample is called unknown.
+
+Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), and PROTOCOLS.md 2.8: Linear, Dropout,
+LeakyReLU, Linear with one output more than there are known classes; Adam; one epoch an increment over the whole experience;
+the output layer drawn anew whenever classes are added (``as_released``). Dropout is 0.5 in the text (``as_written``) and
+0.75 in the released configurations. The released configurations have the threshold commented out; this follows the text:
+the quantile of the largest softmax over increment 0's validation rows of known classes that gives 10 % error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from ..loop import generator, one_thread
+from ..models.linear import affine
+from .predictor import (
+    UNKNOWN,
+    UNLABELLED,
+    Features,
+    Labels,
+    Probabilities,
+    Seen,
+    Uids,
+    gather,
+    labels_of,
+    random_order,
+    set_unknown,
+    uncertain_first,
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class AnnSetting:
+    """Hyper-parameters; ``kowl.toml`` holds the paper's.
+
+    Attributes:
+        hidden: width of the hidden layer: 2,048 for X3D, 768 for TimeSformer.
+        dropout: share of hidden units dropped while training.
+        epochs, batch_size, learning_rate: of Adam, which starts afresh in each increment (our choice).
+        validation_error: share of increment 0's validation rows of known classes that the threshold rejects; 0 rejects none.
+        threshold_when: "first_fit" keeps increment 0's threshold; "each_fit" finds it again on the same rows (the paper leaves
+            it open).
+        request: "random" (as released) or "uncertain_first".
+    """
+
+    hidden: int
+    dropout: float
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    validation_error: float
+    threshold_when: Literal["first_fit", "each_fit"]
+    request: Literal["random", "uncertain_first"]
+
+    def __post_init__(self) -> None:
+        if self.hidden < 1 or self.epochs < 1 or self.batch_size < 1 or not self.learning_rate > 0:
+            raise ValueError(f"{self}: hidden, epochs, batch_size and learning_rate must be positive")
+        if not 0 <= self.dropout < 1 or not 0 <= self.validation_error <= 1:
+            raise ValueError(f"dropout {self.dropout}, validation_error {self.validation_error}: in [0, 1) and [0, 1]")
+        if self.threshold_when not in ("first_fit", "each_fit") or self.request not in ("random", "uncertain_first"):
+            raise ValueError(f"threshold_when {self.threshold_when!r}, request {self.request!r}: no such words")
+
+
+class Ann:
+    """The predictor. Without a new label (feedback 0) it is not fitted again.
+
+    Args:
+        setting: hyper-parameters.
+        seed: of weights, batches, dropout and requests.
+        device: "cpu", "cuda"; dropout is drawn on the CPU, so that every device sees the same masks.
+    """
+
+    def __init__(self, *, setting: AnnSetting, seed: int, device: str = "cpu") -> None:
+        self._setting = setting
+        self._seed = seed
+        self._device = torch.device(device)
+        self._classes: Labels = np.empty(0, dtype=np.int64)
+        self._fits = 0
+        self._threshold = 0.0
+        self._hidden: nn.Linear | None = None
+        self._output: nn.Linear | None = None
+
+    @property
+    def threshold(self) -> float:
+        """Largest softmax below which a sample is called unknown."""
+        return self._threshold
+
+    def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
+        """One increment's epochs over all labelled rows, unless the newest increment brought no label."""
+        labels = labels_of(experience)
+        rows = np.flatnonzero(labels != UNLABELLED)
+        if self._fits and not (experience[-1][2] != UNLABELLED).any():
+            return
+        if not len(rows):
+            raise ValueError("no label was ever given: there is no class to fit")
+        self._grow(np.union1d(self._classes, labels[rows]), experience[0][1].shape[1])
+        target = torch.from_numpy(1 + np.searchsorted(self._classes, labels[rows]))
+        hidden, output = self._layers()
+        optimiser = torch.optim.Adam([*hidden.parameters(), *output.parameters()], lr=self._setting.learning_rate, fused=True)
+        order = generator(self._seed, "order", str(self._fits))
+        with one_thread():
+            for _ in range(self._setting.epochs):
+                for batch in torch.randperm(len(rows), generator=order).split(self._setting.batch_size):
+                    X = torch.from_numpy(gather(experience, rows[batch.numpy()])).to(self._device)
+                    loss = nn.functional.cross_entropy(self._logits(X, order), target[batch].to(self._device))
+                    optimiser.zero_grad()
+                    loss.backward()
+                    optimiser.step()
+            self._fits += 1
+            if self._fits == 1 or self._setting.threshold_when == "each_fit":
+                self._threshold = self._find_threshold(validation)
+        if not all(bool(torch.isfinite(p).all()) for p in (*hidden.parameters(), *output.parameters())):
+            raise ArithmeticError(f"weights are not finite after fit {self._fits}: features hold non-finite or huge values")
+
+    def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
+        """Columns: "unknown", the known classes. Below the threshold "unknown" becomes the largest, see ``set_unknown``."""
+        probabilities = self._softmax(X)
+        set_unknown(probabilities, probabilities[:, 1:].max(axis=1) < self._threshold)
+        return np.concatenate([[UNKNOWN], self._classes]).astype(np.int64), probabilities
+
+    def request(self, uid: Uids, X: Features) -> list[str]:
+        """Random, or ascending largest probability."""
+        if self._setting.request == "random":
+            return random_order(uid, seed=self._seed)
+        return uncertain_first(uid, self.predict(uid, X)[1])
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Weights, classes, threshold and the number of fits, on which later draws depend."""
+        hidden, output = self._layers()
+        weights = {f"hidden_{name}": value for name, value in hidden.state_dict().items()}
+        weights |= {f"output_{name}": value for name, value in output.state_dict().items()}
+        return {
+            "classes": self._classes,
+            "fits": np.array(self._fits),
+            "threshold": np.array(self._threshold),
+            **{name: value.cpu().numpy() for name, value in weights.items()},
+        }
+
+    def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
+        """Take up what ``state`` gave."""
+        self._classes, self._fits, self._threshold = state["classes"], int(state["fits"]), float(state["threshold"])
+        self._hidden, self._output = (
+            _layer(state[f"{name}_weight"], state[f"{name}_bias"]).to(self._device) for name in ("hidden", "output")
+        )
+
+    def _layers(self) -> tuple[nn.Linear, nn.Linear]:
+        if self._hidden is None or self._output is None:
+            raise RuntimeError("the predictor has not learned yet: call fit() or restore() first")
+        return self._hidden, self._output
+
+    def _grow(self, classes: Labels, features: int) -> None:
+        """Draw the output layer anew where classes were added, and the hidden one at the start."""
+        if len(classes) == len(self._classes):
+            return
+        init = generator(self._seed, "init", str(self._fits))
+        if self._hidden is None:
+            self._hidden = affine(features, self._setting.hidden, init).to(self._device)
+        self._output = affine(self._setting.hidden, 1 + len(classes), init).to(self._device)
+        self._classes = classes
+
+    def _logits(self, X: torch.Tensor, dropped: torch.Generator | None = None) -> torch.Tensor:
+        hidden, output = self._layers()
+        h = hidden(X)
+        keep = 1 - self._setting.dropout
+        if dropped is not None and keep < 1:
+            mask = torch.empty(h.shape).bernoulli_(keep, generator=dropped)
+            h = h * mask.to(h.device) / keep
+        return output(nn.functional.leaky_relu(h))
+
+    @torch.no_grad()
+    def _softmax(self, X: Features, batch_size: int = 4096) -> Probabilities:
+        found = np.empty((len(X), 1 + len(self._classes)), dtype=np.float32)
+        with one_thread():
+            for start in range(0, len(X), batch_size):
+                block = torch.from_numpy(np.array(X[start : start + batch_size])).to(self._device)
+                found[start : start + len(block)] = self._logits(block).softmax(1).cpu().numpy()
+        return found
+
+    def _find_threshold(self, validation: Seen) -> float:
+        _, X, y = validation
+        there = np.isin(y, self._classes)
+        if not there.any():
+            raise ValueError("increment 0 has no validation row of a known class: the threshold is found on these")
+        return float(np.quantile(self._softmax(X[there])[:, 1:].max(axis=1), self._setting.validation_error))
+
+
+def _layer(weight: NDArray[Any], bias: NDArray[Any]) -> nn.Linear:
+    layer = nn.Linear(weight.shape[1], weight.shape[0], device="meta").to_empty(device="cpu")
+    layer.load_state_dict({"weight": torch.from_numpy(weight), "bias": torch.from_numpy(bias)})
+    return layer

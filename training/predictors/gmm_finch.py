@@ -1,0 +1,246 @@
+"""GMM-FINCH: a Gaussian mixture a class, its components found by FINCH; what is rejected becomes clusters of unknowns.
+
+Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), and PROTOCOLS.md 2.8, whose reading of
+the released code this follows (``as_released``): uniform weights, one threshold for all classes, and unlabelled rows of every
+split, validation and test too, that reshape the clusters of unknowns as they are predicted. Our choices are named below.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..loop import one_thread
+from .finch import Distance, coarsest
+from .gaussians import Mixture, component_log_densities, fit_mixture, joined, mixture_log_densities
+from .predictor import (
+    UNKNOWN,
+    Features,
+    Labels,
+    Probabilities,
+    Seen,
+    Uids,
+    by_class,
+    gather,
+    labels_of,
+    random_order,
+    set_unknown,
+    uncertain_first,
+)
+
+_DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+
+@dataclasses.dataclass(frozen=True)
+class GmmFinchSetting:
+    """Hyper-parameters; ``kowl.toml`` holds the paper's.
+
+    Attributes:
+        min_error_tol: share in [0, 1] of the validation rows below the threshold that stay below it.
+        epsilon: added to the covariances' diagonal, 1e-12 with float64 and 1e-4 with float32.
+        dtype: of all densities.
+        distance: FINCH's.
+        request: "uncertain_first" or "random".
+        recognise: cluster what is rejected; without it there is one "unknown" and nothing is learned from unlabelled rows.
+    """
+
+    min_error_tol: float
+    epsilon: float
+    dtype: Literal["float32", "float64"]
+    distance: Distance
+    request: Literal["uncertain_first", "random"]
+    recognise: bool
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_error_tol <= 1 or not self.epsilon > 0:
+            raise ValueError(f"min_error_tol {self.min_error_tol}, epsilon {self.epsilon}: in [0, 1], and positive")
+        if self.dtype not in _DTYPES or self.request not in ("uncertain_first", "random"):
+            raise ValueError(
+                f"dtype {self.dtype!r}, request {self.request!r}: one of float32, float64; uncertain_first, random"
+            )
+
+
+class GmmFinch:
+    """The predictor. A class is fitted again only when its labelled rows changed, which gives the same mixtures.
+
+    Args:
+        setting: hyper-parameters.
+        seed: of the random order of requests, the only draw.
+        device: "cpu", "cuda"; sums differ between devices in their last bits.
+    """
+
+    def __init__(self, *, setting: GmmFinchSetting, seed: int, device: str = "cpu") -> None:
+        self._setting = setting
+        self._seed = seed
+        self._device = device
+        self._mixtures: dict[int, Mixture] = {}
+        self._fitted_on: dict[int, str] = {}
+        self._threshold = -np.inf
+        self._clusters: Mixture | None = None
+        self._cluster_numbers: Labels = np.empty(0, dtype=np.int64)
+        self._next_cluster = 0
+        self._pool: dict[str, NDArray[np.float32]] = {}
+
+    @property
+    def threshold(self) -> float:
+        """Log-density below which a sample is of no known class."""
+        return self._threshold
+
+    def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
+        """Fit the mixtures of all classes with labels, the threshold, and the clusters of what is still rejected."""
+        labels = labels_of(experience)
+        lowest: list[tuple[NDArray[np.float64], Labels]] = []
+        with one_thread():
+            for label, rows in by_class(labels):
+                X = gather(experience, rows)
+                digest = hashlib.sha256(X.data).hexdigest()
+                if self._fitted_on.get(label) != digest:
+                    clusters = coarsest(X, distance=self._setting.distance, device=self._device)
+                    self._mixtures[label] = self._fit(X, clusters)
+                    self._fitted_on[label] = digest
+                lowest.append((mixture_log_densities(X, [self._mixtures[label]])[:, 0], rows))
+            if not self._mixtures:
+                raise ValueError("no label was ever given: there is no class to fit")
+            self._mixtures = dict(sorted(self._mixtures.items()))
+            if lowest:  # a limit on the experience may leave no labelled row: what was learned stays
+                self._threshold = self._find_threshold(experience, lowest, validation)
+            self._clean_pool(experience)
+
+    def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
+        """Columns: "unknown", the known classes, the clusters of unknowns.
+
+        Accepted rows have the softmax of the classes' log-densities. Rejected ones have it too, scaled to make room for
+        their most probable cluster ("unknown" itself where there is none), which gets the largest probability: see
+        ``predictor.set_unknown``. With ``recognise``, rejected rows join the others of the past and all are clustered anew;
+        numbers of clusters are never used again, since a new clustering need not continue an old one.
+        """
+        with one_thread():
+            densities = mixture_log_densities(X, list(self._mixtures.values()))
+            rejected = densities.max(axis=1) < self._threshold
+            if self._setting.recognise:
+                self._learn_unlabelled(uid, X, rejected)
+            known = _softmax(densities)
+            probabilities = np.zeros((len(X), 1 + known.shape[1] + len(self._cluster_numbers)), dtype=np.float32)
+            probabilities[:, 1 : 1 + known.shape[1]] = known
+            column: NDArray[np.intp] = np.zeros(len(X), dtype=np.intp)
+            if self._clusters is not None and rejected.any():
+                nearest = component_log_densities(X[rejected], self._clusters).argmax(1)
+                column[rejected] = 1 + known.shape[1] + nearest.cpu().numpy()
+            set_unknown(probabilities, rejected, column)
+        columns = np.concatenate([[UNKNOWN], list(self._mixtures), -2 - self._cluster_numbers]).astype(np.int64)
+        return columns, probabilities
+
+    def request(self, uid: Uids, X: Features) -> list[str]:
+        """Ascending largest probability, or random."""
+        if self._setting.request == "random":
+            return random_order(uid, seed=self._seed)
+        return uncertain_first(uid, self.predict(uid, X)[1])
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Mixtures, threshold, pool and clusters. It grows with components x d x d: 4.7 MB a component of 768 float64."""
+        everything = joined(list(self._mixtures.values()))
+        state: dict[str, NDArray[Any]] = {
+            "classes": np.array(list(self._mixtures), dtype=np.int64),
+            "components": np.array([len(mixture) for mixture in self._mixtures.values()], dtype=np.int64),
+            "fitted_on": np.array([self._fitted_on[label] for label in self._mixtures]),
+            "threshold": np.array(self._threshold),
+            "next_cluster": np.array(self._next_cluster),
+            "cluster_numbers": self._cluster_numbers,
+            "pool_uid": np.array(list(self._pool), dtype=np.str_),
+            "pool_X": np.array(list(self._pool.values()), dtype=np.float32),
+            **_arrays("known", everything),
+        }
+        return state if self._clusters is None else {**state, **_arrays("unknown", self._clusters)}
+
+    def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
+        """Take up what ``state`` gave."""
+        classes, sizes = state["classes"].tolist(), state["components"].tolist()
+        parts = zip(*(torch.from_numpy(state[f"known_{name}"]).to(self._device).split(sizes) for name in _FIELDS), strict=True)
+        self._mixtures = {label: Mixture(*part) for label, part in zip(classes, parts, strict=True)}
+        self._fitted_on = dict(zip(classes, state["fitted_on"].tolist(), strict=True))
+        self._threshold = float(state["threshold"])
+        self._next_cluster = int(state["next_cluster"])
+        self._cluster_numbers = state["cluster_numbers"]
+        self._pool = dict(zip(state["pool_uid"].tolist(), state["pool_X"], strict=True))
+        self._clusters = None
+        if "unknown_mean" in state:
+            self._clusters = Mixture(*(torch.from_numpy(state[f"unknown_{name}"]).to(self._device) for name in _FIELDS))
+
+    def _fit(self, X: Features, clusters: Labels) -> Mixture:
+        setting = self._setting
+        return fit_mixture(X, clusters, epsilon=setting.epsilon, dtype=_DTYPES[setting.dtype], device=self._device)
+
+    def _find_threshold(
+        self, experience: Sequence[Seen], own: Sequence[tuple[NDArray[np.float64], Labels]], validation: Seen
+    ) -> float:
+        """The lowest best log-density of a training row, lowered for increment 0's validation rows of known classes.
+
+        A row's best density is at least that of its own class, so rows are taken in the order of their own and the search
+        stops when the next own density exceeds the lowest best one: the same minimum without n x classes densities.
+        """
+        mixtures = list(self._mixtures.values())
+        densities, rows = (np.concatenate(column) for column in zip(*own, strict=True))
+        order = np.argsort(densities, kind="stable")
+        threshold, step = np.inf, 64
+        at = 0
+        while at < len(order) and densities[order[at]] < threshold:
+            some = order[at : at + step]
+            best = mixture_log_densities(gather(experience, rows[some]), mixtures).max(axis=1)
+            threshold = min(threshold, float(best.min()))
+            at, step = at + step, 2 * step
+        _, X, y = validation
+        low = [np.empty(0, dtype=np.int64)]
+        for label, own_rows in by_class(y):
+            if label in self._mixtures:
+                density = mixture_log_densities(X[own_rows], [self._mixtures[label]])[:, 0]
+                low.append(own_rows[density < threshold])
+        suspects = np.sort(np.concatenate(low))
+        best = mixture_log_densities(X[suspects], mixtures).max(axis=1)
+        below = best[best < threshold]
+        if len(below):
+            threshold = float(np.quantile(below, self._setting.min_error_tol))
+        return threshold
+
+    def _clean_pool(self, experience: Sequence[Seen]) -> None:
+        """Take out of the pool what has a label by now or is no longer rejected, and cluster the rest."""
+        labelled = {uid for uids, _, y in experience for uid in uids[y >= 0].tolist()}
+        self._pool = {uid: x for uid, x in self._pool.items() if uid not in labelled}
+        if self._pool:
+            X = np.stack(list(self._pool.values()))
+            rejected = mixture_log_densities(X, list(self._mixtures.values())).max(axis=1) < self._threshold
+            self._pool = {uid: x for (uid, x), still in zip(self._pool.items(), rejected.tolist(), strict=True) if still}
+        self._cluster_pool()
+
+    def _learn_unlabelled(self, uid: Uids, X: Features, rejected: NDArray[np.bool_]) -> None:
+        new = [row for row in np.flatnonzero(rejected).tolist() if str(uid[row]) not in self._pool]
+        self._pool.update((str(uid[row]), np.array(X[row])) for row in new)
+        if new:
+            self._cluster_pool()
+
+    def _cluster_pool(self) -> None:
+        """Fewer than two rejected rows make no cluster."""
+        self._clusters, self._cluster_numbers = None, np.empty(0, dtype=np.int64)
+        if len(self._pool) < 2:
+            return
+        X = np.stack(list(self._pool.values()))
+        self._clusters = self._fit(X, coarsest(X, distance=self._setting.distance, device=self._device))
+        self._cluster_numbers = self._next_cluster + np.arange(len(self._clusters), dtype=np.int64)
+        self._next_cluster += len(self._clusters)
+
+
+_FIELDS = ("mean", "whiten", "log_scale")
+
+
+def _arrays(prefix: str, mixture: Mixture) -> dict[str, NDArray[Any]]:
+    return {f"{prefix}_{name}": getattr(mixture, name).cpu().numpy() for name in _FIELDS}
+
+
+def _softmax(densities: NDArray[np.float64]) -> NDArray[np.float64]:
+    weights = np.exp(densities - densities.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True)

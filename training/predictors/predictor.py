@@ -1,0 +1,70 @@
+"""What the predictors share: names of labels, and rows gathered from increments that are never joined in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...curation.rng import uniform
+
+Uids = NDArray[np.str_]
+Features = NDArray[np.float32]
+Labels = NDArray[np.int64]
+Probabilities = NDArray[np.float32]
+Seen = tuple[Uids, Features, Labels]
+"""uids (n,), features (n, d), class indices (n,) with ``UNLABELLED`` where no label was given; one entry an increment."""
+
+UNLABELLED = -1
+UNKNOWN = -1
+"""The column of samples that are of no known class; -2 - j is the recognised cluster ``unknown_j``."""
+
+
+def gather(experience: Sequence[Seen], rows: Labels) -> Features:
+    """Features (len(rows), d) of ``rows``, which count through all increments, in the order asked for."""
+    ends = np.cumsum([len(y) for _, _, y in experience])
+    features = np.empty((len(rows), experience[0][1].shape[1]), dtype=np.float32)
+    which = np.searchsorted(ends, rows, side="right")
+    for part in np.unique(which):
+        at = np.flatnonzero(which == part)
+        X = experience[part][1]
+        features[at] = X[rows[at] - (ends[part] - len(X))]
+    return features
+
+
+def labels_of(experience: Sequence[Seen]) -> Labels:
+    """Class indices of all rows, one increment after the other."""
+    return np.concatenate([y for _, _, y in experience])
+
+
+def by_class(labels: Labels) -> Iterator[tuple[int, Labels]]:
+    """(class index, its rows in order), classes ascending; rows without label are left out."""
+    order = np.argsort(labels, kind="stable")
+    values, starts = np.unique(labels[order], return_index=True)
+    for value, start, end in zip(values.tolist(), starts, [*starts[1:], len(order)], strict=False):  # none of no labels
+        if value != UNLABELLED:
+            yield value, order[start:end]
+
+
+def random_order(uid: Uids, *, seed: int) -> list[str]:
+    """``uid`` in an order that depends on the seed and on each uid alone."""
+    return uid[np.argsort(uniform(seed, "feedback", uid.tolist()), kind="stable")].tolist()
+
+
+def uncertain_first(uid: Uids, probabilities: Probabilities) -> list[str]:
+    """``uid`` by ascending largest probability, rows as they come where equal (Prijatelj et al., ``uncertain_first``)."""
+    return uid[np.argsort(probabilities.max(axis=1), kind="stable")].tolist()
+
+
+def set_unknown(probabilities: Probabilities, rejected: NDArray[np.bool_], column: NDArray[np.intp] | int = 0) -> None:
+    """Make ``column`` the most probable of the rejected rows, in place.
+
+    Its probability becomes that of the row's best other column, and the others share the rest, so that the order of the
+    known classes is kept and a row still sums to 1 (the rule of the released recogniser).
+    """
+    rows = np.flatnonzero(rejected)
+    best = probabilities[rows].max(axis=1)
+    others = probabilities[rows] * (1 - best)[:, None]
+    probabilities[rows] = others
+    probabilities[rows, column if isinstance(column, int) else column[rows]] += best
