@@ -203,7 +203,7 @@ class _Workers:
             )
             for task in tasks
         ]
-        settings: dict[str, Any] = {"scheduler": self._scheduler, "num_workers": self._count}
+        settings: dict[str, Any] = {"scheduler": _get_of(self._scheduler), "num_workers": self._count}
         if self._scheduler != "sync":
             settings["pool"] = self._pool = self._pool or self._new_pool()
         # dask would put the tasks of one call in chunks of several to a message: a part is worth a message of its own.
@@ -242,6 +242,21 @@ class _Workers:
             ) from error
         finally:
             self._client.cancel(futures)
+
+
+def _get_of(scheduler: str) -> Any:
+    """dask's own function for the scheduler: by its name dask would import ``distributed`` first, a quarter of a second."""
+    if scheduler == "processes":
+        import dask.multiprocessing
+
+        return dask.multiprocessing.get
+    if scheduler == "threads":
+        import dask.threaded
+
+        return dask.threaded.get
+    import dask.local
+
+    return dask.local.get_sync
 
 
 def _begin_worker() -> None:
