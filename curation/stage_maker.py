@@ -154,7 +154,9 @@ class StageMaker:
 
     def reusable(self) -> Artifact | None:
         """The artifact that is there, where it is what this plan would make, and whole."""
-        recipe, witness = self._recipe()
+        return self._reusable(*self._recipe())
+
+    def _reusable(self, recipe: Mapping[str, Any], witness: str) -> Artifact | None:
         try:
             artifact = load_artifact(self.store, self.stage.name)
         except StoreError:  # a damaged record is as good as none: what lies beside it is looked at part by part
@@ -175,7 +177,7 @@ class StageMaker:
         recipe, witness = self._recipe()
         if self.known:
             self.store.write_json(".fingerprints.json", self.known)
-        if (artifact := self.reusable()) is not None:
+        if (artifact := self._reusable(recipe, witness)) is not None:
             report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             return artifact
         key = sha256(canonical(recipe))

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..curation.artifact import Artifact, load_artifact
+from ..curation.artifact import Artifact
 from ..curation.qa.agreement import votes_kappa, worker_table
 from ..curation.qa.votes import read_votes
 from ..curation.store import Rows, Store
@@ -23,8 +23,6 @@ from ..eval.report.html import write
 from ..eval.report.images import encode, thumbnail
 from ..eval.report.sections import (
     Scores,
-    Source,
-    StageRow,
     accuracy_blocks,
     contact_section,
     counts_table,
@@ -34,6 +32,7 @@ from ..eval.report.sections import (
 )
 from .clear_config import ClearConfig, FolderSource
 from .clear_runs import VOTES_FILE, scores
+from .run_report import finished_stages, sources_of, stage_row
 
 _THUMB_PX = 96
 _THUMBS = 6
@@ -67,8 +66,7 @@ def write_report(config: ClearConfig, out: str) -> str:
         out: a local folder; the run may be unfinished: what is there is shown.
     """
     store = Store(out)
-    found = [load_artifact(store, stage) for stage in store.read_json("run.json")["stages"]]
-    made = {artifact.stage: artifact for artifact in found if artifact is not None}
+    made = finished_stages(store)
     results = scores(out)
     sections = [
         Section("Summary", [_cards(made, results), *_honesty(config)]),
@@ -77,8 +75,8 @@ def write_report(config: ClearConfig, out: str) -> str:
         *_sheets(config, store, made),
         *_votes(out),
         *(_baseline(config, protocol, methods) for protocol, methods in results.items()),
-        pipeline_section([_stage_row(store, artifact) for artifact in made.values()]),
-        provenance_section(_sources(config, made)),
+        pipeline_section([stage_row(store, artifact) for artifact in made.values()]),
+        provenance_section(sources_of(made.values(), drawn=f"{config.source.kind}, seed {config.seed}")),
     ]
     title = "A CLEAR\u2011style benchmark"
     last = made[list(made)[-1]]
@@ -254,22 +252,3 @@ def _published(method: str, protocol: str) -> Scores | None:
         except KeyError:  # the paper does not print every metric for every row
             continue
     return Scores(f"{place[2]} ({place[0] or 'text'})", values) if values else None
-
-
-def _stage_row(store: Store, artifact: Artifact) -> StageRow:
-    made = f"stages/{artifact.stage}/made.json"
-    seconds = store.read_json(made).get("seconds") if store.exists(made) else None
-    return StageRow(
-        artifact.stage, artifact.kind, artifact.rows_in, artifact.rows, dict(artifact.rejects), seconds, artifact.digest
-    )
-
-
-def _sources(config: ClearConfig, made: Mapping[str, Artifact]) -> list[Source]:
-    sources: list[Source] = []
-    for artifact in made.values():
-        settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
-        for name, value in settings.items():
-            if isinstance(value, dict) and "content" in value:
-                sources.append(Source(f"{artifact.stage}: {name}", "", "see its card", value["content"]))
-    unique = {(source.name, source.sha256): source for source in sources}
-    return list(unique.values()) or [Source(f"{config.source.kind}, seed {config.seed}", "", "drawn by this project")]

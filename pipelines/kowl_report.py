@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from ..curation.artifact import Artifact, load_artifact
+from ..curation.artifact import Artifact
 from ..curation.store import Store
 from ..datasets.kowl.facts import facts
 from ..datasets.kowl.tables import class_density, increment_table, published_table
@@ -20,9 +20,10 @@ from ..eval.report.figures import bar_chart
 from ..eval.report.html import write
 from ..eval.report.open_world import class_density as density_figure
 from ..eval.report.open_world import open_world_sections
-from ..eval.report.sections import Source, StageRow, pipeline_section, provenance_section
+from ..eval.report.sections import pipeline_section, provenance_section
 from .kowl_config import DrawnFeatures, DrawnLists, KowlConfig
 from .kowl_runs import NEEDED, prior_knowledge, tidy
+from .run_report import finished_stages, sources_of, stage_row
 
 _EDGES = 60
 """Changed labels that are shown of each pair of releases."""
@@ -36,8 +37,7 @@ def write_report(config: KowlConfig, out: str) -> str:
         out: a local folder; the run may be unfinished: what is there is shown.
     """
     store = Store(out)
-    found = [load_artifact(store, stage) for stage in store.read_json("run.json")["stages"]]
-    made = {artifact.stage: artifact for artifact in found if artifact is not None}
+    made = finished_stages(store)
     measured = tidy(out)
     sections = [Section("Summary", [_cards(made), *_honesty(config)])]
     if "unified" in made:
@@ -52,8 +52,8 @@ def write_report(config: KowlConfig, out: str) -> str:
         elif (figure := density_figure(density, caption="Training samples by class.")) is not None:
             sections.append(Section("Class density", [figure]))
     sections += [
-        pipeline_section([_stage_row(store, artifact) for artifact in made.values()]),
-        provenance_section(_sources(config, made)),
+        pipeline_section([stage_row(store, artifact) for artifact in made.values()]),
+        provenance_section(sources_of(made.values(), drawn=f"{config.source.kind}, seed {config.seed}")),
     ]
     last = made[list(made)[-1]]
     subtitle = f"{', '.join(config.labels.releases)}; rules {config.increments.preset}, seed {config.seed}"
@@ -147,22 +147,3 @@ def _numbers(table: pa.Table, caption: str) -> Table:
 def _prior(out: str) -> Section:
     rows: list[Sequence[Value]] = [[name, json.dumps(known, sort_keys=True)] for name, known in prior_knowledge(out).items()]
     return Section("Prior knowledge", [Table(["run", "known before increment 0"], rows)])
-
-
-def _stage_row(store: Store, artifact: Artifact) -> StageRow:
-    made = f"stages/{artifact.stage}/made.json"
-    seconds = store.read_json(made).get("seconds") if store.exists(made) else None
-    return StageRow(
-        artifact.stage, artifact.kind, artifact.rows_in, artifact.rows, dict(artifact.rejects), seconds, artifact.digest
-    )
-
-
-def _sources(config: KowlConfig, made: Mapping[str, Artifact]) -> list[Source]:
-    found: dict[tuple[str, str], Source] = {}
-    for artifact in made.values():
-        settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
-        for name, value in settings.items():
-            if isinstance(value, dict) and "content" in value:
-                label = f"{artifact.stage}: {name}"
-                found[label, value["content"]] = Source(label, "", "see its card", value["content"])
-    return list(found.values()) or [Source(f"{config.source.kind}, seed {config.seed}", "", "drawn by this project")]

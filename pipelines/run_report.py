@@ -1,0 +1,36 @@
+"""What every report shows of a run: its finished stages, a line a stage, and the sources behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ..curation.artifact import Artifact, load_artifact, load_run
+from ..curation.store import Store
+from ..eval.report.sections import Source, StageRow
+
+
+def finished_stages(store: Store) -> dict[str, Artifact]:
+    """The finished stages of a run by name, in the order of the plan."""
+    found = [load_artifact(store, stage) for stage in load_run(store).stages]
+    return {artifact.stage: artifact for artifact in found if artifact is not None}
+
+
+def stage_row(store: Store, artifact: Artifact) -> StageRow:
+    """A stage's line in the pipeline table."""
+    made = f"stages/{artifact.stage}/made.json"
+    seconds = store.read_json(made).get("seconds") if store.exists(made) else None
+    return StageRow(
+        artifact.stage, artifact.kind, artifact.rows_in, artifact.rows, dict(artifact.rejects), seconds, artifact.digest
+    )
+
+
+def sources_of(artifacts: Iterable[Artifact], *, drawn: str) -> list[Source]:
+    """Files and folders that the stages read, each once; ``drawn`` is named where there are none."""
+    found: dict[tuple[str, str], Source] = {}
+    for artifact in artifacts:
+        settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
+        for name, value in settings.items():
+            if isinstance(value, dict) and "content" in value:
+                label = f"{artifact.stage}: {name}"
+                found[label, value["content"]] = Source(label, "", "see its card", value["content"])
+    return list(found.values()) or [Source(drawn, "", "drawn by this project")]
