@@ -13,7 +13,7 @@ import torch
 from benchwright.eval.metrics import confusion
 from benchwright.eval.protocols import open_world
 from benchwright.training.predictors import predictor as shared
-from benchwright.training.predictors.evm import fit_weibulls, inclusion, set_cover
+from benchwright.training.predictors.evm import cover_radii, fit_weibulls, inclusion, set_cover
 from benchwright.training.predictors.finch import coarsest, finch
 from benchwright.training.predictors.gaussians import component_log_densities, fit_mixture, mixture_log_densities
 from benchwright.training.predictors.gmm_finch import GmmFinch
@@ -174,6 +174,7 @@ def test_settings_are_checked_by_name_and_value():
         ("ann", {"request": "first"}, "'first'"),
         ("gmm_finch", {"epsilon": 0.0}, "epsilon 0.0"),
         ("gmm_finch", {"dtype": "float16"}, "'float16'"),
+        ("gmm_finch", {"shrinkage": "some"}, "'some'"),
         ("evm", {"tail_size": 1}, "tail_size >= 2"),
         ("evm", {"fit": "high"}, "'high'"),
     ]:
@@ -306,7 +307,44 @@ def test_one_row_and_flat_clusters_have_a_density():
     assert torch.isfinite(component_log_densities(1e6 * X, huge)).all()  # rounding is larger than epsilon here
 
 
+def test_shrunk_covariances_equal_scikit_learns():
+    from benchwright.training.predictors.gaussians import _shrunk
+    from sklearn.covariance import oas
+
+    draw = np.random.default_rng(0)
+    for rows, width in ((5, 3), (20, 7), (9, 30), (200, 4)):
+        X = draw.normal(size=(rows, width)) @ draw.normal(size=(width, width))
+        theirs, share = oas(X)
+        empirical = np.cov(X.T, bias=True)
+        ours = _shrunk(torch.from_numpy(empirical), rows, torch.tensor(0.0)).numpy()
+        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+        assert 0 < share < 1
+    # No spread of its own: the mean variance within the other clusters, here (2 + 8) / 2 of one row more than one, by 2.
+    X = np.array([[0, 0], [2, 0], [9, 9], [9, 13], [5, 5]], np.float32)
+    mixture = fit_mixture(X, np.array([0, 0, 1, 1, 2]), epsilon=1e-9, shrinkage="oas", dtype=torch.float64, device="cpu")
+    np.testing.assert_allclose(mixture.whiten[2].numpy(), np.eye(2) / np.sqrt(2.5), rtol=1e-6)
+
+
 # --- GMM-FINCH
+
+
+def test_features_wider_than_clusters_want_shrinkage():
+    """30 rows a class in 64 features: without shrinkage a new row of a known class lies off its flat Gaussian."""
+    first, validation, test = (cloud(seed, rows=30, width=64, name=str(seed)) for seed in range(3))
+    strange = cloud(3, classes=6, rows=30, width=64, name="3")
+    right: dict[str, float] = {}
+    for shrinkage in ("none", "oas"):
+        fitted = make("gmm_finch", shrinkage=shrinkage)
+        fitted.fit((first,), validation)
+        columns, probabilities = fitted.predict(*test[:2])
+        assert np.isfinite(probabilities).all()
+        right[shrinkage] = float((columns[probabilities.argmax(1)] == test[2]).mean())
+        columns, probabilities = fitted.predict(*strange[:2])
+        guess = columns[probabilities.argmax(1)]
+        if shrinkage == "oas":
+            assert (guess[strange[2] >= 4] < 0).mean() > 0.95
+    assert right["oas"] > 0.9
+    assert right["oas"] > right["none"]
 
 
 def all_densities(fitted: GmmFinch, X: np.ndarray) -> np.ndarray:
@@ -417,6 +455,46 @@ def test_the_cover_covers(seed, n):
     assert (covers | np.eye(n, dtype=bool))[chosen].any(0).all()
     assert len(set(chosen.tolist())) == len(chosen)
     assert chosen[0] == (covers | np.eye(n, dtype=bool)).sum(1).argmax()
+
+
+@pytest.mark.parametrize("fit", ["as_released", "as_written"])
+def test_evm_fitted_step_by_step_or_at_once_is_the_same(fit: Any):
+    parts = [cloud(0), hidden(cloud(1, classes=5, rows=20, name="b"), 0.5), cloud(2, classes=6, rows=15, name="c")]
+    steps, once = make("evm", fit=fit), make("evm", fit=fit)
+    for n in range(1, 4):
+        steps.fit(tuple(parts[:n]), EMPTY)
+    once.fit(tuple(parts), EMPTY)
+    a, b = steps.state(), once.state()
+    assert len(a["tails"]) == 4 * 60 + 50 + 6 * 15
+    np.testing.assert_array_equal(a["uid"], b["uid"])
+    np.testing.assert_allclose(a["tails"], b["tails"], atol=1e-6)
+    uid, X, _ = cloud(4, classes=7, name="t")
+    np.testing.assert_allclose(steps.predict(uid, X)[1], once.predict(uid, X)[1], atol=1e-3)
+    # The tails are what their name says.
+    X = np.concatenate([X for _, X, _ in parts])
+    y = np.concatenate([y for _, _, y in parts])
+    X, y = X[y >= 0] / np.linalg.norm(X[y >= 0], axis=1, keepdims=True), y[y >= 0]
+    row = 7
+    nearest = np.sort(1 - X[y != y[row]] @ X[row])[: SMALL["evm"]["tail_size"]]
+    np.testing.assert_allclose(a["tails"][row], nearest, atol=1e-6)
+
+
+def test_evm_starts_anew_where_a_limit_took_rows_away():
+    first, second = cloud(0), cloud(1, name="b")
+    limited, fresh = make("evm"), make("evm")
+    limited.fit((first,), EMPTY)
+    limited.fit((tuple(each[100:] for each in first), second), EMPTY)
+    fresh.fit((tuple(each[100:] for each in first), second), EMPTY)
+    assert same(limited.state(), fresh.state())
+
+
+@pytest.mark.parametrize("fit", ["as_released", "as_written"])
+def test_within_its_radius_a_row_covers(fit: Any):
+    weibulls = np.array([[2.0, 0.5, 0.4], [30.0, 1.1, 0.3], [1.0, 0.2, 1.0]])
+    radii = cover_radii(weibulls, 0.7, fit)
+    for factor, holds in ((0.999, True), (1.001, False)):
+        psi = inclusion((radii * factor)[:, None], weibulls[:, None], fit)[:, 0]
+        assert ((psi >= 0.7) == holds)[radii > 0].all()
 
 
 def test_evm_needs_strangers():

@@ -26,13 +26,14 @@ from .predictor import (
     Features,
     Labels,
     Probabilities,
+    Request,
     Seen,
     Uids,
+    check_request,
     gather,
-    labels_of,
-    random_order,
+    in_order_of,
+    labelled,
     set_unknown,
-    uncertain_first,
 )
 
 
@@ -57,15 +58,16 @@ class AnnSetting:
     learning_rate: float
     validation_error: float
     threshold_when: Literal["first_fit", "each_fit"]
-    request: Literal["random", "uncertain_first"]
+    request: Request
 
     def __post_init__(self) -> None:
         if self.hidden < 1 or self.epochs < 1 or self.batch_size < 1 or not self.learning_rate > 0:
             raise ValueError(f"{self}: hidden, epochs, batch_size and learning_rate must be positive")
         if not 0 <= self.dropout < 1 or not 0 <= self.validation_error <= 1:
             raise ValueError(f"dropout {self.dropout}, validation_error {self.validation_error}: in [0, 1) and [0, 1]")
-        if self.threshold_when not in ("first_fit", "each_fit") or self.request not in ("random", "uncertain_first"):
-            raise ValueError(f"threshold_when {self.threshold_when!r}, request {self.request!r}: no such words")
+        if self.threshold_when not in ("first_fit", "each_fit"):
+            raise ValueError(f"threshold_when {self.threshold_when!r}: 'first_fit' or 'each_fit'")
+        check_request(self.request)
 
 
 class Ann:
@@ -94,14 +96,11 @@ class Ann:
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
         """One increment's epochs over all labelled rows, unless the newest increment brought no label."""
-        labels = labels_of(experience)
-        rows = np.flatnonzero(labels != UNLABELLED)
+        rows, y = labelled(experience, learned=self._fits > 0)
         if self._fits and not (experience[-1][2] != UNLABELLED).any():
             return
-        if not len(rows):
-            raise ValueError("no label was ever given: there is no class to fit")
-        self._grow(np.union1d(self._classes, labels[rows]), experience[0][1].shape[1])
-        target = torch.from_numpy(1 + np.searchsorted(self._classes, labels[rows]))
+        self._grow(np.union1d(self._classes, y), experience[0][1].shape[1])
+        target = torch.from_numpy(1 + np.searchsorted(self._classes, y))
         hidden, output = self._layers()
         optimiser = torch.optim.Adam([*hidden.parameters(), *output.parameters()], lr=self._setting.learning_rate, fused=True)
         order = generator(self._seed, "order", str(self._fits))
@@ -127,9 +126,7 @@ class Ann:
 
     def request(self, uid: Uids, X: Features) -> list[str]:
         """Random, or ascending largest probability."""
-        if self._setting.request == "random":
-            return random_order(uid, seed=self._seed)
-        return uncertain_first(uid, self.predict(uid, X)[1])
+        return in_order_of(self._setting.request, uid, X, seed=self._seed, predict=self.predict)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Weights, classes, threshold and the number of fits, on which later draws depend."""

@@ -9,12 +9,14 @@ extreme vectors, which a greedy set cover chooses. Two ways to fit:
 
 - "as_written": Psi(x) = exp(-(D / scale)^shape), the distribution of the distances D themselves (the EVM's paper, Eq. 2);
 - "as_released": the library that KOWL used (VAST, after libMR) turns the tail round, D -> max(tail) - D + 1, and fits that.
+
+Tails are kept from fit to fit: new rows are held against all others once, and only distributions whose tail has changed are
+fitted again. What comes out is that of a fit of all rows at once, but for the last bits of the distances.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -25,21 +27,23 @@ from numpy.typing import NDArray
 from ..loop import one_thread
 from .predictor import (
     UNKNOWN,
-    UNLABELLED,
     Features,
     Labels,
     Probabilities,
+    Request,
     Seen,
     Uids,
     by_class,
+    check_request,
     gather,
-    labels_of,
-    random_order,
-    uncertain_first,
+    in_order_of,
+    labelled,
 )
 
+Fit = Literal["as_released", "as_written"]
 Floats = NDArray[np.float64]
 _LEAST = 1e-12  # a distance of 0 has no logarithm
+_BLOCK = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,18 +61,19 @@ class EvmSetting:
     tail_size: int
     cover_threshold: float
     distance_multiplier: float
-    fit: Literal["as_released", "as_written"]
-    request: Literal["random", "uncertain_first"]
+    fit: Fit
+    request: Request
 
     def __post_init__(self) -> None:
         if self.tail_size < 2 or not 0 < self.cover_threshold <= 1 or not self.distance_multiplier > 0:
             raise ValueError(f"{self}: tail_size >= 2, cover_threshold in (0, 1] and a positive distance_multiplier are needed")
-        if self.fit not in ("as_released", "as_written") or self.request not in ("random", "uncertain_first"):
-            raise ValueError(f"fit {self.fit!r}, request {self.request!r}: no such words")
+        if self.fit not in ("as_released", "as_written"):
+            raise ValueError(f"fit {self.fit!r}: 'as_released' or 'as_written'")
+        check_request(self.request)
 
 
 class Evm:
-    """The predictor: fitted on all labelled rows whenever they changed (the paper's incremental update is not written).
+    """The predictor. Rows that it was fitted on once are not compared with each other again.
 
     Args:
         setting: hyper-parameters.
@@ -83,7 +88,7 @@ class Evm:
         self._vectors: Features = np.empty((0, 0), dtype=np.float32)
         self._weibulls: Floats = np.empty((0, 3))
         self._class_of: Labels = np.empty(0, dtype=np.int64)
-        self._known: str = ""
+        self._forget()
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
         """Weibull fits of all labelled rows, and extreme vectors.
@@ -91,30 +96,23 @@ class Evm:
         Raises:
             ValueError: fewer than two classes, or fewer than two strangers of a class.
         """
-        labels = labels_of(experience)
-        rows = np.flatnonzero(labels != UNLABELLED)
-        y = labels[rows]
-        X = gather(experience, rows)
-        digest = hashlib.sha256(y.tobytes() + X.tobytes()).hexdigest()
-        if digest == self._known:
+        rows, y = labelled(experience, learned=len(self._class_of) > 0)
+        if not len(rows):
             return
+        uid = np.concatenate([uids for uids, _, _ in experience])[rows]
         if len(np.unique(y)) < 2:
             raise ValueError(f"labels of {len(np.unique(y))} classes: a class is measured against the rows of others")
+        old = len(self._uid)
+        if not (np.array_equal(uid[:old], self._uid) and np.array_equal(y[:old], self._y)):
+            self._forget()  # a limit on the experience has taken rows away
+            old = 0
+        if old == len(rows):
+            return
+        self._uid, self._y = uid, y
         with one_thread():
-            points = self._points(X)
-            chosen: list[Labels] = []
-            weibulls: list[Floats] = []
-            for _, own in by_class(y):
-                fitted = fit_weibulls(self._tails(points, y, own), self._setting.fit)
-                near = 1 - (points[own] @ points[own].T).double().cpu().numpy()
-                extreme = set_cover(inclusion(near, fitted[:, None, :], self._setting.fit) >= self._setting.cover_threshold)
-                chosen.append(own[extreme])
-                weibulls.append(fitted[extreme])
-        at = np.concatenate(chosen)
-        self._vectors = points[torch.from_numpy(at)].cpu().numpy()
-        self._weibulls = np.concatenate(weibulls)
-        self._class_of = y[at]
-        self._known = digest
+            changed = self._update_tails(experience, rows, old)
+            self._fitted[changed] = self._fit_weibulls(changed)
+            self._choose(experience, rows)
 
     def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
         """Columns: "unknown", the known classes.
@@ -122,56 +120,119 @@ class Evm:
         Scores are 1 - max Psi for "unknown" and Psi for the classes, divided by their sum (our choice): a sample is unknown
         where no class reaches 1/2.
         """
+        fit = self._setting.fit
         classes, starts = np.unique(self._class_of, return_index=True)
         scores = np.empty((len(X), 1 + len(classes)))
+        nearest = np.minimum if fit == "as_written" else np.maximum
         with one_thread():
             vectors = torch.from_numpy(self._vectors).to(self._device)
-            for start in range(0, len(X), 2048):
-                block = self._points(np.array(X[start : start + 2048]))
-                psi = inclusion(1 - (block @ vectors.T).double().cpu().numpy(), self._weibulls, self._setting.fit)
-                scores[start : start + len(block), 1:] = np.maximum.reduceat(psi, starts, axis=1)
+            for start in range(0, len(X), _BLOCK):
+                block = self._points(np.array(X[start : start + _BLOCK]))
+                powers = log_powers(1 - (block @ vectors.T).double().cpu(), torch.from_numpy(self._weibulls), fit).numpy()
+                # Psi rises or falls with the power: of a class's vectors only the best one is taken to it.
+                scores[start : start + len(block), 1:] = _psi(nearest.reduceat(powers, starts, axis=1), fit)
         scores[:, 0] = 1 - scores[:, 1:].max(axis=1)
         scores /= scores.sum(axis=1, keepdims=True)
         return np.concatenate([[UNKNOWN], classes]).astype(np.int64), scores.astype(np.float32)
 
     def request(self, uid: Uids, X: Features) -> list[str]:
         """Random, or ascending largest probability."""
-        if self._setting.request == "random":
-            return random_order(uid, seed=self._seed)
-        return uncertain_first(uid, self.predict(uid, X)[1])
+        return in_order_of(self._setting.request, uid, X, seed=self._seed, predict=self.predict)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Extreme vectors with their distributions and classes."""
+        """Extreme vectors with their distributions and classes; of every row fitted on its tail (4 bytes a distance)."""
         return {
             "vectors": self._vectors,
             "weibulls": self._weibulls,
             "class_of": self._class_of,
-            "known": np.array(self._known),
+            "uid": self._uid,
+            "y": self._y,
+            "tails": self._tails,
+            "fitted": self._fitted,
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
         """Take up what ``state`` gave."""
         self._vectors, self._weibulls, self._class_of = state["vectors"], state["weibulls"], state["class_of"]
-        self._known = str(state["known"])
+        self._uid, self._y, self._tails, self._fitted = (state[name] for name in ("uid", "y", "tails", "fitted"))
+
+    def _forget(self) -> None:
+        """Of every row fitted on: uid, label, smallest distances to strangers (ascending, infinite where there are fewer)
+        and Weibull distribution."""
+        self._uid: Uids = np.empty(0, dtype=np.str_)
+        self._y: Labels = np.empty(0, dtype=np.int64)
+        self._tails: NDArray[np.float32] = np.empty((0, self._setting.tail_size), dtype=np.float32)
+        self._fitted: Floats = np.empty((0, 3))
 
     def _points(self, X: Features) -> torch.Tensor:
         """Rows of length 1: cosine distance is 1 - product."""
         return torch.nn.functional.normalize(torch.from_numpy(X).to(self._device))
 
-    def _tails(self, points: torch.Tensor, y: Labels, own: Labels) -> Floats:
-        """(len(own), tail) distances to the nearest rows of other classes, ascending, times the multiplier."""
-        strangers = points[torch.from_numpy(np.delete(np.arange(len(y)), own))]
-        tail = min(self._setting.tail_size, len(strangers))
-        if tail < 2:
-            raise ValueError(f"{len(strangers)} rows of other classes: a distribution needs two distances at least")
-        found: list[NDArray[np.float32]] = []
-        for start in range(0, len(own), 512):
-            block = points[torch.from_numpy(own[start : start + 512])]
-            found.append((1 - (block @ strangers.T)).topk(tail, dim=1, largest=False).values.cpu().numpy())
-        return np.concatenate(found).astype(np.float64) * self._setting.distance_multiplier
+    def _update_tails(self, experience: Sequence[Seen], rows: Labels, old: int) -> Labels:
+        """Hold the rows from ``old`` on against all rows; returns the rows whose tail has changed.
+
+        The new rows' features are in memory, those of the others block by block.
+        """
+        n, size = len(rows), self._setting.tail_size
+        tails = torch.full((n, size), torch.inf, device=self._device)
+        tails[:old] = torch.from_numpy(self._tails)
+        new = self._points(gather(experience, rows[old:]))
+        y = torch.from_numpy(self._y).to(self._device)
+        for start in range(0, n, _BLOCK):
+            end = min(start + _BLOCK, n)
+            block = self._points(gather(experience, rows[start:end]))
+            for at in range(old, n, _BLOCK):
+                to = min(at + _BLOCK, n)
+                distances = 1 - new[at - old : to - old] @ block.T
+                distances[y[at:to, None] == y[start:end]] = torch.inf
+                tails[at:to] = _smallest(tails[at:to], distances)
+                if start < old:  # an old row; a block that has both kinds ends with new ones
+                    known = min(end, old) - start
+                    tails[start : start + known] = _smallest(tails[start : start + known], distances[:, :known].T)
+        if bool((tails[:, 1] == torch.inf).any()):
+            row = int((tails[:, 1] == torch.inf).nonzero()[0])
+            strangers = int((y != y[row]).sum())
+            raise ValueError(f"{strangers} rows of other classes: a distribution needs two distances at least")
+        found = tails.cpu().numpy()
+        changed = np.ones(n, dtype=bool)
+        changed[:old] = (found[:old] != self._tails).any(axis=1)
+        self._tails, self._fitted = found, np.concatenate([self._fitted, np.empty((n - old, 3))])
+        return np.flatnonzero(changed)
+
+    def _fit_weibulls(self, rows: Labels) -> Floats:
+        fitted = np.empty((len(rows), 3))
+        lengths = np.isfinite(self._tails[rows]).sum(axis=1)
+        for length in np.unique(lengths).tolist():
+            mine = np.flatnonzero(lengths == length)
+            for some in np.array_split(mine, -(-len(mine) // _BLOCK)):
+                tails = self._tails[rows[some], :length].astype(np.float64) * self._setting.distance_multiplier
+                fitted[some] = fit_weibulls(tails, self._setting.fit)
+        return fitted
+
+    def _choose(self, experience: Sequence[Seen], rows: Labels) -> None:
+        """Extreme vectors of every class."""
+        radii = cover_radii(self._fitted, self._setting.cover_threshold, self._setting.fit)
+        chosen: list[Labels] = []
+        vectors: list[Features] = []
+        for _, own in by_class(self._y):
+            points = self._points(gather(experience, rows[own]))
+            distances = (1 - points @ points.T).clamp_(min=0).cpu().numpy()
+            extreme = set_cover(distances <= radii[own, None])
+            chosen.append(own[extreme])
+            vectors.append(points[torch.from_numpy(extreme)].cpu().numpy())
+        at = np.concatenate(chosen)
+        self._vectors, self._weibulls, self._class_of = np.concatenate(vectors), self._fitted[at], self._y[at]
 
 
-def fit_weibulls(tails: Floats, fit: Literal["as_released", "as_written"]) -> Floats:
+def _smallest(tails: torch.Tensor, distances: torch.Tensor) -> torch.Tensor:
+    """The smallest of each row of both, as many as ``tails`` has, ascending."""
+    size = tails.shape[1]
+    if distances.shape[1] > size:
+        distances = distances.topk(size, dim=1, largest=False).values
+    return torch.cat([tails, distances], dim=1).topk(size, dim=1, largest=False, sorted=True).values
+
+
+def fit_weibulls(tails: Floats, fit: Fit) -> Floats:
     """Maximum-likelihood Weibull distributions, one a row, by Newton's method on all rows at once.
 
     Args:
@@ -180,7 +241,7 @@ def fit_weibulls(tails: Floats, fit: Literal["as_released", "as_written"]) -> Fl
     Returns:
         (n, 3): shape, scale, and the turning point (the tail's largest distance; 0 as written). The location is 0, as with
         ``scipy.stats.weibull_min.fit(row, floc=0)``, which takes 2 ms a row. A tail of equal distances has no finite shape:
-        it gets 1e4 (our choice), a step.
+        it gets 1e4 (our choice), a step. A row's distribution does not depend on the other rows.
     """
     turn = tails[:, -1:] if fit == "as_released" else np.zeros((len(tails), 1))
     values = turn - tails + 1 if fit == "as_released" else np.maximum(tails, _LEAST)
@@ -190,33 +251,52 @@ def fit_weibulls(tails: Floats, fit: Literal["as_released", "as_written"]) -> Fl
     mean = logs.mean(axis=1)
     spread = logs.std(axis=1)
     shape = np.clip(1.2 / np.maximum(spread, 1e-300), 1e-3, 1e4)  # the moment estimate on a log scale
+    left = np.arange(len(tails))
     for _ in range(50):
-        power = np.exp(shape[:, None] * logs)
+        own, k = logs[left], shape[left]
+        power = np.exp(k[:, None] * own)
         total = power.sum(axis=1)
-        first = (power * logs).sum(axis=1) / total
-        second = (power * logs * logs).sum(axis=1) / total
-        step = (first - mean - 1 / shape) / (second - first**2 + 1 / shape**2)
-        new = np.clip(np.where(step >= shape, shape / 2, shape - step), 1e-3, 1e4)
-        done = np.abs(new - shape) <= 1e-10 * shape
-        shape = new
-        if done.all():
+        first = (power * own).sum(axis=1) / total
+        second = (power * own * own).sum(axis=1) / total
+        step = (first - mean[left] - 1 / k) / (second - first**2 + 1 / k**2)
+        new = np.clip(np.where(step >= k, k / 2, k - step), 1e-3, 1e4)
+        shape[left] = new
+        left = left[np.abs(new - k) > 1e-10 * k]
+        if not len(left):
             break
     scale = np.exp(largest[:, 0]) * np.exp(shape[:, None] * logs).mean(axis=1) ** (1 / shape)
     return np.stack([shape, scale, turn[:, 0]], axis=1)
 
 
-def inclusion(distances: Floats, weibulls: Floats, fit: Literal["as_released", "as_written"]) -> Floats:
+def log_powers(distances: torch.Tensor, weibulls: torch.Tensor, fit: Fit) -> torch.Tensor:
+    """log((x / scale)^shape), x being the distance or, as released, the distance turned round; see ``inclusion``."""
+    shape, scale, turn = weibulls.unbind(-1)
+    values = distances if fit == "as_written" else turn + 1 - distances
+    return (values.clamp(min=0).log_() - scale.log()).mul_(shape)
+
+
+def inclusion(distances: Floats, weibulls: Floats, fit: Fit) -> Floats:
     """Psi, in [0, 1]: probability that a stranger lies farther.
 
     Args:
         distances: (n, k), from n samples to k rows; slightly negative ones count as 0.
         weibulls: (k, 3) from ``fit_weibulls``, or an array that spreads against (n, k, 3).
     """
-    shape, scale, turn = weibulls[..., 0], weibulls[..., 1], weibulls[..., 2]
+    return _psi(log_powers(torch.from_numpy(distances), torch.from_numpy(weibulls), fit).numpy(), fit)
+
+
+def _psi(powers: Floats, fit: Fit) -> Floats:
     with np.errstate(over="ignore"):  # an infinite power is a probability of 0 or 1
+        return np.exp(-np.exp(powers)) if fit == "as_written" else -np.expm1(-np.exp(powers))
+
+
+def cover_radii(weibulls: Floats, threshold: float, fit: Fit) -> Floats:
+    """(n,) distances up to which Psi is at least ``threshold``, in (0, 1]; below 0 where it is nowhere."""
+    shape, scale, turn = weibulls.T
+    with np.errstate(divide="ignore", over="ignore"):
         if fit == "as_written":
-            return np.exp(-((np.maximum(distances, 0) / scale) ** shape))
-        return -np.expm1(-((np.maximum(turn - distances + 1, 0) / scale) ** shape))
+            return scale * (-np.log(threshold)) ** (1 / shape)
+        return turn + 1 - scale * (-np.log1p(-threshold)) ** (1 / shape)
 
 
 def set_cover(covers: NDArray[np.bool_]) -> Labels:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import torch
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from .predictor import Features, Labels
+
+Shrinkage = Literal["none", "oas"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,7 +35,9 @@ class Mixture:
         return len(self.mean)
 
 
-def fit_mixture(X: Features, clusters: Labels, *, epsilon: float, dtype: torch.dtype, device: str) -> Mixture:
+def fit_mixture(
+    X: Features, clusters: Labels, *, epsilon: float, shrinkage: Shrinkage = "none", dtype: torch.dtype, device: str
+) -> Mixture:
     """A Gaussian a cluster: its mean and unbiased covariance + epsilon I; epsilon I alone below 2 rows (PROTOCOLS.md 2.8).
 
     Where rounding leaves a covariance that is not positive definite, its epsilon is raised tenfold until it is (our choice).
@@ -40,25 +45,53 @@ def fit_mixture(X: Features, clusters: Labels, *, epsilon: float, dtype: torch.d
     Args:
         X: (n, d) float32.
         clusters: (n,) numbers 0..k-1, each with a row at least.
+        shrinkage: "none" as released. A cluster with no more rows than features then has a flat covariance, off whose plane
+            epsilon alone says what is near. "oas" (our choice) shrinks every covariance to a multiple of I by as much as
+            its rows leave open (Chen, Wiesel, Eldar and Hero, "Shrinkage Algorithms for MMSE Covariance Estimation", IEEE
+            TSP 58(10), 2010, Eq. 23); a cluster without spread of its own gets the mean variance within the others.
     """
     points = torch.from_numpy(X).to(device, dtype)
-    parts = [_fit(points[torch.from_numpy(np.flatnonzero(clusters == k))], epsilon) for k in range(int(clusters.max()) + 1)]
-    mean, whiten, log_scale = (torch.stack(column) for column in zip(*parts, strict=True))
+    parts = [points[torch.from_numpy(np.flatnonzero(clusters == k))] for k in range(int(clusters.max()) + 1)]
+    covariances = [_covariance(part) for part in parts]
+    if shrinkage == "oas":
+        free = len(points) - len(parts)
+        within = sum((c.trace() * (len(p) - 1) for c, p in zip(covariances, parts, strict=True)), points.new_zeros(()))
+        covariances = [
+            _shrunk(c, len(part), within / max(free, 1) / X.shape[1]) for c, part in zip(covariances, parts, strict=True)
+        ]
+    fitted = [_gaussian(part.mean(0), c, epsilon) for part, c in zip(parts, covariances, strict=True)]
+    mean, whiten, log_scale = (torch.stack(column) for column in zip(*fitted, strict=True))
     return Mixture(mean, whiten, log_scale)
 
 
-def _fit(X: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    mean = X.mean(0)
-    eye = torch.eye(X.shape[1], dtype=X.dtype, device=X.device)
-    centred = X - mean
-    covariance = centred.T @ centred / (len(X) - 1) if len(X) > 1 else torch.zeros_like(eye)
+def _covariance(X: Tensor) -> Tensor:
+    centred = X - X.mean(0)
+    return centred.T @ centred / max(len(X) - 1, 1)
+
+
+def _shrunk(covariance: Tensor, rows: int, otherwise: Tensor) -> Tensor:
+    """``otherwise`` is the variance of a covariance that is zero."""
+    d = len(covariance)
+    variance = covariance.trace() / d
+    eye = torch.eye(d, dtype=covariance.dtype, device=covariance.device)
+    if not bool(variance > 0):
+        return otherwise * eye
+    square = (covariance * covariance).sum()
+    share = ((1 - 2 / d) * square + (d * variance) ** 2) / ((rows + 1 - 2 / d) * (square - d * variance**2))
+    share = share.nan_to_num(1.0).clamp(0, 1)
+    return (1 - share) * covariance + share * variance * eye
+
+
+def _gaussian(mean: Tensor, covariance: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    d = len(mean)
+    eye = torch.eye(d, dtype=mean.dtype, device=mean.device)
     while True:
         factor, failed = torch.linalg.cholesky_ex(covariance + epsilon * eye)
         if not bool(failed):
             break
         epsilon *= 10
     whiten = torch.linalg.solve_triangular(factor, eye, upper=False).T.contiguous()
-    return mean, whiten, -0.5 * X.shape[1] * math.log(2 * math.pi) - factor.diagonal().log().sum()
+    return mean, whiten, -0.5 * d * math.log(2 * math.pi) - factor.diagonal().log().sum()
 
 
 def joined(mixtures: Sequence[Mixture]) -> Mixture:

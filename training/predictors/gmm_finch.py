@@ -18,20 +18,21 @@ from numpy.typing import NDArray
 
 from ..loop import one_thread
 from .finch import Distance, coarsest
-from .gaussians import Mixture, component_log_densities, fit_mixture, joined, mixture_log_densities
+from .gaussians import Mixture, Shrinkage, component_log_densities, fit_mixture, joined, mixture_log_densities
 from .predictor import (
     UNKNOWN,
     Features,
     Labels,
     Probabilities,
+    Request,
     Seen,
     Uids,
     by_class,
+    check_request,
     gather,
-    labels_of,
-    random_order,
+    in_order_of,
+    labelled,
     set_unknown,
-    uncertain_first,
 )
 
 _DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -44,6 +45,8 @@ class GmmFinchSetting:
     Attributes:
         min_error_tol: share in [0, 1] of the validation rows below the threshold that stay below it.
         epsilon: added to the covariances' diagonal, 1e-12 with float64 and 1e-4 with float32.
+        shrinkage: of the covariances, "none" or "oas", see ``gaussians.fit_mixture``. Features wider than clusters have rows
+            want "oas": with "none" a new row of a known class lies off its plane, and no class takes it.
         dtype: of all densities.
         distance: FINCH's.
         request: "uncertain_first" or "random".
@@ -52,18 +55,20 @@ class GmmFinchSetting:
 
     min_error_tol: float
     epsilon: float
+    shrinkage: Shrinkage
     dtype: Literal["float32", "float64"]
     distance: Distance
-    request: Literal["uncertain_first", "random"]
+    request: Request
     recognise: bool
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_error_tol <= 1 or not self.epsilon > 0:
             raise ValueError(f"min_error_tol {self.min_error_tol}, epsilon {self.epsilon}: in [0, 1], and positive")
-        if self.dtype not in _DTYPES or self.request not in ("uncertain_first", "random"):
-            raise ValueError(
-                f"dtype {self.dtype!r}, request {self.request!r}: one of float32, float64; uncertain_first, random"
-            )
+        if self.dtype not in _DTYPES:
+            raise ValueError(f"dtype {self.dtype!r}: one of {', '.join(_DTYPES)}")
+        if self.shrinkage not in ("none", "oas"):
+            raise ValueError(f"shrinkage {self.shrinkage!r}: 'none' or 'oas'")
+        check_request(self.request)
 
 
 class GmmFinch:
@@ -94,10 +99,11 @@ class GmmFinch:
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
         """Fit the mixtures of all classes with labels, the threshold, and the clusters of what is still rejected."""
-        labels = labels_of(experience)
+        every, y = labelled(experience, learned=bool(self._mixtures))
         lowest: list[tuple[NDArray[np.float64], Labels]] = []
         with one_thread():
-            for label, rows in by_class(labels):
+            for label, own in by_class(y):
+                rows = every[own]
                 X = gather(experience, rows)
                 digest = hashlib.sha256(X.data).hexdigest()
                 if self._fitted_on.get(label) != digest:
@@ -105,8 +111,6 @@ class GmmFinch:
                     self._mixtures[label] = self._fit(X, clusters)
                     self._fitted_on[label] = digest
                 lowest.append((mixture_log_densities(X, [self._mixtures[label]])[:, 0], rows))
-            if not self._mixtures:
-                raise ValueError("no label was ever given: there is no class to fit")
             self._mixtures = dict(sorted(self._mixtures.items()))
             if lowest:  # a limit on the experience may leave no labelled row: what was learned stays
                 self._threshold = self._find_threshold(experience, lowest, validation)
@@ -138,9 +142,7 @@ class GmmFinch:
 
     def request(self, uid: Uids, X: Features) -> list[str]:
         """Ascending largest probability, or random."""
-        if self._setting.request == "random":
-            return random_order(uid, seed=self._seed)
-        return uncertain_first(uid, self.predict(uid, X)[1])
+        return in_order_of(self._setting.request, uid, X, seed=self._seed, predict=self.predict)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Mixtures, threshold, pool and clusters. It grows with components x d x d: 4.7 MB a component of 768 float64."""
@@ -174,7 +176,14 @@ class GmmFinch:
 
     def _fit(self, X: Features, clusters: Labels) -> Mixture:
         setting = self._setting
-        return fit_mixture(X, clusters, epsilon=setting.epsilon, dtype=_DTYPES[setting.dtype], device=self._device)
+        return fit_mixture(
+            X,
+            clusters,
+            epsilon=setting.epsilon,
+            shrinkage=setting.shrinkage,
+            dtype=_DTYPES[setting.dtype],
+            device=self._device,
+        )
 
     def _find_threshold(
         self, experience: Sequence[Seen], own: Sequence[tuple[NDArray[np.float64], Labels]], validation: Seen

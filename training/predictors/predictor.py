@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,9 @@ Labels = NDArray[np.int64]
 Probabilities = NDArray[np.float32]
 Seen = tuple[Uids, Features, Labels]
 """uids (n,), features (n, d), class indices (n,) with ``UNLABELLED`` where no label was given; one entry an increment."""
+
+Request = Literal["random", "uncertain_first"]
+"""The order in which labels are wanted."""
 
 UNLABELLED = -1
 UNKNOWN = -1
@@ -33,9 +37,20 @@ def gather(experience: Sequence[Seen], rows: Labels) -> Features:
     return features
 
 
-def labels_of(experience: Sequence[Seen]) -> Labels:
-    """Class indices of all rows, one increment after the other."""
-    return np.concatenate([y for _, _, y in experience])
+def labelled(experience: Sequence[Seen], *, learned: bool) -> tuple[Labels, Labels]:
+    """The rows that have a label, counted through all increments, and their class indices.
+
+    Args:
+        learned: whether the predictor has learned before. A limit on the experience may then leave no row.
+
+    Raises:
+        ValueError: no row has a label, and nothing was learned before.
+    """
+    labels = np.concatenate([y for _, _, y in experience])
+    rows = np.flatnonzero(labels != UNLABELLED)
+    if not len(rows) and not learned:
+        raise ValueError("no label was ever given: there is no class to fit")
+    return rows, labels[rows]
 
 
 def by_class(labels: Labels) -> Iterator[tuple[int, Labels]]:
@@ -45,6 +60,19 @@ def by_class(labels: Labels) -> Iterator[tuple[int, Labels]]:
     for value, start, end in zip(values.tolist(), starts, [*starts[1:], len(order)], strict=False):  # none of no labels
         if value != UNLABELLED:
             yield value, order[start:end]
+
+
+def check_request(request: str) -> None:
+    """Raise ``ValueError`` for a word that is no ``Request``."""
+    if request not in get_args(Request):
+        raise ValueError(f"request {request!r}: one of {', '.join(get_args(Request))}")
+
+
+def in_order_of(
+    request: Request, uid: Uids, X: Features, *, seed: int, predict: Callable[[Uids, Features], tuple[Labels, Probabilities]]
+) -> list[str]:
+    """``uid`` in the order asked for; ``predict`` is called where that depends on it."""
+    return random_order(uid, seed=seed) if request == "random" else uncertain_first(uid, predict(uid, X)[1])
 
 
 def random_order(uid: Uids, *, seed: int) -> list[str]:
