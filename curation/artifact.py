@@ -50,13 +50,13 @@ class Artifact:
         """Name within the store -> size and SHA-256, of all files of the stage but its two JSON files."""
         return {posixpath.join(folder(self.stage), name): facts for part in self.parts for name, facts in part["files"].items()}
 
-    def rows_view(self, store: Store) -> Rows:
-        """The rows, for reading."""
+    def rows_view(self, store: Store, recent: Mapping[str, pa.Table] | None = None) -> Rows:
+        """The rows, for reading; those of parts that ``recent`` names by file are taken from there."""
         infos = tuple(
             PartInfo(posixpath.join(folder(self.stage), f"{part_name(number)}.parquet"), part["rows"])
             for number, part in enumerate(self.parts)
         )
-        return Rows(store, read_schema(store, infos[0].name), infos)
+        return Rows(store, read_schema(store, infos[0].name), infos, recent or {})
 
     def reject_files(self) -> list[str]:
         """Names within the store of the tables of rejects."""

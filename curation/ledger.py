@@ -18,6 +18,9 @@ from .store import Store
 _EARLY_PARTS = 16
 """Parts that may wait in memory for their turn; those beyond are read back."""
 
+_RECENT_BYTES = 3 << 27
+"""Rows of a stage just made that stay at hand for the next one, so that it need not read them back; more are let go."""
+
 
 class Ledger:
     """Content digest and keys of a stage, part after part: of rows that are at hand, or else read back.
@@ -31,12 +34,15 @@ class Ledger:
         self._next = 0
         self._early: dict[int, tuple[pa.Table, pa.Table]] = {}
         self._lock = threading.Lock()
+        self._recent: dict[str, pa.Table] = {}
+        self._recent_bytes = 0
         # The engine itself carries the keys of the other kinds from row to row.
         self.keys = KeySum(distinct=stage.expands) if stage.kind in ("table", "whole") else None
 
     def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
         """Take the rows of a part that was just written. Called from any thread."""
         with self._lock:
+            self._keep(number, rows)
             if number >= self._next and len(self._early) < _EARLY_PARTS:
                 self._early[number] = (rows, rejected)
             while self._next in self._early:
@@ -57,6 +63,18 @@ class Ledger:
         if self._digest is None:
             raise StepFailed(f"stage {self._stage.name!r} made no part")
         return self._digest.hexdigest()
+
+    @property
+    def recent(self) -> dict[str, pa.Table]:
+        """File name of a part -> its rows, of the parts that were offered, where all of them together are few."""
+        return self._recent if self._recent_bytes <= _RECENT_BYTES else {}
+
+    def _keep(self, number: int, rows: pa.Table) -> None:
+        self._recent_bytes += rows.get_total_buffer_size()
+        if self._recent_bytes <= _RECENT_BYTES:
+            self._recent[posixpath.join(folder(self._stage.name), f"{part_name(number)}.parquet")] = rows
+        else:
+            self._recent.clear()
 
     def _add(self, rows: pa.Table, rejected: pa.Table) -> None:
         self._next += 1

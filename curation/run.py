@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
+import pyarrow as pa
+
 from .artifact import Artifact, RunRecord
 from .flow import Flow, Stage
 from .part_writer import PartRecord, StepFailed
@@ -93,8 +95,9 @@ def run(
         record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last)
         record.save(store)
         known = _known_fingerprints(store)
+        recent: dict[str, pa.Table] = {}
         for index, stage in enumerate(stages):
-            maker = StageMaker(store, stage, schemas[stage.name], made, known, pool)
+            maker = StageMaker(store, stage, schemas[stage.name], made, known, pool, recent)
             report = Reporter(on_progress, stage.name, index, len(stages))
             missing = maker.missing_source()
             if missing and stage.waits:

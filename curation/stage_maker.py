@@ -81,8 +81,10 @@ class StageMaker:
         made: Mapping[str, Artifact],
         known: dict[str, tuple[str, str]],
         pool: Pool | None,
+        recent: dict[str, pa.Table] | None = None,
     ) -> None:
         self.store, self.stage, self.schema, self.made, self.known, self.pool = store, stage, schema, made, known, pool
+        self.recent: dict[str, pa.Table] = {} if recent is None else recent
 
     def _places(self) -> dict[str, Where]:
         steps = [self.stage.step, *([self.stage.pieces] if self.stage.pieces else [])]
@@ -194,6 +196,8 @@ class StageMaker:
         ledger = Ledger(self.store, self.stage)
         records = self._make_parts(sha256(canonical([key, recipe["layouts"]])), report, ledger)
         artifact = self._commit(key, recipe, records, ledger)
+        self.recent.clear()
+        self.recent.update(ledger.recent)
         self._write_made(time.perf_counter() - started)
         self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)
         report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
@@ -201,7 +205,7 @@ class StageMaker:
 
     def _tasks(self, key: str) -> list[PartTask]:
         stage = self.stage
-        views = {name: self.made[name].rows_view(self.store) for name in stage.inputs()}
+        views = {name: self.made[name].rows_view(self.store, self.recent) for name in stage.inputs()}
         taken, given = row_types(stage)
         schemas = [None if row_type is None else schema_of(row_type) for row_type in (taken, given)]
         base = PartTask(self.store, stage, self.schema, key, 0, taken, *schemas, others=views)
@@ -298,7 +302,7 @@ class StageMaker:
         if keys_out is None:
             return
         keys_in = KeySum(distinct=stage.expands)
-        for table in self.made[stage.after or ""].rows_view(self.store).batches(["key"]):
+        for table in self.made[stage.after or ""].rows_view(self.store, self.recent).batches(["key"]):
             keys_in.add(table["key"])
         if keys_in.total() != keys_out.total():
             raise StepFailed(f"stage {stage.name!r} gave keys, as rows or rejects, that are not those of the rows it took")

@@ -22,7 +22,7 @@ import os
 import posixpath
 import secrets
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
@@ -258,7 +258,7 @@ def write_parquet(stream: IO[bytes], table: pa.Table, record: Any) -> None:
     pq.write_table(
         table,
         stream,
-        compression="lz4",
+        compression="none",
         row_group_size=ROW_GROUP,
         use_dictionary=_repetitive(table),  # pyright: ignore[reportArgumentType]  # it takes names of columns, too
         write_statistics=False,
@@ -295,11 +295,13 @@ class Rows:
         store: where they lie.
         schema: their columns; payload columns hold references (``rows.BLOB``, ``rows.ARRAY``).
         parts: the parts in order.
+        recent: file name -> rows, of parts that are still in memory and need not be read.
     """
 
     store: Store
     schema: pa.Schema
     parts: tuple[PartInfo, ...]
+    recent: Mapping[str, pa.Table] = dataclasses.field(default_factory=dict[str, pa.Table], repr=False, compare=False)
 
     @property
     def num_rows(self) -> int:
@@ -318,10 +320,25 @@ class Rows:
     def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
         """One Arrow table a part, in order; never more than one part in memory.
 
-        Text columns ``encoded`` come as dictionaries.
+        Text columns ``encoded`` come as dictionaries where they are read from a file.
         """
         for part in self.parts:
-            yield self.store.read_parquet(part.name, columns, encoded=encoded)
+            yield self._part(part.name, columns, encoded=encoded)
+
+    def _part(
+        self,
+        name: str,
+        columns: Sequence[str] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        encoded: Sequence[str] = (),
+    ) -> pa.Table:
+        table = self.recent.get(name)
+        if table is None:
+            return self.store.read_parquet(name, columns, start, stop, encoded=encoded)
+        table = table if columns is None else table.select(list(columns))
+        return table.slice(start, None if stop is None else stop - start)
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of some columns as one table. Name the columns: all of them may not fit in memory."""
@@ -335,7 +352,7 @@ class Rows:
         for part in self.parts:
             if first < stop and first + part.rows > start:
                 low, high = max(start - first, 0), min(stop - first, part.rows)
-                pieces.append(self.store.read_parquet(part.name, columns, low, high))
+                pieces.append(self._part(part.name, columns, low, high))
             first += part.rows
         return pa.concat_tables(pieces) if pieces else self.schema.empty_table().select(columns or self.schema.names)
 
@@ -355,7 +372,7 @@ class Rows:
         # Only the parts that hold a wanted row are read, so that a few rows of a large stage are cheap.
         for number, at in enumerate(np.split(order, np.searchsorted(wanted[order], ends)[:-1])):
             if len(at):
-                table = self.store.read_parquet(self.parts[number].name, [column])
+                table = self._part(self.parts[number].name, [column])
                 pieces.append(table.take(pa.array(wanted[at] - (ends[number] - self.parts[number].rows))))
         if not pieces:
             return gather_arrays(self.store, self.schema.empty_table()[column])

@@ -97,7 +97,7 @@ def sift_fields(blocks: Iterable[Block], *, licences: Sequence[str] | None, extr
             left.append(rest.append_column("place", pa.array(places)).append_column("index", pa.array(index + total)))
         rejected.append(block.rejected)
         file, unit, total = block.place.file, block.place.unit, total + table.num_rows
-    rows = pa.concat_tables(kept)
+    rows = pa.concat_tables(kept).combine_chunks()  # polars cuts a frame in many: what follows works on whole columns
     if left:
         rest = pa.concat_tables(left)
         frame = _timed(pl.DataFrame(rest))
