@@ -8,8 +8,16 @@ in shards of one increment and role each; without, it ends in that table.
 
 from __future__ import annotations
 
+from ..curation.encoders.preprocess import Crop
 from ..curation.flow import Flow, join, rows_of, source, step
-from ..curation.keys import where
+from ..curation.keys import how, where
+from ..curation.stages.visual_transforms import our_ranges
+from ..datasets.ava_kinetics.annotations import Annotated
+from ..datasets.ava_kinetics.annotations import pieces as pieces_of_ava
+from ..datasets.ava_kinetics.annotations import read_list as read_ava
+from ..datasets.ava_kinetics.strata import Stratified, action_types, add_strata
+from ..datasets.features.extract import Nuisance, extract_features
+from ..datasets.features.frames import FrameClip, WithFrames, attach_clips, read_clips, shards_below
 from ..datasets.features.rows import StoredFeature, WithFeature, attach_features, read_features
 from ..datasets.features.rows import pieces as pieces_of_features
 from ..datasets.kinetics.inventory import Held, keep_held, read_inventory
@@ -22,9 +30,18 @@ from ..datasets.kowl.splits import Assigned, assign_splits
 from ..datasets.kowl.unify import unified_row, unify
 from . import kowl_runs
 from .benchmark import Benchmark
-from .kowl_config import DrawnFeatures, DrawnLists, Inventory, KowlConfig, StoredFeatures
+from .kowl_config import (
+    AvaLists,
+    DrawnFeatures,
+    DrawnLists,
+    ExtractedFeatures,
+    Inventory,
+    KowlConfig,
+    StoredFeatures,
+)
 
 _DRAWN_AT_ONCE = 4096
+_CLIPS_AT_ONCE = 64
 
 
 def plan(c: KowlConfig, out: str) -> Flow:
@@ -35,7 +52,9 @@ def plan(c: KowlConfig, out: str) -> Flow:
         flow = _held(flow, gone, "with_video", "missing", "no_video")
     if c.videos is not None:
         flow = _held(flow, _inventory("videos", c.videos), "with_listed_video", c.videos.means, "no_video")
-    if c.features is not None:
+    if isinstance(c.features, ExtractedFeatures):
+        flow = _with_frames(flow, c.features)
+    elif c.features is not None:
         flow = _with_features(flow, c, c.features)
     flow = flow.whole("assigned", step(assign_splits, turns=c.turns, seed=c.seed), gives=Assigned, max_rejects=None).whole(
         "increments",
@@ -49,6 +68,10 @@ def plan(c: KowlConfig, out: str) -> Flow:
         ),
         gives=Incremented,
     )
+    if isinstance(c.features, ExtractedFeatures):
+        flow = _extracted(flow, c, c.features)
+    if c.ava is not None:
+        flow = _stratified(flow, c.ava)
     if c.features is None:
         return flow
     return flow.whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed).shards("shards", step(sample))
@@ -92,6 +115,51 @@ def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFe
     )
     attach = step(attach_features, features=rows_of(stored.last))  # type: ignore[arg-type]
     return join(stored, flow).whole("with_feature", attach, gives=WithFeature, max_rejects=None)
+
+
+def _with_frames(flow: Flow, features: ExtractedFeatures) -> Flow:
+    """Leave out the samples without frames, which are taken out of their shards when it is settled what they are for."""
+    root = where(features.root)
+    clips = source(
+        "frames",
+        step(read_clips, root=root, uid_pattern=features.uid_pattern),
+        pieces=step(shards_below, root=root),
+        gives=FrameClip,
+        max_rejects=None,
+    )
+    attach = step(attach_clips, clips=rows_of(clips.last))  # type: ignore[arg-type]
+    return join(clips, flow).whole("with_frames", attach, gives=WithFrames, max_rejects=None)
+
+
+def _extracted(flow: Flow, c: KowlConfig, features: ExtractedFeatures) -> Flow:
+    told = features.transforms
+    extract = step(
+        extract_features,
+        root=where(features.root),
+        backbone=features.backbone,
+        checkpoint=where(features.checkpoint) if features.checkpoint else "",
+        frames=features.frames,
+        crop=Crop(features.resize_px, features.side_px, "bilinear"),
+        width=features.width,
+        nuisance=None if told is None else Nuisance(told.kinds, told.share, told.roles, told.from_increment),
+        ranges=our_ranges(),
+        seed=c.seed,
+        device=how(features.device),
+    )
+    return flow.each_batch("extracted", extract, max_rejects=features.max_rejects, rows_per_part=_CLIPS_AT_ONCE)
+
+
+def _stratified(flow: Flow, ava: AvaLists) -> Flow:
+    path = where(ava.path)
+    annotated = source(
+        "ava",
+        step(read_ava, path=path),
+        pieces=step(pieces_of_ava, path=path),
+        gives=Annotated,
+        max_rejects=ava.max_rejects,
+    )
+    add = step(add_strata, annotations=rows_of(annotated.last), types=action_types())  # type: ignore[arg-type]
+    return join(annotated, flow).whole("strata", add, gives=Stratified)
 
 
 def _inventory(name: str, inventory: Inventory) -> Flow:

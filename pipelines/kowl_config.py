@@ -7,6 +7,8 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from ..curation.stages.visual_transforms import Kind
+from ..datasets.features.backbones import Backbone
 from ..datasets.features.files import FeatureFile
 from ..datasets.kinetics.lists import ID, ListFile
 from ..datasets.kowl.increments import Later
@@ -87,6 +89,66 @@ class DrawnFeatures:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class Transforms:
+    """Nuisance novelty: clips whose frames go through a visual transform before their feature is taken.
+
+    Attributes:
+        kinds: each clip is given one of them, drawn by its key.
+        share: of the clips of ``roles`` from increment ``from_increment`` on.
+    """
+
+    kinds: Annotated[tuple[Kind, ...], Field(min_length=1)]
+    share: Annotated[float, Field(ge=0, le=1)]
+    roles: Annotated[tuple[Literal["train", "val", "test"], ...], Field(min_length=1)] = ("test",)
+    from_increment: Annotated[int, Field(ge=0)] = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ExtractedFeatures:
+    """Features taken from shards of frames by a frozen backbone; see ``datasets/features/frames.py`` and ``backbones.py``.
+
+    Attributes:
+        root: folder of the shards.
+        backbone: what turns frames into a vector.
+        width: numbers of a vector: 448 of the built-in backbone.
+        frames: of each clip, evenly over its length.
+        resize_px: shorter side after scaling; ``side_px``: side of the square cut from the centre.
+        checkpoint: file of the backbone's weights; none for the built-in one.
+        uid_pattern: finds ``<id>_<start>_<end>`` in a sample's key; None: that is the key.
+        transforms: None: every clip is seen as it is.
+        max_rejects: clips that may be turned away for a broken frame, or a share below 1.
+        device: where the backbone runs.
+    """
+
+    kind: Literal["extracted"]
+    root: Location
+    backbone: Backbone
+    width: Annotated[int, Field(ge=1)]
+    frames: Annotated[int, Field(ge=1)]
+    resize_px: Annotated[int, Field(ge=8)]
+    side_px: Annotated[int, Field(ge=8)]
+    checkpoint: Location | None = None
+    uid_pattern: str | None = None
+    transforms: Transforms | None = None
+    max_rejects: float = 0
+    device: str = "cpu"
+
+
+Features = StoredFeatures | DrawnFeatures | ExtractedFeatures
+
+
+@dataclass(frozen=True, config=_STRICT)
+class AvaLists:
+    """Lists of AVA-Kinetics, whose annotations sort the clips into strata: a file, or a folder of CSV files.
+
+    ``max_rejects``: lines of them that may be bad, or a share below 1.
+    """
+
+    path: Location
+    max_rejects: float = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
 class Shards:
     """A shard holds samples of one increment and role, ``max_samples`` at most."""
 
@@ -119,7 +181,8 @@ class KowlConfig:
     """All settings. ``seed`` draws what is held out and the orders that are ours; the folds have seeds of their own.
 
     ``videos`` says which clips there are, and ``features`` brings vectors; samples without one are turned away before they are
-    assigned. Without ``features`` the result is a table of increments, and nothing can be evaluated.
+    assigned. Without ``features`` the result is a table of increments, and nothing can be evaluated. ``ava`` adds the strata by
+    which results are told apart.
     """
 
     seed: int
@@ -130,4 +193,5 @@ class KowlConfig:
     shards: Shards
     evaluation: Evaluation
     videos: Inventory | None = None
-    features: Annotated[StoredFeatures | DrawnFeatures, Field(discriminator="kind")] | None = None
+    features: Annotated[Features, Field(discriminator="kind")] | None = None
+    ava: AvaLists | None = None

@@ -89,15 +89,20 @@ def transform_clip(row: Clip, *, kinds: Sequence[Kind], ranges: Ranges, seed: in
         Reject: ``no_frames``; ``frame_sizes`` where frames differ in size; and what ``decode.decode_rgb`` raises of a frame.
         ValueError: no kind, or one that is not known.
     """
-    if unknown := sorted(set(kinds) - set(KINDS)):
-        raise ValueError(f"kind {unknown[0]!r}: one of {', '.join(KINDS)}")
+    kind = choose_kind(kinds, seed, row.key)
     if not row.frames:
         raise Reject("no_frames", "0 frames")
-    if not kinds:
-        raise ValueError(f"no kind of transform: name some of {', '.join(KINDS)}")
-    kind = kinds[int(rng(seed, f"{_STAGE}.kind", row.key).integers(len(kinds)))]
     frames = transform_frames(row.frames, kind, seed, row.key, ranges=ranges)
     return TransformedClip(row.key, frames, kind, json.dumps(draw_parameters(kind, seed, row.key, ranges), sort_keys=True))
+
+
+def choose_kind(kinds: Sequence[Kind], seed: int, key: str) -> Kind:
+    """The kind of the video ``key``, drawn evenly. Raises ``ValueError`` for no kind, or one that is not known."""
+    if unknown := sorted(set(kinds) - set(KINDS)):
+        raise ValueError(f"kind {unknown[0]!r}: one of {', '.join(KINDS)}")
+    if not kinds:
+        raise ValueError(f"no kind of transform: name some of {', '.join(KINDS)}")
+    return kinds[int(rng(seed, f"{_STAGE}.kind", key).integers(len(kinds)))]
 
 
 @overload

@@ -41,6 +41,27 @@ class Annotated:
     person: int | None
 
 
+def pieces(*, path: str) -> list[str]:
+    """The lists at ``path``, for ``read_list``: the file itself, or the CSV files (gzipped or not) of a folder, sorted.
+
+    Raises:
+        FileNotFoundError: nothing is there.
+    """
+    fs, place = fsspec.core.url_to_fs(path)
+    if fs.isfile(place):
+        return [""]
+    names = sorted(posixpath.basename(name) for name in fs.ls(place, detail=False)) if fs.isdir(place) else []
+    found = [name for name in names if name.endswith((".csv", ".csv.gz"))]
+    if not found:
+        raise FileNotFoundError(f"AVA-Kinetics list {path}: no such file, nor a folder with CSV files")
+    return found
+
+
+def read_list(piece: str, *, path: str) -> Iterator[Sifted]:
+    """Source step: one of ``pieces``, see ``read_annotations``."""
+    return read_annotations(path=posixpath.join(path, piece) if piece else path)
+
+
 def read_annotations(*, path: str) -> Iterator[Sifted]:
     """Source step: the lines of one list (gzipped or not), in its order.
 

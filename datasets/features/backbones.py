@@ -1,0 +1,158 @@
+"""Frozen backbones: from the frames of a clip to one vector. Weights are local files; nothing is fetched, nothing is trained.
+
+``built_in`` needs no file: colours and edges of a grid, in plain numpy. It is for trying and for tests, and no match for a
+network. ``torchscript`` is a model with its code in one file (``torch.jit.save``), whose output is the feature.
+``state_dict`` is a file of weights (``torch.save(model.state_dict(), file)``, read with ``weights_only``) for a model of
+torchvision by its name; the feature is what goes into its last layer, the ``head``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from ...curation.encoders.preprocess import normalise
+
+Embed = Callable[[Sequence[np.ndarray]], np.ndarray]
+"""Frames, n of uint8 (3, side, side), to one vector, float32 (width,)."""
+
+_GRID = 4
+_DIRECTIONS = 8
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """What turns frames into a vector.
+
+    Attributes:
+        kind: see the module.
+        model: of ``state_dict``: name of the model in torchvision (``resnet18``, ``r3d_18``).
+        head: of ``state_dict``: name of the layer whose input is the feature (``fc``; ``heads.head`` of vision transformers).
+        takes: what the model is given: "frames" (n, 3, side, side), whose vectors are averaged, or "clips"
+            (1, 3, n, side, side).
+        mean, std: of red, green and blue, where white is 1.
+    """
+
+    kind: Literal["built_in", "torchscript", "state_dict"]
+    model: str = ""
+    head: str = "fc"
+    takes: Literal["frames", "clips"] = "frames"
+    mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
+    std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+
+
+def load_backbone(backbone: Backbone, *, checkpoint: str, device: str = "cpu") -> Embed:
+    """The backbone, loaded once a process.
+
+    Args:
+        checkpoint: local file of the weights; "" for ``built_in``.
+        device: "cpu", "cuda".
+
+    Raises:
+        ValueError: no such kind or model, or a file that does not hold what it should.
+        FileNotFoundError: no such file.
+    """
+    if backbone.kind == "built_in":
+        return describe
+    if backbone.kind not in ("torchscript", "state_dict"):
+        raise ValueError(f"backbone kind {backbone.kind!r}: built_in, torchscript or state_dict")
+    file = Path(checkpoint)
+    if not file.is_file():
+        raise FileNotFoundError(f"checkpoint {checkpoint!r}: no such file")
+    return _load(backbone, checkpoint, device, file.stat().st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=2)
+def _load(backbone: Backbone, checkpoint: str, device: str, modified: int) -> Embed:
+    read = _torchscript if backbone.kind == "torchscript" else _state_dict
+    return functools.partial(_run, read(backbone, checkpoint, device), backbone, device)
+
+
+def describe(frames: Sequence[np.ndarray]) -> np.ndarray:
+    """The built-in backbone: of every cell of a 4 x 4 grid mean and spread of red, green and blue and how strong edges of eight
+    directions are; of the whole clip mean and spread over its frames.
+
+    Returns:
+        float32 (448,): 2 x 16 x (3 + 3 + 8), in [0, 1] or nearly so.
+    """
+    cells = np.stack([_cells(frame) for frame in frames])
+    return np.concatenate([cells.mean(axis=0), cells.std(axis=0)]).astype(np.float32)
+
+
+def _cells(frame: np.ndarray) -> np.ndarray:
+    colours = frame.astype(np.float64) / 255
+    grey = colours.mean(axis=0)
+    down, across = np.gradient(grey)
+    strength = np.hypot(down, across)
+    direction = np.floor((np.arctan2(down, across) / (2 * np.pi) + 0.5) * _DIRECTIONS).astype(np.int64) % _DIRECTIONS
+    edges = strength * (direction == np.arange(_DIRECTIONS)[:, None, None])
+    found: list[np.ndarray] = []
+    for rows in np.array_split(np.arange(grey.shape[0]), _GRID):
+        for columns in np.array_split(np.arange(grey.shape[1]), _GRID):
+            cell = np.ix_(rows, columns)
+            inside = colours[:, *cell].reshape(3, -1)
+            found += [inside.mean(axis=1), inside.std(axis=1), edges[:, *cell].reshape(_DIRECTIONS, -1).mean(axis=1)]
+    return np.concatenate(found)
+
+
+def _torchscript(backbone: Backbone, checkpoint: str, device: str) -> Any:
+    import warnings
+
+    import torch
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # torch.export fixes what it is given; files that exist stay
+            return torch.jit.load(checkpoint, map_location=device).eval()
+    except RuntimeError as error:
+        raise ValueError(f"checkpoint {checkpoint} is no TorchScript model: {str(error).splitlines()[0]}") from None
+
+
+def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
+    import pickle
+
+    import torch
+
+    from ...curation.encoders.torchvision_compat import ensure_torchvision
+
+    ensure_torchvision()
+    from torchvision import models
+
+    try:
+        model = models.get_model(backbone.model, weights=None)
+        model.get_submodule(backbone.head)
+    except ValueError as error:
+        raise ValueError(f"backbone model {backbone.model!r}: torchvision has none of this name ({error})") from None
+    except AttributeError as error:
+        raise ValueError(f"backbone head {backbone.head!r}: {backbone.model} has no such layer ({error})") from None
+    try:
+        model.load_state_dict(torch.load(checkpoint, map_location="cpu", weights_only=True))
+    except (pickle.UnpicklingError, EOFError, RuntimeError, TypeError, AttributeError) as error:
+        told = " ".join(str(error).split())[:200]
+        raise ValueError(f"checkpoint {checkpoint} holds no weights of {backbone.model}: {told}") from None
+    parent, _, name = backbone.head.rpartition(".")
+    setattr(model.get_submodule(parent), name, torch.nn.Identity())
+    return model.to(device).eval()
+
+
+def _run(model: Any, backbone: Backbone, device: str, frames: Sequence[np.ndarray]) -> np.ndarray:
+    import torch
+
+    from ...curation.encoders.one_thread import one_thread
+
+    with torch.inference_mode(), one_thread():
+        pixels = normalise(frames, backbone.mean, backbone.std).to(device)
+        given = pixels if backbone.takes == "frames" else pixels.transpose(0, 1)[None]
+        try:
+            found = model(given)
+        except RuntimeError as error:
+            told = " ".join(str(error).split())[-200:]
+            raise ValueError(
+                f"backbone {backbone.kind} does not take {backbone.takes} of {tuple(given.shape)}: {told}"
+            ) from None
+        return found.float().flatten(1).mean(dim=0).cpu().numpy()

@@ -1,0 +1,156 @@
+"""Features of clips by a frozen backbone: frames from their shard, a visual transform for some clips, the backbone, a vector.
+
+Transformed clips are *nuisance novelty* (PROTOCOLS.md 2.9): the label stays and the picture changes. Which clips, and how,
+depends on the seed and the clip's key alone; all frames of a clip are transformed alike
+(``curation/stages/visual_transforms.py``).
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from ...curation.encoders.preprocess import Crop, prepare
+from ...curation.rng import uniform
+from ...curation.rows import Reject, Rejected, Shape
+from ...curation.shards import read_sample
+from ...curation.stages.decode import decode_rgb
+from ...curation.stages.visual_transforms import Kind, Ranges, choose_kind, draw_parameters, transform_frames
+from ..reader.index import ShardFiles
+from .backbones import Backbone, Embed, load_backbone
+from .frames import frames_of
+
+UNTRANSFORMED = "none"
+
+
+@dataclass(frozen=True)
+class ClipPlace:
+    """A sample and where its frames lie; see ``frames.WithFrames``. ``role`` and ``increment`` say what it is for."""
+
+    key: str
+    role: str
+    increment: int
+    clip_sample: str
+    clip_shard: str
+    clip_offset: int
+    clip_size: int
+
+
+@dataclass(frozen=True)
+class Extracted:
+    """The sample with its vector.
+
+    Attributes:
+        feature: float32 (width,).
+        transform: kind of the visual transform that its frames went through, or "none".
+        transform_parameters: what was drawn for it, as JSON.
+    """
+
+    key: str
+    role: str
+    increment: int
+    feature: Annotated[np.ndarray, Shape((-1,), "float32")]
+    transform: str
+    transform_parameters: str
+
+
+@dataclass(frozen=True)
+class Nuisance:
+    """Which clips are transformed.
+
+    Attributes:
+        kinds: of transforms; each clip is given one of them.
+        share: of the clips of these roles and increments, in [0, 1].
+        roles: "train", "val", "test".
+        from_increment: the first one with such clips.
+    """
+
+    kinds: tuple[Kind, ...]
+    share: float
+    roles: tuple[str, ...] = ("test",)
+    from_increment: int = 0
+
+
+def extract_features(
+    rows: Sequence[ClipPlace],
+    *,
+    root: str,
+    backbone: Backbone,
+    checkpoint: str,
+    frames: int,
+    crop: Crop,
+    width: int,
+    nuisance: Nuisance | None,
+    ranges: Ranges,
+    seed: int,
+    device: str = "cpu",
+) -> list[Extracted | Rejected]:
+    """Step of kind ``each_batch``: a vector for every clip.
+
+    Args:
+        root: folder or URL of the shards of frames; mark it with ``where``.
+        backbone: see ``backbones.py``.
+        checkpoint: file of its weights; mark it with ``where``.
+        frames: of each clip, see ``frames.frames_of``.
+        crop: how frames are scaled and cut.
+        width: numbers of a vector, as a check.
+        nuisance: None: no clip is transformed.
+        ranges: ``visual_transforms.our_ranges()``, which a plan calls, so that they are part of the recipe.
+        seed: of the transforms.
+        device: "cpu", "cuda"; mark it with ``how``.
+
+    Returns:
+        Rows, and as rejects what ``decode_rgb`` and ``prepare`` raise of a frame, and ``frame_sizes``.
+
+    Raises:
+        ValueError: a backbone that cannot be loaded, or whose vectors are not ``width`` wide or not finite.
+        ShardError: a shard changed under the run.
+    """
+    embed = load_backbone(backbone, checkpoint=checkpoint, device=device)
+    chosen = _transformed(rows, nuisance, seed)
+    files = ShardFiles(root)
+    spans = files.read([(row.clip_shard, row.clip_offset, row.clip_size) for row in rows])
+    found: list[Extracted | Rejected] = []
+    for row, span, kind in zip(rows, spans, chosen, strict=True):
+        members = read_sample(span, row.clip_sample, place=files.place(row.clip_shard), base=row.clip_offset)
+        see = functools.partial(_transform, kind=kind, seed=seed, key=row.key, ranges=ranges)
+        try:
+            vector = _vector(frames_of(members, frames), see, crop, embed)
+        except Reject as reject:
+            found.append(Rejected(row.key, reject.reason, reject.detail))
+            continue
+        if vector.shape != (width,) or not np.isfinite(vector).all():
+            raise ValueError(f"clip {row.key!r}: the backbone gives {vector.shape}, finite numbers ({width},) are wanted")
+        drawn = {} if kind is None else draw_parameters(kind, seed, row.key, ranges)
+        told = json.dumps(drawn, sort_keys=True)
+        found.append(Extracted(row.key, row.role, row.increment, vector, kind or UNTRANSFORMED, told))
+    return found
+
+
+def _transformed(rows: Sequence[ClipPlace], nuisance: Nuisance | None, seed: int) -> list[Kind | None]:
+    """The transform of every clip."""
+    if nuisance is None:
+        return [None] * len(rows)
+    draws = uniform(seed, "nuisance", [row.key for row in rows])
+    return [
+        choose_kind(nuisance.kinds, seed, row.key)
+        if draw < nuisance.share and row.role in nuisance.roles and row.increment >= nuisance.from_increment
+        else None
+        for row, draw in zip(rows, draws.tolist(), strict=True)
+    ]
+
+
+def _transform(pixels: np.ndarray, *, kind: Kind | None, seed: int, key: str, ranges: Ranges) -> np.ndarray:
+    return pixels if kind is None else transform_frames(pixels, kind, seed, key, ranges=ranges)
+
+
+def _vector(files: Sequence[bytes], see: functools.partial[np.ndarray], crop: Crop, embed: Embed) -> np.ndarray:
+    pixels = [decode_rgb(data) for data in files]
+    if len({frame.shape for frame in pixels}) > 1:
+        raise Reject("frame_sizes", f"frames of {len({frame.shape for frame in pixels})} sizes in one clip")
+    return embed([prepare(frame, crop) for frame in see(np.stack(pixels))])

@@ -1,0 +1,130 @@
+"""Clips in shards of frames, as rows: a WebDataset sample a clip, with members ``0000.jpg``, ``0001.jpg``, ... in the order of
+time, whatever else lies beside them. No frame is read here: rows say where their sample lies.
+
+::
+
+    clips = source("frames", step(read_clips, root=where(folder)), pieces=step(shards_below, root=...), max_rejects=None)
+    join(clips, samples).whole("with_frames", step(attach_clips, clips=rows_of("frames")), gives=WithFrames)
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from ...curation.rows import Rejected, Sifted, sift
+from ...curation.shards import scan_shard
+from ..reader.index import ShardFiles
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+_FRAME = re.compile(r"(\d+)\.(?:jpe?g|png|webp)\Z")
+
+
+@dataclass(frozen=True)
+class FrameClip:
+    """One clip: ``key`` is ``<shard>/<sample>``, ``uid`` names the clip, the others say where its sample lies, in bytes."""
+
+    key: str
+    uid: str
+    clip_sample: str
+    clip_shard: str
+    clip_offset: int
+    clip_size: int
+    clip_frames: int
+
+
+@dataclass(frozen=True)
+class WithFrames:
+    """The columns that ``attach_clips`` adds."""
+
+    key: str
+    clip_sample: str
+    clip_shard: str
+    clip_offset: int
+    clip_size: int
+    clip_frames: int
+
+
+def shards_below(*, root: str) -> list[str]:
+    """Names of the shards (``*.tar``) of a folder or URL, sorted. Raises ``FileNotFoundError`` where there is none."""
+    names = sorted(ShardFiles(root).sizes())
+    if not names:
+        raise FileNotFoundError(f"{root}: no *.tar here, where shards of frames are wanted")
+    return names
+
+
+def read_clips(shard: str, *, root: str, uid_pattern: str | None = None) -> Iterator[FrameClip | Rejected]:
+    """Clips of one shard, in its order; headers are read and no frame.
+
+    Args:
+        shard: one of ``shards_below``.
+        root: the same as for ``shards_below``.
+        uid_pattern: regular expression that finds the clip's uid in a sample's key: its first group, or all of it. None:
+            keys are uids.
+
+    Yields:
+        Rows, and as rejects ``no_frames`` and ``bad_uid`` (the pattern finds nothing).
+
+    Raises:
+        ShardError: the file is no tar, or a damaged one.
+    """
+    finds = None if uid_pattern is None else re.compile(uid_pattern)
+    files = ShardFiles(root)
+    with files.mapped(shard) as tar:
+        for span in scan_shard(tar, place=files.place(shard)):
+            key = f"{shard}/{span.key}"
+            found = None if finds is None else finds.search(span.key)
+            uid = span.key if finds is None else "" if found is None else found[1 if finds.groups else 0] or ""
+            frames = sum(_FRAME.match(name) is not None for name in span.members)
+            if not frames:
+                yield Rejected(key, "no_frames", f"members {', '.join(span.members[:5])}")
+            elif not uid:
+                yield Rejected(key, "bad_uid", f"sample {span.key!r}")
+            else:
+                yield FrameClip(key, uid, span.key, shard, span.offset, span.size, frames)
+
+
+def attach_clips(rows: Rows, *, clips: Rows) -> Iterator[Sifted]:
+    """Whole step: where the frames of every row lie, by its key. Turned away: ``no_frames``, and ``several_clips`` where the
+    shards hold a uid more than once.
+
+    Args:
+        rows: of samples.
+        clips: rows of ``FrameClip``; all of them are held in memory.
+    """
+    columns = ["clip_sample", "clip_shard", "clip_offset", "clip_size", "clip_frames"]
+    every = pl.DataFrame(pl.from_arrow(clips.table(["uid", *columns])))
+    counts = every.group_by("uid").agg(times=pl.len())
+    held = every.unique("uid", keep="first", maintain_order=True).join(counts, on="uid", how="left")
+    for table in rows.batches():
+        asked = pl.DataFrame({"uid": pl.Series(pl.from_arrow(table["key"])).cast(pl.String)})
+        found = asked.join(held, on="uid", how="left", maintain_order="left")
+        for name in columns:
+            table = table.append_column(
+                name, found[name].to_arrow().cast("int64" if found[name].dtype == pl.Int64 else "string")
+            )
+        absent, again = found["times"].is_null().to_numpy(), (found["times"].fill_null(0) > 1).to_numpy()
+        yield sift(table, {"no_frames": absent, "several_clips": again}, detail="key")
+
+
+def frames_of(members: Mapping[str, bytes], count: int) -> list[bytes]:
+    """``count`` frames of a sample, evenly over its length: the middle of each of so many equal stretches.
+
+    Frames of a clip that has fewer come more than once.
+
+    Args:
+        members: extension -> bytes, with at least one frame.
+    """
+    numbered = sorted((int(match[1]), name) for name in members if (match := _FRAME.match(name)))
+    return [members[numbered[place][1]] for place in evenly(len(numbered), count)]
+
+
+def evenly(total: int, count: int) -> Sequence[int]:
+    """``count`` places among ``total``, int(t / 2 + i t) with t = total / count."""
+    return [(2 * i + 1) * total // (2 * count) for i in range(count)]
