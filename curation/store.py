@@ -320,7 +320,7 @@ class Rows:
     def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
         """One Arrow table a part, in order; never more than one part in memory.
 
-        Text columns ``encoded`` come as dictionaries where they are read from a file.
+        Text columns ``encoded`` come as dictionaries.
         """
         for part in self.parts:
             yield self._part(part.name, columns, encoded=encoded)
@@ -338,6 +338,8 @@ class Rows:
         if table is None:
             return self.store.read_parquet(name, columns, start, stop, encoded=encoded)
         table = table if columns is None else table.select(list(columns))
+        for column in encoded:
+            table = table.set_column(table.column_names.index(column), column, table[column].dictionary_encode())
         return table.slice(start, None if stop is None else stop - start)
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
