@@ -68,6 +68,10 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
             problems.extend(_check_stage(store, artifact, artifacts))
         except StoreError as error:
             problems.append(Problem(f"stage {stage}", str(error), "that it is whole"))
+    for name in store.folders("stages"):
+        if name not in record.stages:
+            told = "no such stage: it is left from an earlier plan, or a stranger, and can be removed"
+            problems.append(Problem(folder(name), "the folder is there", told))
     on_stage(DATASET)
     if record.published or store.folders(DATASET) or store.list(DATASET):
         problems.extend(_check_published(store, record.published))

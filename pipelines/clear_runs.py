@@ -34,6 +34,7 @@ from ..datasets.clear.samples import COLUMNS
 from ..datasets.clear.splits import SEEDS
 from .clear_config import ClearConfig
 from .publish import publish_shards
+from .wrong_use import WrongUse, did_you_mean
 
 if TYPE_CHECKING:
     from ..eval.protocols.domain_incremental import Results
@@ -342,11 +343,11 @@ def evaluate(
     known = paper_methods()
     chosen = list(methods) or config.baselines.methods
     if unknown := [name for name in chosen if name not in known]:
-        raise ValueError(f"no method {unknown[0]!r}: there are {', '.join(known)}")
+        raise WrongUse(f"no method {unknown[0]!r}: there are {', '.join(known)}{did_you_mean(unknown[0], known)}")
     specs = {"iid": IID, "streaming": STREAMING}
     asked = list(protocols) or list(specs)
     if unknown := [name for name in asked if name not in specs]:
-        raise ValueError(f"no protocol {unknown[0]!r}: there are {', '.join(specs)}")
+        raise WrongUse(f"no protocol {unknown[0]!r}: there are {', '.join(specs)}{did_you_mean(unknown[0], specs)}")
     features, table = read_features(DatasetIndex.open(posixpath.join(out, "dataset")))
     labels, buckets = table["label"].to_numpy(), table["bucket"].to_numpy()
     settings = hyper_parameters(config)

@@ -30,7 +30,7 @@ MAX_PIXELS = 100_000_000
 PILLOW_MAX_PIXELS = 178_956_970
 """Pillow refuses larger pictures itself (twice its MAX_IMAGE_PIXELS, which is not changed here)."""
 
-_MAX_SCANS = 100
+MAX_SCANS = 100
 """Progressive JPEGs have some ten scans. Each costs a pass over all pixels, so that a small file with thousands of them
 decodes for hours (libjpeg-turbo's "Two issues with the JPEG standard", 2015)."""
 
@@ -162,8 +162,8 @@ def _jpeg_header(data: bytes) -> Header:
     except (ValueError, KeyError) as error:  # KeyError: a subsampling or colour space that it has no name for
         raise Reject(*_jpeg_reason(data, str(error))) from None
     scans = data.count(b"\xff\xda")
-    if scans > _MAX_SCANS:
-        raise Reject("too_many_scans", f"{scans} scans, limit {_MAX_SCANS}")
+    if scans > MAX_SCANS:
+        raise Reject("too_many_scans", f"{scans} scans, limit {MAX_SCANS}")
     height, width = int(rows), int(columns)
     if read_exif(data).orientation >= 5:
         height, width = width, height

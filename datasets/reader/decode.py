@@ -13,7 +13,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
-from ...curation.stages.decode import PILLOW_ERRORS
+from ...curation.stages.decode import MAX_SCANS, PILLOW_ERRORS
 from ...curation.stages.image_format import PILLOW_NAMES
 from ...curation.ustar import ShardError
 
@@ -31,9 +31,11 @@ def decode_image(data: bytes) -> np.ndarray:
     other format through Pillow.
 
     Raises:
-        ValueError: no image, a broken one, or one of more than ``MAX_PIXELS`` pixels.
+        ValueError: no image, a broken one, one of more than ``MAX_PIXELS`` pixels, or a JPEG of more than ``MAX_SCANS`` scans.
     """
     if data[:2] == b"\xff\xd8":
+        if (scans := data.count(b"\xff\xda")) > MAX_SCANS:
+            raise ValueError(f"{scans} scans: at most {MAX_SCANS} are decoded")
         try:
             height, width, space, _ = simplejpeg.decode_jpeg_header(data)
             if space in ("YCbCr", "Gray", "RGB") and int(width) * int(height) <= MAX_PIXELS:

@@ -98,6 +98,11 @@ def test_strays_and_times_are_looked_at(out: Path) -> None:
     assert "stages/drawn/sub: the folder is there, and the record says nothing of it" in text[1]
 
 
+def test_the_folder_of_a_stage_that_left_the_plan_is_found(out: Path) -> None:
+    (out / "stages" / "older").mkdir()
+    assert [(one.place, one.found) for one in verify(str(out))] == [("stages/older", "the folder is there")]
+
+
 def test_a_source_within_the_run_is_checked(numbers: Path, tmp_path: Path) -> None:
     votes = tmp_path / "out" / "votes.txt"
     votes.parent.mkdir()

@@ -338,6 +338,8 @@ def test_images_that_cannot_be_decoded_are_named(folder: Path, tmp_path: Path) -
     bomb[at + 5 : at + 9] = b"\xff\xdc\xff\xdc"
     with pytest.raises(ValueError, match=r"pixels|limit"):
         decode_image(bytes(bomb))
+    with pytest.raises(ValueError, match="101 scans"):
+        decode_image(jpeg(0) + b"\xff\xda" * 100)
     write_shard_file(tmp_path / "s.tar", [("cut", {"jpg": jpeg(0)[:300]}), ("none", {"jpg": b"GIF"})])
     dataset = ShardDataset(DatasetIndex.scan(tmp_path))
     for row, key in enumerate(("cut", "none")):
