@@ -24,6 +24,7 @@ from .artifact import Artifact, RunRecord
 from .flow import Flow, Stage
 from .part_writer import PartRecord, StepFailed
 from .parts import Offer, PartTask, make_parts
+from .retry import forget_rejects
 from .stage_maker import Progress, Reporter, StageMaker, TooManyRejects
 from .store import Rows, Store, StoreError
 
@@ -66,6 +67,7 @@ def run(
     pipeline: str = "",
     config: Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    retry: Sequence[str] = (),
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Run:
     """Make every stage of ``flow`` that is not there yet.
@@ -79,6 +81,7 @@ def run(
         pipeline: name for the record.
         config: values for the record.
         overrides: those of them that were given for this run alone.
+        retry: reasons of rejects for which rows are tried again, with all of the part that they are in.
         on_progress: called in this thread.
 
     Raises:
@@ -94,6 +97,8 @@ def run(
     with _locked(store), _Workers(scheduler, workers) as pool:
         record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last)
         record.save(store)
+        if retry:
+            forget_rejects(store, retry)
         known = _known_fingerprints(store)
         recent: dict[str, pa.Table] = {}
         for index, stage in enumerate(stages):

@@ -150,9 +150,16 @@ def run(
     *,
     scheduler: str = "threads",
     workers: int | None = None,
+    retry: Sequence[str] = (),
     on_progress: Callable[[engine.Progress], None] = lambda _: None,
 ) -> engine.Run:
     """Make what is not there yet, answer where the settings say so, and publish.
+
+    Args:
+        todo: the benchmark and its settings.
+        out: folder or URL of the run.
+        scheduler: see ``curation.run.run``, also for ``workers`` and ``on_progress``.
+        retry: reasons of rejects for which rows are tried again, such as ``timed_out``.
 
     Returns:
         The run; its ``waiting`` says what a person has to do where it could not reach its end.
@@ -168,8 +175,10 @@ def run(
             pipeline=todo.benchmark.name,
             config=todo.values,
             overrides=todo.overrides,
+            retry=retry,
             on_progress=told,
         )
+        retry = ()
         if not done.waiting:
             todo.benchmark.publish(done, todo.config, posixpath.join(out, DATASET))
             manifest = posixpath.join(DATASET, "dataset.json")

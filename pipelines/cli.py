@@ -132,6 +132,10 @@ def run(
     overrides: Overrides = None,
     scheduler: Scheduler = "threads",
     workers: Workers = None,
+    retry: Annotated[
+        list[str] | None,
+        typer.Option("--retry", metavar="REASON", help="Try again rows that were turned away for this reason (repeatable)."),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be made, and make nothing.")] = False,
     quiet: Quiet = False,
 ) -> None:
@@ -145,6 +149,7 @@ def run(
       benchwright run clear --config mine.toml --set seed=7 --out out --scheduler processes
       benchwright run clear --config mine.toml --out s3://bucket/run --scheduler tcp://10.0.0.1:8786
       benchwright run mine.py --config mine.toml --out out
+      benchwright run clear --out out --retry timed_out --retry server_error
     """
     from . import api
     from .progress import Teller
@@ -155,7 +160,7 @@ def run(
         _print_plan(todo, out)
         return
     with Teller(quiet=quiet) as teller:
-        done = api.run(todo, out, scheduler=scheduler, workers=workers, on_progress=teller.tell)
+        done = api.run(todo, out, scheduler=scheduler, workers=workers, retry=retry or (), on_progress=teller.tell)
     if done.waiting:
         print(f"{out}: the run waits: {done.waiting}")
         return

@@ -137,3 +137,10 @@ def count_of(rows: Rows, *, other: Rows) -> pa.Table:
 
 def with_votes(rows: Rows, *, votes: str) -> pa.Table:
     return rows.table()
+
+
+def ask(row: Number, *, server: str) -> Number:
+    """Rows of 3 need a server, which is up where the file ``server`` is there."""
+    if row.value % 10 == 3 and not Path(server).exists():
+        raise Reject("unreachable", f"{server} does not answer")
+    return row
