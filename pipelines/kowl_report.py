@@ -14,19 +14,24 @@ from ..curation.artifact import Artifact
 from ..curation.store import Store
 from ..datasets.kowl.facts import facts
 from ..datasets.kowl.tables import class_density, increment_table, published_table
-from ..datasets.kowl.transitions import transition_counts, transitions
+from ..datasets.kowl.transitions import KINDS, transition_counts, transitions
 from ..eval.report.blocks import Block, Card, Cards, Fold, Report, Section, Table, Text, Value
 from ..eval.report.figures import bar_chart
+from ..eval.report.flows import Change, flow_chart
 from ..eval.report.html import write
 from ..eval.report.open_world import class_density as density_figure
 from ..eval.report.open_world import open_world_sections
+from ..eval.report.open_world_strata import strata_section
 from ..eval.report.sections import pipeline_section, provenance_section
-from .kowl_config import DrawnFeatures, DrawnLists, KowlConfig
-from .kowl_runs import NEEDED, prior_knowledge, tidy
+from .kowl_config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig
+from .kowl_runs import NEEDED, TRANSFORM, prior_knowledge, tidy
 from .run_report import finished_stages, sources_of, stage_row
 
 _EDGES = 60
 """Changed labels that are shown of each pair of releases."""
+
+_BANDS = 28
+"""Of these, those in the picture."""
 
 
 def write_report(config: KowlConfig, out: str) -> str:
@@ -48,6 +53,7 @@ def write_report(config: KowlConfig, out: str) -> str:
         density = class_density(samples)
         if measured is not None:
             sections += open_world_sections(measured, density=density, published_note=_comparable(config))
+            sections += _strata(config, out)
             sections.append(_prior(out))
         elif (figure := density_figure(density, caption="Training samples by class.")) is not None:
             sections.append(Section("Class density", [figure]))
@@ -85,6 +91,8 @@ def _honesty(config: KowlConfig) -> list[Block]:
             f"deviations apart. Of the later classes a share of {config.features.hidden:g} lies around the centres of "
             "starting classes: before feedback nobody can tell these from known ones. Scores say nothing about videos."
         )
+    if isinstance(config.features, ExtractedFeatures) and config.features.backbone.kind == "built_in":
+        told.append("Features are of the built-in backbone, colours and edges: scores say nothing about networks.")
     return [Text(told, tone="note")] if told else []
 
 
@@ -112,6 +120,17 @@ def _labels(config: KowlConfig, rows: Any) -> Section:
         kinds = mine.group_by("kind", maintain_order=True).agg(pl.col("samples").sum())
         names, values = kinds["kind"].to_list(), kinds["samples"].to_list()
         pair = f"{old} to {new}"
+        bands = [Change(*row) for row in _grouped(top.head(_BANDS)).rows()]
+        blocks.append(
+            flow_chart(
+                bands,
+                KINDS,
+                old_axis=str(old),
+                new_axis=str(new),
+                value_axis="samples",
+                caption=f"The {len(bands)} most frequent changes of labels, {pair}, of {mine.height}.",
+            )
+        )
         blocks.append(
             bar_chart(names, values, label_axis="kind", value_axis="samples", caption=f"Samples given another label, {pair}.")
         )
@@ -119,6 +138,15 @@ def _labels(config: KowlConfig, rows: Any) -> Section:
         title = f"Changed labels, {pair}: {top.height} of {mine.height}, most samples first"
         blocks.append(Fold(title, [Table(["from", "to", "kind", "samples"], lines)]))
     return Section("Labels over the releases", blocks)
+
+
+def _grouped(changes: pl.DataFrame) -> pl.DataFrame:
+    """Changes of one old label side by side, the kinds in their order."""
+    place = pl.col("kind").cast(pl.Enum(KINDS))
+    first = pl.col("samples").max().over("from_label")
+    return changes.sort(place.min().over("from_label"), first, "from_label", "samples", descending=[False, True, False, True])[
+        ["from_label", "to_label", "kind", "samples"]
+    ]
 
 
 def _increments(config: KowlConfig, samples: pa.Table) -> Section:
@@ -142,6 +170,34 @@ def _numbers(table: pa.Table, caption: str) -> Table:
     rows: list[Sequence[Value]] = [[str(row.pop("increment")), *row.values()] for row in table.to_pylist()]
     headings = ["increment", *(name.replace("_", " ") for name in table.column_names if name != "increment")]
     return Table(headings, rows, caption)
+
+
+_AVA = {
+    "actions": "By number of different actions",
+    "persons": "By number of persons",
+    "area": "By size of the persons, thirds of equal count",
+    "activity": "By type of activity",
+}
+_ABOUT_AVA = (
+    "Clips by what AVA-Kinetics annotates in their key frame; N/A: nothing. Classification task, validation and test samples.",
+    "PM: person movement, OM: object manipulation, PI: person interaction; a clip that shows two types counts in both.",
+)
+_ABOUT_TRANSFORMS = (
+    "Nuisance novelty: the same classes, seen otherwise. The rows named none are clips seen as they are; which clips were "
+    "transformed was drawn by their keys. The ranges of the transforms are ours, the paper's are unpublished.",
+)
+
+
+def _strata(config: KowlConfig, out: str) -> list[Section]:
+    """Measures by AVA-Kinetics stratum and by visual transform."""
+    table = tidy(out, "strata.arrow")
+    if table is None:
+        return []
+    found = [
+        strata_section(table, "What clips show", _ABOUT_AVA, _AVA, note=_comparable(config)),
+        strata_section(table, "Visual transforms", _ABOUT_TRANSFORMS, {TRANSFORM: "By visual transform"}),
+    ]
+    return [section for section in found if section is not None]
 
 
 def _prior(out: str) -> Section:

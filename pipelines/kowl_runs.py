@@ -21,15 +21,32 @@ from ..datasets.kowl.splits import ROLES
 from ..datasets.kowl.tables import as_text, increment_table, published_table
 from .kowl_config import KowlConfig
 from .publish import publish_shards
+from .wrong_use import WrongUse, did_you_mean
 
 if TYPE_CHECKING:
+    from ..datasets.reader.index import DatasetIndex
     from ..eval.protocols.open_world import Increment
 
 EVAL = "eval"
 """Where results of predictors lie within the folder of a run: ``eval/feedback-<amount>/<predictor>/``."""
 
+TRANSFORM = "transform"
+"""The stratification by visual transform."""
+
 NEEDED = ("increment", "role", "novel", "label_recent_first")
 """Columns that the tables of increments are made from."""
+
+_ADDED = {
+    "transform": "visual transform of the clip's frames, or none",
+    "transform_parameters": "what was drawn for the transform, as JSON",
+    "ava_timestamp_s": "key frame of AVA-Kinetics, seconds from the video's start",
+    "ava_actions": "different actions in the key frame",
+    "ava_persons": "persons in the key frame",
+    "ava_area": "mean area of the persons' boxes over the frame's",
+    "stratum_area": "third by that area: SM, AVG, LG, or N/A",
+    "stratum_activity": "types of the actions: PM, OM, PI, or N/A",
+}
+"""Meaning of the columns that optional stages add."""
 
 _SHOWN = {
     "mcc pre": "pre.{split}.classification.predictor.mcc",
@@ -69,6 +86,7 @@ def publish(run: Run, config: KowlConfig, folder: str) -> None:
         },
         columns={
             **COLUMNS,
+            **_ADDED,
             **{f"label_{name}": f"label in {name}" for name in releases},
             **{f"split_{name}": f"split in {name}" for name in releases},
         },
@@ -125,6 +143,8 @@ def evaluate(
 ) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """Run the open-world loop on the published shards; what is done already is read, not done again.
 
+    Features are laid into one file beside the results and mapped: memory holds what a predictor keeps of them.
+
     Args:
         config: settings of the run.
         out: the run.
@@ -136,35 +156,52 @@ def evaluate(
         Feedback amount -> predictor -> rows of its tidy table.
 
     Raises:
-        ValueError: for a run without features, and a predictor or amount that is not known.
+        WrongUse: for a run without features; a predictor, a hyper-parameter or an amount that is not known.
+        FileNotFoundError: the run has no dataset yet.
     """
     from ..eval.protocols.open_world import Setting, run_open_world
-    from ..training.predictors.registry import KINDS, identity, make_predictor, paper_settings
+    from ..training.predictors.registry import identity, make_predictor
 
     if config.features is None:
-        raise ValueError(f"{out} has no features: give the settings [features] and run again")
-    chosen = list(methods) or config.evaluation.predictors
-    if unknown := [name for name in [*chosen, *config.evaluation.settings] if name not in KINDS]:
-        raise ValueError(f"no predictor {unknown[0]!r}: there are {', '.join(KINDS)}")
+        raise WrongUse(f"{out} has no features: give the settings [features] and run again")
+    hyper = _hyper_parameters(config, list(methods) or config.evaluation.predictors)
     amounts = [_amount(name) for name in protocols] or config.evaluation.feedback
-    increments, classes = read_increments(posixpath.join(out, "dataset"))
-    hyper = {name: {**paper_settings()[name], **config.evaluation.settings.get(name, {})} for name in chosen}
+    increments, classes, strata = read_increments(posixpath.join(out, "dataset"), Path(out) / EVAL)
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for amount in amounts:
         setting = Setting(amount, config.evaluation.experience_limit, config.evaluation.prior_knowledge)
-        results[f"{amount:g}"] = {
-            name: run_open_world(
-                make_predictor(name, hyper[name], seed=config.seed, device=config.evaluation.device),
+        for name, settings in hyper.items():
+            into = Path(out) / EVAL / f"feedback-{amount:g}" / name
+            results.setdefault(f"{amount:g}", {})[name] = run_open_world(
+                make_predictor(name, settings, seed=config.seed, device=config.evaluation.device),
                 increments,
                 classes,
                 setting=setting,
-                identity=identity(name, hyper[name], seed=config.seed),
-                out=Path(out) / EVAL / f"feedback-{amount:g}" / name,
+                identity=identity(name, settings, seed=config.seed),
+                out=into,
                 progress=lambda line, name=name, amount=amount: progress(f"feedback {amount:g} {name}: {line}"),
             )
-            for name in chosen
-        }
+            if strata.num_rows:
+                _measure_strata(into, strata, amount)
     return results
+
+
+def _hyper_parameters(config: KowlConfig, chosen: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Predictor -> its hyper-parameters, checked before anything runs."""
+    from ..training.predictors.registry import KINDS, make_predictor, paper_settings
+
+    if unknown := [name for name in [*chosen, *config.evaluation.settings] if name not in KINDS]:
+        raise WrongUse(f"no predictor {unknown[0]!r}: there are {', '.join(KINDS)}{did_you_mean(unknown[0], KINDS)}")
+    hyper = {name: {**paper_settings()[name], **config.evaluation.settings.get(name, {})} for name in chosen}
+    for name, settings in hyper.items():
+        if strange := sorted(settings.keys() - paper_settings()[name].keys()):
+            known = ", ".join(paper_settings()[name])
+            raise WrongUse(f"evaluation.settings.{name} has no {strange[0]!r}: there are {known}")
+        try:
+            make_predictor(name, settings, seed=config.seed)
+        except (ValueError, TypeError) as error:
+            raise WrongUse(f"evaluation.settings.{name}: {error}") from None
+    return hyper
 
 
 def _amount(text: str) -> float:
@@ -173,21 +210,44 @@ def _amount(text: str) -> float:
     except ValueError:
         amount = -1.0
     if not 0 <= amount <= 1:
-        raise ValueError(f"no protocol {text!r}: a share of labels from 0 to 1 is wanted, such as 0.5")
+        raise WrongUse(f"no protocol {text!r}: a share of labels from 0 to 1 is wanted, such as 0.5")
     return amount
 
 
-def read_increments(url: str) -> tuple[list[Increment], list[str]]:
-    """The increments of a published dataset in the order of its stream, and the class names, sorted.
+def _measure_strata(folder: Path, strata: pa.Table, amount: float) -> None:
+    """Write ``strata.arrow`` and ``strata.csv``, measures by stratum, unless the run's are there."""
+    import pyarrow.csv
+
+    from ..eval.protocols.run import replace_file
+    from ..eval.protocols.strata import measures_by_stratum
+
+    table = measures_by_stratum(folder, strata, feedback=amount, phases=("pre", "post"), splits=("validate", "test"))
+    for name, write in (("strata.arrow", _arrow), ("strata.csv", pyarrow.csv.write_csv)):
+        sink = pa.BufferOutputStream()
+        write(table, sink)
+        replace_file(folder / name, sink.getvalue().to_pybytes())
+
+
+def _arrow(table: pa.Table, sink: pa.BufferOutputStream) -> None:
+    with pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def read_increments(url: str, mapped: Path | None = None) -> tuple[list[Increment], list[str], pa.Table]:
+    """The increments of a published dataset in the order of its stream; the class names, sorted; and the strata.
 
     Args:
-        url: folder of shards. All features are held in memory, 4 bytes a number.
+        url: folder of shards.
+        mapped: folder for a file of all features, which is mapped and used again. None: they are held in memory.
+
+    Returns:
+        Increments; classes; and ``uid``, ``stratification``, ``stratum``, without rows where no stage told any.
     """
-    from ..datasets.reader.features import read_features
     from ..datasets.reader.index import DatasetIndex
     from ..eval.protocols.open_world import Increment, Samples
 
-    features, table = read_features(DatasetIndex.open(url), FEATURE)
+    index = DatasetIndex.open(url)
+    table, features = index.table, _features(index, mapped)
     uid = np.asarray(table["key"].to_pylist(), dtype=np.str_)
     names, label = np.unique(np.asarray(table["label_recent_first"].to_pylist(), dtype=np.str_), return_inverse=True)
     role = np.asarray([ROLES.index(name) for name in table["role"].to_pylist()], dtype=np.int64)
@@ -205,7 +265,38 @@ def read_increments(url: str) -> tuple[list[Increment], list[str]]:
         Increment(str(number), *(samples(number, part) for part in range(len(ROLES))))
         for number in range(int(increment.max()) + 1)
     ]
-    return made, names.tolist()
+    return made, names.tolist(), _strata(table)
+
+
+def _features(index: DatasetIndex, mapped: Path | None) -> np.ndarray:
+    from ..datasets.reader.features import read_features
+
+    if mapped is None:
+        return read_features(index, FEATURE)[0]
+    digest = Store(index.url).read_json("dataset.json")["digest"]
+    path = mapped / f"features-{digest[:16]}.npy"
+    if not path.exists():
+        mapped.mkdir(parents=True, exist_ok=True)
+        for old in mapped.glob("features-*.npy*"):
+            old.unlink()
+        beside = path.with_suffix(".npy.tmp")
+        read_features(index, FEATURE, into=beside)
+        beside.replace(path)
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _strata(table: pa.Table) -> pa.Table:
+    """Strata of AVA-Kinetics, and of visual transforms, where stages have told them."""
+    from ..datasets.ava_kinetics.strata import strata_of
+
+    empty = pa.array([], pa.string())
+    found = [pa.table({"uid": empty, "stratification": empty, "stratum": empty})]
+    if "stratum_area" in table.column_names:
+        found.append(strata_of(table))
+    if "transform" in table.column_names:
+        kind = pa.array([TRANSFORM] * table.num_rows, pa.string())
+        found.append(pa.table({"uid": table["key"], "stratification": kind, "stratum": table["transform"]}))
+    return pa.concat_tables([part.cast(found[0].schema) for part in found])
 
 
 def scores(out: str) -> dict[str, dict[str, Any]]:
@@ -223,11 +314,17 @@ def scores(out: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def tidy(out: str) -> pa.Table | None:
-    """Measures of every predictor that was run, one table with a column ``predictor``; None where none was."""
+def tidy(out: str, file: str = "measures.arrow") -> pa.Table | None:
+    """Measures of every predictor that was run, one table with a column ``predictor``; None where none was.
+
+    Args:
+        file: ``measures.arrow``, or ``strata.arrow`` for measures by stratum.
+    """
     tables: list[pa.Table] = []
     for path in _result_files(out):
-        with pa.ipc.open_file(str(path.with_name("measures.arrow"))) as reader:
+        if not path.with_name(file).exists():
+            continue
+        with pa.ipc.open_file(str(path.with_name(file))) as reader:
             table = reader.read_all()
         tables.append(table.append_column("predictor", pa.array([path.parts[-2]] * table.num_rows, pa.string())))
     return pa.concat_tables(tables) if tables else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,18 +19,19 @@ _MEMBERS = 32
 
 
 def read_features(
-    index: DatasetIndex, extension: str = "embedding.npy", *, dtype: str = "float32"
+    index: DatasetIndex, extension: str = "embedding.npy", *, dtype: str = "float32", into: str | Path | None = None
 ) -> tuple[np.ndarray, pa.Table]:
     """One array member of every row, stacked.
 
     In shards of our writing the headers of thousands of samples are read as one numpy array and the values gathered block
-    by block; a sample whose headers are of another form is read by itself, with the same result. Memory is the result and
-    one block of rows (local shards are mapped, remote ones fetched one at a time).
+    by block; a sample whose headers are of another form is read by itself, with the same result. Memory is the result (or
+    nothing, with ``into``) and one block of rows (local shards are mapped, remote ones fetched one at a time).
 
     Args:
         index: the rows, in the order of the result.
         extension: the member; an .npy of one shape in all rows.
         dtype: of the result; stored values are cast.
+        into: a .npy file that is written, in place of memory: the values are a mapping of it, which only reads.
 
     Returns:
         The values, (n, *shape), and the table of the index, row for row.
@@ -56,13 +58,22 @@ def read_features(
                 if block is None:
                     block = _one_by_one(tar, offsets[rows], sizes[rows], keys, extension, files.place(shard))
                 if result is None:
-                    result = np.empty((len(index), *block.shape[1:]), dtype=dtype)
+                    result = _room((len(index), *block.shape[1:]), dtype, into)
                 if block.shape[1:] != result.shape[1:]:
                     raise ShardError(
                         f"{files.place(shard)}: member {names[0]} has shape {block.shape[1:]}, others have {result.shape[1:]}"
                     )
                 result[rows] = block
+    if isinstance(result, np.memmap):
+        result.flush()
+        return np.load(str(into), mmap_mode="r", allow_pickle=False), index.table
     return result if result is not None else np.empty((0, 0), dtype=dtype), index.table
+
+
+def _room(shape: tuple[int, ...], dtype: str, into: str | Path | None) -> np.ndarray:
+    if into is None:
+        return np.empty(shape, dtype)
+    return np.lib.format.open_memmap(into, mode="w+", dtype=np.dtype(dtype), shape=shape)
 
 
 def _stacked(tar: bytes | mmap.mmap, offsets: np.ndarray, sizes: np.ndarray, names: list[str]) -> np.ndarray | None:

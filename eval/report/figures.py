@@ -109,7 +109,7 @@ def heat_map(
         f"from {low:.1%} to {high:.1%}."
     )
     table = Table([row_axis, *columns], [[name, *row] for name, row in zip(rows, values.tolist(), strict=True)])
-    return _figure(draw, (max(side, 3.0), max(height, 2.4)), alt, caption, table)
+    return drawn_figure(draw, (max(side, 3.0), max(height, 2.4)), alt, caption, table)
 
 
 def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str, value_axis: str, caption: str = "") -> Figure:
@@ -135,7 +135,7 @@ def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str
         f"{label} {_short(value)}" for label, value in zip(labels, heights, strict=True)
     )
     table = Table([label_axis, value_axis], list(zip(labels, [_integral(v) for v in heights], strict=True)))
-    return _figure(draw, (max(4.0, min(10.0, 1.2 + 0.62 * len(labels))), 3.0), alt, caption, table)
+    return drawn_figure(draw, (max(4.0, min(10.0, 1.2 + 0.62 * len(labels))), 3.0), alt, caption, table)
 
 
 def line_chart(
@@ -174,7 +174,7 @@ def line_chart(
 
     alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in curves.items())
     rows = [[label, *(float(curve[at]) for curve in curves.values())] for at, label in enumerate(labels)]
-    return _figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *curves], rows))
+    return drawn_figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *curves], rows))
 
 
 def place_chart(
@@ -228,7 +228,7 @@ def place_chart(
     drawn = {name: curve for name, curve in curves.items() if there[name].any()}
     alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in drawn.items())
     rows = [[f"{place:g}", *(float(curve[at]) for curve in drawn.values())] for at, place in enumerate(x.tolist())]
-    return _figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *drawn], rows))
+    return drawn_figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *drawn], rows))
 
 
 def rank_chart(
@@ -248,6 +248,7 @@ def rank_chart(
 
     def draw(axes: Axes, theme: Theme) -> None:
         from matplotlib.colors import LinearSegmentedColormap
+        from matplotlib.ticker import MaxNLocator
 
         ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp[1:])
         for at, (name, curve) in enumerate(curves.items()):
@@ -255,6 +256,7 @@ def rank_chart(
             marker = "o" if len(curve) == 1 else ""
             axes.plot(np.arange(1, len(curve) + 1), curve, color=colour, linewidth=1.8, label=_ticks([name])[0], marker=marker)
         axes.set_yscale("log")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _axes_style(axes, theme, rank_axis, value_axis)
         axes.yaxis.set_major_formatter(lambda value, _: _short(value))
         # Within a decade or two matplotlib labels minor ticks as well, in mathtext, which is off here.
@@ -272,7 +274,7 @@ def rank_chart(
     )
     rows = [[name, len(curves[name]), int(curves[name].sum()), *quartiles.tolist()] for name, quartiles in spread.items()]
     columns = [group_axis, rank_axis.split(",")[0], value_axis, "least", "lower quartile", "median", "upper quartile", "most"]
-    return _figure(draw, (8.4, 3.6), alt, caption, Table(columns, rows, decimals=1))
+    return drawn_figure(draw, (8.4, 3.6), alt, caption, Table(columns, rows, decimals=1))
 
 
 def _range(name: str, curve: NDArray[np.float64]) -> str:
@@ -310,7 +312,10 @@ def _axes_style(axes: Axes, theme: Theme, x_label: str, y_label: str) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _figure(draw: Callable[[Axes, Theme], None], size_in: tuple[float, float], alt: str, caption: str, data: Table) -> Figure:
+def drawn_figure(
+    draw: Callable[[Axes, Theme], None], size_in: tuple[float, float], alt: str, caption: str, data: Table
+) -> Figure:
+    """What ``draw`` draws, for light and for dark pages: the way in which every plot here is made."""
     return Figure(_svg(draw, LIGHT, size_in), alt, caption, dark=_svg(draw, DARK, size_in), data=data)
 
 

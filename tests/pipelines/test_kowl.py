@@ -79,11 +79,16 @@ def evaluated(tmp_path_factory) -> Path:
 
 def results(out: Path) -> dict[str, bytes]:
     """Everything that the loop wrote."""
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted((out / "eval").rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(out)): path.read_bytes()
+        for path in sorted((out / "eval").glob("feedback-*/**/*"))
+        if path.is_file()
+    }
 
 
 def test_shards_hold_the_stream(evaluated: Path) -> None:
-    increments, classes = kowl_runs.read_increments(str(evaluated / "dataset"))
+    increments, classes, strata = kowl_runs.read_increments(str(evaluated / "dataset"))
+    assert strata.num_rows == 0
     index = DatasetIndex.open(str(evaluated / "dataset")).table
     rows = {row["key"]: row for row in index.to_pylist()}
     assert sum(len(one.y) for t in increments for one in t.splits.values()) == len(rows) == 1353
