@@ -180,6 +180,7 @@ def run(
         )
         retry = ()
         if not done.waiting:
+            _check_not_empty(done, out)
             todo.benchmark.publish(done, todo.config, posixpath.join(out, DATASET))
             manifest = posixpath.join(DATASET, "dataset.json")
             if done.store.exists(manifest):
@@ -190,6 +191,17 @@ def run(
             told.wait()
             return done
         waited = done.waiting
+
+
+def _check_not_empty(done: engine.Run, out: str) -> None:
+    """A dataset without a sample is a mistake in the settings, or in the votes."""
+    emptied = next((one for one in done.artifacts if one.rows_in and not one.rows), None)
+    if emptied is not None and not done.result.rows:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in emptied.rejects.items())
+        raise RuntimeError(
+            f"{out}: nothing is left to publish: stage {emptied.stage!r} turned away all {emptied.rows_in:,} rows ({reasons}): "
+            f"see `benchwright rejects {out}`"
+        )
 
 
 class _Once:

@@ -115,8 +115,8 @@ def qa_import(
         print(f"{count} turned away: {reason}")
     for form, kappa in done.kappas.items():
         print(f"Fleiss' kappa, form {form}: {kappa:.3f}")
-    if done.missing.num_rows:
-        print(f"{done.missing.num_rows} images and forms are short of votes, such as {done.missing['key'][0].as_py()}")
+    for count in done.missing["form"].value_counts().to_pylist():
+        print(f"{count['counts']} images are short of votes on the form {count['values']}")
     print(f"Run again to go on: the pipeline finds the votes in {out}/{clear_runs.VOTES_FILE}")
 
 

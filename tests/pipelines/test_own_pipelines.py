@@ -58,6 +58,16 @@ def test_commands_that_run_the_code_of_a_pipeline_are_told_its_file(bw: Cli, tex
     assert "asks no annotators" in bw("qa", "export", out, "--pipeline", words).err
 
 
+def test_a_run_that_turns_every_row_away_is_one_line(bw: Cli, texts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    few = ["--set", "min_words=99", "--set", "max_rejects=12"]
+    told = bw("run", EXAMPLES / "words.py", "--set", f"folder={texts}", *few, "--out", out, "-q")
+    assert told.code == 1
+    assert told.err.count("\n") == 1
+    assert "turned away all 12 rows (12 too_short)" in told.err
+    assert not (out / "dataset").exists()
+
+
 def test_settings_of_ones_own_are_checked_as_strictly(bw: Cli, tmp_path: Path) -> None:
     for setting, told in (("min_wrds=3", "did you mean 'min_words'?"), ("min_words=few", "it should be a valid integer")):
         answer = bw("run", EXAMPLES / "words.py", "--set", setting, "--out", tmp_path / "out")
