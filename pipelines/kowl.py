@@ -102,7 +102,9 @@ def _unified(c: KowlConfig) -> Flow:
 
 def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFeatures) -> Flow:
     if isinstance(features, DrawnFeatures):
-        centres = step(choose_centres, first=c.labels.releases[0], hidden=features.hidden, seed=c.seed)
+        first = c.labels.releases[0]
+        splits = [turn.split for turn in c.turns if (turn.release, turn.role) == (first, "train")]
+        centres = step(choose_centres, first=first, splits=splits, hidden=features.hidden, seed=c.seed)
         draw = step(draw_features, width=features.width, distance=features.distance, seed=c.seed)
         return flow.whole("centred", centres, gives=Centred).each_batch("with_feature", draw, rows_per_part=_DRAWN_AT_ONCE)
     root = where(features.root)

@@ -31,12 +31,13 @@ class Centred:
     centre: str
 
 
-def choose_centres(rows: Rows, *, first: str, hidden: float, seed: int) -> pa.Table:
+def choose_centres(rows: Rows, *, first: str, splits: Sequence[str], hidden: float, seed: int) -> pa.Table:
     """Whole step: the centre of every sample.
 
     Args:
         rows: of ``unify.unify``: ``label_recent_first``, ``release``, ``split``.
         first: the release whose training labels are known at the start.
+        splits: those of its splits that train.
         hidden: share in [0, 1] of the other labels, drawn label by label.
         seed: of the draws.
 
@@ -47,12 +48,13 @@ def choose_centres(rows: Rows, *, first: str, hidden: float, seed: int) -> pa.Ta
         raise ValueError(f"hidden {hidden}: a share in [0, 1]")
     table = rows.table()
     label = table["label_recent_first"]
-    starting = pc.and_(pc.equal(table["release"], first), pc.equal(table["split"], "train"))
+    trains = pc.is_in(table["split"], value_set=pa.array(splits, pa.string()))
+    starting = pc.and_(pc.equal(table["release"], first), trains)
     known = sorted(pc.unique(label.filter(starting)).to_pylist())
     if not known:
-        raise ValueError(
-            f"no training sample of release {first!r}: there are {', '.join(pc.unique(table['release']).to_pylist())}"
-        )
+        named = ", ".join(splits) or "no split"
+        there = ", ".join(pc.unique(table["release"]).to_pylist())
+        raise ValueError(f"no sample of release {first!r} in {named} to train on: there are {there}")
     later = sorted(set(pc.unique(label).to_pylist()) - set(known))
     draws = uniform(seed, "hidden", later)
     away = [name for name, draw in zip(later, draws, strict=True) if draw < hidden]

@@ -1,0 +1,286 @@
+"""KOWL as a user runs it: stored features of every form, AVA-Kinetics strata, wrong use, and a loop that was killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from benchwright.curation.flow import Flow
+from benchwright.curation.run import run
+from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.pipelines import api, kowl_runs
+
+Cli = Callable[..., Any]
+"""The fixture ``bw`` of ``conftest``."""
+ANN = "evaluation.settings.ann.epochs=5"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the tiny KOWL, without results. Only to be read."""
+    out = tmp_path_factory.mktemp("kowl") / "run"
+    api.run(api.job("kowl", config="tiny"), str(out), scheduler="sync")
+    return out
+
+
+@pytest.fixture(scope="module")
+def vectors(tiny: Path) -> tuple[list[str], np.ndarray]:
+    """Keys and features of that run, in another order."""
+    increments, _, _ = kowl_runs.read_increments(str(tiny / "dataset"))
+    every = [samples for one in increments for samples in one.splits.values()]
+    uid = np.concatenate([samples.uid for samples in every])
+    X = np.concatenate([samples.X for samples in every])
+    order = np.random.default_rng(0).permutation(len(uid))
+    return uid[order].tolist(), X[order]
+
+
+@pytest.mark.parametrize("form", ["npz", "parquet", "torch", "folder"])
+def test_stored_features_give_what_drawn_ones_give(
+    form: str, tiny: Path, vectors: tuple[list[str], np.ndarray], tmp_path: Path, bw: Cli
+) -> None:
+    uid, X = vectors
+    root = tmp_path / "features"
+    root.mkdir()
+    names = {"npz": "x3d.npz", "parquet": "x3d.parquet", "torch": "x3d.pt", "folder": "."}
+    if form == "npz":
+        np.savez_compressed(root / names[form], uid=np.array(uid), feature=X)
+    elif form == "parquet":
+        pq.write_table(pa.table({"uid": uid, "feature": list(X)}), root / names[form], row_group_size=300)
+    elif form == "torch":
+        torch.save(dict(zip(uid, torch.from_numpy(X), strict=True)), root / names[form])
+    else:
+        for name, vector in zip(uid[:-7], X[:-7], strict=True):
+            np.save(root / f"{name}.npy", vector)
+    features = f'features={{kind = "stored", root = "{root}", width = 4, files = [{{path = "{names[form]}"}}]}}'
+    out = tmp_path / "run"
+    told = bw("run", "kowl", "--config", "tiny", "--set", features, "--out", out, "--quiet")
+    assert told.code == 0, told.err
+    mine, theirs = (DatasetIndex.open(folder / "dataset").table for folder in (out, tiny))
+    if form == "folder":  # seven clips have no feature, and are turned away before they are assigned
+        assert mine.num_rows == theirs.num_rows - 7
+        lines = bw("rejects", out, "--reason", "no_feature").out.splitlines()
+        assert sorted(line.split("\t")[1] for line in lines) == sorted(uid[-7:])
+        return
+    columns = ["key", "increment", "role", "position", "label_recent_first", "sha256"]
+    columns = [name for name in columns if name in mine.column_names]
+    assert mine.select(columns).equals(theirs.select(columns))
+    ours, other = (kowl_runs.read_increments(str(folder / "dataset"))[0] for folder in (out, tiny))
+    for a, b in zip(ours, other, strict=True):
+        for split, samples in a.splits.items():
+            np.testing.assert_array_equal(samples.X, b.splits[split].X)
+    if form == "npz":
+        assert bw("train", out, "--method", "gmm_finch", "--protocol", "1", "--quiet").code == 0
+        assert "gmm_finch" in bw("eval", out).out
+        assert bw("report", out).code == 0
+
+
+def test_bad_features_and_settings_are_one_line(tiny: Path, tmp_path: Path, bw: Cli) -> None:
+    root = tmp_path / "features"
+    root.mkdir()
+    (root / "x.npz").write_text("no zip")
+
+    def tell(*settings: str) -> tuple[int, str]:
+        given = [word for text in settings for word in ("--set", text)]
+        told = bw("run", "kowl", "--config", "tiny", *given, "--out", tmp_path / "out", "--quiet")
+        return told.code, told.err
+
+    stored = f'features={{kind = "stored", root = "{root}", width = 4, files = [{{path = "%s"}}]}}'
+    frames = (
+        f'features={{kind = "extracted", root = "{root}", width = 4, frames = 1, resize_px = 16, side_px = 16, backbone = %s}}'
+    )
+    for settings, code, says in [
+        ([stored % "x.npz"], 1, "is no npz file"),
+        ([stored % "gone.npz"], 1, "gone.npz is not there"),
+        ([stored % "../x.npz"], 1, "a path within"),
+        ([frames % '{kind = "guess"}'], 2, "backbone"),
+        ([frames % '{kind = "built_in"}'], 1, "no *.tar here"),
+        (['ava={path = "/no/such.csv"}'], 1, "no such file"),
+        (["features.hidden=2"], 2, "features"),
+        (["increments.preset=as_guessed"], 2, "as_guessed"),
+    ]:
+        found, error = tell(*settings)
+        assert (found, error.count("\n")) == (code, 1), error
+        assert says in error
+
+
+def test_unknown_predictors_amounts_and_hyper_parameters_are_wrong_use(tiny: Path, tmp_path: Path, bw: Cli) -> None:
+    for words, says in [
+        (("--method", "gmm_finsh"), "no predictor 'gmm_finsh': there are ann, evm, gmm_finch; did you mean 'gmm_finch'?"),
+        (("--protocol", "iid"), "no protocol 'iid': a share of labels from 0 to 1 is wanted"),
+        (("--protocol", "1.5"), "no protocol '1.5'"),
+    ]:
+        told = bw("train", tiny, *words)
+        assert told.code == 2
+        assert says in told.err
+        assert told.err.count("\n") == 1
+    for setting, says in [
+        ("evaluation.settings.ann.momentum=1", "evaluation.settings.ann has no 'momentum'"),
+        ("evaluation.settings.gmm_finch.epsilon=-1", "evaluation.settings.gmm_finch: min_error_tol 0.05, epsilon -1"),
+        ("evaluation.settings.svm.c=1", "no predictor 'svm'"),
+    ]:
+        out = tmp_path / re.sub(r"\W", "-", setting)
+        assert bw("run", "kowl", "--config", "tiny", "--set", setting, "--out", out, "--quiet").code == 0
+        told = bw("train", out)
+        assert told.code == 2
+        assert says in told.err
+
+
+def test_a_dry_run_makes_nothing(tmp_path: Path, bw: Cli) -> None:
+    told = bw("run", "kowl", "--config", "tiny", "--out", tmp_path / "out", "--dry-run")
+    assert told.code == 0
+    for stage in ("listed", "unified", "increments", "shards"):
+        assert stage in told.out
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_killed_loop_goes_on_to_the_same_bytes(tmp_path: Path, bw: Cli) -> None:
+    """kill -9 after the second increment; the same command again ends in the bytes of a loop that was not killed."""
+    out = tmp_path / "run"
+    assert bw("run", "kowl", "--config", "tiny", "--set", ANN, "--out", out, "--quiet").code == 0
+    command = [sys.executable, "-c", "from benchwright.pipelines.cli import main; main()"]
+    command += ["train", str(out), "--method", "ann", "--protocol", "0.5"]
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
+    progress = out / "eval" / "feedback-0.5" / "ann" / "progress.json"
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
+    ) as killed_run:
+        assert killed_run.stderr is not None
+        for line in killed_run.stderr:
+            if b"increment 1 " in line:
+                break
+        killed_run.send_signal(signal.SIGKILL)
+    assert killed_run.returncode == -signal.SIGKILL
+    done = progress.read_bytes()
+    assert not (progress.parent / "results.json").exists()
+    told = bw("train", out, "--method", "ann", "--protocol", "0.5")
+    assert told.code == 0
+    assert "increment 0 " not in told.err
+    assert "increment 5 " in told.err
+    killed = {path.name: path.read_bytes() for path in progress.parent.rglob("*") if path.is_file()}
+    assert killed["progress.json"] != done
+    (out / "eval" / "feedback-0.5").rename(tmp_path / "killed")
+    assert bw("train", out, "--method", "ann", "--protocol", "0.5", "--quiet").code == 0
+    whole = {path.name: path.read_bytes() for path in progress.parent.rglob("*") if path.is_file()}
+    assert killed == whole
+    stamp = (progress.parent / "results.json").stat().st_mtime_ns
+    start = time.perf_counter()
+    assert bw("train", out, "--method", "ann", "--protocol", "0.5", "--quiet").code == 0
+    assert time.perf_counter() - start < 30
+    assert (progress.parent / "predictions" / "step-000-post").stat().st_mtime_ns < stamp
+
+
+def test_features_are_mapped_once_and_by_digest(tiny: Path, tmp_path: Path) -> None:
+    held, names, _ = kowl_runs.read_increments(str(tiny / "dataset"))
+    mapped, same, _ = kowl_runs.read_increments(str(tiny / "dataset"), tmp_path)
+    assert names == same
+    (file,) = tmp_path.iterdir()
+    digest = api.show(str(tiny))["digest"]
+    assert file.name == f"features-{digest[:16]}.npy"
+    for a, b in zip(held, mapped, strict=True):
+        for split, samples in a.splits.items():
+            other = b.splits[split].X
+            np.testing.assert_array_equal(samples.X, other)
+            assert not other.flags.owndata
+            assert not other.flags.writeable
+    stamp = file.stat().st_mtime_ns
+    (tmp_path / "features-0123456789abcdef.npy").write_bytes(b"of an older run")
+    kowl_runs.read_increments(str(tiny / "dataset"), tmp_path)
+    assert file.stat().st_mtime_ns == stamp
+
+
+@pytest.fixture(scope="module")
+def annotated(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, tuple[int, int]]]:
+    """A run with annotations for two clips of three, and what they say: key -> (actions, persons)."""
+    folder = tmp_path_factory.mktemp("ava")
+    told: dict[str, tuple[int, int]] = {}
+    draw = np.random.default_rng(0)
+    (folder / "lists").mkdir()
+    with (folder / "lists" / "ava_train.csv").open("w") as stream:
+        for number, row in enumerate(DatasetIndex.open(tiny / "dataset").table.to_pylist()):
+            if number % 3 == 0:
+                continue
+            actions, persons = (int(draw.integers(1, 4)) for _ in range(2))
+            told[row["key"]] = (actions, persons)
+            time_s = (row["time_start"] + row["time_end"]) / 2
+            for person in range(persons):
+                for action in range(actions):
+                    x = 0.1 + 0.8 * draw.random()
+                    stream.write(f"{row['youtube_id']},{time_s:.3f},0.05,0.1,{x:.3f},0.9,{1 + 20 * action},{person}\n")
+    out = folder / "run"
+    api.run(api.job("kowl", config="tiny", overrides=[f'ava={{path="{folder / "lists"}"}}']), str(out), scheduler="sync")
+    return out, told
+
+
+def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int]]], bw: Cli) -> None:
+    out, told = annotated
+    assert bw("train", out, "--method", "gmm_finch", "--protocol", "1", "--quiet").code == 0
+    table = kowl_runs.tidy(str(out), "strata.arrow")
+    whole = kowl_runs.tidy(str(out))
+    assert table is not None
+    assert whole is not None
+    frame = pl.DataFrame(pl.from_arrow(table))
+    last = frame.filter(pl.col("cumulative"), pl.col("increment") == 5, pl.col("phase") == "post", pl.col("measure") == "mcc")
+    index = DatasetIndex.open(out / "dataset").table.to_pylist()
+    tested = [row["key"] for row in index if row["role"] != "train"]
+    for name, place in (("actions", 0), ("persons", 1)):
+        counts = dict(last.filter(pl.col("stratification") == name).select("stratum", "n").rows())
+        expected = {str(k): sum(told[key][place] == k for key in tested if key in told) for k in (1, 2, 3)}
+        assert counts == {**expected, "N/A": sum(key not in told for key in tested)}
+    # Accuracy of the strata of a partition, weighed by their samples, is that of the whole.
+    top1 = frame.filter(pl.col("cumulative"), pl.col("increment") == 5, pl.col("phase") == "post")
+    top1 = top1.filter(pl.col("measure") == "top1_accuracy", pl.col("stratification") == "area")
+    assert set(top1["stratum"]) == {"SM", "AVG", "LG", "N/A"}
+    mean = float((top1["value"] * top1["n"]).sum() / top1["n"].sum())
+    same = pl.DataFrame(pl.from_arrow(whole)).filter(
+        pl.col("cumulative"),
+        pl.col("increment") == 5,
+        pl.col("phase") == "post",
+        pl.col("split") == "validate+test",
+        pl.col("task") == "classification",
+        pl.col("novel_to") == "predictor",
+        pl.col("measure") == "top1_accuracy",
+    )
+    assert mean == pytest.approx(same["value"].item())
+    assert bw("report", out).code == 0
+    page = (out / "report.html").read_text()
+    for heading in (">What clips show<", "By number of different actions", "By size of the persons", "By type of activity"):
+        assert heading in page
+    assert ">Visual transforms<" not in page
+
+
+def test_the_real_ava_list_finds_its_clips(shared_data: Path, tmp_path: Path) -> None:
+    """Key frames of the real test list lie in real clips; nothing is annotated in them, so every stratum is N/A."""
+    kinetics = shared_data / "kinetics"
+    overrides = [
+        f"source.root={kinetics}",
+        f'ava={{path="{kinetics / "ava_kinetics_test_v1.0.csv"}"}}',
+        "features.width=4",
+    ]
+    flow = api.job("kowl", config="scaled", overrides=overrides).flow(str(tmp_path))
+    kept = [stage for stage in flow.stages if stage.name not in ("centred", "with_feature", "placed", "shards")]
+    names = [stage.name for stage in kept]
+    unified = names.index("unified")
+    kept[unified + 1] = dataclasses.replace(kept[unified + 1], after="unified")
+    made = run(Flow(tuple(kept)), str(tmp_path), scheduler="threads", workers=2)
+    table = pl.DataFrame(
+        pl.from_arrow(made.rows("strata").table(["ava_timestamp_s", "time_start", "time_end", "stratum_area"]))
+    )
+    assert table.height == 136_195
+    found = table.filter(pl.col("ava_timestamp_s").is_not_null())
+    assert found.height == 1_844  # the list is of the test clips of Kinetics-700
+    assert found.select(pl.col("ava_timestamp_s").is_between("time_start", "time_end").all()).item()
+    assert set(table["stratum_area"]) == {"N/A"}
