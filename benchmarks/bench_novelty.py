@@ -4,6 +4,10 @@ The measures of one increment are top-1 and top-5 accuracy, MCC and arithmetic N
 reaction time, from probabilities (n, classes) float32. scikit-learn gets the most probable labels by argmax and has top-5
 accuracy for raw labels alone. Both take turns within one process; the peak memory is that of a fresh process each, above the
 probabilities themselves.
+
+The loop runs every predictor on novelty that shows ("separable") and on novelty that does not ("overlapping"). The goals are 1 s
+for the measures of 50,000 samples x 718 classes, and 10 minutes on 2 cores for the loop with ANN and GMM-FINCH. CPU time is
+told beside the seconds, for machines that others use as well.
 """
 
 from __future__ import annotations
@@ -17,6 +21,9 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+GOAL_MEASURES_S = 1.0
+GOAL_LOOP_S = 600.0
 
 
 def make(samples: int, classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -80,22 +87,26 @@ def _peak_mib() -> float:
 def measures(samples: int, classes: int, rounds: int) -> None:
     data = make(samples, classes)
     times: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
+    cpu: dict[str, list[float]] = {name: [] for name in CONTESTANTS}
     got: dict[str, dict[str, float]] = {}
     for _ in range(rounds):
         for name, function in CONTESTANTS.items():
-            start = time.perf_counter()
+            start, used = time.perf_counter(), time.process_time()
             got[name] = function(*data)
             times[name].append(time.perf_counter() - start)
+            cpu[name].append(time.process_time() - used)
     shared = got["scikit-learn"].keys()
     worst = max(abs(got["ours"][key] - got["scikit-learn"][key]) for key in shared)
     print(f"{samples} samples x {classes} classes, {len(shared)} shared measures, largest difference {worst:.1e}")
-    print(f"{'':14}{'seconds':>9}{'ratio':>7}{'peak MiB':>10}")
+    print(f"{'':14}{'seconds':>9}{'ratio':>7}{'CPU s':>8}{'peak MiB':>10}")
     base = statistics.median(times["ours"])
     for name in CONTESTANTS:
         command = [sys.executable, __file__, "--only", name, str(samples), str(classes)]
         peak = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
         spent = statistics.median(times[name])
-        print(f"{name:14}{spent:9.3f}{spent / base:7.1f}{peak:10.0f}")
+        print(f"{name:14}{spent:9.3f}{spent / base:7.1f}{statistics.median(cpu[name]):8.3f}{peak:10.0f}")
+    if (samples, classes) == (50_000, 718):
+        print(f"goal of {GOAL_MEASURES_S:g} s: {'met' if statistics.median(cpu['ours']) < GOAL_MEASURES_S else 'MISSED'}")
 
 
 def loop(**world_size: int) -> None:
@@ -105,14 +116,15 @@ def loop(**world_size: int) -> None:
     from make_kowl_features import make_world
 
     print("means over ten increments of the test rows before feedback; the final MCC is of all labels after feedback")
-    print(f"{'':12}{'world':>14}{'seconds':>9}{'detection MCC':>15}{'reaction':>10}{'final MCC':>11}")
-    for kind in ("ann", "gmm_finch"):
+    print(f"{'':12}{'world':>14}{'seconds':>9}{'CPU s':>8}{'detection MCC':>15}{'reaction':>10}{'final MCC':>11}")
+    total = 0.0
+    for kind in ("ann", "gmm_finch", "evm"):
         settings = paper_settings()[kind]
         for world in ("separable", "overlapping"):
             made = make_world(world, seed=0, **world_size)
             setting = Setting(1.0, None, {})
             with tempfile.TemporaryDirectory() as folder:
-                begun = time.perf_counter()
+                begun, used = time.perf_counter(), time.process_time()
                 table = run_open_world(
                     make_predictor(kind, settings, seed=0),
                     *made,
@@ -120,7 +132,8 @@ def loop(**world_size: int) -> None:
                     identity=identity(kind, settings, seed=0),
                     out=Path(folder) / "run",
                 )
-                spent = time.perf_counter() - begun
+                spent, cpu = time.perf_counter() - begun, time.process_time() - used
+            total += cpu if kind in ("ann", "gmm_finch") else 0
             test = [row for row in table if row["split"] == "test" and not row["cumulative"]]
             detection = [
                 row["value"] for row in test if row["phase"] == "pre" and row["task"] == "detection" and row["measure"] == "mcc"
@@ -129,7 +142,11 @@ def loop(**world_size: int) -> None:
             final = [
                 row["value"] for row in test if row["phase"] == "post" and row["task"] == "none" and row["measure"] == "mcc"
             ]
-            print(f"{kind:12}{world:>14}{spent:9.1f}{np.mean(detection):15.2f}{np.mean(reaction):10.2f}{final[-1]:11.2f}")
+            print(
+                f"{kind:12}{world:>14}{spent:9.1f}{cpu:8.1f}{np.mean(detection):15.2f}{np.mean(reaction):10.2f}{final[-1]:11.2f}"
+            )
+    verdict = "met" if total < GOAL_LOOP_S else "MISSED"
+    print(f"ANN and GMM-FINCH, both worlds: {total:.0f} CPU s; goal of {GOAL_LOOP_S:g} s: {verdict}")
     rows_in_all = sum(len(samples.y) for one in made[0] for samples in one.splits.values())
     print(f"{len(made[0])} increments, {len(made[1])} classes, {rows_in_all} rows; peak {_peak_mib():.0f} MiB")
 
