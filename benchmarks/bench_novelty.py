@@ -5,9 +5,9 @@ reaction time, from probabilities (n, classes) float32. scikit-learn gets the mo
 accuracy for raw labels alone. Both take turns within one process; the peak memory is that of a fresh process each, above the
 probabilities themselves.
 
-The loop runs every predictor on novelty that shows ("separable") and on novelty that does not ("overlapping"). The goals are 1 s
-for the measures of 50,000 samples x 718 classes, and 10 minutes on 2 cores for the loop with ANN and GMM-FINCH. CPU time is
-told beside the seconds, for machines that others use as well.
+The loop runs every predictor on novelty that shows ("separable") and on novelty that does not ("overlapping"). The goals are
+1 s for the measures of 50,000 samples x 718 classes, and 10 minutes on 2 cores for the loop with ANN and GMM-FINCH. CPU time
+is told beside the seconds, for machines that others use as well.
 """
 
 from __future__ import annotations

@@ -132,6 +132,21 @@ def test_scores_follow_the_structure(evaluated: Path) -> None:
     assert mean["mcc post"] > mean["mcc pre"]
 
 
+def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path) -> None:
+    """With the threshold of increment 0, classes that lie over known ones push both below it once they are learned; a threshold
+    that is found again does not, and feedback pays."""
+    (tmp_path / "dataset").symlink_to(evaluated / "dataset")
+    c = settings("kowl.tiny.toml", 'evaluation.settings.ann.threshold_when="each_fit"')
+    kowl_runs.evaluate(c, str(tmp_path), methods=["ann"], protocols=["0", "1"])
+    again, first = kowl_runs.scores(str(tmp_path)), kowl_runs.scores(str(evaluated))
+    post = {
+        when: {k: found[k]["ann"]["mean"]["mcc post"] for k in found} for when, found in (("again", again), ("first", first))
+    }
+    assert post["first"]["feedback 1"] < post["first"]["feedback 0"]
+    assert post["again"]["feedback 1"] > post["again"]["feedback 0"]
+    assert post["again"]["feedback 0"] == post["first"]["feedback 0"]
+
+
 def test_the_report_shows_tables_and_figures(evaluated: Path) -> None:
     page = Path(kowl_runs.report(settings("kowl.tiny.toml"), str(evaluated))).read_text()
     for title in (
