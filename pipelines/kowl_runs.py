@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -277,9 +278,9 @@ def _features(index: DatasetIndex, mapped: Path | None) -> np.ndarray:
     path = mapped / f"features-{digest[:16]}.npy"
     if not path.exists():
         mapped.mkdir(parents=True, exist_ok=True)
-        for old in mapped.glob("features-*.npy*"):
-            old.unlink()
-        beside = path.with_suffix(".npy.tmp")
+        for old in mapped.glob("features-*.npy"):
+            old.unlink(missing_ok=True)
+        beside = path.with_suffix(f".{os.getpid()}.tmp")  # two may be trained at the same time
         read_features(index, FEATURE, into=beside)
         beside.replace(path)
     return np.load(path, mmap_mode="r", allow_pickle=False)
