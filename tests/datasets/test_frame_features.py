@@ -42,6 +42,7 @@ def listed() -> list[Wanted]:
     return [Wanted(key) for key in ("two", "one", "gone", "four")]
 
 
+EPOCHS = "evaluation.settings.ann.epochs=12"
 CROP = Crop(32, 32, "bilinear")
 BUILT_IN = Backbone("built_in")
 
@@ -277,7 +278,7 @@ def test_kowl_from_frames_to_measures_by_transform(tmp_path: Path) -> None:
         'resize_px = 16, side_px = 16, transforms = {kinds = ["colour_invert"], share = 0.5, from_increment = 1}}'
     )
     out = str(tmp_path / "run")
-    assert cli.call(["run", "kowl", "--config", "tiny", "--set", features, "--out", out, "--quiet"]) == 0
+    assert cli.call(["run", "kowl", "--config", "tiny", "--set", features, "--set", EPOCHS, "--out", out, "--quiet"]) == 0
     table = DatasetIndex.open(f"{out}/dataset").table
     assert table.num_rows == len(rows) - 3
     told = {(row["role"], row["increment"] > 0, row["transform"]) for row in table.to_pylist()}
