@@ -18,7 +18,8 @@ from ..rows import Reject
 from .image_format import KNOWN_EXTENSIONS, normal_extension
 
 _SAFE = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?\Z")
-_MAX_KEY = 150
+_MAX_KEY = 80
+"""Longest key: with ``.embedding.npy`` and the like it is the name of a member of a tar, which has 100 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,8 @@ def key_of(path: str) -> str:
     """Key of a file from its relative path: ``2004/spring/img_1.jpg`` -> ``2004--spring--img_1``.
 
     Only letters, digits, ``_`` and ``-`` stay, so that the key can name files and members of shards. A path that the
-    rule would change in any other way, and might so make equal to another, has eight digits of its SHA-256 appended. An
+    rule would change in any other way, and might so make equal to another, or that is too long for the name of a shard's
+    member, has eight digits of its SHA-256 appended. An
     image's extension does not count: two files that differ in it alone have one key.
     """
     stem, extension = posixpath.splitext(path)
@@ -206,5 +208,5 @@ def key_of(path: str) -> str:
     if plain and len(key) <= _MAX_KEY:
         return key
     digest = hashlib.sha256(f"{stem}{'' if image else chr(0)}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", key)[:_MAX_KEY].strip("-_")
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", key)[: _MAX_KEY - 9].strip("-_")
     return f"{readable}-{digest}" if readable else digest

@@ -285,7 +285,7 @@ def test_keys_are_safe_and_differ_where_paths_differ() -> None:
     assert len(set(keys)) == len(paths)
     for key in keys:
         assert key.isascii()
-        assert len(key) < 200
+        assert len(key) <= 80  # with ``.embedding.npy`` it fits into the 100 bytes of a tar member
         assert not set(key) - set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
         assert not key.startswith("-")
 
