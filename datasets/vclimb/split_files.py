@@ -1,8 +1,8 @@
 """vCLIMB's released split files: pickles, read without running anything that is in them.
 
 A file is ``{"train", "val"[, "test"]: [task: {class: [item]}]}``; an item is the name of a video, or of ActivityNet a table of
-texts. Its opcodes are read first: those that import, call or build objects, numbers that claim memory, and anything beyond texts,
-lists and tables are refused before a byte is loaded; the loader itself finds no class either.
+texts. Its opcodes are read first: those that import, call or build objects, numbers that claim memory, and anything beyond
+texts, lists and tables are refused before a byte is loaded; the loader itself finds no class either.
 """
 
 from __future__ import annotations

@@ -90,9 +90,7 @@ def _fault(entry: Entry, extension: str, extensions: Sequence[str]) -> str | Non
     return None if entry.size else "empty_file"
 
 
-def match_videos(
-    rows: Rows, *, videos: Rows, names: Names, bare: Literal["whole", "clip"] = "whole", on_missing: str = "missing_video"
-) -> Iterator[Sifted]:
+def match_videos(rows: Rows, *, videos: Rows, names: Names, bare: Literal["whole", "clip"] = "whole") -> Iterator[Sifted]:
     """Whole step: the file of every clip. Turned away: ``missing_video``.
 
     With ``names="youtube"`` files may be called ``<id>``, ``v_<id>``, or ``<id>_<start>_<end>`` with times in seconds, as
@@ -104,7 +102,6 @@ def match_videos(
         videos: rows of ``VideoFile``.
         names: see ``Names``.
         bare: what a file named by a YouTube id alone holds: the whole video, or the clip, as some tools leave it.
-        on_missing: reason of the rejects.
 
     Yields:
         The rows in their order with the columns of ``WithVideo``, part by part.
@@ -129,9 +126,7 @@ def match_videos(
         kept = table.drop_columns(["t_start", "t_end"])
         for name, column in found.items():
             kept = kept.append_column(name, column)
-        missing = found["video"].is_null().to_numpy()
-        split = sift(kept, {on_missing: missing}, detail="name")
-        yield split
+        yield sift(kept, {"missing_video": found["video"].is_null()}, detail="name")
 
 
 def _plain(column: str) -> pl.Expr:
