@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..metrics.accuracy import accuracy_matrix
-from ..metrics.class_incremental import accuracy_curve, backward_forgetting, final_accuracy
+from .class_incremental_files import ClassResults, predictions_csv, write_class_results
 from .learner import Labels
-from .run import Progress, commit_progress, held_progress, matrix_csv, replace_file, to_json
+from .run import Progress, commit_progress, held_progress, replace_file
 
 
 class Samples(Protocol):
@@ -85,51 +83,6 @@ class Task:
     test: Samples
 
 
-@dataclasses.dataclass(frozen=True)
-class ClassResults:
-    """Outcome over N tasks with C classes in all.
-
-    Attributes:
-        tasks, classes: their names; ``sizes`` the number of classes of each task.
-        tested: (C,) evaluation samples by class.
-        correct: (N, C) hits by class after each task, -1 where the class was not seen yet.
-        records: the learner's record of each task.
-    """
-
-    tasks: tuple[str, ...]
-    classes: tuple[str, ...]
-    sizes: tuple[int, ...]
-    tested: NDArray[np.int64]
-    correct: NDArray[np.int64]
-    records: tuple[Mapping[str, Any], ...]
-
-    @property
-    def tested_by_task(self) -> NDArray[np.int64]:
-        """(N,) evaluation samples of each task."""
-        return np.add.reduceat(self.tested, self._starts)
-
-    @property
-    def matrix(self) -> NDArray[np.float64]:
-        """R, (N, N) in [0, 1], NaN above the diagonal."""
-        hits = np.add.reduceat(np.maximum(self.correct, 0), self._starts, axis=1)
-        seen = np.tri(len(self.tasks), dtype=bool)
-        return accuracy_matrix(np.where(seen, hits, -1), self.tested_by_task)
-
-    @property
-    def metrics(self) -> dict[str, float]:
-        """Acc and BWF, weighted by classes (released code) and plain (paper)."""
-        return {
-            "acc_class_weighted": final_accuracy(self.matrix, self.sizes),
-            "acc_unweighted": final_accuracy(self.matrix),
-            "bwf_class_weighted": backward_forgetting(self.matrix, self.sizes),
-            "bwf_unweighted": backward_forgetting(self.matrix),
-        }
-
-    @property
-    def _starts(self) -> list[int]:
-        return np.cumsum([0, *self.sizes[:-1]]).tolist()
-
-
 def run_class_incremental(
     learner: TaskLearner,
     tasks: Sequence[Task],
@@ -163,7 +116,7 @@ def run_class_incremental(
         guesses = [np.asarray(learner.predict(task.test)) for task in tasks[: i + 1]]
         correct[i] = _hits(tasks[: i + 1], guesses, correct.shape[1])
         if i == len(tasks) - 1:
-            replace_file(out / "predictions.csv", _predictions_csv(tasks, guesses))
+            replace_file(out / "predictions.csv", predictions_csv(_predicted(tasks, guesses)))
         commit_progress(out, whose, learner.save, i + 1, {"correct": correct[: i + 1].tolist(), "records": records})
         if progress is not None:
             progress(f"task {tasks[i].name} ({i + 1} of {len(tasks)}) learned and tested")
@@ -171,11 +124,13 @@ def run_class_incremental(
         tasks=tuple(task.name for task in tasks),
         classes=tuple(name for task in tasks for name in task.classes),
         sizes=tuple(len(task.classes) for task in tasks),
+        learned=np.bincount(np.concatenate([task.train.labels for task in tasks]), minlength=correct.shape[1]),
         tested=np.bincount(np.concatenate([task.test.labels for task in tasks]), minlength=correct.shape[1]),
         correct=correct,
         records=tuple(records),
+        selected_on_test=any(_same(task.validate, task.test) for task in tasks),
     )
-    write_class_results(results, tasks, identity, out)
+    write_class_results(results, identity, out)
     return results
 
 
@@ -276,80 +231,13 @@ def _hits(tasks: Sequence[Task], guesses: Sequence[Labels], classes: int) -> NDA
     return hits
 
 
-def write_class_results(results: ClassResults, tasks: Sequence[Task], identity: Mapping[str, Any], out: Path) -> None:
-    """Write ``results.json`` and the tables; see ``run_class_incremental``."""
-    ends = np.repeat(np.arange(len(results.tasks)), results.sizes)
-    learned = np.bincount(np.concatenate([task.train.labels for task in tasks]), minlength=len(results.classes))
-    selects_on_test = any(
-        task.validate is not None and task.validate.fingerprint() == task.test.fingerprint() for task in tasks
-    )
-    value = {
-        "classes": [
-            {"name": name, "task": int(task), "learned": int(n), "tested": int(m)}
-            for name, task, n, m in zip(results.classes, ends, learned, results.tested, strict=True)
-        ],
-        "correct": results.correct.tolist(),
-        "curve": {
-            "acc_class_weighted": accuracy_curve(results.matrix, results.sizes).tolist(),
-            "acc_unweighted": accuracy_curve(results.matrix).tolist(),
-        },
-        "format": 1,
-        "identity": dict(identity),
-        "metrics": {name: None if math.isnan(x) else x for name, x in results.metrics.items()},
-        "records": list(results.records),
-        "selected_on_the_evaluation_split": selects_on_test,
-        "tasks": [
-            {
-                "name": task.name,
-                "classes": len(task.classes),
-                "learned": len(task.train.labels),
-                "tested": len(task.test.labels),
-            }
-            for task in tasks
-        ],
-    }
-    replace_file(out / "matrix.csv", matrix_csv(results.tasks, results.matrix))
-    replace_file(out / "tasks.csv", _csv(value["tasks"]))
-    replace_file(out / "classes.csv", _csv(_class_rows(results, value["classes"])))
-    replace_file(out / "curve.csv", _csv(_curve_rows(results)))
-    replace_file(out / "results.json", to_json(value))
+def _same(validate: Samples | None, test: Samples) -> bool:
+    return validate is not None and validate.fingerprint() == test.fingerprint()
 
 
-def _class_rows(results: ClassResults, classes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """A row a class: its hits after each task, empty before it was learned."""
-    return [
-        {**row, **{f"correct_after_{name}": "" if hit < 0 else hit for name, hit in zip(results.tasks, hits, strict=True)}}
-        for row, hits in zip(classes, results.correct.T.tolist(), strict=True)
-    ]
-
-
-def _curve_rows(results: ClassResults) -> list[dict[str, Any]]:
-    """A row an epoch of every task, as the learner recorded it."""
-    return [
-        {"task": name, **{key: "" if entry is None else entry for key, entry in epoch.items()}}
-        for name, record in zip(results.tasks, results.records, strict=True)
-        for epoch in record.get("epochs", [])
-    ]
-
-
-def _predictions_csv(tasks: Sequence[Task], guesses: Sequence[Labels]) -> bytes:
+def _predicted(tasks: Sequence[Task], guesses: Sequence[Labels]) -> Iterator[tuple[str, str, str, str]]:
+    """Task, key, class and predicted class of every evaluation sample."""
     names = [name for task in tasks for name in task.classes]
-    return _csv(
-        [
-            {"task": task.name, "key": key, "class": names[truth], "predicted": names[guess]}
-            for task, guess_of in zip(tasks, guesses, strict=True)
-            for key, truth, guess in zip(task.test.keys, task.test.labels.tolist(), guess_of.tolist(), strict=True)
-        ]
-    )
-
-
-def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    import csv
-    import io
-
-    text = io.StringIO()
-    if rows:
-        writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-    return text.getvalue().encode()
+    for task, guess_of in zip(tasks, guesses, strict=True):
+        for key, truth, guess in zip(task.test.keys, task.test.labels.tolist(), guess_of.tolist(), strict=True):
+            yield task.name, key, names[truth], names[guess]
