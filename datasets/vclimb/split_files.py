@@ -93,7 +93,7 @@ def _check_opcodes(data: bytes) -> None:
             raise UnsafePickle(f"{opcode.name} {argument} at byte {place}: beyond the {number} values before it")
 
 
-def read_split(*, path: str, sha256: str | None = None) -> Iterator[SplitClip | Rejected]:
+def read_split(*, path: str, sha256: str | None = None, tasks: int | None = None) -> Iterator[SplitClip | Rejected]:
     """Source step: the clips of a released split file in the order (role, task, class, item).
 
     Turned away: ``malformed_item``, ``repeated_clip`` (a video that has had its place), and of segments ``bad_time``.
@@ -101,9 +101,11 @@ def read_split(*, path: str, sha256: str | None = None) -> Iterator[SplitClip | 
     Args:
         path: local path or fsspec URL of the pickle.
         sha256: what the file must have, 64 hexadecimal digits; None takes any file of that form.
+        tasks: how many it must have; None: any number.
 
     Raises:
-        ValueError: another SHA-256, an unsafe or damaged pickle, another structure; classes that differ between roles.
+        ValueError: another SHA-256 or number of tasks, an unsafe or damaged pickle, another structure; classes that
+            differ between roles.
     """
     with fsspec.open(path, "rb") as stream:
         data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
@@ -115,6 +117,8 @@ def read_split(*, path: str, sha256: str | None = None) -> Iterator[SplitClip | 
         order = _class_order(split)
     except UnsafePickle as error:
         raise ValueError(f"split file {path!r} is refused: {error}") from None
+    if tasks is not None and len(split["train"]) != tasks:
+        raise ValueError(f"split file {path!r} has {len(split['train'])} tasks, and {tasks} are wanted")
     yield from _clips(split, order)
 
 

@@ -21,6 +21,9 @@ from ..videos.rows import ROLES
 if TYPE_CHECKING:
     from ...curation.store import Rows
 
+RoleRule = Literal["listed", "by_class", "by_group"]
+"""See ``assign_roles``."""
+
 
 @dataclass(frozen=True)
 class Untrimmed:
@@ -118,7 +121,7 @@ def role_counts(clips: int, train_share: float, val_share: float) -> tuple[int, 
 def assign_roles(
     rows: Rows,
     *,
-    rule: Literal["listed", "by_class", "by_group"],
+    rule: RoleRule,
     train_share: float = 0.7,
     val_share: float = 0.1,
     seed: int,
