@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+
+from ..rows import Reject
 
 CONTAINERS = (
     "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpegts,mpeg,mpegvideo,m4v,h264,hevc,ivf,obu,flv,live_flv,asf,ogg,gif,rm,dv,mxf,nut,"
@@ -32,3 +35,18 @@ class Limits:
     def __post_init__(self) -> None:
         if min(self.max_pixels, self.max_duration_s, self.max_frames, self.time_limit_s) <= 0:
             raise ValueError(f"{self}: every limit must be above 0")
+
+
+class Deadline:
+    """The moment by which work on one video must be done."""
+
+    def __init__(self, time_limit_s: float) -> None:
+        self._limit_s = time_limit_s
+        self._end = time.monotonic() + time_limit_s
+
+    def left_s(self) -> float:
+        """Seconds that are left. Raises ``Reject`` (``timed_out``) where there are none."""
+        left = self._end - time.monotonic()
+        if left <= 0:
+            raise Reject("timed_out", f"more than {self._limit_s:g} s")
+        return left
