@@ -96,6 +96,7 @@ def open_video(path: str, limits: Limits, deadline: Deadline) -> Iterator[tuple[
             ``too_many_pixels`` or ``timed_out``; also for whatever FFmpeg raises in the body.
     """
     import av
+    from av.error import ExitError, FFmpegError
 
     left = deadline.left_s()
     options = {"max_pixels": str(limits.max_pixels), "threads": "1"}
@@ -113,9 +114,9 @@ def open_video(path: str, limits: Limits, deadline: Deadline) -> Iterator[tuple[
             context.options = options
             context.thread_count = 1
             yield container, stream
-    except av.error.ExitError:
+    except ExitError:
         raise Reject("timed_out", f"more than {limits.time_limit_s:g} s") from None
-    except av.FFmpegError as error:
+    except FFmpegError as error:
         raise Reject(*_why_unreadable(path, error)) from None
 
 
@@ -128,7 +129,9 @@ def _why_unreadable(path: str, error: Exception) -> tuple[str, str]:
     if not head:
         return "empty_file", "0 bytes"
     if head[4:8] == b"ftyp":
-        return ("corrupt", told) if _boxes_are_whole(path) else ("truncated", "the file ends before its boxes do, or lacks moov")
+        return (
+            ("corrupt", told) if _boxes_are_whole(path) else ("truncated", "the file ends before its boxes do, or lacks moov")
+        )
     known = head.startswith((b"\x1aE\xdf\xa3", b"OggS", b"FLV", b"\x00\x00\x01", b"G", b"GIF8")) or head[8:12] == b"AVI "
     return ("corrupt", told) if known else ("not_a_video", f"begins with {head!r}")
 
@@ -153,7 +156,7 @@ class _Packets:
     """The packets of a stream, as columns."""
 
     def __init__(self, container: InputContainer, stream: VideoStream, limits: Limits, deadline: Deadline) -> None:
-        import av
+        from av.error import ExitError, FFmpegError
 
         self.pts: list[int | None] = []
         self.dts: list[int | None] = []
@@ -177,9 +180,9 @@ class _Packets:
                 self.shown.append(not packet.is_discard)
                 self.last_is_cut = packet.is_corrupt
                 self.last_duration = packet.duration or 0
-        except av.error.ExitError:
+        except ExitError:
             raise
-        except av.FFmpegError as error:
+        except FFmpegError as error:
             raise Reject("truncated", f"after {len(self.pts)} packets: {error.strerror}") from None
         self.odd = looks.odd
 
