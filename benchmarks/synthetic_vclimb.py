@@ -13,7 +13,9 @@ Prints Acc and BWF of each method over seeds, which orders hold, and the CPU tim
 from __future__ import annotations
 
 import argparse
+import concurrent.futures
 import json
+import multiprocessing
 import os
 import resource
 import tempfile
@@ -103,14 +105,29 @@ def run_one(name: str, seed: int, columns: dict, args: argparse.Namespace, out: 
     return {**results.metrics, "memory": dict(results.records[-1]["memory"])}
 
 
+def run_seed(seed: int, args: argparse.Namespace) -> dict[str, dict]:
+    """Method -> its measures, on the clips of this seed."""
+    counts = {"train": args.train, "val": 6, "test": 16}
+    columns = make_clips(seed, classes=2 * args.tasks, counts=counts, frames=args.frames, shown=args.shown)
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in args.methods:
+            begin = time.process_time()
+            measures = run_one(name, seed, columns, args, Path(folder))
+            found[name] = {**measures, "cpu_s": time.process_time() - begin}
+            print(f"  seed {seed} {name}: Acc {100 * measures['acc_unweighted']:.1f}", flush=True)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="3 tasks, 6 epochs, one seed")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--tasks", type=int, default=6)
-    parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--train", type=int, default=24, help="clips a class")
+    parser.add_argument("--jobs", type=int, default=1, help="seeds side by side, a process each")
+    parser.add_argument("--tasks", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=20)
+    parser.add_argument("--train", type=int, default=30, help="clips a class")
     parser.add_argument("--frames", type=int, default=48, help="frames a clip")
     parser.add_argument("--shown", type=float, default=0.5, help="share of a clip in which the class is on screen")
     parser.add_argument("--memory", type=int, default=48, help="clips in memory")
@@ -122,23 +139,19 @@ def main() -> None:
     args = parser.parse_args()
     if args.quick:
         args.tasks, args.epochs, args.seeds, args.train, args.frames, args.memory = 3, 6, 1, 12, 24, 12
-    table: dict[str, list[dict]] = {name: [] for name in args.methods}
-    seconds = dict.fromkeys(args.methods, 0.0)
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in range(args.first_seed, args.first_seed + args.seeds):
-            counts = {"train": args.train, "val": 6, "test": 16}
-            columns = make_clips(seed, classes=2 * args.tasks, counts=counts, frames=args.frames, shown=args.shown)
-            for name in args.methods:
-                begin = time.process_time()
-                table[name].append(run_one(name, seed, columns, args, Path(folder)))
-                seconds[name] += time.process_time() - begin
-                print(f"  seed {seed} {name}: Acc {100 * table[name][-1]['acc_unweighted']:.1f}", flush=True)
-    show(table, seconds, args)
+    seeds = range(args.first_seed, args.first_seed + args.seeds)
+    if args.jobs == 1:
+        found = [run_seed(seed, args) for seed in seeds]
+    else:
+        with concurrent.futures.ProcessPoolExecutor(args.jobs, multiprocessing.get_context("spawn")) as pool:
+            found = list(pool.map(run_seed, seeds, [args] * len(seeds)))
+    table = {name: [one[name] for one in found] for name in args.methods}
+    show(table, args)
     if args.out:
         args.out.write_text(json.dumps(table, indent=2, sort_keys=True) + "\n")
 
 
-def show(table: dict[str, list[dict]], seconds: dict[str, float], args: argparse.Namespace) -> None:
+def show(table: dict[str, list[dict]], args: argparse.Namespace) -> None:
     print(
         f"{args.tasks} tasks of 2 classes, {args.train} clips a class of {args.frames} frames, memory {args.memory} clips of "
         f"{args.memory_frames or 'all'} frames, {args.epochs} epochs, {args.seeds} seeds; chance {50 / args.tasks:.1f} %"
@@ -150,7 +163,7 @@ def show(table: dict[str, list[dict]], seconds: dict[str, float], args: argparse
         mean[name] = float(acc.mean())
         memory = f"{runs[0]['memory']['samples']} clips/{runs[0]['memory']['parts']} fr." if runs[0]["memory"]["parts"] else "-"
         spread = f"{acc.mean():6.1f} ± {acc.std():4.1f}", f"{bwf.mean():6.1f} ± {bwf.std():4.1f}"
-        print(f"{name:20} {spread[0]:>14} {spread[1]:>14} {memory:>18} {seconds[name] / len(runs):12.1f}")
+        print(f"{name:20} {spread[0]:>14} {spread[1]:>14} {memory:>18} {np.mean([run['cpu_s'] for run in runs]):12.1f}")
     for low, high in (("ewc", "naive"), ("naive", "icarl"), ("naive", "naive+tc"), ("icarl", "icarl+tc")):
         if low in mean and high in mean:
             print(f"{low} <= {high}: {'yes' if mean[low] <= mean[high] else 'NO'} ({mean[low]:.1f}, {mean[high]:.1f})")

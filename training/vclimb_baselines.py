@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
+import inspect
 import tomllib
 from collections.abc import Callable, Mapping
 from importlib.resources import files
@@ -17,7 +18,7 @@ from .clips import consistent, kept
 from .criteria import CRITERIA
 from .exemplars import Capacity
 from .methods.registry import method
-from .models.tsn import tsn
+from .models.tsn import BACKBONES, tsn
 from .schedule import Schedule
 from .task_learner import Memory, SecondView, TaskLearner
 
@@ -112,6 +113,9 @@ def learner_maker(
         values = settings["consistency"]
         view = functools.partial(consistent, frames=_count(values["frames"]), variant=values["variant"])
         second = SecondView(view, values["weight"])
+    inspect.signature(tsn).bind(None, weights=weights, **settings["model"])  # said now, rather than in the first task
+    if settings["model"]["backbone"] not in BACKBONES:
+        raise ValueError(f"no backbone is called {settings['model']['backbone']!r}: there are {', '.join(BACKBONES)}")
     if settings["criterion"] not in CRITERIA:
         raise ValueError(f"criterion {settings['criterion']!r}: there are {', '.join(CRITERIA)}")
 

@@ -445,6 +445,10 @@ def test_all_baselines_can_be_made_and_say_what_they_are(tmp_path: Path):
     assert identity(settings, seed=0, weights=weights)["weights"].startswith("2d711642")
     with pytest.raises(ValueError, match="frames 0"):
         learner_maker({**settings, "memory": {**settings["memory"], "frames": 0}})
+    with pytest.raises(ValueError, match="no backbone is called 'vgg'"):
+        learner_maker({**settings, "model": {**settings["model"], "backbone": "vgg"}})
+    with pytest.raises(TypeError, match="depth"):
+        learner_maker({**settings, "model": {**settings["model"], "depth": 3}})
     with pytest.raises(ValueError, match="criterion 'hinge'"):
         learner_maker({**settings, "criterion": "hinge"})
     with pytest.raises(TypeError, match="rate"):
