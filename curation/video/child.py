@@ -86,6 +86,9 @@ class _Child:
         finally:
             timer.cancel()
 
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
@@ -102,8 +105,11 @@ class _Idle:
 
     def take(self) -> _Child:
         with self._lock:
-            if self._children:
-                return self._children.pop()
+            while self._children:
+                child = self._children.pop()
+                if child.alive():
+                    return child
+                child.end()
         return _Child()
 
     def give_back(self, child: _Child) -> None:

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Protocol, cast
 import numpy as np
 
 from ..rows import Reject
-from .index import KeyFrame, VideoIndex, open_video
+from .index import EXACT, KeyFrame, VideoIndex, open_video
 from .limits import CONTAINERS, Deadline, Limits
 
 if TYPE_CHECKING:
@@ -81,6 +81,10 @@ def _sought(
     from av.error import FFmpegError
 
     context = stream.codec_context
+    # Damage is concealed with what was decoded before, which is not the same here: where there is any, decode all. Where
+    # groups of pictures are open, their first ones are damaged by the seeking itself, and are not wanted.
+    if not _has_open_groups(index):
+        context.options = {**context.options, "err_detect": "+explode"}
     frame_of = {int(index.packet_pts[index.places[frame]]): frame for frame in wanted}
     skips = index.codec == "h264"  # HEVC's non-reference pictures may still be needed by those of higher temporal layers
     packets, at = container.demux(stream), 0
@@ -132,6 +136,12 @@ def _runs(index: VideoIndex, wanted: Sequence[int]) -> list[tuple[KeyFrame, int]
         else:
             runs.append((key, place))
     return runs
+
+
+def _has_open_groups(index: VideoIndex) -> bool:
+    """Whether pictures are displayed before the key frame that they follow."""
+    least_after = np.minimum.accumulate(index.packet_pts[::-1])[::-1]
+    return any(int(least_after[key.place]) < key.pts for key in index.keys)
 
 
 def _landed(index: VideoIndex, key: KeyFrame, packet: Packet[VideoStream]) -> int:
@@ -254,6 +264,7 @@ def _ffmpeg_command(index: VideoIndex, wanted: Sequence[int], limits: Limits) ->
         noautorotate=None,
         threads=1,
         max_pixels=limits.max_pixels,
+        flags=EXACT,
         protocol_whitelist="file",
         format_whitelist=CONTAINERS,
     )

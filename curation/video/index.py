@@ -28,16 +28,18 @@ _SEEKABLE = {"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"}
 _FORETOLD = {"h264", "hevc", "vp9", "av1"}
 """Codecs whose packets in those containers are a frame each, every one with its time stamp."""
 
+EXACT = "+bitexact"
+"""Flag of decoders: without it MPEG-4's and its relatives' frames depend on the processor and on FFmpeg's version."""
+
 _ATTACHED = 0x400 | 0x800
 """Dispositions of pictures that are not moving: covers and thumbnails."""
 
 
 class KeyFrame(NamedTuple):
-    """A packet from which decoding may begin: its place in the file's order, and its time stamps."""
+    """A packet from which decoding may begin: its place in the file's order, and its time stamp."""
 
     place: int
     pts: int
-    dts: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +101,12 @@ def open_video(path: str, limits: Limits, deadline: Deadline) -> Iterator[tuple[
     from av.error import ExitError, FFmpegError
 
     left = deadline.left_s()
-    options = {"max_pixels": str(limits.max_pixels), "threads": "1"}
+    options = {"max_pixels": str(limits.max_pixels), "threads": "1", "flags": EXACT}
     allowed = {"format_whitelist": CONTAINERS, "protocol_whitelist": "file"}
     try:
-        with av.open(f"file:{path}", options=options, container_options=allowed, timeout=(left, left)) as container:
+        with av.open(
+            f"file:{path}", options=options, container_options=allowed, timeout=(left, left), metadata_errors="replace"
+        ) as container:
             stream = next((s for s in container.streams.video if not int(s.disposition) & _ATTACHED), None)
             if stream is None:
                 raise Reject("no_video_stream", f"{len(container.streams)} streams, none of them moving pictures")
@@ -265,7 +269,7 @@ def _index(path: str, container: InputContainer, stream: VideoStream, packets: _
         times_s = (np.append(pts, pts[-1] + step) - pts[0]).astype(np.float64) * float(base)
         start_s = float(pts[0] * base)
     complete = None not in packets.pts
-    keys = tuple(KeyFrame(place, packets.pts[place] or 0, packets.dts[place]) for place in packets.keys)
+    keys = tuple(KeyFrame(place, packets.pts[place] or 0) for place in packets.keys)
     return VideoIndex(
         path=path,
         container=container.format.name,
