@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -49,7 +50,7 @@ def make_clips(folder: Path, count: int) -> list[Path]:
         rate = "25" if number % 4 < 2 else "30000/1001"
         source = f"{picture}=size=640x360:rate={rate},noise=alls=8:allf=t:all_seed={number}"
         for gop in (250, 12):
-            path = folder / f"gop{gop}-{number:02d}.mp4"
+            path = folder / f"gop{gop}-{number:02d}-{seconds}s.mp4"
             made.append(path)
             if path.exists():
                 continue
@@ -249,13 +250,7 @@ def memory(paths: list[Path], clips: int) -> None:
 
 
 def children() -> list[str]:
-    return Path("/proc/self/task/" + str(threading_id()) + "/children").read_text().split()
-
-
-def threading_id() -> int:
-    import threading
-
-    return threading.get_native_id()
+    return Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
 
 
 def resident_mb(process: str) -> float:
@@ -266,11 +261,12 @@ def resident_mb(process: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="4 clips of each kind, 1 round")
+    parser.add_argument("--count", type=int, default=20, help="clips of each of the two kinds")
+    parser.add_argument("--quick", action="store_true", help="2 clips of each kind, 1 round")
     parser.add_argument("--folder", type=Path, help="where clips are, or are made and kept (default: a temporary folder)")
     parser.add_argument("--clips", type=int, default=0, help="only watch the memory over so many clips, with short ones")
     given = parser.parse_args()
-    count, rounds = (2, 1) if given.quick else (20, given.rounds)
+    count, rounds = (2, 1) if given.quick else (given.count, given.rounds)
     with tempfile.TemporaryDirectory() as temporary:
         folder = given.folder or Path(temporary)
         folder.mkdir(parents=True, exist_ok=True)

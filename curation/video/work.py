@@ -87,7 +87,10 @@ def sample(path: str, *, limits: Limits, plan: FramePlan, settings: FrameSetting
         return _sampled(index, limits, deadline, plan, settings, cut)
     except Miscounted:
         index = counted(index, limits=limits, deadline=deadline)
+    try:
         return _sampled(index, limits, deadline, plan, settings, cut)
+    except Miscounted as told:
+        raise Reject("corrupt", f"one decoder gives {index.n_frames} frames, another {told.n_frames}") from None
 
 
 def counted(index: VideoIndex, *, limits: Limits, deadline: Deadline) -> VideoIndex:

@@ -44,7 +44,8 @@ def make_good(to: Path) -> list[Path]:
     lavfi(SOURCE, *X265, "keyint=12:open-gop=1:bframes=4:log-level=error:pools=1:frame-threads=1", to / "open_gop_hevc.mp4")
     layers = "keyint=24:bframes=4:temporal-layers=3:b-pyramid=1:log-level=error:pools=1:frame-threads=1"
     lavfi(SOURCE, *X265, layers, "-tag:v", "hvc1", to / "temporal_layers_hevc.mp4")
-    lavfi(SOURCE, "-c:v", "libvpx-vp9", "-g", "20", "-deadline", "realtime", "-cpu-used", "8", to / "vp9.webm")
+    vp9 = ["-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8"]
+    lavfi(SOURCE, *vp9, "-g", "20", to / "vp9.webm")
     altref = ["-g", "20", "-auto-alt-ref", "1", "-lag-in-frames", "12", "-arnr-maxframes", "5", "-b:v", "300k"]
     lavfi(SOURCE, "-c:v", "libvpx", *altref, "-cpu-used", "5", to / "vp8_hidden_frames.webm")
     lavfi(SOURCE, "-c:v", "libvpx-vp9", *altref, "-cpu-used", "5", to / "vp9_hidden_frames.webm")
@@ -87,18 +88,7 @@ def make_good(to: Path) -> list[Path]:
     ffmpeg("-display_hflip", "-display_rotation", "90", "-i", to / "gop12.mp4", "-c", "copy", to / "mirrored.mp4")
     odd = f"{SOURCE},format=yuv444p,crop=191:107:0:0:exact=1"
     lavfi(odd, *X264, "-pix_fmt", "yuv444p", "-g", "12", to / "odd_size_444.mp4")
-    lavfi(
-        SOURCE.replace("192x108", "191x107"),
-        "-c:v",
-        "libvpx-vp9",
-        "-deadline",
-        "realtime",
-        "-cpu-used",
-        "8",
-        "-pix_fmt",
-        "yuv420p",
-        to / "odd_size_420.webm",
-    )
+    lavfi(odd, *vp9, "-pix_fmt", "yuv420p", to / "odd_size_420.webm")
     lavfi(SOURCE.replace("192x108", "2x160"), *X264, to / "sliver.mp4")
     fields = ["-flags", "+ildct+ilme", "-x264-params", "tff=1"]
     lavfi(SOURCE, *X264, *fields, to / "interlaced.mkv")
