@@ -176,12 +176,12 @@ def check(paths: list[Path], names: dict[str, Contender]) -> dict[Path, int]:
     counts: dict[Path, int] = {}
     right = dict.fromkeys(names, 0)
     for path in paths:
-        truth = np.stack([frame[::4, ::4] for frame in full_decode(path)]).astype(np.int16)
+        truth = np.stack([frame[::8, ::8] for frame in full_decode(path)]).astype(np.int16)
         counts[path] = len(truth)
         wanted = uniform_frames(len(truth), 8)
         for name, contender in names.items():
             for at, frame in zip(wanted, contender(path, len(truth)), strict=True):
-                distance = np.abs(truth - frame[::4, ::4]).mean(axis=(1, 2, 3))
+                distance = np.abs(truth - frame[::8, ::8]).mean(axis=(1, 2, 3))
                 right[name] += int(distance.argmin()) == at and (name != "ours" or distance[at] == 0)
     for name, count in right.items():
         print(f"  {name:34}{count} of {8 * len(paths)} frames are those asked for")
