@@ -133,6 +133,16 @@ def test_the_report_shows_tables_and_frames(trained: Path) -> None:
     assert page.count("data:image/jpeg") >= 6 * 3 * 8
 
 
+def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "dataset").symlink_to(trained / "dataset")
+    c = settings("tiny", 'evaluation.roles=["train", "none", "test"]', "evaluation.settings.schedule.epochs=1")
+    found = vclimb_runs.evaluate(c, str(tmp_path), methods=["naive"], protocols=["frames-all"])
+    assert list(found) == ["frames all"]
+    (result,) = vclimb_runs.seed_results(str(tmp_path))["frames all"]["naive"]
+    assert not result["selected_on_the_evaluation_split"]
+    assert result["records"][-1]["memory"] == {"samples": 12, "parts": 96}  # all 8 frames of each clip
+
+
 def test_an_unknown_method_protocol_or_setting_is_told(trained: Path) -> None:
     c = settings("tiny")
     with pytest.raises(ValueError, match="no method 'gem': there are bic"):
