@@ -44,7 +44,7 @@ def chromagenic(
     of_map = np.concatenate([(maps @ maps.transpose(0, 2, 1)).reshape(-1, 9), -2 * maps.reshape(-1, 9)], axis=1)
     of_pair = np.concatenate([pp.reshape(-1, 9), pq.reshape(-1, 9)], axis=1) / qq[:, None]
     best = [(of_pair[start : start + _BLOCK] @ of_map.T).argmin(axis=1) for start in range(0, len(of_pair), _BLOCK)]
-    return unit(lights[np.concatenate(best)])
+    return lights[np.concatenate(best)]
 
 
 def _products(pictures: Pictures, chromaticities: bool) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:

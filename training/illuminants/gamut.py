@@ -122,7 +122,7 @@ def _lights(seen: list[Floats], corners: Floats) -> Floats:
         grown = size * offsets + (1 - size) * (normals @ centre)
         d = largest_trace(points[todo], normals, grown, size * reach + (size - 1) * np.abs(centre))
         fits = (d * largest[todo] > _FITS * reach).all(axis=1)
-        lights[todo[fits]] = 1 / d[fits]
+        lights[todo[fits]] = scale[todo[fits], None] / d[fits]
         todo = todo[~fits]
         size *= _GROWTH
     return lights
@@ -156,7 +156,8 @@ def _extreme(values: Floats) -> Floats:
     """The values that span the convex hull; all different ones where they fill no volume."""
     from scipy.spatial import ConvexHull, QhullError
 
-    rows = np.unique(values, axis=0)
+    rows = values[np.lexsort(values.T)]  # np.unique of rows sorts ten times slower
+    rows = rows[np.concatenate([[True], (rows[1:] != rows[:-1]).any(axis=1)])]
     if len(rows) <= 4:
         return rows
     try:

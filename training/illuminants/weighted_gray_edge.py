@@ -8,9 +8,11 @@ turns.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from .gray_edge import gradients, norm, or_gray_world
+from .gray_edge import gradients, or_gray_world
 from .pictures import Illuminants, Pictures, unit
 
 _LEAST = 1e-6  # of the largest channel: to correct a picture means to divide by its light
@@ -23,7 +25,7 @@ def weighted_gray_edge(
 
     Args:
         pictures: n of them.
-        p: of the Minkowski norm, >= 1.
+        p: of the Minkowski norm, >= 1 and finite.
         sigma: of the Gaussian, in pixels, > 0.
         kappa: power of the weights, >= 0; 0 is gray edge of the first order.
         rounds: at most; the authors' code has 10.
@@ -32,26 +34,29 @@ def weighted_gray_edge(
     Returns:
         (n, 3) of length 1. A picture without an edge gets gray world's answer.
     """
-    if not p >= 1 or not kappa >= 0 or rounds < 1:
-        raise ValueError(f"p {p}, kappa {kappa}, rounds {rounds}: p >= 1, kappa >= 0 and a round are needed")
-    x, y = gradients(pictures.images, sigma=sigma)
-    length = np.hypot(x, y)
+    if not 1 <= p < math.inf or not kappa >= 0 or rounds < 1:
+        raise ValueError(f"p {p}, kappa {kappa}, rounds {rounds}: 1 <= p < inf, kappa >= 0 and a round are needed")
+    x, y = (derivative.reshape(len(pictures), -1, 3) for derivative in gradients(pictures.images, sigma=sigma))
+    length = np.hypot(x, y) * pictures.usable.reshape(len(pictures), -1, 1)
+    largest = length.max(axis=1)
+    scale = np.where(largest > 0, largest, 1)
+    for values in (x, y, length):  # powers of faint edges would be 0
+        values /= scale[:, None]
+    squares, powers = length**2, (length**p).transpose(0, 2, 1)
+    # Correction is a gain of each channel, and so it goes through derivative and power: filters and powers run once.
+    scale = scale / scale.max(axis=1, keepdims=True)
     light = np.full((len(pictures), 3), 3**-0.5)
-    open_rows = np.flatnonzero(norm(length, pictures.usable, p=np.inf).any(axis=1))
-    flat = np.setdiff1d(np.arange(len(pictures)), open_rows)
+    todo = np.flatnonzero(largest.any(axis=1))
+    light[np.setdiff1d(np.arange(len(pictures)), todo)] = 0
     for _ in range(rounds):
-        # Correction is a scale of each channel, and so it goes through the derivative: the filters run once.
-        white = (1 / np.maximum(light[open_rows], _LEAST) / 3**0.5).astype(np.float32)[:, None, None]
-        along = np.hypot((x[open_rows] * white).sum(axis=3), (y[open_rows] * white).sum(axis=3)) / np.float32(3**0.5)
-        corrected = length[open_rows] * white
-        total = np.sqrt((corrected**2).sum(axis=3))
-        weight = np.minimum(along / np.where(total > 0, total, 1), 1) ** kappa
-        found = norm(corrected * weight[..., None], pictures.usable[open_rows], p=p)
+        gain = (scale[todo] / np.maximum(light[todo], _LEAST) / 3**0.5).astype(np.float32)[..., None]
+        along = np.hypot(x[todo] @ gain, y[todo] @ gain) / np.float32(3**0.5)
+        total = np.sqrt(squares[todo] @ gain**2)
+        weight = np.minimum(along / np.where(total > 0, total, 1), 1) ** (kappa * p)
+        found = (gain * (powers[todo] @ weight) ** (1 / p))[..., 0]
         turn = unit(np.where(found.any(axis=1, keepdims=True), found, 1))  # edges across white alone turn nothing
-        light[open_rows] = unit(light[open_rows] * turn)
-        cosine = turn.sum(axis=1) / 3**0.5
-        open_rows = open_rows[np.degrees(np.arccos(np.minimum(cosine, 1))) >= settled_deg]
-        if not len(open_rows):
+        light[todo] = unit(light[todo] * turn)
+        todo = todo[np.degrees(np.arccos(np.minimum(turn.sum(axis=1) / 3**0.5, 1))) >= settled_deg]
+        if not len(todo):
             break
-    light[flat] = 0
     return unit(or_gray_world(light, pictures))
