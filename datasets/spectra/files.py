@@ -92,9 +92,9 @@ def _row(path: str, number: int, text: str) -> list[float]:
 
 
 def read_cameras(path: str) -> Spectra:
-    """Camera sensitivities (n, w, 3) from the text file of Jiang et al., "What is the space of spectral sensitivity functions for
-    digital color cameras?" (WACV 2013): a line with the name, then three of numbers, for R, G and B; or from a ``.mat`` file of
-    one camera with ``Estimated_CRF`` (3, 33), 400 to 720 nm.
+    """Camera sensitivities (n, w, 3) from the text file of Jiang et al., "What is the space of spectral sensitivity
+    functions for digital color cameras?" (WACV 2013): a line with the name, then three of
+    numbers, for R, G and B; or from a ``.mat`` file of one camera with ``Estimated_CRF`` (3, 33), 400 to 720 nm.
 
     Raises:
         FileNotFoundError: no such file.
@@ -186,7 +186,7 @@ def read_spectra(path: str) -> Spectra:
 
 @functools.cache
 def shipped_lights() -> Spectra:
-    """The lights that colour-science ships and that cover 400 to 720 nm, at 5 nm: CIE illuminants and lamps, no spectrum twice."""
+    """The lights that colour-science ships and that cover 400 to 720 nm, at 5 nm: CIE illuminants and lamps, none twice."""
     import colour
 
     grid = np.arange(400.0, 721.0, 5.0)

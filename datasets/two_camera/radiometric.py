@@ -2,8 +2,8 @@
 
 Source: PROTOCOLS 3.2, point 1, after Barnard et al.: one random light and 24 random surfaces a picture; a response is the sum
 over wavelengths of light times reflectance times sensitivity; the ground truth is that of a perfect reflector. The published
-set has 18,000 pairs of 32 x 48 pixels, 10,800 / 3,600 / 3,600 of them for training, validation and test. The paper names neither
-the two cameras nor the seed, and the 87 lights are not to be had: all are settings.
+set has 18,000 pairs of 32 x 48 pixels, 10,800 / 3,600 / 3,600 of them for training, validation and test. The paper names
+neither the two cameras nor the seed, and the 87 lights are not to be had: all are settings.
 """
 
 from __future__ import annotations
@@ -81,8 +81,7 @@ def scene(
     without: tuple[str, ...],
     step_nm: int,
 ) -> Scene:
-    """The spectra on the grid that all of them cover, at ``step_nm``. None: those that colour-science ships. ``without``: names of
-    lights that are left out.
+    """The spectra on the grid that all of them cover, at ``step_nm``. None: those of colour-science.
 
     Raises:
         ValueError: an unknown camera or light, no light left, or spectra with too little in common.
@@ -207,7 +206,7 @@ def assign_parts(rows: Rows, *, shares: Sequence[float], seed: int) -> pa.Table:
     """Whole step: add the column ``fold``: 0 training, 1 validation, 2 test, in random order, by shares of all pairs.
 
     Args:
-        shares: of the parts; they sum to 1. Published: 0.6, 0.2, 0.2 (10,800 / 3,600 / 3,600; its order is in the released file).
+        shares: of the parts; they sum to 1. Published: 0.6, 0.2, 0.2 (the order is in the released file).
         seed: of the order.
     """
     if abs(sum(shares) - 1) > 1e-9 or min(shares) <= 0:

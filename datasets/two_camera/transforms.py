@@ -55,11 +55,15 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
         one, two = one[keep], two[keep]
     else:
         one, two = one * keep[..., None], two * keep[..., None]
-    return _solve(np.swapaxes(one, -1, -2) @ one, np.swapaxes(one, -1, -2) @ two)
+    # Not by BLAS, whose threads may sum in another order: the last digit would depend on the machine's load.
+    return solve(np.einsum("...ni,...nj->...ij", one, one), np.einsum("...ni,...nj->...ij", one, two))
 
 
-def _solve(gram: np.ndarray, cross: np.ndarray) -> Fitted:
-    """From the normal equations: three unknowns, so a squared condition leaves eight digits at ``MAX_CONDITION``."""
+def solve(gram: np.ndarray, cross: np.ndarray) -> Fitted:
+    """From the normal equations, ``gram`` = I1' I1 and ``cross`` = I1' I2, float64 (..., 3, 3) each.
+
+    Three unknowns: squaring the condition leaves eight digits at ``MAX_CONDITION``.
+    """
     gram, cross = np.nan_to_num(gram), np.nan_to_num(cross)
     values = np.maximum(np.linalg.eigvalsh(gram), 0.0)
     solvable = values[..., 0] > values[..., 2] * 1e-14
