@@ -2,9 +2,9 @@
 
     python benchmarks/make_phone_pairs.py OUT [--pictures FOLDER_OF_16_BIT_PNGS] [--pairs 8] [--size 4032 3024] [--seed 0]
 
-Without pictures the scenes are drawn. Every scene has a light of its own and a ColorChecker; ``truth.json`` in OUT tells homography,
-lights, the matrix between the cameras and where the charts are. The matrix is exact: both cameras are matrices of the same linear
-colours, so T of all pixels is ``inv(camera_1) @ camera_2`` times the lights' gains.
+Without pictures the scenes are drawn. Every scene has a light of its own and a ColorChecker; ``truth.json`` in OUT tells the
+homography, the lights and the matrix between the cameras, ``charts.csv`` where the charts are. The matrix is exact:
+both cameras are matrices of the same linear colours, so T of all pixels is ``inv(camera_1) @ camera_2``.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 from pidng.core import RAW2DNG, DNGTags, Tag
 from pidng.defs import CalibrationIlluminant, DNGVersion, PhotometricInterpretation
 
-CAMERA_1 = np.array([[0.80, 0.12, 0.03], [0.17, 0.78, 0.17], [0.03, 0.10, 0.80]])
-CAMERA_2 = np.array([[0.62, 0.10, 0.05], [0.30, 0.80, 0.27], [0.08, 0.10, 0.68]])
+CAMERA_1 = np.array([[0.80, 0.17, 0.03], [0.12, 0.78, 0.10], [0.03, 0.17, 0.80]])
+CAMERA_2 = np.array([[0.62, 0.30, 0.08], [0.10, 0.80, 0.10], [0.05, 0.27, 0.68]])
 """Linear scene colours as row vectors to raw colours; rows sum to 1, so that chromaticities and raw values have the same T."""
 
 BLACK, WHITE = 1024, 16383
@@ -81,7 +81,7 @@ def write_dng(
 
 
 def mosaic_of(rgb: np.ndarray, generator: np.random.Generator, *, pattern: str = "RGGB") -> np.ndarray:
-    """Raw levels of linear raw RGB, 0 to 1, with noise of a few levels, as every sensor has it: without, dark steps would show."""
+    """Raw levels of linear raw RGB, 0 to 1, with noise of a few levels, as every sensor has it: it hides the steps."""
     levels = np.empty(rgb.shape[:2], dtype=np.float32)
     for place, letter in enumerate(pattern):
         levels[place // 2 :: 2, place % 2 :: 2] = rgb[place // 2 :: 2, place % 2 :: 2, "RGB".index(letter)]
@@ -121,8 +121,9 @@ def chart_colours() -> np.ndarray:
     """Linear colours of the ColorChecker's patches under a white light, (24, 3), from colour-science."""
     import colour
 
-    xyY = np.stack(list(colour.CCS_COLOURCHECKERS["ColorChecker24 - After November 2014"].data.values()))
-    return np.clip(colour.XYZ_to_sRGB(colour.xyY_to_XYZ(xyY), apply_cctf_encoding=False), 0.01, 1)
+    chart = colour.CCS_COLOURCHECKERS["ColorChecker24 - After November 2014"]
+    seen = colour.xyY_to_XYZ(np.stack(list(chart.data.values())))
+    return np.clip(colour.XYZ_to_sRGB(seen, chart.illuminant, apply_cctf_encoding=False), 0.01, 1)
 
 
 def paste_chart(scene: np.ndarray, *, colours: np.ndarray, left: float, top: float, spacing: float) -> np.ndarray:

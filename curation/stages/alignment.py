@@ -155,7 +155,7 @@ def fit_homography(
 
 
 def tile_points(
-    picture_1: Linear, picture_2: Linear, *, homography: np.ndarray, tile: int = 128
+    picture_1: Linear, picture_2: Linear, *, homography: np.ndarray, most_px: int = 128
 ) -> tuple[np.ndarray, np.ndarray]:
     """Centres of tiles of the first picture, and where they are in the second, in raw pixels, float64 (n, 2) each.
 
@@ -166,9 +166,11 @@ def tile_points(
         picture_1: of the main camera.
         picture_2: of the other.
         homography: raw pixels of the second to those of the first (3, 3), right to a few pixels.
-        tile: side in pixels of the first picture. Tiles without detail, or with a doubtful peak, are left out.
+        most_px: side of a tile in pixels of the first picture, or less, so that ten stand side by side. Those without detail,
+            or with a doubtful peak, are left out.
     """
     height, width = picture_1.rgb.shape[:2]
+    tile = min(most_px, max(32, width // 10))
     place = scaled(homography, scale_2=picture_2.scale, scale_1=picture_1.scale)
     tones_1 = _tones(picture_1.rgb).astype(np.float32)
     tones_2 = _tones(picture_2.rgb).astype(np.float32)

@@ -37,7 +37,8 @@ class MatchedPair:
         file_1: PNG of the main camera within the source; ``file_2`` of the second.
         black_1: level of black of the main camera's files; ``black_2`` of the second's.
         white_1: level of saturation of the main camera's files; ``white_2`` of the second's.
-        chart_1: centres of the corner patches in the first file (8,); None where they are to be found. ``chart_2`` in the second.
+        chart_1: centres of the corner patches in the first file (8,); None where they are to be found.
+        chart_2: the same in the second.
         listed_gt_1: light by the main camera's ``.mat`` (3,); ``listed_gt_2`` by the second's.
     """
 
