@@ -216,7 +216,6 @@ def read_linear(
                     no_auto_bright=True,
                     adjust_maximum_thr=0.0,
                     user_wb=[1.0, 1.0, 1.0, 1.0],
-                    user_sat=int(bayer.white.min()),
                     user_flip=0,
                 )
             except rawpy.LibRawError as error:
