@@ -180,14 +180,21 @@ def test_a_gamut_grows_for_what_does_not_fit():
     assert angle_deg(gamuts.gamut(shown, **state, order=0, sigma=0), np.array([[0.5, 1, 2]]))[0] < 4
 
 
+def test_a_light_that_leaves_a_channel_dark_teaches_no_gamut():
+    pictures, lights = mondrians(12)
+    some = gamuts.fit_gamut(pictures[1:], lights[1:], order=0, sigma=0)
+    lights[0, 2] = 0
+    np.testing.assert_array_equal(gamuts.fit_gamut(pictures, lights, order=0, sigma=0)["corners"], some["corners"])
+
+
 def test_what_makes_no_gamut():
     flat = Pictures.of(np.full((3, 4, 4, 3), 0.5))
     with pytest.raises(ValueError, match="fills no volume"):
         gamuts.fit_gamut(flat, np.ones((3, 3)), order=0, sigma=0)
     with pytest.raises(ValueError, match="fills no volume"):
         gamuts.fit_gamut(flat, np.ones((3, 3)), order=1, sigma=1)
-    with pytest.raises(ValueError, match="every channel must be above 0"):
-        gamuts.fit_gamut(flat, np.zeros((3, 3)), order=0, sigma=0)
+    with pytest.raises(ValueError, match="fills no volume"):
+        gamuts.fit_gamut(Pictures.of(mondrians(3)[0].images), np.zeros((3, 3)), order=0, sigma=0)
     with pytest.raises(ValueError, match="order 2"):
         gamuts.fit_gamut(flat, np.ones((3, 3)), order=2, sigma=1)
 

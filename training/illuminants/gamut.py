@@ -30,7 +30,8 @@ def fit_gamut(pictures: Pictures, illuminants: Illuminants, *, order: int, sigma
 
     Args:
         pictures: n of them.
-        illuminants: (n, 3), all > 0. Where their lengths tell the strength of the lights, the hull is tighter.
+        illuminants: (n, 3); pictures whose light leaves a channel at 0 are passed over. Where lengths tell the strength of the
+            lights, the hull is tighter.
         order: 0 for colours, 1 for edges.
         sigma: of the Gaussian, in pixels; 0 for none, which colours alone allow.
 
@@ -38,14 +39,13 @@ def fit_gamut(pictures: Pictures, illuminants: Illuminants, *, order: int, sigma
         "corners": (m, 3), the hull's extreme colours: black and others, or edges and their opposites.
 
     Raises:
-        ValueError: a light with a channel at 0; or colours that fill no volume.
+        ValueError: colours that fill no volume.
     """
     lights = np.asarray(illuminants, dtype=np.float64)
-    if not (np.isfinite(lights) & (lights > 0)).all():
-        raise ValueError("gamut mapping divides by the lights: every channel must be above 0")
+    known = np.flatnonzero((lights > 0).all(axis=1))
     corners = np.zeros((1, 3))
-    for start in range(0, len(pictures), _BLOCK):
-        rows = slice(start, start + _BLOCK)
+    for start in range(0, len(known), _BLOCK):
+        rows = known[start : start + _BLOCK]
         seen = _values(pictures[rows], order, sigma) / lights[rows, None]
         corners = _extreme(np.concatenate([corners, seen[seen.any(axis=2)]]))
     corners = np.concatenate([corners, -corners]) if order else corners
