@@ -1,18 +1,23 @@
 """The radiometric comparison of two-camera illuminant estimation: networks on T beside every baseline on the same pictures.
 
-    python benchmarks/two_camera_radiometric.py [--spectra ../shared/data/spectra] [--pairs 18000] [--seeds 3] [--epochs 20000]
-        [--cameras "Canon 5DMarkII" "Nikon D700"] [--split pairs|lights] [--clip 1] [--only gray_world,200,...] [--quick]
+    python benchmarks/two_camera_radiometric.py [--spectra FOLDER] [--cameras "Canon 5DMarkII" "Nikon D700"] [--quick]
+        [--split pairs|lights] [--preset as_released|as_written] [--dim 1] [--only gray_world,200,...] [--epochs 3000]
 
-Pairs are drawn as ``datasets.two_camera.radiometric`` draws them: 24 surfaces of the 1,995 under one light, as 32 x 48 thumbnails of 4 x 6
-patches. 60 % train (and choose the settings of the baselines), 20 % decide when a network has trained enough, 20 % test.
-Beside each line stands that of the paper (its Table 1), which does not name its cameras and has 87 other lights. ``--split lights``
-gives test pairs lights that no training pair has. ``--clip 0.5`` cuts colours off at half of what a perfect reflector gives, and
-leaves them in, to see what statistics do then. ``--quick`` draws 1,500 pairs and trains for seconds. Times are CPU time.
+Pairs are drawn as ``datasets.two_camera.radiometric`` draws them: 24 of the 1,995 surfaces under one light, as 32 x 48
+thumbnails of 4 x 6 patches. 60 % train (and choose the settings of the baselines), 20 % decide when a network has trained
+enough, 20 % test. Beside each line stands that of the paper (its Table 1), which does not name its cameras and has 87
+other lights.
+
+``--split lights`` gives test pairs lights that no training pair has. ``--preset`` says of what T is made: chromaticities,
+as the released code has it, or raw colours. ``--dim 1`` hides each picture's brightest patch from all, as code does that
+takes the largest value of a picture for a saturated one. ``--quick`` draws 1,500 pairs and trains for seconds. Times are
+CPU time.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -40,7 +45,9 @@ def draw(options):
     """Colours (n, 24, 3) and lights (n, 3) of both cameras, transforms (n, 9), and the part of each pair: 0, 1 or 2."""
     import pyarrow as pa
     from benchwright.curation.rng import rng
-    from benchwright.datasets.two_camera.radiometric import draw_pairs, measure_patches, pieces
+    from benchwright.datasets.two_camera.radiometric import draw_pairs, pieces
+    from benchwright.datasets.two_camera.transforms import fit
+    from benchwright.training.illuminants.pictures import Pictures
 
     drawn = {
         "pairs": options.pairs,
@@ -54,12 +61,16 @@ def draw(options):
         "seed": options.seed,
     }
     table = pa.concat_tables([t for piece in pieces(pairs=options.pairs) for t in draw_pairs(piece, **drawn)])
-    table = measure_patches(table, preset="as_released", max_condition=1e6).kept
     n = len(table)
 
     def column(name, *shape):
         return table[name].combine_chunks().flatten().to_numpy().reshape(n, *shape)
 
+    colours = [column(f"colours_{k}", 24, 3) for k in (1, 2)]
+    kept = np.sort(colours[0].max(axis=2).argsort(axis=1)[:, : 24 - options.dim], axis=1)[..., None]
+    transform = fit(*(np.take_along_axis(c, kept, axis=1) for c in colours), preset=options.preset).matrix
+    usable = np.zeros((n, 24, 1), dtype=bool)
+    np.put_along_axis(usable, kept, True, axis=1)
     names = np.asarray(table["light"].to_pylist())
     lights = np.unique(names)
     of = lights if options.split == "lights" else np.arange(n)
@@ -67,26 +78,26 @@ def draw(options):
     share = np.cumsum([round(0.6 * len(of)), round(0.2 * len(of))])
     part[rng(options.seed, "parts").permutation(len(of))] = np.searchsorted(share, np.arange(len(of)), side="right")
     return SimpleNamespace(
-        colours=[column(f"colours_{k}", 24, 3) for k in (1, 2)],
+        pictures=Pictures.of(_thumbnails(colours[0]), _thumbnails(usable)[..., 0] > 0, second=_thumbnails(colours[1])),
         light=column("gt_1", 3),
-        transform=column("transform_1to2", 9),
+        transform=transform.reshape(n, 9),
         part=part[np.searchsorted(lights, names)] if options.split == "lights" else part,
         lights=len(lights),
     )
 
 
-def thumbnails(colours, clip):
-    """24 colours as 4 x 6 patches of 8 x 8 pixels: (n, 32, 48, 3) float32."""
-    patches = np.minimum(colours, clip).astype(np.float32).reshape(-1, 4, 6, 3)
+def _thumbnails(values):
+    """24 values as 4 x 6 patches of 8 x 8 pixels: (n, 24, c) -> (n, 32, 48, c) float32."""
+    patches = values.astype(np.float32).reshape(len(values), 4, 6, -1)
     return np.repeat(np.repeat(patches, 8, axis=1), 8, axis=2)
 
 
-def baseline(name, pictures, data):
+def baseline(name, data):
     """Lights of the test pairs, and the setting."""
     from benchwright.training.illuminants.registry import fit_baseline
 
-    fitted = fit_baseline(name, pictures[data.part == 0], data.light[data.part == 0])
-    return [fitted.estimate(pictures[data.part == 2])], ", ".join(f"{k} {v}" for k, v in fitted.setting.items())
+    fitted = fit_baseline(name, data.pictures[data.part == 0], data.light[data.part == 0])
+    return [fitted.estimate(data.pictures[data.part == 2])], ", ".join(f"{k} {v}" for k, v in fitted.setting.items())
 
 
 def network(name, options, data):
@@ -135,7 +146,8 @@ def arguments():
     parser.add_argument("--cameras", nargs=2, default=["Canon 5DMarkII", "Nikon D700"])
     parser.add_argument("--without", nargs="*", default=["LPS"], help="lights to leave out")
     parser.add_argument("--split", choices=["pairs", "lights"], default="pairs")
-    parser.add_argument("--clip", type=float, default=np.inf)
+    parser.add_argument("--preset", choices=["as_released", "as_written"], default="as_released")
+    parser.add_argument("--dim", type=int, default=0, help="brightest patches that are hidden")
     parser.add_argument("--seed", type=int, default=0, help="of the pairs and parts")
     parser.add_argument("--seeds", type=int, default=3, help="networks of each size")
     parser.add_argument("--epochs", type=int, default=3000)
@@ -150,7 +162,6 @@ def arguments():
 
 
 def main() -> None:
-    from benchwright.training.illuminants.pictures import Pictures
     from benchwright.training.illuminants.registry import candidates
 
     options = arguments()
@@ -165,7 +176,6 @@ def main() -> None:
         f"{len(data.light)} pairs ({sizes}) of {' and '.join(options.cameras)}, {data.lights} lights, split by {options.split}"
     )
     print(f"drawn in {time.process_time() - start:.1f} s")
-    pictures = Pictures.of(*[thumbnails(data.colours[0], options.clip)], second=thumbnails(data.colours[1], options.clip))
     names = options.only.split(",") if options.only else [*NETWORKS, "linear", *candidates()]
     truth = data.light[data.part == 2] / data.light[data.part == 2][:, 1:2]
     means = {}
@@ -176,13 +186,13 @@ def main() -> None:
         if name in NETWORKS:
             found, setting = network(name, options, data)
         else:
-            found, setting = linear(data) if name == "linear" else baseline(name, pictures, data)
+            found, setting = linear(data) if name == "linear" else baseline(name, data)
         values = statistics(found, truth)
         means[name] = values[0]
         cells = " | ".join(f"{v:.2f}" for v in values)
         print(f"| {name} | {cells} | {PAPER.get(name, '-')} | {time.process_time() - start:.0f} | {setting} |", flush=True)
     if all(name in means for name in ORDER):
-        holds = all(means[a] < means[b] for a, b in zip(ORDER, ORDER[1:], strict=False))
+        holds = all(means[a] < means[b] for a, b in itertools.pairwise(ORDER))
         print(f"\n{' < '.join(ORDER)} {'holds' if holds else 'does not hold'}")
 
 

@@ -43,15 +43,18 @@ def gray_edge(pictures: Pictures, *, order: int, p: float, sigma: float) -> Illu
 
 def norm(values: NDArray[np.floating], usable: NDArray[np.bool_], *, p: float) -> Illuminants:
     """Minkowski means of the usable pixels, (n, 3), of values >= 0 of shape (n, h, w, 3)."""
-    kept = np.where(usable[..., None], values, 0)
-    largest = kept.max(axis=(1, 2)).astype(np.float64)
+    counts = usable.sum(axis=(1, 2))[:, None]
+    kept = np.ascontiguousarray(np.moveaxis(values, 3, 1)).reshape(len(values), 3, -1)  # numpy sums slowly along short axes
+    if not usable.all():
+        kept = kept * usable.reshape(len(values), 1, -1)
+    if p == 1:
+        return kept.sum(axis=2, dtype=np.float64) / counts
+    largest = kept.max(axis=2).astype(np.float64)
     if np.isinf(p):
         return largest
-    if p == 1:
-        return kept.mean(axis=(1, 2), dtype=np.float64) * (usable[0].size / usable.sum(axis=(1, 2)))[:, None]
     scale = np.where(largest > 0, largest, 1)  # powers of large numbers overflow
-    kept = (kept / scale[:, None, None].astype(kept.dtype)) ** p
-    return scale * (kept.sum(axis=(1, 2), dtype=np.float64) / usable.sum(axis=(1, 2))[:, None]) ** (1 / p)
+    kept = (kept / scale[..., None].astype(kept.dtype)) ** p
+    return scale * (kept.sum(axis=2, dtype=np.float64) / counts) ** (1 / p)
 
 
 def magnitude(images: Images, *, order: int, sigma: float) -> Images:
