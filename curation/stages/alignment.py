@@ -224,23 +224,12 @@ def align(
         corners = (np.asarray(polygon, dtype=np.float64) - (picture_1.scale - 1) / 2) / picture_1.scale
         cv2.fillPoly(seen, [np.round(corners).astype(np.int32)], (0, 0, 0, 0))
 
-    def averaged(picture: Linear, matrix: np.ndarray) -> np.ndarray:
-        # Channel by channel, so that each is brought from where it was sampled, and one warped channel is held at a time.
-        small = [cv2.resize(_placed(picture, c, matrix, size), (columns, rows), interpolation=cv2.INTER_AREA) for c in range(3)]
-        return cv2.merge(small)
+    def averaged(picture: np.ndarray) -> np.ndarray:
+        return cv2.resize(picture, (columns, rows), interpolation=cv2.INTER_AREA)
 
-    valid = cv2.resize(seen.astype(np.float32), (columns, rows), interpolation=cv2.INTER_AREA) == 255
-    return AlignedPictures(averaged(picture_1, np.eye(3)), averaged(picture_2, place), valid, factor)
-
-
-def _placed(picture: Linear, channel: int, matrix: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """One channel on the grid that ``matrix`` maps the picture's pixels to, (height, width) for a size (width, height)."""
-    right, down = picture.offset_px[channel] / picture.scale
-    there = matrix @ np.array([[1, 0, right], [0, 1, down], [0, 0, 1]])
-    plane = cv2.extractChannel(picture.rgb, channel)
-    if np.array_equal(there, np.eye(3)):
-        return plane[: size[1], : size[0]]
-    return cv2.warpPerspective(plane, there, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    warped = cv2.warpPerspective(picture_2.rgb, place, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    valid = averaged(seen.astype(np.float32)) == 255
+    return AlignedPictures(averaged(picture_1.rgb[: size[1], : size[0]]), averaged(warped), valid, factor)
 
 
 def _good(picture: Linear) -> np.ndarray:

@@ -6,7 +6,6 @@ LibRaw (rawpy) decodes; what it cannot, and files without a 2 x 2 Bayer pattern 
 from __future__ import annotations
 
 import io
-import threading
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,8 +23,10 @@ MAX_PIXELS = 150_000_000
 SATURATED = 0.98
 """Default share of full scale from which a value counts as saturated."""
 
+_TO_MIDDLE = {0: np.array([0, 0.75, 0.25], np.float32), 1: np.array([0.25, 0.75, 0], np.float32)}
+"""Weights of a site's column or row and its neighbours in the middle of 2 x 2 sites."""
+
 _ORIENTATION = {0: 1, 3: 3, 5: 8, 6: 6}  # LibRaw's flip -> EXIF's orientation
-_LIBRAW_LOCK = threading.Lock()  # wheels of LibRaw may be built without OpenMP's locks around its demosaicers' tables
 
 
 @dataclass(frozen=True)
@@ -57,14 +58,11 @@ class Linear:
         rgb: float32 (height, width, 3); 0 is black and 1 full scale. Noise may lie below 0.
         saturated: bool (height, width): whether a raw value that the pixel is made of is saturated.
         scale: raw pixels along the side of a pixel, 1 or 2. Pixel ``x`` lies at raw column ``scale * x + (scale - 1) / 2``.
-        offset_px: how far right of and below that place each channel was sampled, in raw pixels, float64 (3, 2): half a pixel
-            for red and blue that were binned, which shows in colour fringes; 0 where neighbours were interpolated.
     """
 
     rgb: np.ndarray
     saturated: np.ndarray
     scale: int
-    offset_px: np.ndarray
 
 
 def read_bayer(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Bayer:
@@ -148,24 +146,24 @@ def demosaic(bayer: Bayer, *, method: Literal["bin2", "bilinear"], saturated: fl
 
     Args:
         bayer: see ``read_bayer``.
-        method: ``bin2`` makes one pixel of every 2 x 2 sites, the two greens averaged: nothing is guessed, at half the size.
-            ``bilinear`` keeps the size (OpenCV, 16 bits: noise below black is cut off).
+        method: ``bin2`` makes one pixel of every 2 x 2 sites, at half the size. Each site lies half a raw pixel beside the
+            middle, to which it is brought by straight lines between its like: all channels are then sharp alike, and edges have
+            no fringes, which would bend a fit between two cameras. ``bilinear`` keeps the size (OpenCV, 16 bits: noise below
+            black is cut off).
         saturated: share of full scale from which a value counts as saturated.
     """
     if method == "bin2":
         planes: dict[str, list[np.ndarray]] = {"R": [], "G": [], "B": []}
-        offset_px = np.zeros((3, 2))
         over = np.zeros((bayer.mosaic.shape[0] // 2, bayer.mosaic.shape[1] // 2), dtype=bool)
         for letter, row, column in _sites(bayer.pattern):
             site, black, white = bayer.mosaic[row::2, column::2], bayer.black[row, column], bayer.white[row, column]
             over |= site >= _level(black, white, saturated)
             plane = np.subtract(site, np.float32(black), dtype=np.float32)
             plane *= np.float32((0.5 if letter == "G" else 1.0) / (white - black))
-            planes[letter].append(plane)
-            # Of the greens, one lies as far to one side as the other to the other, unless both are in one row or column.
-            offset_px["RGB".index(letter)] += np.array([column - 0.5, row - 0.5]) * (0.5 if letter == "G" else 1.0)
+            across, down = _TO_MIDDLE[column], _TO_MIDDLE[row]
+            planes[letter].append(cv2.sepFilter2D(plane, cv2.CV_32F, across, down, borderType=cv2.BORDER_REPLICATE))
         planes["G"][0] += planes["G"][1]
-        return Linear(cv2.merge([planes[letter][0] for letter in "RGB"]), over, 2, offset_px)
+        return Linear(cv2.merge([planes[letter][0] for letter in "RGB"]), _spread(over), 2)
     levels = np.empty(bayer.mosaic.shape, dtype=np.uint16)
     over = np.empty(bayer.mosaic.shape, dtype=np.uint8)
     for _, row, column in _sites(bayer.pattern):
@@ -176,8 +174,12 @@ def demosaic(bayer: Bayer, *, method: Literal["bin2", "bilinear"], saturated: fl
     code = getattr(cv2, f"COLOR_Bayer{bayer.pattern}2RGB")
     rgb = cv2.demosaicing(levels, code).astype(np.float32)
     rgb /= np.float32(65535)
-    # A pixel is made of its neighbours, too.
-    return Linear(rgb, cv2.dilate(over, np.ones((3, 3), np.uint8)).astype(bool), 1, np.zeros((3, 2)))
+    return Linear(rgb, _spread(over), 1)
+
+
+def _spread(over: np.ndarray) -> np.ndarray:
+    """Saturation of a pixel and its neighbours, of which it is made, too."""
+    return cv2.dilate(over.astype(np.uint8), np.ones((3, 3), np.uint8)).astype(bool)
 
 
 def _sites(pattern: str) -> list[tuple[str, int, int]]:
@@ -206,23 +208,25 @@ def read_linear(
         bayer = _bayer(raw)
         if method in ("bin2", "bilinear"):
             return demosaic(bayer, method=method, saturated=saturated), bayer
-        with _LIBRAW_LOCK:
-            try:
-                rgb = raw.postprocess(
-                    demosaic_algorithm=rawpy.DemosaicAlgorithm[method.upper()],
-                    output_color=rawpy.ColorSpace.raw,
-                    output_bps=16,
-                    gamma=(1, 1),
-                    no_auto_bright=True,
-                    adjust_maximum_thr=0.0,
-                    user_wb=[1.0, 1.0, 1.0, 1.0],
-                    user_flip=0,
-                )
-            except rawpy.LibRawError as error:
-                raise Reject("corrupt", _told(error)) from None
-    over = demosaic(bayer, method="bilinear", saturated=saturated).saturated
-    height, width = over.shape
-    return Linear(rgb[:height, :width].astype(np.float32) / np.float32(65535), over, 1, np.zeros((3, 2))), bayer
+        try:
+            rgb = raw.postprocess(
+                demosaic_algorithm=rawpy.DemosaicAlgorithm[method.upper()],
+                output_color=rawpy.ColorSpace.raw,
+                output_bps=16,
+                gamma=(1, 1),
+                no_auto_bright=True,
+                adjust_maximum_thr=0.0,
+                user_wb=[1.0, 1.0, 1.0, 1.0],
+                user_flip=0,
+            )
+        except rawpy.LibRawError as error:
+            raise Reject("corrupt", _told(error)) from None
+    height, width = bayer.mosaic.shape
+    over = np.empty((height, width), dtype=bool)
+    for _, row, column in _sites(bayer.pattern):
+        level = _level(bayer.black[row, column], bayer.white[row, column], saturated)
+        over[row::2, column::2] = bayer.mosaic[row::2, column::2] >= level
+    return Linear(rgb[:height, :width].astype(np.float32) / np.float32(65535), _spread(over), 1), bayer
 
 
 def as_uint16(rgb: np.ndarray) -> np.ndarray:

@@ -131,7 +131,7 @@ def _camera_mat(path: str, data: bytes) -> Spectra:
 
     try:
         found: Any = scipy.io.loadmat(io.BytesIO(data), variable_names=["Estimated_CRF"]).get("Estimated_CRF")
-    except (ValueError, TypeError, NotImplementedError, EOFError, OSError, LookupError) as error:
+    except (ValueError, TypeError, NotImplementedError, EOFError, LookupError, scipy.io.matlab.MatReadError) as error:
         raise ValueError(f"{path} is no MATLAB file of a camera: {error}") from None
     if found is None or np.shape(found) != (3, len(_CAMERA_MAT)):
         raise ValueError(

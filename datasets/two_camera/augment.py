@@ -112,7 +112,7 @@ def relight(
     lights = [numbers(known[f"gt_{n}"], 3)[chosen] for n in (1, 2)]
     parts = [chosen[:, None].astype(np.float64), *lights, there.matrix, back.matrix]
     parts += [fit(*chart, preset=preset).matrix, fit(*chart[::-1], preset=preset).matrix]
-    found = np.concatenate([part.reshape(len(chosen), -1) for part in parts], axis=1)
+    found = np.concatenate([part.reshape(len(chosen), width) for part, width in zip(parts, (1, *_WIDTHS), strict=True)], axis=1)
     found = found[(np.maximum(there.condition, back.condition) <= max_condition) & np.isfinite(found).all(axis=1)]
     return Relit(row.key, row.fold, row.image_1, row.image_2, row.valid, row.patches_1, row.patches_2, npy(found))
 

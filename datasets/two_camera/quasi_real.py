@@ -57,6 +57,23 @@ class MatchedPair:
 
 
 @dataclass(frozen=True)
+class MatchToRead:
+    """What ``simulate`` needs of a pair; see ``MatchedPair``."""
+
+    key: str
+    file_1: str
+    file_2: str
+    black_1: float
+    white_1: float
+    black_2: float
+    white_2: float
+    chart_1: list[float] | None
+    chart_2: list[float] | None
+    listed_gt_1: list[float]
+    listed_gt_2: list[float]
+
+
+@dataclass(frozen=True)
 class _Camera:
     black: float
     white: float
@@ -131,7 +148,7 @@ def _camera(root: str, name: str) -> _Camera:
         names = [str(np.ravel(item)[0]) for item in np.ravel(found["all_image_names"])]
         lights = np.asarray(found["groundtruth_illuminants"], dtype=np.float64).reshape(-1, 3)
         black, white = (float(np.ravel(found[level])[0]) for level in wanted[:2])
-    except (ValueError, TypeError, LookupError, NotImplementedError, EOFError) as error:
+    except (ValueError, TypeError, LookupError, NotImplementedError, EOFError, scipy.io.matlab.MatReadError) as error:
         raise ValueError(f"{place}: {', '.join(wanted)} are wanted: {error}") from None
     if len(names) != len(lights) or not white > black or not (np.isfinite(lights).all() and (lights > 0).all()):
         raise ValueError(
@@ -157,17 +174,17 @@ def read_png(data: bytes, *, black: float, white: float, saturated: float) -> Li
         raise Reject("not_16_bit_rgb", f"bit depth {data[24]}, colour type {data[25]}, where 16 and 2 are wanted")
     try:
         levels = cast(
-            "np.ndarray | None", cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_UNCHANGED | cv2.IMREAD_COLOR_RGB)
+            "np.ndarray | None", cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_ANYDEPTH | cv2.IMREAD_COLOR_RGB)
         )
     except cv2.error as error:
         raise Reject("corrupt", str(error).strip().splitlines()[-1]) from None
     if levels is None or b"IEND" not in data[-64:]:
         raise Reject("corrupt", "the file breaks off, or its data cannot be decoded")
     rgb = (levels.astype(np.float32) - np.float32(black)) / np.float32(white - black)
-    return Linear(rgb, (levels >= black + saturated * (white - black)).any(axis=2), 1, np.zeros((3, 2)))
+    return Linear(rgb, (levels >= black + saturated * (white - black)).any(axis=2), 1)
 
 
-def simulate(row: MatchedPair, *, root: str, factor: int, saturated: float, lights: str) -> Photographed:
+def simulate(row: MatchToRead, *, root: str, factor: int, saturated: float, lights: str) -> Photographed:
     """Each step: the main picture, and the same as the second camera's chart says that it would have seen it.
 
     Args:

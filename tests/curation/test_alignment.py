@@ -24,9 +24,9 @@ WIDTH, HEIGHT = 640, 480
 CORNERS = np.array([[0, 0], [WIDTH - 1, 0], [WIDTH - 1, HEIGHT - 1], [0, HEIGHT - 1]], dtype=float)
 
 
-def linear(rgb, scale=1, saturated=None, offset=None):
+def linear(rgb, scale=1, saturated=None):
     over = np.zeros(rgb.shape[:2], dtype=bool) if saturated is None else saturated
-    return Linear(np.asarray(rgb, dtype=np.float32), over, scale, np.zeros((3, 2)) if offset is None else offset)
+    return Linear(np.asarray(rgb, dtype=np.float32), over, scale)
 
 
 @pytest.fixture(scope="module")
@@ -109,15 +109,6 @@ def test_aligning_averages_squares_and_masks_what_is_unseen_or_saturated():
     assert found.image_1 == pytest.approx(means, abs=1e-5)
     assert found.image_2[:, 1:] == pytest.approx(means[:, 1:], abs=1e-5)
     assert found.valid.tolist() == [[False, True, True], [False, False, True]]
-
-
-def test_colours_that_were_sampled_beside_each_other_are_brought_together():
-    ramp = np.broadcast_to(np.arange(24, dtype=np.float32)[None, :, None], (24, 24, 3)).copy()
-    ramp[..., 0] -= 0.25  # red was sampled a quarter pixel to the left
-    offset = np.array([[-0.5, 0], [0, 0], [0, 0]])
-    found = align(linear(ramp, scale=2, offset=offset), linear(ramp, scale=2, offset=offset), homography=np.eye(3), factor=12)
-    assert found.image_1[:, 1, 0] == pytest.approx(found.image_1[:, 1, 1], abs=1e-4)
-    assert found.image_2[:, 1, 0] == pytest.approx(found.image_2[:, 1, 1], abs=1e-4)
 
 
 def test_a_picture_smaller_than_a_square_is_turned_away():

@@ -46,11 +46,20 @@ def test_binning_is_arithmetic_on_the_sites():
     mosaic = np.array([[100, 210, 164, 1023], [220, 400, 64, 64]], dtype=np.uint16)
     bayer = Bayer(mosaic, "RGGB", np.array([[64.0, 70], [80, 64]]), np.full((2, 2), 1023.0), None, 1)
     linear = demosaic(bayer, method="bin2", saturated=0.98)
-    green = ((210 - 70) / (1023 - 70) + (220 - 80) / (1023 - 80)) / 2
-    assert linear.rgb[0, 0] == pytest.approx([36 / 959, green, 336 / 959], rel=1e-6)
-    assert linear.saturated.tolist() == [[False, True]]
+    red = 0.75 * 36 / 959 + 0.25 * 100 / 959
+    green_1, green_2 = (210 - 70) / (1023 - 70), 0.75 * (220 - 80) / (1023 - 80) + 0.25 * (64 - 80) / (1023 - 80)
+    assert linear.rgb[0, 0] == pytest.approx([red, (green_1 + green_2) / 2, 336 / 959], rel=1e-6)
+    assert linear.saturated.tolist() == [[True, True]], "a neighbour counts"
     assert linear.scale == 2
-    assert linear.offset_px.tolist() == [[-0.5, -0.5], [0, 0], [0.5, 0.5]]
+
+
+def test_binned_channels_are_brought_to_the_middle_of_their_sites():
+    across = np.broadcast_to(np.arange(64) * 100, (64, 64)).astype(np.uint16)
+    for mosaic in (across, across.T.copy()):
+        rgb = demosaic(read_bayer(phone.write_dng(mosaic)), method="bin2").rgb * 65535
+        expected = np.arange(32) * 200 + 50
+        shown = rgb if mosaic is across else rgb.swapaxes(0, 1)
+        assert shown[1:-1, 1:-1] == pytest.approx(np.broadcast_to(expected[1:-1, None], (30, 30, 3)), abs=0.1)
 
 
 @pytest.mark.parametrize("pattern", ["RGGB", "BGGR", "GRBG", "GBRG"])
