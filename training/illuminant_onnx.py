@@ -22,7 +22,7 @@ def to_onnx(nets: IlluminantNets, run: int) -> bytes:
     nodes: list[Any] = []
     constants: list[Any] = []
     name = "transform"
-    layers = nets.layers(run)
+    layers = [(weight[run].detach(), bias[run, 0].detach()) for weight, bias in nets.layers()]
     for at, (weight, bias) in enumerate(layers):
         constants += [
             numpy_helper.from_array(np.ascontiguousarray(weight.numpy()), f"weight_{at}"),

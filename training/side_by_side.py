@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..curation.rng import rng
 from .loop import generator, one_thread
-from .models.illuminant_net import IlluminantNets
+from .models.illuminant_net import IlluminantNets, draw_nets
 
 Keep = Literal["last", "validation", "test_fold"]
 Schedule = Literal["constant", "cosine"]
@@ -66,8 +66,8 @@ class Hyper:
             raise ValueError(f"learning_rate {self.learning_rate} must be positive and finite")
         if self.keep not in get_args(Keep) or self.schedule not in get_args(Schedule):
             raise ValueError(f"keep {self.keep!r}: {get_args(Keep)}; schedule {self.schedule!r}: {get_args(Schedule)}")
-        if self.keep == "validation" and not 0 < self.validation_share < 1:
-            raise ValueError(f"validation_share {self.validation_share}: a share above 0 and below 1")
+        if not 0 <= self.validation_share < 1:
+            raise ValueError(f"validation_share {self.validation_share}: a share from 0 and below 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,8 +126,8 @@ def fit_runs(
 
 
 def _fit(X: Tensor, truth: Tensor, runs: Sequence[Run], hidden_layers: int, hyper: Hyper, progress: Progress | None) -> Fitted:
-    nets = IlluminantNets(hidden_layers, [generator(run.seed, "two_camera weights", run.key) for run in runs])
-    kept = IlluminantNets(hidden_layers, [torch.Generator() for _ in runs])
+    nets = draw_nets(hidden_layers, [generator(run.seed, "two_camera weights", run.key) for run in runs])
+    kept = IlluminantNets(hidden_layers, len(runs))
     optimiser = _adam(nets, hyper)
     decision = _Decision(hyper, runs)
     batches = _Batches(runs, hyper.batch_size)
@@ -147,7 +147,7 @@ def _fit(X: Tensor, truth: Tensor, runs: Sequence[Run], hidden_layers: int, hype
         running = decision.running
         watched = seen / since if hyper.keep == "last" else _watched(nets, X, truth, [runs[r].watch for r in running.tolist()])
         take, stay = decision.after(step, watched.double().numpy())
-        _copy(nets, kept, torch.from_numpy(np.flatnonzero(take)), torch.from_numpy(running[take]))
+        kept.flat.data[torch.from_numpy(running[take])] = nets.flat.data[torch.from_numpy(np.flatnonzero(take))]
         if progress is not None and step // every % 20 == 0:
             progress(f"step {step} of {decision.ends.max()}: {len(running)} of {len(runs)} runs, loss {watched.mean():.5f}")
         if not stay.any():
@@ -173,20 +173,13 @@ def _adam(nets: IlluminantNets, hyper: Hyper) -> torch.optim.Adam:
     return torch.optim.Adam(nets.parameters(), lr=hyper.learning_rate, eps=1e-7, fused=True)
 
 
-@torch.no_grad()
-def _copy(source: IlluminantNets, target: IlluminantNets, take: Tensor, put: Tensor) -> None:
-    """Runs ``take`` of one stack become runs ``put`` of another."""
-    for given, taken in zip(source.parameters(), target.parameters(), strict=True):
-        taken[put] = given[take]
-
-
 def _fewer(
     nets: IlluminantNets, optimiser: torch.optim.Adam, stay: Rows, hyper: Hyper
 ) -> tuple[IlluminantNets, torch.optim.Adam]:
     """The runs ``stay`` with what Adam knows of them."""
     rows = torch.from_numpy(stay)
-    fewer = IlluminantNets(len(nets.weights) - 1, [torch.Generator() for _ in stay])
-    _copy(nets, fewer, rows, torch.arange(len(rows)))
+    fewer = IlluminantNets(nets.hidden_layers, len(stay))
+    fewer.flat.data.copy_(nets.flat.data[rows])
     state = optimiser.state_dict()
     for moments in state["state"].values():
         moments.update({name: moments[name][rows] for name in ("exp_avg", "exp_avg_sq")})
@@ -303,8 +296,8 @@ def _check(runs: Sequence[Run], count: int, hyper: Hyper) -> None:
 @torch.no_grad()
 def estimates(nets: IlluminantNets, X: Sequence[Floats]) -> list[NDArray[np.float32]]:
     """Ratios (n, 2) of each run's own features (n, 9); n may differ from run to run, and be 0."""
-    if len(X) != len(nets.biases[0]):
-        raise ValueError(f"features for {len(X)} runs, and there are {len(nets.biases[0])} networks")
+    if len(X) != nets.runs:
+        raise ValueError(f"features for {len(X)} runs, and there are {nets.runs} networks")
     padded = torch.zeros(len(X), max(map(len, X)), X[0].shape[1])
     for run, features in enumerate(X):
         padded[run, : len(features)] = torch.from_numpy(np.array(features, dtype=np.float32))

@@ -211,7 +211,7 @@ def _with_one(X: Features) -> Lights:
 def networks_npz(nets: IlluminantNets, names: Sequence[str]) -> bytes:
     """The networks as an .npz without pickles: ``names`` (R,), ``weight_0`` (R, 9, 9), ``bias_0`` (R, 9), ..., float32."""
     arrays: dict[str, NDArray[Any]] = {"names": np.asarray(names, dtype=np.str_)}
-    for layer, (weight, bias) in enumerate(zip(nets.weights, nets.biases, strict=True)):
+    for layer, (weight, bias) in enumerate(nets.layers()):
         arrays[f"weight_{layer}"] = weight.detach().numpy()
         arrays[f"bias_{layer}"] = bias.detach().numpy()[:, 0]
     stream = io.BytesIO()
@@ -228,12 +228,11 @@ def load_networks(data: bytes) -> tuple[IlluminantNets, list[str]]:
     try:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             names = arrays["names"].tolist()
-            layers = (len(arrays.files) - 1) // 2
-            nets = IlluminantNets(layers - 1, [torch.Generator() for _ in names])
+            nets = IlluminantNets((len(arrays.files) - 1) // 2 - 1, len(names))
             with torch.no_grad():
-                for layer in range(layers):
-                    nets.weights[layer].copy_(torch.from_numpy(arrays[f"weight_{layer}"]))
-                    nets.biases[layer].copy_(torch.from_numpy(arrays[f"bias_{layer}"])[:, None])
+                for layer, (weight, bias) in enumerate(nets.layers()):
+                    weight.copy_(torch.from_numpy(arrays[f"weight_{layer}"]))
+                    bias.copy_(torch.from_numpy(arrays[f"bias_{layer}"])[:, None])
     except (KeyError, OSError, RuntimeError, ValueError) as error:
         raise ValueError(f"these bytes are not networks.npz: {error}") from error
     return nets, [str(name) for name in names]
