@@ -128,7 +128,7 @@ def test_full_batches_take_the_steps_of_torchs_own_loop():
 def test_a_run_among_others_is_the_run_alone_whatever_the_threads(keep, batch_size):
     X, ratios = drawn()
     # With patience runs end at different steps, so that the stack gets smaller on the way.
-    hyper = dataclasses.replace(SHORT, keep=keep, batch_size=batch_size, epochs=40, patience_epochs=6)
+    hyper = dataclasses.replace(SHORT, keep=keep, batch_size=batch_size, epochs=60, learning_rate=3e-2, patience_epochs=4)
     runs = runs_of(60, [40] * 4, hyper)
     before = torch.get_num_threads()
     try:
