@@ -129,11 +129,12 @@ def main() -> None:
     parser.add_argument("--metadata", required=True, help="the released metadata (.npy files or .json)")
     parser.add_argument("--out", required=True, type=Path)
     parser.add_argument("--quick", action="store_true", help="a hundredth of the epochs: shows that it runs, no figures")
+    parser.add_argument("--epochs", type=float, default=1.0, help="share of each variant's epochs, for a first look")
     parser.add_argument("--sizes", type=int, nargs="*", default=[200, 470, 1460])
     parser.add_argument("--only", nargs="*", help=f"of {', '.join([*VARIANTS, *AS_RELEASED])}")
     parser.add_argument("--inner", type=int, nargs="*", default=[200], help="sizes whose variants are compared on inner folds")
     args = parser.parse_args()
-    epochs = 0.01 if args.quick else 1.0
+    epochs = 0.01 if args.quick else args.epochs
     pairs = load(args.metadata)
     measured, more = examples(pairs, direction="1to2"), examples(reilluminated(pairs), direction="1to2")
     print(
@@ -151,7 +152,7 @@ def main() -> None:
             if args.only is not None and name not in args.only:
                 continue
             rows = more if variant.more else measured
-            out = args.out / f"{parameters} {name}"
+            out = args.out / (f"{parameters} {name}" if epochs == 1 else f"{parameters} {name}, epochs x {epochs}")
             cpu, wall = time.process_time(), time.perf_counter()
             known = (out / "results.json").exists()
             made = variant.estimator(parameters, SEEDS, epochs, lambda text: None)
