@@ -1,7 +1,7 @@
 """The radiometric comparison of two-camera illuminant estimation: networks on T beside every baseline on the same pictures.
 
     python benchmarks/two_camera_radiometric.py [--spectra FOLDER] [--cameras "Canon 5DMarkII" "Nikon D700"] [--quick]
-        [--split pairs|lights] [--preset as_released|as_written] [--dim 1] [--only gray_world,200,...] [--epochs 3000]
+        [--split pairs|lights] [--preset as_released|as_written] [--dim 1] [--only gray_world,200,...] [--train lbfgs|adam]
 
 Pairs are drawn as ``datasets.two_camera.radiometric`` draws them: 24 of the 1,995 surfaces under one light, as 32 x 48
 thumbnails of 4 x 6 patches. 60 % train (and choose the settings of the baselines), 20 % decide when a network has trained
@@ -101,24 +101,63 @@ def baseline(name, data):
 
 
 def network(name, options, data):
-    """Lights of the test pairs, one array a seed, and how long it trained."""
+    """Lights of the test pairs, one array a seed, and how it was trained."""
     from benchwright.training.models.illuminant_net import hidden_layers_of
-    from benchwright.training.side_by_side import Hyper, Run, estimates, fit_runs
-    from benchwright.training.two_camera import ratios_of, settings
+    from benchwright.training.two_camera import ratios_of
 
-    paper = settings("radiometric")
-    # The paper's rate and batch; 1,000,000 epochs of them go by steps, which a larger rate that falls to 0 saves.
-    changed = {"epochs": options.epochs, "learning_rate": options.rate, "schedule": options.schedule, "patience_epochs": None}
-    hyper = Hyper(**{**paper, **changed, "validation_share": 0.2})
+    train = by_adam if options.train == "adam" else by_lbfgs
+    ratios, setting = train(hidden_layers_of(int(name)), options, data, ratios_of(data.light))
+    return [np.stack([r[:, 0], np.ones(len(r)), r[:, 1]], axis=1).astype(np.float64) for r in ratios], setting
+
+
+def by_adam(layers, options, data, ratios):
+    """The paper's training: 1,000,000 epochs at a rate of 1e-4 unless options say less."""
+    from benchwright.training.side_by_side import Hyper, Run, estimates, fit_runs
+    from benchwright.training.two_camera import settings
+
+    changed = {"epochs": options.epochs, "learning_rate": options.rate, "schedule": "cosine", "patience_epochs": None}
+    hyper = Hyper(**{**settings("radiometric"), **changed})
     train, watch, test = (np.flatnonzero(data.part == k) for k in range(3))
     runs = [Run(train, watch, seed, "radiometric") for seed in range(options.seeds)]
-    fitted = fit_runs(data.transform, ratios_of(data.light), runs, hidden_layers=hidden_layers_of(int(name)), hyper=hyper)
+    fitted = fit_runs(data.transform, ratios, runs, hidden_layers=layers, hyper=hyper)
     found = estimates(fitted.nets, [data.transform[test].astype(np.float32)] * len(runs))
-    lights = [np.stack([r[:, 0], np.ones(len(r)), r[:, 1]], axis=1).astype(np.float64) for r in found]
-    return (
-        lights,
-        f"{options.seeds} seeds, {options.epochs} epochs of {hyper.batch_size}, rate {options.rate:g} {options.schedule}",
-    )
+    return found, f"{options.seeds} seeds, Adam, {options.epochs} epochs of {hyper.batch_size}, rate {options.rate:g}"
+
+
+def by_lbfgs(layers, options, data, ratios):
+    """The same networks and loss on all rows at once, which takes seconds: T standardised, weights of the least loss."""
+    import torch
+    from benchwright.training.loop import generator, one_thread
+    from benchwright.training.models.illuminant_net import draw_nets
+
+    train = data.part == 0
+    X = (data.transform - data.transform[train].mean(axis=0)) / data.transform[train].std(axis=0)
+    X, truth = torch.from_numpy(X)[None], torch.from_numpy(ratios[train])[None]
+    rows, test = torch.from_numpy(train), torch.from_numpy(data.part == 2)
+    found = []
+    with one_thread():
+        for seed in range(options.seeds):
+            nets = draw_nets(layers, [generator(seed, "radiometric", str(layers))]).double()
+            with torch.no_grad():
+                nets.layers()[-1][1].copy_(truth.mean(dim=1, keepdim=True).log())
+            optimiser = torch.optim.LBFGS(
+                nets.parameters(),
+                max_iter=options.rounds,
+                history_size=30,
+                tolerance_change=1e-9,
+                line_search_fn="strong_wolfe",
+            )
+
+            def loss(nets=nets, optimiser=optimiser):
+                optimiser.zero_grad()
+                value = (nets(X[:, rows]) - truth).abs().mean()
+                value.backward()
+                return value
+
+            optimiser.step(loss)
+            with torch.no_grad():
+                found.append(nets(X[:, test])[0].numpy())
+    return found, f"{options.seeds} seeds, L-BFGS, {options.rounds} rounds"
 
 
 def statistics(estimates, truth):
@@ -150,14 +189,15 @@ def arguments():
     parser.add_argument("--dim", type=int, default=0, help="brightest patches that are hidden")
     parser.add_argument("--seed", type=int, default=0, help="of the pairs and parts")
     parser.add_argument("--seeds", type=int, default=3, help="networks of each size")
-    parser.add_argument("--epochs", type=int, default=3000)
-    parser.add_argument("--rate", type=float, default=3e-3)
-    parser.add_argument("--schedule", choices=["constant", "cosine"], default="cosine")
+    parser.add_argument("--epochs", type=int, default=3000, help="of Adam")
+    parser.add_argument("--rate", type=float, default=3e-3, help="of Adam")
+    parser.add_argument("--train", choices=["lbfgs", "adam"], default="lbfgs", help="how networks are trained")
+    parser.add_argument("--rounds", type=int, default=1500, help="of L-BFGS")
     parser.add_argument("--only", default="")
     parser.add_argument("--quick", action="store_true")
     options = parser.parse_args()
     if options.quick:
-        options.pairs, options.seeds, options.epochs = 1500, 1, 100
+        options.pairs, options.seeds, options.epochs, options.rounds = 1500, 1, 100, 200
     return options
 
 
