@@ -54,7 +54,7 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
 
 
 def score_lines(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Metrics in percent, or degrees where the result says so: mean and standard deviation over seeds: a table a protocol, a line a method."""
+    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table a protocol."""
     lines: list[str] = []
     for protocol, methods in results.items():
         metrics = list(next(iter(methods.values()))["mean"])

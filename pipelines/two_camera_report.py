@@ -27,12 +27,13 @@ from ..eval.report.figures import line_chart
 from ..eval.report.html import write
 from ..eval.report.sections import pipeline_section, provenance_section
 from .run_report import finished_stages, sources_of, stage_row
-from .two_camera_config import Metadata, Radiometric, RawPairs, TwoCameraConfig
+from .two_camera_config import Metadata, QuasiReal, Radiometric, RawPairs, TwoCameraConfig
 from .two_camera_runs import EVAL, SHOWN, scores
 
 _PAIRS = 3
 _SQUARES = 8
 _THUMB_PX = 220
+_WIDE_PX = 640
 
 
 def write_report(config: TwoCameraConfig, out: str) -> str:
@@ -90,10 +91,12 @@ def _honesty(config: TwoCameraConfig) -> list[Block]:
         )
     if isinstance(config.source, Metadata):
         told.append("Lights and transforms are the released ones. Without the pictures, baselines that need them cannot run.")
+    if isinstance(config.source, RawPairs | QuasiReal) and config.compare_with is not None:
+        told.append("The paper's figures are of its own pictures: they can be compared only where these are the same.")
     if config.augmentation is not None and config.augmentation.targets == "any":
         told.append(
-            "Re-illumination takes any other picture, as in the paper. Training rows that wear the light of a test pair are left "
-            "out all the same, unless a result says otherwise."
+            "Re-illumination takes any other picture, as in the paper. Training rows that wear the light of a test pair are "
+            "left out all the same, unless a result says otherwise."
         )
     return [Text(told, tone="note")] if told else []
 
@@ -145,9 +148,9 @@ def _pairs(pictures: _Pictures, pairs: TransformPairs) -> Section:
     blocks: list[Block] = [
         Text(
             [
-                "The chequered picture shows squares of both cameras in turn, the second brought to the first's colours by T: "
-                "where the pair is aligned, lines run on from square to square. Black in the mask is not valid: saturated, seen "
-                "by one camera alone, or of the chart. Pictures are raw colours, divided by the light, with the gamma of sRGB."
+                "A chequered picture shows squares of both cameras in turn, the second brought to the first's colours by T: "
+                "where the pair is aligned, lines run on from square to square. Black in a mask is not valid: saturated, seen by one "
+                "camera alone, or of the chart. Pictures are raw colours, divided by the light, with the gamma of sRGB."
             ]
         )
     ]
@@ -156,8 +159,9 @@ def _pairs(pictures: _Pictures, pairs: TransformPairs) -> Section:
         over = two @ np.linalg.inv(pairs.transform_1to2[row])
         light = pairs.gt_1[row]
         top = _white_level(one / light)
+        told = f"{pairs.name[row]}: both cameras in turn, in squares"
+        blocks.append(Figure(_png(_chequered(one, over) / light, top, _WIDE_PX), told, f"{told}."))
         thumbs = [
-            Thumb(_png(_chequered(one, over) / light, top), "both, chequered"),
             Thumb(_png(one / light, top), "first camera"),
             Thumb(_png(two / pairs.gt_2[row], _white_level(two / pairs.gt_2[row])), "second camera, its own colours"),
         ]
@@ -180,12 +184,15 @@ def _white_level(picture: np.ndarray) -> float:
     return max(float(np.percentile(picture, 99)), 1e-6)
 
 
-def _png(linear: np.ndarray, top: float) -> bytes:
-    """A linear picture (h, w, 3) as PNG with the gamma of sRGB (IEC 61966-2-1), ``top`` as white."""
+def _png(linear: np.ndarray, top: float, width_px: int = _THUMB_PX) -> bytes:
+    """A linear picture (h, w, 3) as PNG with the gamma of sRGB (IEC 61966-2-1), ``top`` as white; small ones enlarged."""
     values = np.clip(linear / top, 0, 1)
     shown = np.where(values <= 0.0031308, 12.92 * values, 1.055 * np.maximum(values, 1e-12) ** (1 / 2.4) - 0.055)
     stream = io.BytesIO()
-    Image.fromarray(np.round(255 * shown).astype(np.uint8)).save(stream, format="PNG")
+    times = max(1, width_px // shown.shape[1])
+    Image.fromarray(np.round(255 * shown).astype(np.uint8).repeat(times, axis=0).repeat(times, axis=1)).save(
+        stream, format="PNG"
+    )
     return stream.getvalue()
 
 
@@ -297,8 +304,8 @@ def _corrected(method: str, errors: Errors, pictures: _Pictures, pairs: Transfor
     blocks: list[Block] = [
         Text(
             [
-                f"The same picture as the camera gave it, divided by the light that {method} estimates, and divided by the true "
-                "light; of the pairs with the least, the median and the largest error."
+                f"The same picture as the camera gave it, divided by the light that {method} estimates, and divided by the "
+                "true light; of the pairs with the least, the median and the largest error."
             ]
         )
     ]

@@ -132,10 +132,21 @@ def _match(
         if listed is not None and name not in listed:
             raise Reject("no_chart_listed", name)
         files.append(found)
-    charts = [None if listed is None else listed[name] for name in names[:2]]
-    lights = [known.lights[name] for name, known in zip(names[:2], cameras, strict=True)]
-    levels = [level for known in cameras for level in (known.black, known.white)]
-    return MatchedPair(names[0], names[0], *files, *levels, *charts, *lights)
+    first, second = cameras
+    return MatchedPair(
+        key=names[0],
+        name=names[0],
+        file_1=files[0],
+        file_2=files[1],
+        black_1=first.black,
+        white_1=first.white,
+        black_2=second.black,
+        white_2=second.white,
+        chart_1=None if listed is None else listed[names[0]],
+        chart_2=None if listed is None else listed[names[1]],
+        listed_gt_1=first.lights[names[0]],
+        listed_gt_2=second.lights[names[1]],
+    )
 
 
 def _camera(root: str, name: str) -> _Camera:
@@ -181,7 +192,8 @@ def read_png(data: bytes, *, black: float, white: float, saturated: float) -> Li
     if levels is None or b"IEND" not in data[-64:]:
         raise Reject("corrupt", "the file breaks off, or its data cannot be decoded")
     rgb = (levels.astype(np.float32) - np.float32(black)) / np.float32(white - black)
-    return Linear(rgb, (levels >= black + saturated * (white - black)).any(axis=2), 1)
+    over: np.ndarray = levels >= black + saturated * (white - black)
+    return Linear(rgb, np.logical_or.reduce(over, axis=2), 1)
 
 
 def simulate(row: MatchToRead, *, root: str, factor: int, saturated: float, lights: str) -> Photographed:
