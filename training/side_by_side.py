@@ -110,8 +110,9 @@ def fit_runs(
     Args:
         X: (n, 9) transforms, row by row, which the runs share.
         ratios: (n, 2) R/G and B/G of their lights, above 0.
-        runs: rows and seeds. Equal runs give equal networks, whoever their neighbours are and however many threads there are
-            (to the last bit where the runs have equally many rows; otherwise sums run over padding, and round differently).
+        runs: rows and seeds. Equal runs give equal networks, whoever their neighbours are and however many threads there are,
+            to the last bit where the runs have equally many rows. Where not, sums run over padding and round differently, the
+            shortest epoch says how often losses are looked at, and the longest training how the cosine falls.
         hidden_layers: of all of them.
         progress: told one line a few times in a training.
 
