@@ -149,8 +149,8 @@ def _pairs(pictures: _Pictures, pairs: TransformPairs) -> Section:
         Text(
             [
                 "A chequered picture shows squares of both cameras in turn, the second brought to the first's colours by T: "
-                "where the pair is aligned, lines run on from square to square. Black in a mask is not valid: saturated, seen by one "
-                "camera alone, or of the chart. Pictures are raw colours, divided by the light, with the gamma of sRGB."
+                "where the pair is aligned, lines run on from square to square. Black in a mask is not valid: saturated, seen "
+                "by one camera alone, or of the chart. Pictures are raw colours, divided by the light, with the gamma of sRGB."
             ]
         )
     ]

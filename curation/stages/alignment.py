@@ -108,7 +108,7 @@ def _features(picture: Linear) -> tuple[np.ndarray, np.ndarray]:
 
 def _tones(rgb: np.ndarray) -> np.ndarray:
     """Grey levels that a feature detector likes, uint8 (height, width): the green channel, its range spread, with a gamma."""
-    green = np.maximum(rgb[..., 1], 0)
+    green = np.maximum(rgb[..., 1].astype(np.float32), 0)
     low, high = np.percentile(green[::4, ::4], [0.5, 99.5])
     return np.round(255 * np.clip((green - low) / max(float(high - low), 1e-9), 0, 1) ** (1 / 2.2)).astype(np.uint8)
 
@@ -228,8 +228,11 @@ def align(
         return cv2.resize(picture, (columns, rows), interpolation=cv2.INTER_AREA)
 
     warped = cv2.warpPerspective(picture_2.rgb, place, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    valid = averaged(seen.astype(np.float32)) == 255
-    return AlignedPictures(averaged(picture_1.rgb[: size[1], : size[0]]), averaged(warped), valid, factor)
+    images = [averaged(picture_1.rgb[: size[1], : size[0]]), averaged(warped)]
+    for place, picture in enumerate((picture_1, picture_2)):
+        if picture.full_scale != 1:
+            images[place] = images[place].astype(np.float32) / np.float32(picture.full_scale)
+    return AlignedPictures(images[0], images[1], averaged(seen) == 255, factor)
 
 
 def _good(picture: Linear) -> np.ndarray:

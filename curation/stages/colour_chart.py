@@ -88,7 +88,7 @@ def measure_patches(picture: Linear, corners: np.ndarray, *, share: float = 0.5)
         if len(values) < _MIN_PIXELS:
             raise Reject("chart_too_small", f"patch {number} has {len(values)} pixels, {_MIN_PIXELS} wanted")
         cut = int(len(values) * _TRIMMED / 2)
-        colours[number] = values[cut : len(values) - cut].mean(axis=0)
+        colours[number] = values[cut : len(values) - cut].mean(axis=0) / picture.full_scale
         spread[number] = values[:, 1].std() / max(values[:, 1].mean(), 1e-9)
         saturated[number] = picture.saturated[top:bottom, left:right][inside > 0].any()
     return Patches(colours, saturated, pixels, spread)

@@ -55,7 +55,7 @@ class Linear:
     """A picture of linear raw RGB.
 
     Attributes:
-        rgb: float32 (height, width, 3); 0 is black and 1 full scale. Noise may lie below 0.
+        rgb: (height, width, 3); float32, 0 black and 1 full scale, noise may lie below 0; or uint16, 65535 full scale.
         saturated: bool (height, width): whether a raw value that the pixel is made of is saturated.
         scale: raw pixels along the side of a pixel, 1 or 2. Pixel ``x`` lies at raw column ``scale * x + (scale - 1) / 2``.
     """
@@ -63,6 +63,11 @@ class Linear:
     rgb: np.ndarray
     saturated: np.ndarray
     scale: int
+
+    @property
+    def full_scale(self) -> int:
+        """The value of ``rgb`` that stands for full scale."""
+        return 65535 if self.rgb.dtype == np.uint16 else 1
 
 
 def read_bayer(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Bayer:
@@ -156,12 +161,14 @@ def demosaic(bayer: Bayer, *, method: Literal["bin2", "bilinear"], saturated: fl
         planes: dict[str, list[np.ndarray]] = {"R": [], "G": [], "B": []}
         over = np.zeros((bayer.mosaic.shape[0] // 2, bayer.mosaic.shape[1] // 2), dtype=bool)
         for letter, row, column in _sites(bayer.pattern):
-            site, black, white = bayer.mosaic[row::2, column::2], bayer.black[row, column], bayer.white[row, column]
+            site = np.ascontiguousarray(bayer.mosaic[row::2, column::2])
+            black, white = bayer.black[row, column], bayer.white[row, column]
             over |= site >= _level(black, white, saturated)
-            plane = np.subtract(site, np.float32(black), dtype=np.float32)
-            plane *= np.float32((0.5 if letter == "G" else 1.0) / (white - black))
-            across, down = _TO_MIDDLE[column], _TO_MIDDLE[row]
-            planes[letter].append(cv2.sepFilter2D(plane, cv2.CV_32F, across, down, borderType=cv2.BORDER_REPLICATE))
+            gain = (0.5 if letter == "G" else 1.0) / (white - black)
+            across, down = _TO_MIDDLE[column] * np.float32(gain), _TO_MIDDLE[row]
+            planes[letter].append(
+                cv2.sepFilter2D(site, cv2.CV_32F, across, down, delta=-gain * black, borderType=cv2.BORDER_REPLICATE)
+            )
         planes["G"][0] += planes["G"][1]
         return Linear(cv2.merge([planes[letter][0] for letter in "RGB"]), _spread(over), 2)
     levels = np.empty(bayer.mosaic.shape, dtype=np.uint16)
@@ -172,9 +179,7 @@ def demosaic(bayer: Bayer, *, method: Literal["bin2", "bilinear"], saturated: fl
         levels[row::2, column::2] = np.round(np.clip(share, 0, 1) * 65535)
         over[row::2, column::2] = site >= _level(black, white, saturated)
     code = getattr(cv2, f"COLOR_Bayer{bayer.pattern}2RGB")
-    rgb = cv2.demosaicing(levels, code).astype(np.float32)
-    rgb /= np.float32(65535)
-    return Linear(rgb, _spread(over), 1)
+    return Linear(cv2.demosaicing(levels, code), _spread(over), 1)
 
 
 def _spread(over: np.ndarray) -> np.ndarray:
@@ -226,7 +231,7 @@ def read_linear(
     for _, row, column in _sites(bayer.pattern):
         level = _level(bayer.black[row, column], bayer.white[row, column], saturated)
         over[row::2, column::2] = bayer.mosaic[row::2, column::2] >= level
-    return Linear(rgb[:height, :width].astype(np.float32) / np.float32(65535), _spread(over), 1), bayer
+    return Linear(rgb[:height, :width], _spread(over), 1), bayer
 
 
 def as_uint16(rgb: np.ndarray) -> np.ndarray:

@@ -23,7 +23,6 @@ from ...curation.rows import Blob, Reject, Rejected, with_column
 from ...curation.stages.alignment import Homography, align, fit_homography, mapped, match_points, tile_points
 from ...curation.stages.colour_chart import find_chart, light, measure_patches, outline
 from ...curation.stages.raw import Bayer, Demosaic, Linear, as_uint16, read_linear
-from .rows import lists
 from .transforms import Preset, checked_fit
 
 if TYPE_CHECKING:
@@ -268,7 +267,7 @@ def estimate_homographies(
         found = _estimate(device, [files[row] for row in chosen.tolist()], root)
         matrix[mine] = found.matrix.ravel()
         residual[mine], points[mine], share[mine] = found.residual_px, found.points, found.share
-    table = with_column(table, "homography", lists(matrix))
+    table = with_column(table, "homography", pa.array(matrix.tolist(), pa.list_(pa.float64())))
     table = with_column(table, "residual_px", pa.array(residual, from_pandas=True))
     table = with_column(table, "points", pa.array(points))
     return with_column(table, "share", pa.array(share, from_pandas=True))

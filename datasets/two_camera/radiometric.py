@@ -183,7 +183,7 @@ def measure_patches(table: pa.Table, *, preset: Preset, max_condition: float) ->
     for name in ("transform_chart_1to2", "transform_chart_2to1"):
         table = with_column(table, name, pa.nulls(table.num_rows, pa.list_(pa.float64())))
     for number, condition in ((1, there.condition), (2, back.condition)):
-        table = with_column(table, f"condition_{number}", pa.array(condition))
+        table = with_column(table, f"condition_{number}", pa.array(condition.astype(np.float32).astype(np.float64)))
     worst = np.maximum(there.condition, back.condition)
     bad = np.flatnonzero(~(worst <= max_condition))
     rejected = pa.table(

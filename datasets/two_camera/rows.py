@@ -141,8 +141,11 @@ def numbers(column: pa.ChunkedArray | pa.Array, width: int) -> np.ndarray:
 
 
 def lists(values: np.ndarray) -> pa.Array:
-    """float64 (n, ...) as a column of lists of the numbers of each row; null where all of a row are NaN."""
-    flat = np.ascontiguousarray(values, dtype=np.float64).reshape(len(values), -1)
+    """Numbers (n, ...) as a column of lists of the numbers of each row; null where all of a row are NaN.
+
+    They are rounded to float32, as the released ones are: processors differ in the last digits of sums, and bytes should not.
+    """
+    flat = np.asarray(values, dtype=np.float32).astype(np.float64).reshape(len(values), -1)
     width = flat.shape[1]
     gone = np.isnan(flat).all(axis=1)
     ends = np.concatenate([[0], np.cumsum(np.where(gone, 0, width))]).astype(np.int32)

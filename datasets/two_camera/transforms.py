@@ -56,7 +56,8 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
     else:
         one, two = one * keep[..., None], two * keep[..., None]
     # Not by BLAS, whose threads may sum in another order: the last digit would depend on the machine's load.
-    return solve(np.einsum("...ni,...nj->...ij", one, one), np.einsum("...ni,...nj->...ij", one, two))
+    one, two = (np.ascontiguousarray(np.swapaxes(colours, -1, -2)) for colours in (one, two))
+    return solve(np.einsum("...in,...jn->...ij", one, one), np.einsum("...in,...jn->...ij", one, two))
 
 
 def solve(gram: np.ndarray, cross: np.ndarray) -> Fitted:
