@@ -46,17 +46,17 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
     Returns:
         NaN and an infinite condition where fewer than three colours are left, or where they span no volume.
     """
-    one, two = np.asarray(colours_1, dtype=np.float64), np.asarray(colours_2, dtype=np.float64)
-    keep = np.ones(one.shape[:-1], dtype=bool) if valid is None else valid
+    # Channels first: sums then run along long axes, which is several times faster.
+    one, two = (np.array(np.swapaxes(colours, -1, -2), dtype=np.float64, order="C") for colours in (colours_1, colours_2))
+    keep = np.ones((*one.shape[:-2], one.shape[-1]), dtype=bool) if valid is None else valid
     if preset == "as_released":
-        keep = keep & (one.sum(axis=-1) > 0) & (two.sum(axis=-1) > 0)
-        one, two = chromaticity(one), chromaticity(two)
-    if one.ndim == 2:  # one fit over many pixels: those left out need not be carried along
-        one, two = one[keep], two[keep]
-    else:
-        one, two = one * keep[..., None], two * keep[..., None]
+        totals = [colours[..., 0, :] + colours[..., 1, :] + colours[..., 2, :] for colours in (one, two)]
+        keep = keep & (totals[0] > 0) & (totals[1] > 0)
+        for colours, total in zip((one, two), totals, strict=True):
+            colours /= np.where(keep, total, 1.0)[..., None, :]
+    if not keep.all():
+        one, two = (np.where(keep[..., None, :], colours, 0.0) for colours in (one, two))
     # Not by BLAS, whose threads may sum in another order: the last digit would depend on the machine's load.
-    one, two = (np.ascontiguousarray(np.swapaxes(colours, -1, -2)) for colours in (one, two))
     return solve(np.einsum("...in,...jn->...ij", one, one), np.einsum("...in,...jn->...ij", one, two))
 
 
