@@ -219,7 +219,8 @@ class StageMaker:
         if stage.kind == "whole":
             return [dataclasses.replace(base, span=Span(0, upstream.num_rows, upstream))]
         bounds = _shard_bounds(upstream) if stage.kind == "shards" else _even_bounds(upstream.num_rows, stage.rows_per_part)
-        others = {n: views[n] for n in stage.inputs()[1:]}
+        # A row may be compared with all rows of its own stage: the upstream itself is then a second input.
+        others = {ref.name: views[ref.name] for ref in stage.step.settings.values() if isinstance(ref, StageRef)}
         ends = np.cumsum([part.rows for part in upstream.parts])
         return [
             dataclasses.replace(base, number=n, span=_narrow(upstream, ends, start, stop), others=others)
