@@ -30,6 +30,12 @@ FORMAT = 1
 """Version of the layout on disk; part of every key."""
 
 
+_RECORDED = (
+    *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "torch", "faiss-cpu"),
+    *("pillow", "simplejpeg", "av", "rawpy", "opencv-python-headless", "colour-science"),
+)
+"""Packages on which the content of a stage may depend: their versions stand in ``made.json``."""
+
 State = Literal["running", "done", "reused", "waiting"]
 
 
@@ -321,7 +327,7 @@ class StageMaker:
 
     def _write_made(self, seconds: float) -> None:
         versions = {"python": platform.python_version()}
-        for name in ("benchwright", "numpy", "pyarrow", "polars", "torch", "pillow", "simplejpeg", "faiss-cpu", "dask"):
+        for name in _RECORDED:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[name] = importlib.metadata.version(name)
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
