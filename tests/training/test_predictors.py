@@ -307,18 +307,28 @@ def test_one_row_and_flat_clusters_have_a_density():
     assert torch.isfinite(component_log_densities(1e6 * X, huge)).all()  # rounding is larger than epsilon here
 
 
-def test_shrunk_covariances_equal_scikit_learns():
+def test_shrunk_covariances_are_the_limit_of_the_oracles_iteration():
+    """Chen et al. 2010: Eq. 23 is where Eqs. 20 and 21 lead, whatever they start from. scikit-learn leaves 2 / d out."""
     from benchwright.training.predictors.gaussians import _shrunk
     from sklearn.covariance import oas
 
     draw = np.random.default_rng(0)
-    for rows, width in ((5, 3), (20, 7), (9, 30), (200, 4)):
-        X = draw.normal(size=(rows, width)) @ draw.normal(size=(width, width))
-        theirs, share = oas(X)
+    for rows, d in ((5, 3), (20, 7), (9, 30), (200, 4), (40, 200)):
+        X = draw.normal(size=(rows, d)) @ draw.normal(size=(d, d))
         empirical = np.cov(X.T, bias=True)
+        target = np.trace(empirical) / d * np.eye(d)
+        estimate = (empirical + target) / 2
+        for _ in range(300):
+            both, square = (estimate * empirical).sum(), np.trace(estimate) ** 2
+            share = ((1 - 2 / d) * both + square) / ((rows + 1 - 2 / d) * both + (1 - rows / d) * square)
+            estimate = (1 - share) * empirical + share * target
         ours = _shrunk(torch.from_numpy(empirical), rows, torch.tensor(0.0)).numpy()
-        np.testing.assert_allclose(ours, theirs, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(ours, estimate, rtol=1e-9, atol=1e-12)
         assert 0 < share < 1
+        theirs, their_share = oas(X)
+        assert share < their_share <= 1  # theirs shrinks a little more ...
+        if d == 200:
+            np.testing.assert_allclose(ours, theirs, rtol=0.02, atol=0.02 * theirs.diagonal().max())  # ... and ever less
     # No spread of its own: the mean variance within the other clusters, here (2 + 8) / 2 of one row more than one, by 2.
     X = np.array([[0, 0], [2, 0], [9, 9], [9, 13], [5, 5]], np.float32)
     mixture = fit_mixture(X, np.array([0, 0, 1, 1, 2]), epsilon=1e-9, shrinkage="oas", dtype=torch.float64, device="cpu")

@@ -48,7 +48,8 @@ def fit_mixture(
         shrinkage: "none" as released. A cluster with no more rows than features then has a flat covariance, off whose plane
             epsilon alone says what is near. "oas" (our choice) shrinks every covariance to a multiple of I by as much as
             its rows leave open (Chen, Wiesel, Eldar and Hero, "Shrinkage Algorithms for MMSE Covariance Estimation", IEEE
-            TSP 58(10), 2010, Eq. 23); a cluster without spread of its own gets the mean variance within the others.
+            TSP 58(10), 2010, Eq. 23; scikit-learn leaves its terms in 2 / d out, and shrinks few features more); a cluster
+            without spread of its own gets the mean variance within the others.
     """
     points = torch.from_numpy(X).to(device, dtype)
     parts = [points[torch.from_numpy(np.flatnonzero(clusters == k))] for k in range(int(clusters.max()) + 1)]
