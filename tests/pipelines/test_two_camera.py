@@ -153,6 +153,8 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     assert found["network-200"]["warnings"] == []
     assert 0 < found["gray_world"]["mean"]["mean"] < 20
     page = Path(two_camera_runs.report(c, str(tmp_path))).read_text("utf-8")
+    assert "do not add up" not in page
+    assert "several rows are made of one (augmented)" in page
     for told in ("Alignment", "both cameras in turn", "Table 3 of the paper", "by the estimate", "no_partner"):
         assert told in page, told
     assert page.count("data:image/png") + page.count("data:image/jpeg") >= 15
