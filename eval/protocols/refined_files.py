@@ -17,6 +17,9 @@ from ..metrics.label_sets import METRICS
 from .run import replace_file, to_json
 
 
+_MEASURE_COLUMNS = ("known", "role", "task", "scope", "samples", *METRICS)
+
+
 @dataclasses.dataclass(frozen=True)
 class RefinedResults:
     """Outcome over N tasks with C classes in all.
@@ -74,7 +77,8 @@ def write_refined_results(results: RefinedResults, identity: Mapping[str, Any], 
         "records": [dict(one) for one in results.records],
         "tasks": [{"classes": size, "name": name} for name, size in zip(results.tasks, results.sizes, strict=True)],
     }
-    replace_file(out / "measures.csv", _csv([dict(one) for one in results.measures]))
+    measured = [{name: one[name] for name in _MEASURE_COLUMNS} for one in results.measures]
+    replace_file(out / "measures.csv", _csv(measured))
     replace_file(out / "classes.csv", _csv(_class_rows(results)))
     replace_file(out / "curve.csv", _csv(_epochs(results)))
     replace_file(out / "results.json", to_json(value))
@@ -132,9 +136,9 @@ def _class_rows(results: RefinedResults) -> list[dict[str, Any]]:
 
 
 def _epochs(results: RefinedResults) -> list[dict[str, Any]]:
-    """A row an epoch of every task, as the learner recorded it."""
+    """A row an epoch of every task, as the learner recorded it, its columns sorted: a resumed run has them so."""
     return [
-        {"task": name, **epoch}
+        {"task": name, **{column: epoch[column] for column in sorted(epoch)}}
         for name, record in zip(results.tasks, results.records, strict=True)
         for epoch in record.get("epochs", [])
     ]
