@@ -2,7 +2,8 @@
 
 Forms of a file, by its ending:
 
-* ``.json``, the official one: ``{"super_classes": {name: [subclass, ...]}, "other_sub_classes": [subclass, ...]}``;
+* ``.json``, the official one: ``{"super_classes": {name: [subclass, ...]}, "other_sub_classes": [subclass, ...]}``; or a list
+  of lone classes for the class-incremental set-up: ``{"classes": [class, ...]}``;
 * ``.toml``: a table ``[superclasses]`` of lists, and a list ``lone``;
 * ``.csv``: columns ``subclass`` and ``superclass``, the latter empty for lone ones.
 """
@@ -132,6 +133,8 @@ def _list(names: Sequence[str]) -> str:
 
 def _official(text: str) -> Hierarchy:
     value = json.loads(text, object_pairs_hook=_unrepeated)
+    if isinstance(value, dict) and value.keys() == {"classes"}:
+        return Hierarchy((), _names("'classes'", cast("dict[str, Any]", value)["classes"]))
     return _of_tables(value, "super_classes", "other_sub_classes")
 
 

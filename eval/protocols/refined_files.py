@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from ..metrics.label_sets import METRICS
 from .run import replace_file, to_json
 
-
 _MEASURE_COLUMNS = ("known", "role", "task", "scope", "samples", *METRICS)
 
 
