@@ -18,7 +18,6 @@ from ..datasets.vclimb.facts import facts
 from ..datasets.vclimb.tables import coverage, leaks, per_task, table_1
 from ..datasets.videos.rows import ROLES
 from ..eval.report.blocks import Block, Card, Cards, Fold, Report, Section, Table, Text, Thumb, Value
-from ..eval.report.figures import bar_chart
 from ..eval.report.html import write
 from ..eval.report.images import encode, thumbnail
 from ..eval.report.sections import contact_section, pipeline_section, provenance_section
@@ -27,7 +26,7 @@ from .vclimb_config import DrawnSource, SplitFileSource, VclimbConfig
 from .vclimb_results import memory_section, results_section
 from .vclimb_runs import baseline_settings, cut_warning, leak_warning, scores, seed_results, split_stage
 
-_THUMB_PX = 96
+_THUMB_PX = 80
 _FRAMES = 8
 """Frames of a clip that a contact sheet shows at most, evenly placed."""
 
@@ -193,14 +192,13 @@ def _coverage(clips: pa.Table, made: Mapping[str, Artifact], store: Store) -> Se
 
 def _frames(artifact: Artifact, store: Store) -> list[Section]:
     rows = artifact.rows_view(store)
-    table = rows.table(["codec", "fps", "width_px", "height_px", "n_available", "frame_sizes"])
+    table = rows.table(["container", "codec", "fps", "width_px", "height_px", "n_available", "frame_sizes"])
     frame = pl.DataFrame(pl.from_arrow(table)).with_columns(stored=pl.col("frame_sizes").list.len())
     if not frame.height:
         return []
     blocks: list[Block] = [Table(["of a clip", "least", "mean", "most"], _ranges(frame), "Frames and sizes", decimals=1)]
-    codecs = frame["codec"].value_counts(sort=True)
-    counts, names = codecs["count"].to_list(), codecs["codec"].to_list()
-    blocks.append(bar_chart(names, counts, label_axis="codec", value_axis="clips", caption="Codecs of the files."))
+    files = frame.group_by("container", "codec").agg(clips=pl.len()).sort("clips", "codec", descending=[True, False])
+    blocks.append(Table(["container", "codec", "clips"], files.rows(), "What the files are"))
     return [Section("Frames", blocks), _sheets(artifact, store)]
 
 
@@ -213,7 +211,7 @@ def _ranges(frame: pl.DataFrame) -> list[Sequence[Value]]:
         "height stored, pixels": frame["height_px"],
         "bytes of JPEG": frame["frame_sizes"].list.sum(),
     }
-    return [[name, *(float(v) for v in (c.min(), c.mean(), c.max()))] for name, c in shown.items()]  # type: ignore[arg-type]
+    return [[name, c.min(), c.mean(), c.max()] for name, c in shown.items()]  # type: ignore[list-item]
 
 
 def _sheets(artifact: Artifact, store: Store) -> Section:
@@ -247,7 +245,7 @@ def _strip(row: Mapping[str, Any], jpegs: Sequence[bytes]) -> list[Thumb]:
     return [
         Thumb(
             encode(thumbnail(jpegs[at], _THUMB_PX, where=row["key"]), quality=70),
-            f"frame {row['frame_index'][at]}, {row['frame_time_s'][at]:.2f} s",
+            f"{row['frame_index'][at]}: {row['frame_time_s'][at]:.2f} s",
         )
         for at in shown
     ]

@@ -126,11 +126,12 @@ def _classes(methods: Mapping[str, Seeds]) -> Table:
     headings = ["class", "task", "learned", "tested"]
     headings += [f"{name}, {when}" for name in methods for when in ("learned", "last")]
     rows: list[Sequence[Value]] = []
+    learned_in = np.repeat(np.arange(len(first["tasks"])), [task["classes"] for task in first["tasks"]])
     for at, one in enumerate(first["classes"]):
-        row: list[Value] = [one["name"], str(one["task"]), one["learned"], one["tested"]]
+        row: list[Value] = [one["name"], first["tasks"][learned_in[at]]["name"], one["learned"], one["tested"]]
         for seeds in methods.values():
             correct = np.mean([np.asarray(result["correct"])[:, at] for result in seeds], axis=0)
-            row += [100 * float(correct[one["task"]]) / one["tested"], 100 * float(correct[-1]) / one["tested"]]
+            row += [100 * float(correct[learned_in[at]]) / one["tested"], 100 * float(correct[-1]) / one["tested"]]
         rows.append(row)
     caption = "Accuracy in percent just after the class was learned, and after the last task"
     return Table(headings, rows, caption, decimals=1)

@@ -6,6 +6,7 @@ memory keeps, or what temporal consistency looks at.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from typing import Literal, Protocol
@@ -53,7 +54,11 @@ class ArrayFrames:
         return [self.clips[row][place] for place in places]
 
     def fingerprint(self) -> str:
-        """SHA-256 over all pixels."""
+        """SHA-256 over all pixels, taken once: the arrays must not change."""
+        return self._digest
+
+    @functools.cached_property
+    def _digest(self) -> str:
         whole = hashlib.sha256()
         for clip in self.clips:
             whole.update(f"{clip.shape}".encode())

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import hashlib
+import inspect
 import tomllib
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+from ..datasets.vclimb.facts import facts as vclimb_facts
 from .clip_views import ClipView
 from .clips import consistent, kept
 from .criteria import CRITERIA
 from .exemplars import Capacity
 from .methods.registry import method
-from .models.tsn import tsn
+from .models.tsn import BACKBONES, tsn
 from .schedule import Schedule
 from .task_learner import Memory, SecondView, TaskLearner
 
@@ -43,18 +46,19 @@ def paper_settings(
         variant: of temporal consistency; None: "as_written" whatever the preset, since the code has a slip there.
 
     Returns:
-        ``method`` (its name and settings), ``criterion``, ``model``, ``view``, ``schedule``, ``memory`` (capacity, unit,
-        frames), and ``consistency`` (frames, weight, variant) or None.
+        ``method`` (its name and settings), ``criterion``, ``model``, ``view``, ``schedule``, ``memory`` (capacity; unit;
+        frames; choice, "method" for the method's own, or "random", "herding", "given"; keys, best first, where given), and
+        ``consistency`` (frames, weight, variant) or None.
 
     Raises:
         ValueError: no such method, data set or preset.
     """
-    facts = _facts()
+    facts, datasets = _facts(), vclimb_facts().datasets
     plain = name.removesuffix(CONSISTENT)
     if plain not in facts["methods"]["as_released"]:
         raise ValueError(f"no method {name!r}: there are {', '.join(paper_methods())}, and each with {CONSISTENT}")
-    if preset not in facts["schedules"] or dataset not in facts["memory"]["capacity"]:
-        names = (*facts["schedules"], *facts["memory"]["capacity"])
+    if preset not in facts["schedules"] or dataset not in datasets:
+        names = (*facts["schedules"], *datasets)
         raise ValueError(f"preset {preset!r}, data set {dataset!r}: there are {', '.join(names)}")
     kind = next(kind for kind, names in facts["kinds"].items() if plain in names)
     own = {**facts["methods"]["as_released"][plain], **facts["methods"][preset].get(plain, {})}
@@ -68,7 +72,7 @@ def paper_settings(
         "model": dict(facts["model"]),
         "view": dict(facts["view"]),
         "schedule": {**facts["schedule"], **facts["schedules"][preset][kind]},
-        "memory": {"capacity": facts["memory"]["capacity"][dataset], "unit": facts["memory"]["unit"], "frames": frames},
+        "memory": {"capacity": datasets[dataset].memory_videos, **facts["memory"], "frames": frames},
         "consistency": consistency if name.endswith(CONSISTENT) else None,
     }
 
@@ -101,12 +105,17 @@ def learner_maker(
     schedule = Schedule(**settings["schedule"])
     memory = settings["memory"]
     keep = functools.partial(kept, frames=_count(memory["frames"]))
-    room = Memory(Capacity(memory["capacity"], memory["unit"]), keep)
+    room = Memory(Capacity(memory["capacity"], memory["unit"]), keep, {key: rank for rank, key in enumerate(memory["keys"])})
+    if memory["choice"] != "method" and chosen.exemplars is not None:
+        chosen = dataclasses.replace(chosen, exemplars=memory["choice"])
     second = None
     if settings["consistency"] is not None:
         values = settings["consistency"]
         view = functools.partial(consistent, frames=_count(values["frames"]), variant=values["variant"])
         second = SecondView(view, values["weight"])
+    inspect.signature(tsn).bind(None, weights=weights, **settings["model"])  # said now, rather than in the first task
+    if settings["model"]["backbone"] not in BACKBONES:
+        raise ValueError(f"no backbone is called {settings['model']['backbone']!r}: there are {', '.join(BACKBONES)}")
     if settings["criterion"] not in CRITERIA:
         raise ValueError(f"criterion {settings['criterion']!r}: there are {', '.join(CRITERIA)}")
 

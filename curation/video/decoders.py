@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Protocol, cast
 import numpy as np
 
 from ..rows import Reject
-from .index import KeyFrame, VideoIndex, open_video
+from .index import EXACT, KeyFrame, VideoIndex, open_video
 from .limits import CONTAINERS, Deadline, Limits
 
 if TYPE_CHECKING:
@@ -78,9 +78,13 @@ def _sought(
     container: InputContainer, stream: VideoStream, index: VideoIndex, wanted: Sequence[int], deadline: Deadline
 ) -> Iterator[tuple[int, VideoFrame]]:
     """Decode from key frame to key frame, passing over pictures that nothing depends on."""
-    import av
+    from av.error import FFmpegError
 
     context = stream.codec_context
+    # Damage is concealed with what was decoded before, which is not the same here: where there is any, decode all. Where
+    # groups of pictures are open, their first ones are damaged by the seeking itself, and are not wanted.
+    if not _has_open_groups(index):
+        context.options = {**context.options, "err_detect": "+explode"}
     frame_of = {int(index.packet_pts[index.places[frame]]): frame for frame in wanted}
     skips = index.codec == "h264"  # HEVC's non-reference pictures may still be needed by those of higher temporal layers
     packets, at = container.demux(stream), 0
@@ -98,12 +102,12 @@ def _sought(
                     raise _Surprise("packets come in another order")
                 if skips:
                     context.skip_frame = "DEFAULT" if packet.pts in frame_of else "NONREF"
-                yield from _chosen(context.decode(cast("Packet[VideoStream]", packet)), frame_of)
+                yield from _chosen(context.decode(packet), frame_of)
                 at += 1
                 if at > last:
                     break
             yield from _chosen(context.decode(None), frame_of)
-        except av.FFmpegError as error:
+        except FFmpegError as error:
             raise _Surprise(str(error)) from None
         at = max(at, last + 1)
         if any(index.places[frame] <= last for frame in frame_of.values()):
@@ -134,6 +138,12 @@ def _runs(index: VideoIndex, wanted: Sequence[int]) -> list[tuple[KeyFrame, int]
     return runs
 
 
+def _has_open_groups(index: VideoIndex) -> bool:
+    """Whether pictures are displayed before the key frame that they follow."""
+    least_after = np.minimum.accumulate(index.packet_pts[::-1])[::-1]
+    return any(int(least_after[key.place]) < key.pts for key in index.keys)
+
+
 def _landed(index: VideoIndex, key: KeyFrame, packet: Packet[VideoStream]) -> int:
     """Place of the packet at which seeking arrived."""
     found = np.flatnonzero(index.packet_pts == packet.pts)
@@ -152,9 +162,7 @@ def _chosen(frames: Sequence[VideoFrame], frame_of: dict[int, int]) -> Iterator[
             yield place, frame
 
 
-def _sequential(
-    index: VideoIndex, wanted: set[int], limits: Limits, deadline: Deadline
-) -> Iterator[tuple[int, VideoFrame]]:
+def _sequential(index: VideoIndex, wanted: set[int], limits: Limits, deadline: Deadline) -> Iterator[tuple[int, VideoFrame]]:
     number = -1
     for number, frame in enumerate(all_frames(index, limits=limits, deadline=deadline)):
         if number in wanted:
@@ -169,16 +177,15 @@ def all_frames(index: VideoIndex, *, limits: Limits, deadline: Deadline) -> Iter
     Raises:
         Reject: ``corrupt`` where a packet does not decode.
     """
-    import av
+    from av.error import InvalidDataError, PatchWelcomeError
 
     with open_video(index.path, limits, deadline) as (container, stream):
-        stream = container.streams[index.stream]
-        for count, packet in enumerate(container.demux(cast("VideoStream", stream))):
+        for count, packet in enumerate(container.demux(stream)):
             if count % 16 == 0:
                 deadline.left_s()
             try:
-                frames = packet.decode()
-            except (av.error.InvalidDataError, av.error.PatchWelcomeError) as error:
+                frames = stream.decode(packet if packet.size else None)
+            except (InvalidDataError, PatchWelcomeError) as error:
                 raise Reject("corrupt", f"packet {count} does not decode: {error.strerror}") from None
             yield from frames
 
@@ -229,10 +236,10 @@ def ffmpeg_frames(
             process.kill()
             process.wait()
             cast("IO[bytes]", process.stdout).close()
-    counted = re.findall(r"(\d+) frames decoded; (\d+) decode errors", log)
+    counted = re.findall(r"(\d+) frames decoded(?:; (\d+) decode errors)?", log)  # before version 6 it does not tell of errors
     if code or not counted:
         raise Reject("corrupt", f"ffmpeg ended with {code}: {' '.join(log.split())[-200:]}")
-    if int(counted[0][1]):
+    if int(counted[0][1] or 0):
         raise Reject("corrupt", f"{counted[0][1]} packets do not decode")
     if int(counted[0][0]) != index.n_frames:
         raise Miscounted(int(counted[0][0]))
@@ -257,6 +264,7 @@ def _ffmpeg_command(index: VideoIndex, wanted: Sequence[int], limits: Limits) ->
         noautorotate=None,
         threads=1,
         max_pixels=limits.max_pixels,
+        flags=EXACT,
         protocol_whitelist="file",
         format_whitelist=CONTAINERS,
     )
@@ -266,17 +274,19 @@ def _ffmpeg_command(index: VideoIndex, wanted: Sequence[int], limits: Limits) ->
     # Palettes do not travel with raw frames; all else is sent as stored, in a container that says how.
     pixels = "rgb24" if index.pix_fmt == "pal8" else index.pix_fmt
     sent = frames.output("pipe:", format="nut", vcodec="rawvideo", pix_fmt=pixels, fps_mode="passthrough", threads=1)
-    return ffmpeg.compile(sent.global_args("-nostdin", "-hide_banner", "-v", "verbose"), cmd=ffmpeg_binary())
+    command = ffmpeg.compile(sent.global_args("-nostdin", "-hide_banner", "-v", "verbose"), cmd=ffmpeg_binary())
+    return [str(word) for word in command]
 
 
 def _received(pipe: IO[bytes], wanted: Sequence[int], *, all_sent: bool) -> Iterator[tuple[int, VideoFrame]]:
     """The frames that come through the pipe, with their places."""
     import av
+    from av.error import InvalidDataError
 
     places = set(wanted)
     numbers = iter(range(1 << 62)) if all_sent else iter(wanted)
     # PyAV reads a stream that names itself by its number as that file; in a plain object it sees one that cannot seek.
-    with contextlib.suppress(av.error.InvalidDataError, EOFError), av.open(_Pipe(pipe), format="nut") as container:
+    with contextlib.suppress(InvalidDataError, EOFError), av.open(_Pipe(pipe), "r", format="nut") as container:
         for frame in container.decode(video=0):
             number = next(numbers, None)
             if number is None:

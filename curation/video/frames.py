@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
-from ..rows import Blob
+from ..rows import Blob, Reject
+from ..stages.folder import open_folder
+from .child import in_child
 from .limits import Limits
 from .plans import FramePlan
+from .work import FrameSettings
 
-DecoderName = Literal["pyav", "ffmpeg"]
+NO_SURPRISES = Limits()
+AS_USUAL = FrameSettings()
 
 
 @dataclass(frozen=True)
@@ -62,21 +66,6 @@ class Clip:
 
 
 @dataclass(frozen=True)
-class FrameSettings:
-    """How frames are made into JPEGs.
-
-    Attributes:
-        short_side_px: frames are scaled so that the shorter side has that many pixels, never up; None for as stored.
-        jpeg_quality: 1 to 100.
-        decoder: ``pyav`` or ``ffmpeg``: both give the same bytes.
-    """
-
-    short_side_px: int | None = 256
-    jpeg_quality: int = 90
-    decoder: DecoderName = "pyav"
-
-
-@dataclass(frozen=True)
 class SampledClip:
     """A clip with its frames.
 
@@ -102,28 +91,97 @@ class SampledClip:
     frame_sizes: list[int]
 
 
-def probe_video(row: VideoFile, *, root: str, limits: Limits = Limits()) -> ProbedVideo:  # noqa: B008  # a frozen value
-    """Step: what a video file is; turns away what cannot be decoded. ``root``: folder of videos, mark it with ``where``."""
-    raise NotImplementedError
+@dataclass(frozen=True)
+class ClipFrames:
+    """The frames of a clip in memory: ``jpegs``, and the attributes of ``SampledClip``."""
+
+    n_available: int
+    frame_index: list[int]
+    frame_time_s: list[float]
+    width_px: int
+    height_px: int
+    jpegs: list[bytes]
+
+
+def probe_video(row: VideoFile, *, root: str, limits: Limits = NO_SURPRISES) -> ProbedVideo:
+    """Step: what a video file is, from its packets and its first frame; of a container or codec whose packets do not
+    foretell the frames for certain, all are decoded and counted.
+
+    Args:
+        root: folder of videos; mark it with ``where``.
+        limits: see ``Limits``.
+
+    Raises:
+        Reject: ``outside_folder``, ``missing_file``, ``not_a_file``, ``unreadable``, ``empty_file``, ``not_a_video``,
+            ``truncated``, ``corrupt``, ``no_video_stream``, ``no_frames``, ``encrypted``, ``unsupported_codec``,
+            ``unsupported_rotation``, ``too_many_pixels``, ``too_many_frames``, ``too_long``, ``timed_out`` or
+            ``decoder_died``.
+    """
+    found = in_child("probe", _path(root, row.video), limits=limits)
+    return ProbedVideo(row.key, row.video, **found.facts)
 
 
 def sample_frames(
-    row: Clip,
-    *,
-    root: str,
-    plan: FramePlan,
-    settings: FrameSettings = FrameSettings(),  # noqa: B008
-    limits: Limits = Limits(),  # noqa: B008
+    row: Clip, *, root: str, plan: FramePlan, settings: FrameSettings = AS_USUAL, limits: Limits = NO_SURPRISES
 ) -> SampledClip:
-    """Step: the frames of a clip that a plan chooses. ``root``: folder of videos, mark it with ``where``."""
-    raise NotImplementedError
+    """Step: the frames of a clip that a plan chooses, exactly those of a sequential decode, as JPEGs.
+
+    Args:
+        root: folder of videos; mark it with ``where``.
+        plan: which frames; its draws are named by the row's key.
+        settings: how they become JPEGs.
+        limits: see ``Limits``.
+
+    Raises:
+        Reject: as ``probe_video``; also ``bad_segment``, ``too_few_frames``, ``size_changes`` or ``unsupported_pixels``.
+    """
+    clip = read_clip(row, root=root, plan=plan, settings=settings, limits=limits)
+    return SampledClip(
+        row.key,
+        row.video,
+        row.t_start,
+        row.t_end,
+        clip.n_available,
+        clip.frame_index,
+        clip.frame_time_s,
+        clip.width_px,
+        clip.height_px,
+        Blob(b"".join(clip.jpegs)),
+        [len(jpeg) for jpeg in clip.jpegs],
+    )
+
+
+def read_clip(
+    row: Clip, *, root: str, plan: FramePlan, settings: FrameSettings = AS_USUAL, limits: Limits = NO_SURPRISES
+) -> ClipFrames:
+    """What ``sample_frames`` does, for a ``shards`` step that writes the frames at once: see ``frame_members``."""
+    cut = {"t_start": row.t_start, "t_end": row.t_end, "key": row.key}
+    found = in_child("sample", _path(root, row.video), limits=limits, plan=plan, settings=settings, cut=cut)
+    return ClipFrames(jpegs=found.payloads, **found.facts)
+
+
+def _path(root: str, video: str) -> str:
+    return open_folder(root).local_path(video)
 
 
 def unpack_frames(frames: bytes, sizes: Sequence[int]) -> list[bytes]:
-    """The JPEGs that ``SampledClip.frames`` holds one after another."""
-    raise NotImplementedError
+    """The JPEGs that ``SampledClip.frames`` holds one after another.
+
+    Raises:
+        ValueError: the sizes are not those of the frames.
+    """
+    if sum(sizes) != len(frames) or min(sizes, default=0) < 0:
+        raise ValueError(f"{len(frames)} bytes of frames, and sizes that add up to {sum(sizes)}")
+    ends = list(itertools.accumulate(sizes))
+    return [frames[end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 def frame_members(jpegs: Sequence[bytes]) -> dict[str, bytes]:
-    """Members of a shard's sample: ``0000.jpg``, ``0001.jpg``, ... in order."""
+    """Members of a shard's sample: ``0000.jpg``, ``0001.jpg``, ... in order.
+
+    Raises:
+        Reject: ``too_many_frames`` above 10,000, which four digits cannot name.
+    """
+    if len(jpegs) > 10_000:
+        raise Reject("too_many_frames", f"{len(jpegs)} frames in a sample, limit 10000")
     return {f"{place:04d}.jpg": jpeg for place, jpeg in enumerate(jpegs)}

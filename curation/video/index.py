@@ -28,16 +28,18 @@ _SEEKABLE = {"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"}
 _FORETOLD = {"h264", "hevc", "vp9", "av1"}
 """Codecs whose packets in those containers are a frame each, every one with its time stamp."""
 
+EXACT = "+bitexact"
+"""Flag of decoders: without it MPEG-4's and its relatives' frames depend on the processor and on FFmpeg's version."""
+
 _ATTACHED = 0x400 | 0x800
 """Dispositions of pictures that are not moving: covers and thumbnails."""
 
 
 class KeyFrame(NamedTuple):
-    """A packet from which decoding may begin: its place in the file's order, and its time stamps."""
+    """A packet from which decoding may begin: its place in the file's order, and its time stamp."""
 
     place: int
     pts: int
-    dts: int | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,12 +98,15 @@ def open_video(path: str, limits: Limits, deadline: Deadline) -> Iterator[tuple[
             ``too_many_pixels`` or ``timed_out``; also for whatever FFmpeg raises in the body.
     """
     import av
+    from av.error import ExitError, FFmpegError
 
     left = deadline.left_s()
-    options = {"max_pixels": str(limits.max_pixels), "threads": "1"}
+    options = {"max_pixels": str(limits.max_pixels), "threads": "1", "flags": EXACT}
     allowed = {"format_whitelist": CONTAINERS, "protocol_whitelist": "file"}
     try:
-        with av.open(f"file:{path}", options=options, container_options=allowed, timeout=(left, left)) as container:
+        with av.open(
+            f"file:{path}", options=options, container_options=allowed, timeout=(left, left), metadata_errors="replace"
+        ) as container:
             stream = next((s for s in container.streams.video if not int(s.disposition) & _ATTACHED), None)
             if stream is None:
                 raise Reject("no_video_stream", f"{len(container.streams)} streams, none of them moving pictures")
@@ -113,9 +118,9 @@ def open_video(path: str, limits: Limits, deadline: Deadline) -> Iterator[tuple[
             context.options = options
             context.thread_count = 1
             yield container, stream
-    except av.error.ExitError:
+    except ExitError:
         raise Reject("timed_out", f"more than {limits.time_limit_s:g} s") from None
-    except av.FFmpegError as error:
+    except FFmpegError as error:
         raise Reject(*_why_unreadable(path, error)) from None
 
 
@@ -128,7 +133,9 @@ def _why_unreadable(path: str, error: Exception) -> tuple[str, str]:
     if not head:
         return "empty_file", "0 bytes"
     if head[4:8] == b"ftyp":
-        return ("corrupt", told) if _boxes_are_whole(path) else ("truncated", "the file ends before its boxes do, or lacks moov")
+        return (
+            ("corrupt", told) if _boxes_are_whole(path) else ("truncated", "the file ends before its boxes do, or lacks moov")
+        )
     known = head.startswith((b"\x1aE\xdf\xa3", b"OggS", b"FLV", b"\x00\x00\x01", b"G", b"GIF8")) or head[8:12] == b"AVI "
     return ("corrupt", told) if known else ("not_a_video", f"begins with {head!r}")
 
@@ -153,7 +160,7 @@ class _Packets:
     """The packets of a stream, as columns."""
 
     def __init__(self, container: InputContainer, stream: VideoStream, limits: Limits, deadline: Deadline) -> None:
-        import av
+        from av.error import ExitError, FFmpegError
 
         self.pts: list[int | None] = []
         self.dts: list[int | None] = []
@@ -177,9 +184,9 @@ class _Packets:
                 self.shown.append(not packet.is_discard)
                 self.last_is_cut = packet.is_corrupt
                 self.last_duration = packet.duration or 0
-        except av.error.ExitError:
+        except ExitError:
             raise
-        except av.FFmpegError as error:
+        except FFmpegError as error:
             raise Reject("truncated", f"after {len(self.pts)} packets: {error.strerror}") from None
         self.odd = looks.odd
 
@@ -262,7 +269,7 @@ def _index(path: str, container: InputContainer, stream: VideoStream, packets: _
         times_s = (np.append(pts, pts[-1] + step) - pts[0]).astype(np.float64) * float(base)
         start_s = float(pts[0] * base)
     complete = None not in packets.pts
-    keys = tuple(KeyFrame(place, packets.pts[place] or 0, packets.dts[place]) for place in packets.keys)
+    keys = tuple(KeyFrame(place, packets.pts[place] or 0) for place in packets.keys)
     return VideoIndex(
         path=path,
         container=container.format.name,

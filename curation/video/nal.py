@@ -1,7 +1,7 @@
 """As much of H.264's and HEVC's syntax as tells where decoding may begin and whether pictures are missing.
 
-Read from packets in which NAL units stand behind their lengths, as in MP4 and Matroska (ITU-T H.264 7.3 and D.1.8, H.265 7.3.1.2,
-ISO/IEC 14496-15).
+Read from packets in which NAL units stand behind their lengths, as in MP4 and Matroska (ITU-T H.264 7.3 and D.1.8,
+H.265 7.3.1.2, ISO/IEC 14496-15).
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@ Pixels are taken as square, as they are stored.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import simplejpeg
@@ -16,6 +17,7 @@ from ..rows import Reject
 
 if TYPE_CHECKING:
     from av import VideoFrame
+    from av.sidedata.sidedata import SideData
 
     from .index import VideoIndex
 
@@ -48,9 +50,11 @@ def orientation_of(frame: VideoFrame) -> Orientation:
     """Orientation by a frame's display matrix. Raises ``Reject`` (``unsupported_rotation``) for one that is not by quarters."""
     from av.sidedata.sidedata import Type
 
-    if Type.DISPLAYMATRIX not in (data.type for data in frame.side_data):
+    side_data = cast("Iterable[SideData]", frame.side_data)
+    matrix = next((bytes(data) for data in side_data if data.type is Type.DISPLAYMATRIX), None)
+    if matrix is None:
         return Orientation()
-    a, b, _, c, d = struct.unpack("=5i", bytes(frame.side_data[Type.DISPLAYMATRIX])[:20])
+    a, b, _, c, d = struct.unpack("=5i", matrix[:20])
     if a and d and not b and not c:
         return Orientation(False, d < 0, a < 0)
     if b and c and not a and not d:
@@ -115,12 +119,12 @@ def _bare(frame: VideoFrame) -> VideoFrame:
     bare = VideoFrame(frame.width, frame.height, frame.format.name)
     for old, new in zip(frame.planes, bare.planes, strict=True):
         if old.buffer_size == new.buffer_size:
-            new.update(old)
+            new.update(cast(bytes, old))  # whatever has a buffer will do
             continue
         rows = np.zeros((new.buffer_size // new.line_size, new.line_size), np.uint8)
         width = min(old.line_size, new.line_size)
-        rows[:, :width] = np.frombuffer(old, np.uint8).reshape(-1, old.line_size)[: len(rows), :width]
-        new.update(rows)
+        rows[:, :width] = np.frombuffer(cast(bytes, old), np.uint8).reshape(-1, old.line_size)[: len(rows), :width]
+        new.update(rows.tobytes())
     return bare
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow as pa
 
-from ...curation.rows import Sifted, schema_of, sift
+from ...curation.rows import Sifted, schema_of, sift, with_column
 from ..videos.rows import ListedClip
 
 if TYPE_CHECKING:
@@ -26,14 +26,14 @@ class KineticsClip(ListedClip):
 
 
 def as_clips(rows: Rows) -> Iterator[Sifted]:
-    """Whole step (``expands``): columns of ``lists.Listed`` as those of ``videos.rows.ListedClip``.
+    """Whole step (``expands``): columns of ``lists.Listed``, and those of ``videos.rows.ListedClip``.
 
     Keys are ``<id>_<start>_<end>`` with six digits each, as downloaders name clips. Turned away: ``no_label``, and
     ``repeated_clip`` for a clip that came before, in any list.
     """
     frame = pl.DataFrame(pl.from_arrow(rows.table()))
     digits = [pl.col(name).cast(pl.String).str.zfill(6) for name in ("time_start", "time_end")]
-    clips = frame.select(
+    clips = frame.with_columns(
         key=pl.concat_str("youtube_id", *digits, separator="_"),
         name="youtube_id",
         label=pl.col("label").fill_null(""),
@@ -46,8 +46,10 @@ def as_clips(rows: Rows) -> Iterator[Sifted]:
         source_key="key",
     )
     again = ~clips["key"].is_first_distinct()
-    table: pa.Table = clips.to_arrow().cast(schema_of(KineticsClip))
+    table: pa.Table = clips.to_arrow()
+    for field in schema_of(KineticsClip):
+        table = with_column(table, field.name, table[field.name].cast(field.type))
     # Rejects go by the row's own key: two clips of one key could not be told apart in a table of them.
-    named = table.set_column(0, "key", table["source_key"]).append_column("clip", table["key"])
+    named = with_column(table.append_column("clip", table["key"]), "key", table["source_key"])
     kept, rejected = sift(named, {"no_label": clips["label"] == "", "repeated_clip": again}, detail="clip")
-    yield Sifted(kept.set_column(0, "key", kept["clip"]).drop_columns(["clip"]), rejected)
+    yield Sifted(with_column(kept, "key", kept["clip"]).drop_columns(["clip"]), rejected)

@@ -113,7 +113,7 @@ def _class_rows(results: ClassResults, classes: Sequence[Mapping[str, Any]]) -> 
 def _curve_rows(results: ClassResults) -> list[dict[str, Any]]:
     """A row an epoch of every task, as the learner recorded it."""
     return [
-        {"task": name, **{key: "" if entry is None else entry for key, entry in epoch.items()}}
+        {"task": name, **{key: "" if epoch[key] is None else epoch[key] for key in sorted(epoch)}}
         for name, record in zip(results.tasks, results.records, strict=True)
         for epoch in record.get("epochs", [])
     ]

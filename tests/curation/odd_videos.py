@@ -7,33 +7,24 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 from pathlib import Path
 
 SOURCE = "testsrc2=size=192x108:rate=25:duration=3,noise=alls=12:allf=t:all_seed=7"
-X264 = "-c:v libx264 -preset veryfast -threads 1 -pix_fmt yuv420p".split()
-X265 = "-c:v libx265 -preset ultrafast -pix_fmt yuv420p -x265-params".split()
-MPEG4 = "-c:v mpeg4 -bf 2 -g 30 -q:v 3 -threads 1".split()
+X264 = ["-c:v", "libx264", "-preset", "veryfast", "-threads", "1", "-pix_fmt", "yuv420p"]
+X265 = ["-c:v", "libx265", "-preset", "ultrafast", "-pix_fmt", "yuv420p", "-x265-params"]
+MPEG4 = ["-c:v", "mpeg4", "-bf", "2", "-g", "30", "-q:v", "3", "-threads", "1"]
 
 
-def ffmpeg_binary() -> str | None:
-    """The ffmpeg command of this machine, or the one that the package imageio-ffmpeg brings; None where there is neither."""
-    if found := shutil.which("ffmpeg"):
-        return found
-    try:
-        import imageio_ffmpeg
+def ffmpeg_binary() -> str:
+    """The ffmpeg that the package imageio-ffmpeg brings: one version everywhere, with all the options used here."""
+    import imageio_ffmpeg
 
-        return imageio_ffmpeg.get_ffmpeg_exe()
-    except (ImportError, RuntimeError):
-        return None
+    return imageio_ffmpeg.get_ffmpeg_exe()
 
 
 def ffmpeg(*arguments: str | Path) -> None:
-    binary = ffmpeg_binary()
-    if binary is None:
-        raise RuntimeError("no ffmpeg command, and no package imageio-ffmpeg")
-    command = [binary, "-nostdin", "-v", "error", "-y", "-bitexact", *map(str, arguments)]
+    command = [ffmpeg_binary(), "-nostdin", "-v", "error", "-y", "-bitexact", *map(str, arguments)]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)}: {done.stderr.strip()[-400:]}")
@@ -53,10 +44,11 @@ def make_good(to: Path) -> list[Path]:
     lavfi(SOURCE, *X265, "keyint=12:open-gop=1:bframes=4:log-level=error:pools=1:frame-threads=1", to / "open_gop_hevc.mp4")
     layers = "keyint=24:bframes=4:temporal-layers=3:b-pyramid=1:log-level=error:pools=1:frame-threads=1"
     lavfi(SOURCE, *X265, layers, "-tag:v", "hvc1", to / "temporal_layers_hevc.mp4")
-    lavfi(SOURCE, "-c:v", "libvpx-vp9", "-g", "20", "-deadline", "realtime", "-cpu-used", "8", to / "vp9.webm")
-    altref = "-g 20 -auto-alt-ref 1 -lag-in-frames 12 -arnr-maxframes 5 -b:v 300k -deadline good -cpu-used 5".split()
-    lavfi(SOURCE, "-c:v", "libvpx", *altref, to / "vp8_hidden_frames.webm")
-    lavfi(SOURCE, "-c:v", "libvpx-vp9", *altref, to / "vp9_hidden_frames.webm")
+    vp9 = ["-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8"]
+    lavfi(SOURCE, *vp9, "-g", "20", to / "vp9.webm")
+    altref = ["-g", "20", "-auto-alt-ref", "1", "-lag-in-frames", "12", "-arnr-maxframes", "5", "-b:v", "300k"]
+    lavfi(SOURCE, "-c:v", "libvpx", *altref, "-cpu-used", "5", to / "vp8_hidden_frames.webm")
+    lavfi(SOURCE, "-c:v", "libvpx-vp9", *altref, "-cpu-used", "5", to / "vp9_hidden_frames.webm")
     lavfi(SOURCE, *MPEG4, to / "bframes.avi")
     lavfi(SOURCE, *MPEG4, to / "mpeg4.mp4")
     lavfi(SOURCE, *X264, "-g", "30", "-bf", "2", to / "transport.ts")
@@ -66,10 +58,24 @@ def make_good(to: Path) -> list[Path]:
     lavfi(SOURCE, "-c:v", "rawvideo", "-pix_fmt", "bgr24", "-t", "1", to / "rgb.avi")
     lavfi(SOURCE, "-c:v", "gif", "-t", "1", to / "palette.gif")
     lavfi(SOURCE, *X264, "-pix_fmt", "gray", to / "grey.mp4")
-    bt709 = "-colorspace bt709 -color_primaries bt709 -color_trc bt709 -color_range pc".split()
+    bt709 = ["-colorspace", "bt709", "-color_primaries", "bt709", "-color_trc", "bt709", "-color_range", "pc"]
     lavfi(SOURCE, *X264, *bt709, to / "bt709_full_range.mp4")
     vfr = "select='not(eq(mod(n,7),3))*not(between(n,20,29))',setpts='PTS+lt(mod(N,5),2)*0.013/TB'"
-    lavfi(SOURCE, "-vf", vfr, "-fps_mode", "vfr", *X264, "-g", "20", "-bf", "2", "-enc_time_base", "1:1000", to / "variable_rate.mp4")
+    lavfi(
+        SOURCE,
+        "-vf",
+        vfr,
+        "-fps_mode",
+        "vfr",
+        *X264,
+        "-g",
+        "20",
+        "-bf",
+        "2",
+        "-enc_time_base",
+        "1:1000",
+        to / "variable_rate.mp4",
+    )
     ffmpeg("-i", to / "variable_rate.mp4", "-c", "copy", to / "variable_rate.mkv")
     ffmpeg("-ss", "0.9", "-i", to / "plain.mp4", "-c", "copy", to / "edit_list.mp4")
     ffmpeg("-ss", "1.3", "-i", to / "open_gop.mp4", "-c", "copy", to / "edit_list_open_gop.mp4")
@@ -80,10 +86,11 @@ def make_good(to: Path) -> list[Path]:
     for degrees in (90, 180, 270):
         ffmpeg("-display_rotation", str(degrees), "-i", to / "gop12.mp4", "-c", "copy", to / f"rotated_{degrees}.mp4")
     ffmpeg("-display_hflip", "-display_rotation", "90", "-i", to / "gop12.mp4", "-c", "copy", to / "mirrored.mp4")
-    lavfi(SOURCE.replace("192x108", "191x107"), *X264, "-pix_fmt", "yuv444p", "-g", "12", to / "odd_size_444.mp4")
-    lavfi(SOURCE.replace("192x108", "191x107"), "-c:v", "libvpx-vp9", "-deadline", "realtime", "-cpu-used", "8", "-pix_fmt", "yuv420p", to / "odd_size_420.webm")
+    odd = f"{SOURCE},format=yuv444p,crop=191:107:0:0:exact=1"
+    lavfi(odd, *X264, "-pix_fmt", "yuv444p", "-g", "12", to / "odd_size_444.mp4")
+    lavfi(odd, *vp9, "-pix_fmt", "yuv420p", to / "odd_size_420.webm")
     lavfi(SOURCE.replace("192x108", "2x160"), *X264, to / "sliver.mp4")
-    fields = "-flags +ildct+ilme -x264-params tff=1".split()
+    fields = ["-flags", "+ildct+ilme", "-x264-params", "tff=1"]
     lavfi(SOURCE, *X264, *fields, to / "interlaced.mkv")
     lavfi(SOURCE, *plain, "-frames:v", "1", to / "one_frame.mp4")
     lavfi(SOURCE, *plain, "-frames:v", "3", to / "three_frames.mkv")
@@ -93,7 +100,8 @@ def make_good(to: Path) -> list[Path]:
     ffmpeg("-i", to / "gop12.mp4", "-c", "copy", "-bsf:v", "noise=drop=eq(mod(n\\,24)\\,12)", to / "no_second_key_frame.mkv")
     _key_frames_mislabelled(to / "gop12.mp4", to / "mislabelled_key_frames.mp4")
     sound = "sine=frequency=440:duration=3"
-    ffmpeg("-f", "lavfi", "-i", sound, "-i", to / "gop12.mp4", "-c:v", "copy", "-c:a", "aac", "-shortest", to / "sound_first.mp4")
+    with_sound = ["-f", "lavfi", "-i", sound, "-i", to / "gop12.mp4"]
+    ffmpeg(*with_sound, "-c:v", "copy", "-c:a", "aac", "-shortest", to / "sound_first.mp4")
     return sorted(path for path in to.iterdir() if path.is_file())
 
 

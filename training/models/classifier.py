@@ -85,5 +85,6 @@ class Classifier(nn.Module):
         logits = nn.functional.linear(self.dropout(self.backbone(x)), self.weight, self.bias)
         if logits.ndim == 3:
             logits = logits.mean(1)
-        repeats = torch.tensor(self.groups, device=logits.device)
-        return logits * self.alpha.repeat_interleave(repeats) + self.beta.repeat_interleave(repeats)
+        repeats, size = torch.tensor(self.groups, device=logits.device), self.classes
+        alpha, beta = (pair.repeat_interleave(repeats, output_size=size) for pair in (self.alpha, self.beta))
+        return logits * alpha + beta
