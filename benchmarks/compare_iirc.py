@@ -18,7 +18,6 @@ import argparse
 import hashlib
 import json
 import pickle
-import resource
 import subprocess
 import sys
 import tarfile
@@ -34,7 +33,7 @@ import numpy as np
 ROLES = ("train", "intask_valid", "posttask_valid", "test")
 
 THEIRS = """
-import hashlib, json, resource, sys, time
+import hashlib, json, sys, time
 from iirc import datasets_loader
 from iirc.lifelong_dataset.base_dataset import BaseDataset
 job = json.loads(sys.argv[1])
@@ -56,7 +55,7 @@ datasets, facts = datasets_loader._get_dataset(job["name"], job["root"])
 read = time.process_time() - begun
 first = build(datasets, facts, 0)
 built = time.process_time() - begun - read
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+peak = int(open("/proc/self/status").read().split("VmHWM:")[1].split()[0]) / 1024
 told = {}
 names = {split: [name_of(sample[0], split) for sample in datasets[split]] for split in datasets}
 for number in job["configurations"]:
@@ -104,7 +103,8 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
     spent = time.process_time() - begun
     RefinedView(made([0]), 0)
     built = time.process_time() - begun - spent
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    # Not getrusage's maximum: that of the process that forked this one would be in it.
+    peak = int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
     table = made(job["configurations"])
     files = [name.removeprefix("./") for name in table["file"].to_pylist()]
     told: dict[str, Any] = {}

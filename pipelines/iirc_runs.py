@@ -209,11 +209,9 @@ def scores(out: str) -> dict[str, dict[str, Any]]:
         for name, places in methods.items():
             held = [json.loads((place / "results.json").read_text()) for place in places]
             values = {heading: [_last(one, metric) for one in held] for heading, metric in SHOWN.items()}
-            mean = {heading: None if None in found else statistics.fmean(found) for heading, found in values.items()}  # type: ignore[arg-type]
-            std = {
-                heading: statistics.stdev(found) if len(found) > 1 and None not in found else None  # type: ignore[type-var]
-                for heading, found in values.items()
-            }
+            known = {heading: [value for value in found if value is not None] for heading, found in values.items()}
+            mean = {heading: statistics.fmean(found) if found else None for heading, found in known.items()}
+            std = {heading: statistics.stdev(found) if len(found) > 1 else None for heading, found in known.items()}
             told.setdefault(f"{information} information", {})[name] = {"mean": mean, "std": std, "runs": len(held)}
     return told
 

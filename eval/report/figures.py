@@ -92,8 +92,8 @@ def heat_map(
             for i in range(len(rows)):
                 edge = theme.ink if np.isnan(values[i, i]) else _readable_on(ramp((values[i, i] - low) / span))
                 axes.add_patch(Rectangle((i + 0.06, i + 0.06), 0.88, 0.88, fill=False, edgecolor=edge, linewidth=0.9))
-        axes.set_xticks(np.arange(len(columns)) + 0.5, _ticks(columns))
-        axes.set_yticks(np.arange(len(rows)) + 0.5, _ticks(rows))
+        axes.set_xticks(np.arange(len(columns)) + 0.5, short_labels(columns))
+        axes.set_yticks(np.arange(len(rows)) + 0.5, short_labels(rows))
         axes.set_xlabel(column_axis)
         axes.set_ylabel(row_axis)
         axes.xaxis.set_label_position("top")
@@ -109,7 +109,7 @@ def heat_map(
         f"from {low:.1%} to {high:.1%}."
     )
     table = Table([row_axis, *columns], [[name, *row] for name, row in zip(rows, values.tolist(), strict=True)])
-    return _figure(draw, (max(side, 3.0), max(height, 2.4)), alt, caption, table)
+    return drawn_figure(draw, (max(side, 3.0), max(height, 2.4)), alt, caption, table)
 
 
 def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str, value_axis: str, caption: str = "") -> Figure:
@@ -121,7 +121,7 @@ def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str
     def draw(axes: Axes, theme: Theme) -> None:
         bars = axes.bar(range(len(labels)), heights, color=theme.bar, width=0.72)
         axes.bar_label(bars, [_short(value) for value in heights], padding=2, fontsize=8, color=theme.faint)
-        axes.set_xticks(range(len(labels)), _ticks(labels))
+        axes.set_xticks(range(len(labels)), short_labels(labels))
         if any(len(label) > 8 for label in labels):
             axes.tick_params(axis="x", rotation=30)
             for tick in axes.get_xticklabels():
@@ -135,7 +135,7 @@ def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str
         f"{label} {_short(value)}" for label, value in zip(labels, heights, strict=True)
     )
     table = Table([label_axis, value_axis], list(zip(labels, [_integral(v) for v in heights], strict=True)))
-    return _figure(draw, (max(4.0, min(10.0, 1.2 + 0.62 * len(labels))), 3.0), alt, caption, table)
+    return drawn_figure(draw, (max(4.0, min(10.0, 1.2 + 0.62 * len(labels))), 3.0), alt, caption, table)
 
 
 def line_chart(
@@ -163,10 +163,10 @@ def line_chart(
     def draw(axes: Axes, theme: Theme) -> None:
         x = np.arange(len(labels))
         for (name, curve), colour, marker in zip(curves.items(), theme.series, _MARKERS, strict=False):
-            axes.plot(x, curve, color=colour, marker=marker, markersize=4.5, linewidth=1.8, label=_ticks([name])[0])
+            axes.plot(x, curve, color=colour, marker=marker, markersize=4.5, linewidth=1.8, label=short_labels([name])[0])
             if name in bands:
                 axes.fill_between(x, curve - bands[name], curve + bands[name], color=colour, alpha=0.15, linewidth=0)
-        axes.set_xticks(x, _ticks(labels))
+        axes.set_xticks(x, short_labels(labels))
         _axes_style(axes, theme, label_axis, value_axis)
         legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5)
         for text in legend.get_texts():
@@ -174,7 +174,7 @@ def line_chart(
 
     alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in curves.items())
     rows = [[label, *(float(curve[at]) for curve in curves.values())] for at, label in enumerate(labels)]
-    return _figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *curves], rows))
+    return drawn_figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *curves], rows))
 
 
 def place_chart(
@@ -213,7 +213,9 @@ def place_chart(
             known = there[name]
             if not known.any():
                 continue
-            axes.plot(x[known], curve[known], color=colour, linewidth=1.5, marker=marker, markersize=5, label=_ticks([name])[0])
+            axes.plot(
+                x[known], curve[known], color=colour, linewidth=1.5, marker=marker, markersize=5, label=short_labels([name])[0]
+            )
             axes.plot(x[known & empty], curve[known & empty], marker, color=theme.page, markeredgecolor=colour, markersize=5)
         axes.set_xticks(np.unique(np.floor(x)))
         if limits is not None:
@@ -228,7 +230,7 @@ def place_chart(
     drawn = {name: curve for name, curve in curves.items() if there[name].any()}
     alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in drawn.items())
     rows = [[f"{place:g}", *(float(curve[at]) for curve in drawn.values())] for at, place in enumerate(x.tolist())]
-    return _figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *drawn], rows))
+    return drawn_figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *drawn], rows))
 
 
 def rank_chart(
@@ -253,7 +255,9 @@ def rank_chart(
         for at, (name, curve) in enumerate(curves.items()):
             colour = ramp(0.2 + 0.8 * at / max(len(curves) - 1, 1))  # the palest is too faint for a line
             marker = "o" if len(curve) == 1 else ""
-            axes.plot(np.arange(1, len(curve) + 1), curve, color=colour, linewidth=1.8, label=_ticks([name])[0], marker=marker)
+            axes.plot(
+                np.arange(1, len(curve) + 1), curve, color=colour, linewidth=1.8, label=short_labels([name])[0], marker=marker
+            )
         axes.set_yscale("log")
         _axes_style(axes, theme, rank_axis, value_axis)
         axes.yaxis.set_major_formatter(lambda value, _: _short(value))
@@ -272,7 +276,7 @@ def rank_chart(
     )
     rows = [[name, len(curves[name]), int(curves[name].sum()), *quartiles.tolist()] for name, quartiles in spread.items()]
     columns = [group_axis, rank_axis.split(",")[0], value_axis, "least", "lower quartile", "median", "upper quartile", "most"]
-    return _figure(draw, (8.4, 3.6), alt, caption, Table(columns, rows, decimals=1))
+    return drawn_figure(draw, (8.4, 3.6), alt, caption, Table(columns, rows, decimals=1))
 
 
 def _range(name: str, curve: NDArray[np.float64]) -> str:
@@ -284,7 +288,7 @@ def _short(value: float) -> str:
     return f"{int(value):,}" if float(value).is_integer() else f"{value:.3g}"
 
 
-def _ticks(labels: Sequence[str], most: int = 28) -> list[str]:
+def short_labels(labels: Sequence[str], most: int = 28) -> list[str]:
     """Labels cut to ``most`` characters, so that a long one does not leave the plot without room."""
     return [label if len(label) <= most else label[: most - 1] + "…" for label in labels]
 
@@ -310,7 +314,10 @@ def _axes_style(axes: Axes, theme: Theme, x_label: str, y_label: str) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _figure(draw: Callable[[Axes, Theme], None], size_in: tuple[float, float], alt: str, caption: str, data: Table) -> Figure:
+def drawn_figure(
+    draw: Callable[[Axes, Theme], None], size_in: tuple[float, float], alt: str, caption: str, data: Table
+) -> Figure:
+    """What ``draw`` puts on a pair of axes, for light and for dark pages; ``size_in`` is (width, height) in inches."""
     return Figure(_svg(draw, LIGHT, size_in), alt, caption, dark=_svg(draw, DARK, size_in), data=data)
 
 
