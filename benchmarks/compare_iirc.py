@@ -234,9 +234,8 @@ def compare(python: Path, job: dict[str, Any]) -> bool:
     verdict = "DIFFERENT at " + ", ".join(different[:5]) if different else "equal, in order and labels"
     print(f"{job['title']}: {len(theirs['told']):,} sets, {samples:,} samples in them: {verdict}")
     for what in ("read", "built"):
-        print(
-            f"  CPU seconds, {what}: iirc {theirs[what]:.2f}, benchwright {mine[what]:.2f}: ratio {theirs[what] / mine[what]:.1f}"
-        )
+        pair = (theirs[what], mine[what])
+        print(f"  CPU seconds, {what}: iirc {pair[0]:.2f}, benchwright {pair[1]:.2f}: ratio {pair[0] / pair[1]:.1f}")
     print(f"  peak memory: iirc {theirs['peak_mib']:.0f} MiB, benchwright {mine['peak_mib']:.0f} MiB", flush=True)
     return not different
 

@@ -180,7 +180,7 @@ def _shares(index: pa.Table) -> Section:
     headings = ["role", "samples", "superclass only", "both", "subclass only", "lone", "neither"]
     told = (
         "Shares are stretches of each subclass in file order, not draws. Evaluation samples have both labels, restricted to "
-        "those known by then. Superclasses with more than twice the cap of subclasses leave samples that no label is given with."
+        "those known by then. Of superclasses with more than twice the cap of subclasses some are given under neither."
     )
     return Section("Who is given under what", [Table(headings, rows), Text([told])])
 

@@ -203,7 +203,7 @@ def finished(out: str) -> dict[str, dict[str, list[Path]]]:
 
 
 def scores(out: str) -> dict[str, dict[str, Any]]:
-    """Metrics after the last task: information -> method -> ``mean`` and ``std`` over configurations and seeds (None for one)."""
+    """Metrics after the last task: information -> method -> ``mean`` and ``std`` over runs (None for one)."""
     told: dict[str, dict[str, Any]] = {}
     for information, methods in finished(out).items():
         for name, places in methods.items():

@@ -71,11 +71,11 @@ def _packed(blocks: Sequence[tuple[str, list[str]]]) -> list[list[tuple[str, lis
 
 
 def _block(axes: Axes, theme: Theme, column: int, row: float, name: str, inner: Sequence[str]) -> None:
-    middle, stem = row + (len(inner) - 1) / 2, column + 0.42
+    middle, stem = row + (len(inner) - 1) / 2, column + 0.5
     if name:
-        axes.text(column, middle, short_labels([name], 20)[0], va="center", ha="left", fontsize=7.5, fontweight="bold")
+        axes.text(column, middle, short_labels([name], 22)[0], va="center", ha="left", fontsize=7.5, fontweight="bold")
         axes.plot([stem, stem], [row, row + len(inner) - 1], color=theme.bar, linewidth=1)
-        axes.plot([column + 0.38, stem], [middle, middle], color=theme.bar, linewidth=1)
+        axes.plot([column + 0.46, stem], [middle, middle], color=theme.bar, linewidth=1)
     for number, leaf in enumerate(inner):
         if name:
             axes.plot([stem, stem + 0.04], [row + number, row + number], color=theme.bar, linewidth=1)
