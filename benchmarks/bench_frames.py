@@ -245,8 +245,9 @@ def memory(paths: list[Path], clips: int) -> None:
     print(f"\nmemory over {clips} clips, to JPEGs: clips, MB of this process, MB of its child")
     for number in range(clips):
         as_step(str(paths[number % len(paths)]))
-        if number + 1 in {1, 10, clips} or (number + 1) % max(1, clips // 10) == 0:
-            print(f"  {number + 1:7}{resident_mb('self'):8.1f}{resident_mb(children()[-1]):8.1f}", flush=True)
+        if number in {0, 9, clips - 1} or number % max(1, clips // 10) == clips // 30:
+            child_mb = max(map(resident_mb, children()), default=0.0)  # none where one has just been replaced
+            print(f"  {number + 1:7}{resident_mb('self'):8.1f}{child_mb:8.1f}", flush=True)
 
 
 def children() -> list[str]:

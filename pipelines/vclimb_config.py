@@ -180,7 +180,7 @@ class Evaluation:
         methods: names of ``training.vclimb_baselines``, with ``+tc`` for temporal consistency on top.
         frames: frames of a stored clip, a run each: 4, 8, 16, or ``all``.
         seeds: a run each.
-        roles: which train, choose the epoch and are reported.
+        roles: which train, choose the epoch (``none``: the last is taken) and are reported.
         comparable: whether data and settings are the paper's, so that its results may be compared with.
         variant: of temporal consistency, where it is not the paper's.
         settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``.
@@ -195,7 +195,7 @@ class Evaluation:
     methods: Annotated[list[str], Field(min_length=1)]
     frames: Annotated[list[int | Literal["all"]], Field(min_length=1)]
     seeds: Annotated[list[int], Field(min_length=1)]
-    roles: tuple[Role, Role | None, Role]
+    roles: tuple[Role, Role | Literal["none"], Role]
     comparable: bool
     variant: Literal["as_released", "as_written"] | None = None
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -43,8 +43,8 @@ def results_section(config: VclimbConfig, protocol: str, methods: Mapping[str, S
     if any(one["selected_on_the_evaluation_split"] for seeds in methods.values() for one in seeds):
         told = "Epochs were chosen on the clips that are reported, as the paper does on ActivityNet: scores are too good."
         blocks.append(Text([told], tone="note"))
-    fair, note = _fairness(config)
-    paper = _published(config, protocol.removeprefix("frames "), tasks, methods) if fair else []
+    fair, note = fairness(config)
+    paper = published(config, protocol.removeprefix("frames "), tasks, methods) if fair else []
     source = ", ".join(dict.fromkeys(figure.table for figure, _ in paper))
     rows = [scores for _, scores in paper]
     blocks += metric_blocks(ours, rows, _METRICS, fair=fair, note=note, source=f"vCLIMB, {source}" if source else "vCLIMB")
@@ -77,7 +77,8 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _fairness(config: VclimbConfig) -> tuple[bool, str]:
+def fairness(config: VclimbConfig) -> tuple[bool, str]:
+    """Whether a run's scores may stand beside the paper's, and why, or why not."""
     e = config.evaluation
     if not e.comparable:
         return False, "not the paper's data and settings; none of its figures stands here."
@@ -89,7 +90,8 @@ def _fairness(config: VclimbConfig) -> tuple[bool, str]:
     return True, f"released split file, preset {e.preset}, weights {e.weights}."
 
 
-def _published(config: VclimbConfig, frames: str, tasks: int, methods: Mapping[str, Seeds]) -> list[tuple[Figure, Scores]]:
+def published(config: VclimbConfig, frames: str, tasks: int, methods: Collection[str]) -> list[tuple[Figure, Scores]]:
+    """The paper's results on the run's data set, of these methods, for so many tasks and frames of a stored clip."""
     found: list[tuple[Figure, Scores]] = []
     for figure in facts().figures(config.evaluation.dataset, tasks):
         plain, _, consistent = figure.method.partition("+")
@@ -157,7 +159,7 @@ def memory_section(config: VclimbConfig, stored: Mapping[str, int], settings: Ma
         name: (one.videos, one.all_frames_in_paper, *(one.frames_in_paper[n] for n in counts)) for name, one in f.memory.items()
     }
     lines = memory_lines(paper, {name: one.frames_per_video for name, one in f.datasets.items()}, counts)
-    published: list[Sequence[Value]] = [
+    stated: list[Sequence[Value]] = [
         [line.dataset, line.videos, str(line.frames_per_video or "all"), line.frames, line.in_paper] for line in lines
     ]
     share = ["frames a clip", "capacity", "clips held at most", "frames held", "% of the training frames"]
@@ -166,7 +168,7 @@ def memory_section(config: VclimbConfig, stored: Mapping[str, int], settings: Ma
         "Memory in frames",
         [
             Table(share, rows, f"This run: a capacity of {memory['capacity']} {memory['unit']}", decimals=1),
-            Table(headings, published, "The settings of the paper's tables"),
+            Table(headings, stated, "The settings of the paper's tables"),
             Text(["For ActivityNet-Trim the paper counts the frames of whole videos; a segment has about 1,490."]),
         ],
     )

@@ -174,6 +174,8 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
 
     e = config.evaluation
     settings = paper_settings(name, dataset=e.dataset, preset=e.preset, frames=frames, variant=e.variant)
+    if e.roles[1] == "none":
+        settings["schedule"] = {**settings["schedule"], "select": "none"}
     for changes in (e.settings, e.method_settings.get(name, {})):
         for table, values in changes.items():
             known = settings.get(table)
@@ -186,7 +188,7 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
     return settings
 
 
-def read_tasks(url: str, settings: Mapping[str, Any], roles: tuple[str, str | None, str]) -> list[Task]:
+def read_tasks(url: str, settings: Mapping[str, Any], roles: tuple[str, str, str]) -> list[Task]:
     """The tasks of a published dataset; frames are read from the shards when they are needed."""
     from ..datasets.reader.index import DatasetIndex
     from ..eval.protocols.class_incremental import class_tasks
@@ -202,7 +204,7 @@ def read_tasks(url: str, settings: Mapping[str, Any], roles: tuple[str, str | No
         table["class_index"].to_numpy(),
         table["label"].to_pylist(),
         clips.take,
-        roles=roles,
+        roles=(roles[0], None if roles[1] == "none" else roles[1], roles[2]),
     )
 
 

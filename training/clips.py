@@ -87,7 +87,8 @@ class ShardFrames:
         place = self._files.place(shard)
         span = next(iter(self._files.read([self._places[row]])))
         members = read_sample(span, self._keys[row], place=place, base=offset)
-        names = sorted(name for name in members if name.endswith(".jpg"))
+        # By number, whether or not longer clips pad their numbers: "10000" would sort before "9999".
+        names = sorted((name for name in members if name.endswith(".jpg")), key=lambda name: (len(name), name))
         found: dict[int, Frame] = {}
         for at in sorted(set(places)):
             if at >= len(names):

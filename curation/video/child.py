@@ -24,6 +24,9 @@ from .plans import FramePlan
 from .work import WORK, Found, FrameSettings
 
 _VALUES = {"limits": Limits, "plan": FramePlan, "settings": FrameSettings}
+_QUESTIONS = 500
+"""After so many a child is replaced: codecs and allocators keep a little with every file, 10 KB or so."""
+
 _GRACE_S = 2.0
 """The child minds the time limit itself, between packets; it is killed this much later where it does not."""
 
@@ -58,12 +61,14 @@ def in_child(task: str, path: str, **arguments: Any) -> Found:
 
 class _Child:
     def __init__(self) -> None:
+        self.asked = 0
         command = [sys.executable, "-P", "-m", "benchwright.curation.video.child"]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, close_fds=True
         )
 
     def ask(self, question: Mapping[str, Any], limit_s: float) -> tuple[dict[str, Any], list[bytes]]:
+        self.asked += 1
         late = threading.Event()
 
         def kill() -> None:
@@ -113,6 +118,9 @@ class _Idle:
         return _Child()
 
     def give_back(self, child: _Child) -> None:
+        if child.asked >= _QUESTIONS:
+            child.end()
+            return
         with self._lock:
             self._children.append(child)
 

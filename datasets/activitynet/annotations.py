@@ -6,17 +6,16 @@ no or negative length stand in the published lists (9 in train, 3 in val of TSP'
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 import fsspec
 
 from ...curation.rows import Rejected
+from ..videos.plain import csv_lines
 from ..videos.rows import ListedClip, read_time, segment_key
 
 SUBSETS = {"training": "train", "validation": "val", "testing": "test"}
@@ -37,7 +36,7 @@ def read_json(*, path: str) -> Iterator[ListedClip | Rejected]:
     """
     try:
         raw: Any = json.loads(_read(path))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path!r} is no JSON: {error}") from None
     database = cast("Any", raw).get("database") if isinstance(raw, dict) else None
     if not isinstance(database, dict):
@@ -81,17 +80,21 @@ def read_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip | Re
     """
     for role, name in files.items():
         text = _read(posixpath.join(root, name)).decode("utf-8-sig", "replace")
-        lines = csv.DictReader(io.StringIO(text, newline=""))
-        if missing := [column for column in _TSP if column not in (lines.fieldnames or ())]:
+        lines = csv_lines(text, name)
+        header = next(lines, (0, []))[1]
+        if missing := [column for column in _TSP if column not in header]:
             raise ValueError(f"{name!r} has no column {missing[0]!r}: is it a file of TSP's ground truth?")
-        yield from _segments(_regions(lines, name, role))
+        yield from _segments(_regions(lines, header, name, role))
 
 
-def _regions(lines: csv.DictReader[str], file: str, role: str) -> Iterator[_Segment | Rejected]:
-    for row in lines:
-        listed = f"{file}:{lines.line_num}"
-        if None in row or None in row.values():
-            yield Rejected(listed, "malformed_row", "another number of fields than the header")
+def _regions(
+    lines: Iterable[tuple[int, list[str]]], header: Sequence[str], file: str, role: str
+) -> Iterator[_Segment | Rejected]:
+    for number, fields in lines:
+        listed = f"{file}:{number}"
+        row = dict(zip(header, fields, strict=False))
+        if len(fields) != len(header):
+            yield Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
         elif row["temporal-region-label"] != "Action":
             yield Rejected(listed, "background", row["temporal-region-label"])
         else:

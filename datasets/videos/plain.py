@@ -83,18 +83,28 @@ def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"list {path!r} is no UTF-8: byte {error.start}") from None
-    reader = csv.reader(io.StringIO(text, newline=""))
-    header = [name.strip().lower() for name in next(reader, [])]
+    lines = csv_lines(text, path)
+    header = [name.strip().lower() for name in next(lines, (0, []))[1]]
     if not {"video", "label"} <= set(header):
         raise ValueError(f"list {path!r}: columns video and label are wanted, its header is {','.join(header)[:80]!r}")
     file = posixpath.basename(path)
-    for fields in reader:
-        listed = f"{file}:{reader.line_num}"
+    for number, fields in lines:
+        listed = f"{file}:{number}"
         if len(fields) != len(header):
             yield Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
             continue
         row = dict(zip(header, (field.strip() for field in fields), strict=True))
         yield _csv_clip(listed, *(row.get(name, "") for name in _COLUMNS))
+
+
+def csv_lines(text: str, path: str) -> Iterator[tuple[int, list[str]]]:
+    """Number of the line and fields of every row. Raises ``ValueError``, with the line, where the text is no CSV."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        for fields in reader:
+            yield reader.line_num, fields
+    except csv.Error as error:
+        raise ValueError(f"list {path!r}, line {reader.line_num}: {error}") from None
 
 
 def _csv_clip(listed: str, video: str, label: str, start: str, end: str, role: str, group: str) -> ListedClip | Rejected:

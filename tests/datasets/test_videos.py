@@ -134,7 +134,15 @@ def test_csv_of_own_videos(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize(("data", "said"), [(b"a,b\n1,2\n", "columns video and label"), (b"", "columns"), (b"\xff", "UTF-8")])
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        (b"a,b\n1,2\n", "columns video and label"),
+        (b"", "columns"),
+        (b"\xff", "UTF-8"),
+        (b"video,label\n\n" + b"x" * 200_000, "line 3: field larger than"),
+    ],
+)
 def test_files_that_are_no_csv_of_videos_are_told(tmp_path: Path, data: bytes, said: str) -> None:
     path = tmp_path / "list.csv"
     path.write_bytes(data)
@@ -193,7 +201,7 @@ def test_json_of_activitynet(tmp_path: Path) -> None:
         "malformed_entry": 3,
         "bad_time": 2,
     }
-    for text in ("{}", "[1]", "{", '{"database": []}'):
+    for text in ("{}", "[1]", "{", '{"database": []}', "[" * 100_000):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"activity_net\.json"):
             list(read_json(path=str(path)))

@@ -17,6 +17,7 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
 from benchwright.pipelines import api, cli, config, vclimb, vclimb_runs
 from benchwright.pipelines.vclimb_config import VclimbConfig
+from benchwright.pipelines.vclimb_results import fairness, published
 
 SETTINGS = Path(vclimb.__file__).parent
 
@@ -28,6 +29,14 @@ def settings(name: str | None, *overrides: str) -> VclimbConfig:
 
 def made(c: VclimbConfig, out: Path, scheduler: str = "sync") -> Run:
     return run(vclimb.plan(c, str(out)), str(out), scheduler=scheduler, workers=2)
+
+
+def made_until(stage: str, c: VclimbConfig, out: Path) -> Run:
+    """The stages of the plan up to one, as far as they need no video."""
+    stages = vclimb.plan(c, str(out)).ordered()
+    names = [one.name for one in stages]
+    kept = [one for one in stages[: names.index(stage) + 1] if stage == "matched" or one.name != "videos"]
+    return run(Flow(tuple(kept)), str(out), scheduler="sync")
 
 
 def digests(r: Run) -> dict[str, str]:
@@ -122,6 +131,16 @@ def test_the_report_shows_tables_and_frames(trained: Path) -> None:
     assert "counts do not add up" not in page
     assert "48.53" not in page  # iCaRL on ActivityNet-Trim: the paper's figures stand only where they may be compared with
     assert page.count("data:image/jpeg") >= 6 * 3 * 8
+
+
+def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "dataset").symlink_to(trained / "dataset")
+    c = settings("tiny", 'evaluation.roles=["train", "none", "test"]', "evaluation.settings.schedule.epochs=1")
+    found = vclimb_runs.evaluate(c, str(tmp_path), methods=["naive"], protocols=["frames-all"])
+    assert list(found) == ["frames all"]
+    (result,) = vclimb_runs.seed_results(str(tmp_path))["frames all"]["naive"]
+    assert not result["selected_on_the_evaluation_split"]
+    assert result["records"][-1]["memory"] == {"samples": 12, "parts": 96}  # all 8 frames of each clip
 
 
 def test_an_unknown_method_protocol_or_setting_is_told(trained: Path) -> None:
@@ -287,9 +306,7 @@ def test_a_released_split_reaches_the_plan(shared_data: Path, tmp_path: Path) ->
         "videos.max_missing=0.9999",
         "videos.max_broken=2",
     )
-    stages = vclimb.plan(c, "out").ordered()
-    until = [stage.name for stage in stages].index("matched") + 1
-    r = run(Flow(stages[:until]), str(tmp_path / "out"), scheduler="sync")
+    r = made_until("matched", c, tmp_path / "out")
     matched = next(a for a in r.artifacts if a.stage == "matched")
     assert (matched.rows, dict(matched.rejects)) == (2, {"missing_video": 13_318})
     assert r.rows("matched").table(["task", "class_index", "role"]).to_pylist() == [
@@ -300,6 +317,48 @@ def test_a_released_split_reaches_the_plan(shared_data: Path, tmp_path: Path) ->
         made(
             settings(None, f'source.path="{c.source.path}"', f'videos.root="{c.videos.root}"', "split.tasks=20"), tmp_path / "x"
         )
+
+
+def test_activitynet_by_its_split_file_and_by_its_annotations(shared_data: Path, tmp_path: Path) -> None:
+    f = facts()
+    pickled = f'source.path="{shared_data / "vclimb" / "ActivityNet_data_10tasks.pkl"}"'
+    trim = made_until("unique", settings("activitynet_trim", pickled), tmp_path / "trim")
+    untrim = made_until("untrimmed", settings("activitynet_untrim", pickled), tmp_path / "untrim")
+    folder = shared_data / "activitynet"
+    names = {role: f"tsp_activitynet_v1-3_{part}_tsp_groundtruth.csv" for role, part in (("train", "train"), ("val", "valid"))}
+    files = ", ".join(f'{role}="{name}"' for role, name in names.items())
+    listed = f'source={{kind="activitynet_csv", root="{folder}", files={{{files}}}}}'
+    drawn = made_until("split", settings("activitynet_untrim", listed, "split.tasks=20"), tmp_path / "drawn")
+    for r, stage, dataset in ((trim, "unique", "trim"), (untrim, "untrimmed", "untrim"), (drawn, "split", "untrim")):
+        roles = r.rows(stage).table(["role"])["role"].to_pylist()
+        assert {role: roles.count(role) for role in ("train", "val")} == f.datasets[f"activitynet_{dataset}"].clips
+    assert rejects(untrim)["untrimmed"] == {"multi_label": 13, "no_coverage": 10, "same_video": 23_064 - 14_950}
+    assert set(drawn.rows("split").table(["task"])["task"].to_pylist()) == set(range(20))
+
+
+def test_the_papers_figures_stand_only_beside_its_own_settings() -> None:
+    weights = 'evaluation.weights="resnet34.pth"'
+    fair = settings(None, weights)
+    assert fairness(fair) == (True, "released split file, preset as_released, weights resnet34.pth.")
+    for override in ("evaluation.settings.schedule.epochs=1", "evaluation.comparable=false", "seed=0"):
+        assert fairness(settings(None, weights, override))[0] == (override == "seed=0")
+    assert fairness(settings(None)) == (False, "no ImageNet weights were given; none of the paper's figures stands here.")
+    assert not fairness(settings("kinetics400", weights))[0]
+    assert not fairness(settings("segments", weights))[0]
+
+    def told(c: VclimbConfig, frames: str, *methods: str) -> list[tuple[str, str, float]]:
+        rows = published(c, frames, 10, methods)
+        return [(figure.table, scores.name, round(100 * scores.mean["acc_class_weighted"], 2)) for figure, scores in rows]
+
+    assert told(fair, "all", "icarl", "naive") == [
+        ("main results, 10 tasks", "naive", 91.42),
+        ("main results, 10 tasks", "iCaRL", 80.97),
+    ]
+    assert told(fair, "4", "icarl+tc", "ewc") == [("Table 3", "iCaRL+TC", 73.85)]
+    assert told(settings("activitynet_untrim"), "8", "icarl", "naive+tc") == [
+        ("Table 4", "iCaRL", 16.67),
+        ("supplement", "naive+TC", 39.8),
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------- real clips

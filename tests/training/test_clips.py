@@ -186,13 +186,15 @@ def test_the_evaluation_view_is_what_torchvision_makes():
 # --- shards
 
 
-def write_shard(folder: Path, clips: dict[str, int]) -> None:
+def write_shard(folder: Path, clips: dict[str, int], first: int = 0) -> None:
     """A dataset of JPEG clips, as ``curation.shards`` lays them out."""
     rows: dict[str, list[Any]] = {name: [] for name in ("key", "shard", "offset", "size", "class_index", "frames")}
     with tarfile.open(folder / "train-00000.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
         for number, (key, frames) in enumerate(clips.items()):
             begin = tar.offset
-            members = {f"{t:04d}.jpg": simplejpeg.encode_jpeg(np.full((8, 8, 3), 4 * t, np.uint8)) for t in range(frames)}
+            members = {
+                f"{first + t:04d}.jpg": simplejpeg.encode_jpeg(np.full((8, 8, 3), 4 * t, np.uint8)) for t in range(frames)
+            }
             for name, data in {**members, "json": b"{}"}.items():
                 info = tarfile.TarInfo(f"{key}.{name}")
                 info.size = len(data)
@@ -213,6 +215,11 @@ def test_clips_come_from_shards(tmp_path: Path):
     assert before == shard_clips(DatasetIndex.open(tmp_path), VIEW).fingerprint()
     (tmp_path / "dataset.json").write_text("{}")
     assert before != clips.fingerprint()
+
+
+def test_frames_beyond_the_ten_thousandth_stay_in_order(tmp_path: Path):
+    write_shard(tmp_path, {"a": 8}, first=9996)
+    assert frames_of(shard_clips(DatasetIndex.open(tmp_path), VIEW), 0, None) == [4 * t for t in range(8)]
 
 
 def test_fewer_frames_than_the_index_says_is_an_error(tmp_path: Path):
