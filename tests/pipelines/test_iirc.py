@@ -212,7 +212,7 @@ def test_presets_have_the_values_of_the_facts() -> None:
         ("tiny", ["source.shapes=9"], "shapes = 9: 1 to 5 can be drawn"),
         ("tiny", ["tasks.first=0"], r"tasks\.first = 0"),
         (None, ['hierarchy={kind="drawn"}'], "belongs to a drawn source"),
-        ("tiny", ["source.kind=folder"], "kind is 'folder'"),
+        ("tiny", ["source.kind=folder"], "'kind' is 'folder': one of 'cifar100', 'folders', 'tars', 'drawn'"),
     ],
 )
 def test_settings_that_do_not_fit(name: str | None, overrides: list[str], message: str) -> None:
