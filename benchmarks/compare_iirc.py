@@ -29,6 +29,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from benchwright.curation.stages.folder import open_folder, walk
+from benchwright.datasets.class_images.cifar import cifar_pieces, read_cifar
+from benchwright.datasets.iirc.assign import Shares, assign
+from benchwright.datasets.iirc.view import RefinedView, names_of
 
 ROLES = ("train", "intask_valid", "posttask_valid", "test")
 
@@ -74,11 +79,6 @@ json.dump({"read": read, "built": built, "peak_mib": peak, "told": told}, sys.st
 
 def ours(job: dict[str, Any]) -> dict[str, Any]:
     """What this project makes of the same input."""
-    import pyarrow.compute  # noqa: F401  # not what is timed
-    from benchwright.datasets.class_images import cifar  # noqa: F401
-    from benchwright.datasets.iirc.assign import Shares, assign
-    from benchwright.datasets.iirc.view import RefinedView, names_of
-
     facts = job["facts"]
     shares = Shares(
         in_task=facts["intask_valid_train_ratio"],
@@ -133,8 +133,6 @@ class Held:
 
 def read(job: dict[str, Any]) -> Any:
     """The rows of the input; a picture is dropped as soon as its file is there, as a stage writes it out."""
-    import pyarrow as pa
-    from benchwright.datasets.class_images.cifar import cifar_pieces, read_cifar
 
     def rows() -> Iterator[tuple[str, str, str, str]]:
         if "cifar" in job["name"]:
@@ -142,8 +140,6 @@ def read(job: dict[str, Any]) -> Any:
                 for one in read_cifar(piece, root=job["root"]):
                     yield one.key, one.split, one.class_name, one.file
             return
-        from benchwright.curation.stages.folder import open_folder, walk
-
         for at, entries in walk(open_folder(job["root"])):  # paths alone, as the package lists them
             split, _, name = at.partition("/")
             for entry in entries:
@@ -187,6 +183,7 @@ def tiny_imagenet(tar: Path, folder: Path, metadata: Path) -> None:
             place = folder / ("train" if number < 40 else "val") / name
             place.mkdir(parents=True, exist_ok=True)
             (place / file).write_bytes(data)
+    known: set[str] = set()
     for file in metadata.glob("iirc_imagenet*.json"):
         value = json.loads(file.read_text())
         if "hierarchy_wnids" in file.name:

@@ -147,7 +147,7 @@ def assign(
         schema=REJECTS,
     )
     kept, code = _in_file_order(table.filter(known), place.filter(known).cast(pa.int64()))
-    role = assign_roles(code, kept["split"].to_pylist(), shares)
+    role = assign_roles(code, kept["split"], shares)
     in_super, in_sub = assign_labels(code, role, tree, shares)
     order = np.lexsort((np.arange(len(code)), code, role))
     columns = _columns(code[order], role[order], in_super[order], in_sub[order], tree, made)
@@ -197,27 +197,28 @@ def _in_file_order(table: pa.Table, code: pa.Array | pa.ChunkedArray) -> tuple[p
 def ranks(group: Ints) -> tuple[Ints, Ints]:
     """Place of each row in its group, in row order, and the rows of its group: both int64 (n,)."""
     order = np.argsort(group, kind="stable")
-    _, first, inverse, counts = np.unique(group[order], return_index=True, return_inverse=True, return_counts=True)
+    starts = np.flatnonzero(np.diff(group[order], prepend=group[order[:1]] - 1))
+    counts = np.diff(starts, append=len(group))
     rank, size = np.empty_like(group), np.empty_like(group)
-    rank[order] = np.arange(len(group)) - first[inverse]
-    size[order] = counts[inverse]
+    rank[order] = np.arange(len(group)) - np.repeat(starts, counts)
+    size[order] = np.repeat(counts, counts)
     return rank, size
 
 
-def assign_roles(code: Ints, split: Sequence[str], shares: Shares) -> Ints:
+def assign_roles(code: Ints, split: pa.Array | pa.ChunkedArray, shares: Shares) -> Ints:
     """Place in ``ROLES`` of each row.
 
     Args:
         code: (n,) its class; rows of a class in file order.
         split: "train", "test", or all "".
     """
-    names = set(split)
+    names = set(pc.unique(split).to_pylist())  # type: ignore[attr-defined]
     if not names <= {"train", "test"} and names != {""}:
         raise ValueError(f"splits {sorted(names)}: 'train' and 'test', or none at all, are wanted")
     if (names == {""}) != (shares.test > 0):
         stated = "has no splits" if names == {""} else f"has the splits {', '.join(sorted(names))}"
         raise ValueError(f"the source {stated}, and shares.test is {shares.test}: one of them says what tests")
-    testing = np.asarray([name == "test" for name in split], dtype=bool)
+    testing = np.asarray(pc.equal(split, "test"), dtype=bool)
     rank, size = ranks(code)
     testing |= rank >= size - (shares.test * size).astype(np.int64)
     rank, size = ranks(2 * code + testing)

@@ -136,8 +136,8 @@ def _classes(
     names: dict[int, str] = {}
     of_task: dict[int, int] = {}
     parents: dict[str, str] = {}
-    pairs = np.concatenate([index, task], axis=1)
-    _, firsts = np.unique(pairs, axis=0, return_index=True)
+    pairs = (index[:, 0] + 1) * (index.max(initial=0) + 2) + index[:, 1] + 1
+    _, firsts = np.unique(pairs, return_index=True)
     for row in firsts.tolist():
         mine = table.slice(row, 1).select(["subclass", "superclass"]).to_pylist()[0]
         sub, top = index[row].tolist()
