@@ -99,5 +99,5 @@ def test_sizes_of_resized_crops() -> None:
 
 @pytest.mark.parametrize("settings", [{"side_px": 9}, {"augment": "flip"}, {"pad_px": -1}, {"side_px": 0}])
 def test_views_that_there_are_not(settings: dict[str, object]) -> None:
-    with pytest.raises(ValueError, match="augment|px"):
+    with pytest.raises(ValueError, match=r"augment|px"):
         PictureView(**{**vars(PLAIN), **settings})  # type: ignore[arg-type]
