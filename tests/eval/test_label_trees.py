@@ -35,7 +35,8 @@ def test_confusion() -> None:
     matrices = {"right": np.eye(3), "found": np.array([[0.5, 0, 0], [0, 1, 0], [np.nan] * 3])}
     figure = confusion_figure(matrices, ["a", "b", "c"], breaks=[1], caption="a caption")
     assert figure.alt == (
-        "Which of 3 labels are predicted for samples of each. right: on the diagonal 100%; found: on the diagonal 75% in the mean."
+        "Which of 3 labels are predicted for samples of each. "
+        "right: on the diagonal 100%; found: on the diagonal 75% in the mean."
     )
     assert figure.data is not None
     assert list(figure.data.rows[1]) == ["b", 1.0, 1.0]
