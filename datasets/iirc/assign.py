@@ -123,12 +123,18 @@ def assign(
         min_subclasses: with ``only_found``: superclasses with fewer go.
 
     Raises:
-        ValueError: a class without a sample, a split other than ``train``, ``test`` and "", a source with splits and a
+        ValueError: no row, no class of the hierarchy or one without a sample, a split other than ``train``, ``test`` and "", a source with splits and a
             test share, or one without both, a configuration that there is not or that does not fit the hierarchy.
     """
     table = rows.table()
     found = set(pc.unique(table["class_name"]).to_pylist())  # type: ignore[attr-defined]
+    if not found:
+        raise ValueError("the source has no picture: there is nothing to assign")
     tree = _tree(hierarchy, form, proposal, found)
+    if found.isdisjoint(tree.subclasses):
+        raise ValueError(
+            f"no class of the source is a subclass of the hierarchy; the source has {', '.join(sorted(found)[:5])}"
+        )
     tree = tree.restricted(found, min_subclasses=min_subclasses) if only_found else tree
     if lacking := [name for name in tree.subclasses if name not in found]:
         raise ValueError(f"{len(lacking)} classes of the hierarchy have no sample, the first is {lacking[0]!r}")

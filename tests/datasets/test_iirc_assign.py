@@ -107,6 +107,10 @@ def test_classes_that_are_not_there() -> None:
     sifted = assign(rows, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0], only_found=True)
     assert set(sifted.kept["subclass"].to_pylist()) == {"a"}
     assert sifted.rejected["reason"].to_pylist() == ["class_not_in_hierarchy"] * 3
+    with pytest.raises(ValueError, match="no class of the source is a subclass of the hierarchy; the source has x, y"):
+        assigned({"x": (1, 0), "y": (1, 1)}, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0], only_found=True)
+    with pytest.raises(ValueError, match="the source has no picture"):
+        assign(Held(listed({"a": (1, 0)}).slice(1)), hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0])
     alone = assign(rows, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0], only_found=True, min_subclasses=2)
     assert set(alone.kept["superclass"].to_pylist()) == {None}
 
