@@ -123,8 +123,9 @@ def assign(
         min_subclasses: with ``only_found``: superclasses with fewer go.
 
     Raises:
-        ValueError: no row, no class of the hierarchy or one without a sample, a split other than ``train``, ``test`` and "", a source with splits and a
-            test share, or one without both, a configuration that there is not or that does not fit the hierarchy.
+        ValueError: no row, no class of the hierarchy or one without a sample, a split other than ``train``, ``test`` and "",
+            a source with splits and a test share, or one without both, a configuration that there is not or that does not
+            fit the hierarchy.
     """
     table = rows.table()
     found = set(pc.unique(table["class_name"]).to_pylist())  # type: ignore[attr-defined]
