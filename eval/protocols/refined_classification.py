@@ -153,8 +153,11 @@ def run_refined(
         fields = {"class_counts": hits, "measures": measures, "records": records}
         commit_progress(out, whose, learner.save, j + 1, fields)
         if progress is not None:
-            shown = next(one for one in reversed(measures) if (one["task"], one["scope"]) == ("all", "all"))
-            progress(f"task {tasks[j].name} ({j + 1} of {len(tasks)}): pw-JS {shown['pw_js']:.3f} on {shown['role']}")
+            shown = next(
+                one for one in measures if one["known"] == tasks[j].name and (one["task"], one["scope"]) == ("all", "all")
+            )
+            value = "-" if shown["pw_js"] is None else f"{shown['pw_js']:.3f}"
+            progress(f"task {tasks[j].name} ({j + 1} of {len(tasks)}): pw-JS {value} on {shown['role']}")
     results = RefinedResults(
         tasks=tuple(task.name for task in tasks),
         classes=_names(tasks),

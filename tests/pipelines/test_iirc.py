@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import shutil
 import tarfile
 from pathlib import Path
 
@@ -263,3 +264,94 @@ def test_the_card_names_every_column(tiny: Path) -> None:
     assert [name for name in table.column_names if name not in told] == ["key", "shard", "offset", "size"]
     assert all(f"`{name}`" in card for name in table.column_names)
     assert io.BytesIO((tiny / "dataset" / "index.parquet").read_bytes()).read(4) == b"PAR1"
+
+
+# ------------------------------------------------------------------------------------------------------------ baselines
+
+
+@pytest.fixture(scope="module")
+def trained(tiny: Path, tmp_path_factory) -> Path:
+    """The tiny run's shards with its three methods trained. Only to be read."""
+    out = tmp_path_factory.mktemp("trained") / "run"
+    shutil.copytree(tiny, out)
+    assert cli.call(["train", str(out), "--quiet"]) == 0
+    return out
+
+
+def results(out: Path) -> dict[str, bytes]:
+    """Everything that the loop wrote."""
+    return {str(path.relative_to(out)): path.read_bytes() for path in sorted((out / "eval").rglob("*")) if path.is_file()}
+
+
+def test_methods_see_what_they_may(trained: Path) -> None:
+    held = {path.parts[-4]: json.loads(path.read_text()) for path in trained.glob("eval/incomplete/*/*/*/results.json")}
+    assert set(held) == {"er", "finetune", "incremental_joint"}
+    index = DatasetIndex.open(str(trained / "dataset"))
+    view = RefinedView(index.table, 0)
+    learned = [len(view.training(task).rows) for task in range(len(view.tasks))]
+    assert held["er"]["learned"] == held["finetune"]["learned"] == learned
+    so_far = [len(view.training(task, information="complete", reach="so_far").rows) for task in range(len(view.tasks))]
+    assert held["incremental_joint"]["learned"] == so_far
+    assert so_far[-1] < sum(learned)  # a sample of two tasks is learned once
+    for result in held.values():
+        rows = [one for one in result["measures"] if one["task"] == "all" and one["scope"] == "all"]
+        asked = [(one["role"], int(one["known"])) for one in rows]
+        assert [one["samples"] for one in rows] == [len(view.evaluation(role, known=known).rows) for role, known in asked]
+        assert [one["name"] for one in result["classes"]] == list(view.classes)
+
+
+def test_a_loop_that_stopped_goes_on_to_the_same_bytes(trained: Path, tmp_path: Path) -> None:
+    class Stopped(Exception):
+        pass
+
+    def stop(line: str) -> None:
+        if "task 1 " in line:
+            raise Stopped
+
+    (tmp_path / "dataset").symlink_to(trained / "dataset")
+    with pytest.raises(Stopped):
+        iirc_runs.evaluate(settings("tiny"), str(tmp_path), methods=["er"], progress=stop)
+    assert iirc_runs.scores(str(tmp_path)) == {}
+    iirc_runs.evaluate(settings("tiny"), str(tmp_path), methods=["er"], protocols=["configuration-0"])
+    told = {name: data for name, data in results(trained).items() if name.startswith("eval/incomplete/er/")}
+    assert results(tmp_path) == told
+
+
+def test_scores_are_better_with_all_samples(trained: Path) -> None:
+    found = iirc_runs.scores(str(trained))
+    assert list(found) == ["incomplete information"]
+    means = {name: one["mean"] for name, one in found["incomplete information"].items()}
+    assert means["incremental_joint"]["pw-JS"] > means["finetune"]["pw-JS"]
+    assert all(one["std"]["pw-JS"] is None and one["runs"] == 1 for one in found["incomplete information"].values())
+
+
+def test_what_there_is_not_is_told(trained: Path) -> None:
+    for options, message in (
+        ({"methods": ["ewc2"]}, "no method 'ewc2'"),
+        ({"protocols": ["configuration-7"]}, "no protocol 'configuration-7': there are configuration-0, configuration-1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            iirc_runs.evaluate(settings("tiny"), str(trained), **options)  # type: ignore[arg-type]
+    for override, message in (
+        ("evaluation.settings.model.depth=3", "evaluation.settings.model.depth: there are"),
+        ("evaluation.settings.net.depth=3", "evaluation.settings.net: there are"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            iirc_runs.baseline_settings(settings("tiny", override), "er")
+
+
+def test_joint_is_one_task_with_all_labels(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "dataset").symlink_to(tiny / "dataset")
+    c = settings("tiny", "evaluation.settings.schedule.epochs=1", "evaluation.information=complete")
+    found = iirc_runs.evaluate(c, str(tmp_path), methods=["joint"])
+    (result,) = found["complete"]["joint"]
+    assert (len(result.tasks), result.learned) == (1, (11 * 24,))
+    assert sorted(result.kinds) == ["subclass_with"] * 9 + ["subclass_without"] * 2 + ["superclass"] * 3
+
+
+def test_the_report_shows_baselines(trained: Path) -> None:
+    page = Path(iirc_runs.report(settings("tiny"), str(trained))).read_text()
+    for title in ("Baselines, incomplete information", "Confusion, incomplete information"):
+        assert f">{title}<" in page
+    assert "what would be right" in page
+    assert "pw-JS, mean over tasks" in page
