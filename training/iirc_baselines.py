@@ -61,7 +61,8 @@ def paper_settings(name: str, *, dataset: str) -> dict[str, Any]:
 
 def picture_view(settings: Mapping[str, Any]) -> PictureView:
     """The view of ``settings``, for ``pictures.Album``."""
-    return PictureView(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings["view"].items()})
+    values: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else v for key, v in settings["view"].items()}
+    return PictureView(**values)
 
 
 def learner_maker(settings: Mapping[str, Any], *, device: str = "cpu", workers: int = 0) -> Callable[[int], TaskLearner]:
@@ -78,8 +79,9 @@ def learner_maker(settings: Mapping[str, Any], *, device: str = "cpu", workers: 
     """
     picture_view(settings)
     chosen = method(**settings["method"])
-    plateau = settings["schedule"]["plateau"]
-    schedule = Schedule(**{**settings["schedule"], "plateau": Plateau(**plateau) if plateau else None})
+    values: dict[str, Any] = dict(settings["schedule"])
+    values["plateau"] = Plateau(**values["plateau"]) if values["plateau"] else None
+    schedule = Schedule(**values)
     memory = Memory(Capacity(settings["memory"]["per_class"], per_class=True))
     model = settings["model"]
     inspect.signature(picture_net).bind(None, **model)  # said now, rather than in the first task
