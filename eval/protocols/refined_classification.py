@@ -61,8 +61,8 @@ class RefinedLearner(Protocol):
         """
         ...
 
-    def predict(self, examples: Any) -> Sets:
-        """(n, classes seen so far) bool: the predicted sets."""
+    def predict(self, examples: Any) -> NDArray[Any]:
+        """(n, classes seen so far) bool: the predicted sets. Checked, since a learner may give class indices elsewhere."""
         ...
 
     def save(self, path: Path) -> None:
