@@ -65,8 +65,15 @@ def _note(config: IircConfig, runs: Runs) -> str:
     )
 
 
-def _values(found: Sequence[RefinedResults], metric: str, role: str, scope: str = "all") -> np.ndarray:
-    return np.stack([one.curve(metric, role=role, scope=scope) for one in found])
+def _lasts(found: Sequence[RefinedResults], metric: str, role: str, scope: str = "all") -> np.ndarray:
+    """(runs,) values after the last task."""
+    return np.array([one.curve(metric, role=role, scope=scope)[-1] for one in found])
+
+
+def _values(found: Sequence[RefinedResults], metric: str, role: str, size: int) -> np.ndarray:
+    """(runs, size) values after each task; NaN beyond the last, since drawn configurations may differ in their tasks."""
+    curves = [one.curve(metric, role=role) for one in found]
+    return np.stack([np.pad(curve, (0, size - len(curve)), constant_values=np.nan) for curve in curves])
 
 
 def _last(runs: Runs, role: str) -> Table:
@@ -74,9 +81,9 @@ def _last(runs: Runs, role: str) -> Table:
     for name, found in runs.items():
         cells: list[Value] = [name, len(found[0].tasks)]
         for metric in METRICS:
-            last = _values(found, metric, role)[:, -1]
+            last = _lasts(found, metric, role)
             cells.append(Cell(100 * float(last.mean()), note=f"± {100 * last.std(ddof=1):.1f}" if len(last) > 1 else ""))
-        rows.append([*cells, 100 * float(np.nanmean(_values(found, "pw_js", role)))])
+        rows.append([*cells, 100 * float(np.mean([np.nanmean(one.curve("pw_js", role=role)) for one in found]))])
     headings = ["method", "tasks", *(_HEADINGS[metric] for metric in METRICS), "pw-JS, mean over tasks"]
     return Table(headings, rows, f"On {role} after the last task, in percent, ± one standard deviation over runs", decimals=1)
 
@@ -88,16 +95,17 @@ def _curves(runs: Runs, role: str) -> list[Block]:
     for start in range(0, len(names), _CURVES):
         some = names[start : start + _CURVES]
         for metric in ("pw_js", "js"):
-            values = {name: _values(shown[name], metric, role) for name in some}
+            longest = max((one.tasks for name in some for one in shown[name]), key=len)
+            values = {name: _values(shown[name], metric, role, len(longest)) for name in some}
             several = any(len(each) > 1 for each in values.values())
             figure = line_chart(
-                list(shown[some[0]][0].tasks),
-                {name: each.mean(0) for name, each in values.items()},
+                list(longest),
+                {name: np.nanmean(each, axis=0) for name, each in values.items()},
                 label_axis="task",
                 value_axis=_HEADINGS[metric],
                 caption=f"{_HEADINGS[metric]} over all {role} samples with a known label, after each task (R_j)"
-                + ("; band: one standard deviation." if several else "."),
-                spread={name: each.std(0, ddof=1) for name, each in values.items() if len(each) > 1} if several else None,
+                + ("; band: one standard deviation over runs." if several else "."),
+                spread={name: np.nanstd(each, axis=0) for name, each in values.items() if len(each) > 1} if several else None,
             )
             made.append(figure)
     return made
@@ -107,7 +115,7 @@ def _kinds(runs: Runs, role: str) -> Table:
     kinds = list(dict.fromkeys(next(iter(runs.values()))[0].kinds))
     rows: list[Sequence[Value]] = []
     for name, found in runs.items():
-        cells = [float(_values(found, metric, role, kind)[:, -1].mean()) for kind in kinds for metric in ("pw_js", "recall")]
+        cells = [float(_lasts(found, metric, role, kind).mean()) for kind in kinds for metric in ("pw_js", "recall")]
         rows.append([name, *(100 * value for value in cells)])
     told = {"superclass": "superclasses", "subclass_with": "subclasses with one", "subclass_without": "lone subclasses"}
     headings = ["method", *(f"{told[kind]}, {what}" for kind in kinds for what in ("pw-JS", "recall"))]
@@ -117,7 +125,7 @@ def _kinds(runs: Runs, role: str) -> Table:
 def _matrices(runs: Runs, role: str) -> list[Block]:
     made: list[Block] = []
     for name, found in runs.items():
-        matrix = np.mean([one.matrix("pw_js", role=role) for one in found], axis=0)
+        matrix = np.mean([one.matrix("pw_js", role=role) for one in found if one.sizes == found[0].sizes], axis=0)
         if len(found[0].tasks) > 1 and not np.isnan(matrix).all():
             tasks = found[0].tasks
             caption = f"{name}: pw-JS in percent, {len(found)} run{'s' if len(found) > 1 else ''}."

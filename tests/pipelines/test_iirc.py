@@ -355,3 +355,18 @@ def test_the_report_shows_baselines(trained: Path) -> None:
         assert f">{title}<" in page
     assert "what would be right" in page
     assert "pw-JS, mean over tasks" in page
+
+
+def test_curves_are_averaged_over_configurations(tiny: Path, tmp_path: Path) -> None:
+    shutil.copytree(tiny, tmp_path / "run")
+    c = settings(
+        "tiny", "evaluation.settings.schedule.epochs=1", "evaluation.configurations=[0, 1]", 'evaluation.roles=["test"]'
+    )
+    found = iirc_runs.evaluate(c, str(tmp_path / "run"), methods=["finetune"])["incomplete"]["finetune"]
+    assert len(found) == 2
+    last = [one.curve("recall")[-1] for one in found]
+    told = iirc_runs.scores(str(tmp_path / "run"))["incomplete information"]["finetune"]
+    assert told["mean"]["recall"] == pytest.approx(np.mean(last))
+    assert told["std"]["recall"] == pytest.approx(np.std(last, ddof=1))
+    page = Path(iirc_runs.report(c, str(tmp_path / "run"))).read_text()
+    assert "one standard deviation over runs" in page
