@@ -18,6 +18,7 @@ from .wrong_use import WrongUse, did_you_mean
 
 NAMES = {
     "clear": "benchwright.pipelines.clear",
+    "iirc": "benchwright.pipelines.iirc",
     "kowl": "benchwright.pipelines.kowl",
     "two_camera": "benchwright.pipelines.two_camera",
     "vclimb": "benchwright.pipelines.vclimb",

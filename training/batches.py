@@ -32,6 +32,7 @@ class Means:
         workers: threads that load batches ahead; 0 loads them in turn. Changes the speed only.
         second_weight: share in [0, 1] of the classification loss that the second view of a sample has (temporal
             consistency); 0 where there is none.
+        sets: samples have sets of labels: sets are predicted, and pw-JS is the validation score, not accuracy.
     """
 
     criterion: Criterion
@@ -40,6 +41,7 @@ class Means:
     device: torch.device
     workers: int = 0
     second_weight: float = 0.0
+    sets: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Batch:
         rows: (b,) int64 in ``lesson.train``.
         x: (b, ...) inputs.
         second: (b, ...) their second views, or None.
-        targets: (b,) int64 class indices.
+        targets: (b,) int64 class indices, or (b, k) sets of them, filled up with -1.
     """
 
     rows: Tensor

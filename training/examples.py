@@ -39,7 +39,10 @@ class Examples(Protocol):
 
     @property
     def labels(self) -> Labels:
-        """(n,) int64 class indices in the order in which classes are learned: old classes have the lower ones."""
+        """(n,) int64 class indices in the order in which classes are learned: old classes have the lower ones.
+
+        Or (n, k) sets of them, -1 where a set has fewer than k, the first never -1.
+        """
         ...
 
     @property

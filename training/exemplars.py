@@ -21,12 +21,14 @@ class Capacity:
     """How much a memory holds.
 
     Attributes:
-        size: in all.
+        size: in all, or of each class.
         unit: "samples" (the released code: whole clips) or "parts" (the frames of clips, as they are kept).
+        per_class: ``size`` is a class's own, so that the memory grows with the classes (IIRC).
     """
 
     size: int
     unit: Literal["samples", "parts"] = "samples"
+    per_class: bool = False
 
     def __post_init__(self) -> None:
         if self.size < 1 or self.unit not in ("samples", "parts"):
@@ -34,7 +36,7 @@ class Capacity:
 
     def quota(self, classes: int) -> int:
         """m = capacity // classes seen. Raises ValueError where not one unit a class is left."""
-        quota = self.size // classes
+        quota = self.size if self.per_class else self.size // classes
         if not quota:
             raise ValueError(f"a memory of {self.size} {self.unit} has no room for {classes} classes: one each is the least")
         return quota
@@ -82,8 +84,12 @@ def given(rows: Rows, keys: Sequence[str], order: Mapping[str, int]) -> Rows:
 
 
 def by_class(rows: Rows, labels: Labels) -> dict[int, Rows]:
-    """Class -> its rows in their order, classes ascending; ``labels`` are those of ``rows``."""
-    return {int(label): rows[labels == label] for label in np.unique(labels)}
+    """Class -> its rows in their order, classes ascending; ``labels`` are those of ``rows``.
+
+    A sample with a set of labels (n, k) belongs to the first.
+    """
+    own = labels if labels.ndim == 1 else labels[:, 0]
+    return {int(label): rows[own == label] for label in np.unique(own)}
 
 
 def nearest_means(features: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .batches import Batch, Means, batches, outputs
 from .examples import Draw, Examples, Rows
+from .label_sets import precision_weighted_jaccard, predicted_sets
 from .loop import generator
 from .models.classifier import Classifier
 from .schedule import Schedule
@@ -22,11 +23,17 @@ State = dict[str, Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One forward pass: ``logits`` (b, classes) of ``batch``."""
+    """One forward pass over ``batch``.
+
+    Attributes:
+        logits: (b, classes).
+        embedded: what the head was given: (b, width), or (b, segments, width).
+    """
 
     lesson: Lesson
     batch: Batch
     logits: Tensor
+    embedded: Tensor
 
     def classification(self) -> Tensor:
         """The classification loss L(F(x), y); with second views (1 - w) L(F(x), y) + w L(F(x_d), y).
@@ -42,6 +49,7 @@ class Step:
 
 
 Loss = Callable[[Step], Tensor]
+Adjust = Callable[[Sequence[nn.Parameter]], None]
 
 
 class Lesson:
@@ -51,9 +59,10 @@ class Lesson:
         model: to be trained, with outputs for the new classes already.
         teacher: the model as it was before, in evaluation mode and frozen; None in the first task.
         train: the rows that the method's rule chose, rows of the task first, then those of the past, as they are kept.
+        fresh: how many of ``train``'s first rows are the task's.
         second: the second view of each row of ``train``, or None.
         previous: the rows of the task before, as they were; None in the first task.
-        validate: validation sets of all tasks so far; empty where there is none.
+        validate: validation sets, of all tasks so far or (IIRC) of this one; empty where there is none.
         state: tensors that the method keeps from task to task; saved with the model.
         task: 0-based.
         curve: a record an epoch, JSON values.
@@ -65,6 +74,7 @@ class Lesson:
         model: Classifier,
         teacher: Classifier | None,
         train: Examples,
+        fresh: int,
         second: Examples | None,
         previous: Examples | None,
         validate: Sequence[Examples],
@@ -73,7 +83,7 @@ class Lesson:
         means: Means,
     ) -> None:
         self.model, self.teacher = model, teacher
-        self.train, self.second, self.previous = train, second, previous
+        self.train, self.fresh, self.second, self.previous = train, fresh, second, previous
         self.validate, self.state, self.task, self.means = validate, state, task, means
         self.curve: list[dict[str, float | int | str | None]] = []
         self._fits = 0
@@ -98,6 +108,7 @@ class Lesson:
         parameters: Sequence[nn.Parameter] | None = None,
         schedule: Schedule | None = None,
         evaluation_mode: bool = False,
+        adjust: Adjust | None = None,
     ) -> None:
         """Minimise ``loss`` over ``rows`` of ``train``, with a fresh optimiser.
 
@@ -106,6 +117,7 @@ class Lesson:
             parameters: to be trained; by default all of the model that ask for a gradient.
             schedule: the learner's by default.
             evaluation_mode: no dropout, and batch norm's statistics stay.
+            adjust: called after each backward pass, with the trained parameters, whose gradients it may change.
 
         Raises:
             ArithmeticError: the loss is no longer finite.
@@ -114,22 +126,35 @@ class Lesson:
         chosen = np.arange(len(self.train.labels)) if rows is None else rows
         trained = [p for p in self.model.parameters() if p.requires_grad] if parameters is None else list(parameters)
         optimiser = plan.make(trained)
+        lowered = plan.lowered(optimiser)
         # float16 has too narrow a range for gradients: they are scaled up before, and down after.
         scaler = torch.amp.GradScaler(self.means.device.type, enabled=self._half(plan))
         self._fits += 1
         best: State = {}
-        highest = self.validation_accuracy() if plan.select == "validation" and plan.first_best == "before_training" else None
-        for epoch in range(plan.epochs):
+        highest = self.validation_score() if plan.select == "validation" and plan.first_best == "before_training" else None
+        epochs = plan.passes(self.task)
+        named = "validation_pw_js" if self.means.sets else "validation_accuracy"
+        for epoch in range(epochs):
             stage = f"{self.task}/{self._fits}/{epoch}"
             self.model.train(not evaluation_mode)
-            mean = self._epoch(loss, chosen, trained, optimiser, scaler, plan, stage)
-            seen = self.validation_accuracy() if plan.looked_at(epoch) else None
-            self.curve.append({"fit": self._fits, "epoch": epoch, "loss": mean, "validation_accuracy": seen})
-            if seen is not None and (highest is None or seen > highest):
+            mean = self._epoch(loss, chosen, trained, optimiser, scaler, plan, stage, adjust)
+            seen = self.validation_score() if plan.looked_at(epoch, epochs) else None
+            self.curve.append({"fit": self._fits, "epoch": epoch, "loss": mean, named: seen})
+            if seen is None:
+                continue
+            if lowered is not None:
+                lowered.step(seen)
+            better = highest is None or seen > highest or (plan.ties == "last" and seen == highest)
+            if plan.select == "validation" and better:
                 highest = seen
                 best = {name: value.clone() for name, value in self.model.state_dict().items()}
         if best:
             self.model.load_state_dict(best)
+
+    def step(self, batch: Batch) -> Step:
+        """A forward pass of the model as it is."""
+        embedded = self.model.embed(batch.x)
+        return Step(self, batch, self.model.head(embedded), embedded)
 
     def _epoch(
         self,
@@ -140,16 +165,20 @@ class Lesson:
         scaler: torch.amp.GradScaler,
         plan: Schedule,
         stage: str,
+        adjust: Adjust | None,
     ) -> float:
         order = self.shuffled(rows, stage)
         total = torch.zeros((), dtype=torch.float64, device=self.means.device)
         for batch in batches(self.train, order, Draw(self.means.seed, stage), self.means, second=self.second):
             with torch.autocast(self.means.device.type, dtype=torch.float16, enabled=self._half(plan)):
-                value = loss(Step(self, batch, self.model(batch.x)))
+                value = loss(self.step(batch))
             optimiser.zero_grad()
             scaler.scale(value).backward()
-            if plan.clip_norm is not None:
+            if plan.clip_norm is not None or adjust is not None:
                 scaler.unscale_(optimiser)
+            if adjust is not None:
+                adjust(trained)
+            if plan.clip_norm is not None:
                 nn.utils.clip_grad_norm_(trained, plan.clip_norm)
             scaler.step(optimiser)
             scaler.update()
@@ -165,13 +194,17 @@ class Lesson:
     def _half(self, plan: Schedule) -> bool:
         return plan.mixed_precision and self.means.device.type == "cuda"
 
-    def validation_accuracy(self) -> float | None:
-        """Accuracy of the head over the validation sets of all tasks so far together; None where there is none."""
+    def validation_score(self) -> float | None:
+        """Accuracy of the head over all validation sets together, or pw-JS where labels are sets; None where there is none."""
         total = sum(len(part.labels) for part in self.validate)
-        if not total:
-            return None
-        right = [int((outputs(self.model, part, self.means).argmax(1).numpy() == part.labels).sum()) for part in self.validate]
-        return sum(right) / total
+        return sum(self._score(part) for part in self.validate) / total if total else None
+
+    def _score(self, part: Examples) -> float:
+        """Summed over samples."""
+        logits = outputs(self.model, part, self.means)
+        if self.means.sets:
+            return float(precision_weighted_jaccard(predicted_sets(logits), torch.from_numpy(part.labels)).sum())
+        return int((logits.argmax(1).numpy() == part.labels).sum())
 
 
 def frozen(model: Classifier) -> Classifier:

@@ -12,12 +12,28 @@ from torch import nn
 
 
 @dataclasses.dataclass(frozen=True)
+class Plateau:
+    """Multiply the rate by ``factor`` when more than ``patience`` looks at the validation samples gained no ``threshold``.
+
+    The threshold is absolute. torch's ``ReduceLROnPlateau``.
+    """
+
+    factor: float
+    patience: int
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < 1 or self.patience < 0 or self.threshold < 0:
+            raise ValueError(f"{self}: the factor lies between 0 and 1, the others are not negative")
+
+
+@dataclasses.dataclass(frozen=True)
 class Schedule:
-    """Settings of a task's training. No defaults: a paper or a config says each. The optimiser is fresh for every task.
+    """Settings of a task's training; a paper or a config says each. The optimiser is fresh for every task.
 
     Attributes:
         optimiser: "sgd", "adagrad" or "adam".
-        learning_rate: constant: the released vCLIMB code lists milestones, and no scheduler takes them.
+        learning_rate: constant without a ``plateau``: the released vCLIMB code lists milestones, and no scheduler takes them.
         momentum: of SGD; others have none.
         weight_decay: L2 penalty on all parameters.
         epochs: passes over the rows.
@@ -30,6 +46,9 @@ class Schedule:
         eval_every: epochs between two looks at the validation accuracy; the last epoch is looked at too (our choice).
         first_best: what the first look must beat: nothing, or the accuracy before training ("before_training": the
             released EWC and MAS; where no look does, the weights of the last epoch stay).
+        ties: which of equally good epochs is kept: "first", or "last" (IIRC's released code).
+        plateau: lowers the rate as the validation score stands; None: it stays.
+        first_task_times: how many times ``epochs`` the first task has (IIRC: 2).
     """
 
     optimiser: Literal["sgd", "adagrad", "adam"]
@@ -44,15 +63,21 @@ class Schedule:
     select: Literal["validation", "none"]
     eval_every: int
     first_best: Literal["nothing", "before_training"]
+    ties: Literal["first", "last"] = "first"
+    plateau: Plateau | None = None
+    first_task_times: int = 1
 
     def __post_init__(self) -> None:
         if self.optimiser not in ("sgd", "adagrad", "adam"):
             raise ValueError(f"optimiser {self.optimiser!r}: 'sgd', 'adagrad' or 'adam'")
         if self.select not in ("validation", "none") or self.first_best not in ("nothing", "before_training"):
             raise ValueError(f"select {self.select!r}, first_best {self.first_best!r}: no such words")
-        if self.epochs < 1 or self.batch_size < 1 or self.eval_every < 1:
+        if self.ties not in ("first", "last"):
+            raise ValueError(f"ties {self.ties!r}: 'first' or 'last'")
+        if min(self.epochs, self.batch_size, self.eval_every, self.first_task_times) < 1:
             raise ValueError(
-                f"epochs {self.epochs}, batch_size {self.batch_size}, eval_every {self.eval_every}: at least 1 each"
+                f"epochs {self.epochs}, batch_size {self.batch_size}, eval_every {self.eval_every}, "
+                f"first_task_times {self.first_task_times}: at least 1 each"
             )
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
             raise ValueError(f"learning_rate {self.learning_rate} must be positive and finite")
@@ -66,6 +91,20 @@ class Schedule:
         kind = torch.optim.Adagrad if self.optimiser == "adagrad" else torch.optim.Adam
         return kind(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
 
-    def looked_at(self, epoch: int) -> bool:
-        """Whether the validation accuracy is taken after ``epoch`` (0-based)."""
-        return self.select == "validation" and ((epoch + 1) % self.eval_every == 0 or epoch == self.epochs - 1)
+    def passes(self, task: int) -> int:
+        """Epochs of ``task`` (0-based)."""
+        return self.epochs * (1 if task else self.first_task_times)
+
+    def lowered(self, optimiser: torch.optim.Optimizer) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
+        """What lowers the rate, told the validation score after each look; None where nothing does."""
+        if self.plateau is None:
+            return None
+        p = self.plateau
+        return torch.optim.lr_scheduler.ReduceLROnPlateau(
+            optimiser, mode="max", factor=p.factor, patience=p.patience, threshold=p.threshold, threshold_mode="abs"
+        )
+
+    def looked_at(self, epoch: int, epochs: int) -> bool:
+        """Whether the validation score is taken after ``epoch`` (0-based) of ``epochs``."""
+        wanted = self.select == "validation" or self.plateau is not None
+        return wanted and ((epoch + 1) % self.eval_every == 0 or epoch == epochs - 1)

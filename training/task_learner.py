@@ -16,6 +16,7 @@ from .batches import Means, outputs
 from .criteria import Criterion
 from .examples import Examples, Joined, Labels, Rows
 from .exemplars import Capacity, by_class, class_means, given, herding, nearest_means, shuffled
+from .label_sets import predicted_sets
 from .lesson import Lesson, State, frozen
 from .loop import generator, one_thread
 from .methods.method import Method
@@ -68,6 +69,7 @@ class TaskLearner:
         second: for temporal consistency.
         device: "cpu", "cuda", "cuda:1".
         workers: threads that load batches.
+        sets: samples have sets of labels, and sets are predicted.
     """
 
     def __init__(
@@ -82,15 +84,18 @@ class TaskLearner:
         second: SecondView | None = None,
         device: str = "cpu",
         workers: int = 0,
+        sets: bool = False,
     ) -> None:
         if method.exemplars is not None and memory is None:
             raise ValueError(f"method {method.name!r} keeps exemplars: it needs the size of a memory")
+        if sets and method.predict != "head":
+            raise ValueError(f"method {method.name!r} predicts by {method.predict!r}: sets of labels need the head")
         self._make_model = make_model
         self._method = method
         self._memory = memory
         self._second = second
         weight = 0.0 if second is None else second.weight
-        self._means = Means(criterion, schedule, seed, torch.device(device), workers, weight)
+        self._means = Means(criterion, schedule, seed, torch.device(device), workers, weight, sets)
         self._seen: list[Examples] = []
         self._state: State = {}
         self._model: Classifier | None = None
@@ -109,17 +114,18 @@ class TaskLearner:
         """Learn the next task. Afterwards ``record`` tells of it: an entry an epoch, and what the memory holds.
 
         Args:
-            train: its samples, kept by reference; labels in [seen, seen + classes).
-            validate: validation sets of all tasks so far; may be empty.
+            train: its samples, kept by reference; labels in [seen, seen + classes), or of sets in [0, seen + classes).
+            validate: validation sets, of all tasks so far or of this one; may be empty.
             classes: number of its classes.
 
         Raises:
-            ValueError: a label that is not one of the new classes.
+            ValueError: a label that is not one of the new classes (of sets: not one of the classes so far).
         """
         known = self._model.classes if self._model is not None else 0
-        if not len(train.labels) or train.labels.min() < known or train.labels.max() >= known + classes:
+        labels = train.labels
+        if not labels.size or labels.min() < (-1 if self._means.sets else known) or labels.max() >= known + classes:
             raise ValueError(
-                f"task {len(self._seen)}: labels {sorted(set(train.labels.tolist()))[:20]} are not among "
+                f"task {len(self._seen)}: labels {np.unique(labels).tolist()[:20]} are not among "
                 f"its new classes {known}..{known + classes - 1}"
             )
         task = len(self._seen)
@@ -137,6 +143,7 @@ class TaskLearner:
             model=model,
             teacher=teacher,
             train=chosen,
+            fresh=int((rows >= sum(len(part.labels) for part in self._seen[:-1])).sum()),
             second=None if self._second is None else Joined([self._second.view(part) for part in chosen.parts]),
             previous=previous,
             validate=[part for part in validate if len(part.labels)],
@@ -152,9 +159,14 @@ class TaskLearner:
             self.buffer = rows if self._method.exemplars is None else self._remember(task)
         self.record = {"epochs": lesson.curve, "memory": self._statement()}
 
-    def predict(self, examples: Examples) -> Labels:
-        """Class indices (n,) int64, by the head or by the nearest mean of exemplars, as the method says."""
+    def predict(self, examples: Examples) -> Labels | NDArray[np.bool_]:
+        """Class indices (n,) int64, by the head or by the nearest mean of exemplars, as the method says.
+
+        Where labels are sets: (n, classes so far) bool, the outputs whose sigmoid is above one half.
+        """
         with one_thread():
+            if self._means.sets:
+                return predicted_sets(outputs(self.model, examples, self._means)).numpy()
             if self._method.predict == "head":
                 return outputs(self.model, examples, self._means).argmax(1).numpy()
             if self._nearest is None:
@@ -222,11 +234,12 @@ class TaskLearner:
         """The memory after a task: quotas anew, old lists cut, new ones chosen (PROTOCOLS.md 1.5)."""
         if self._memory is None:
             raise RuntimeError("a method with exemplars was made without a memory")
-        start = sum(len(part.labels) for part in self._seen[:-1])
+        start, known = sum(len(part.labels) for part in self._seen[:-1]), self.model.classes - self.model.groups[-1]
         new = np.arange(start, start + len(self._seen[-1].labels))
         lists = by_class(self.buffer, Joined(self._seen).labels[self.buffer])
         for label, rows in by_class(new, self._seen[-1].labels).items():
-            lists[label] = self._ranked(rows, self._memory)
+            if label >= known:  # a sample may be shown again with a label that its class had before
+                lists[label] = self._ranked(rows, self._memory)
         if self._method.exemplars == "random":  # the released naive replay shuffles old lists too
             seed = self._means.seed
             lists = {label: shuffled(rows, seed=seed, key=f"{task}/{label}") for label, rows in lists.items()}

@@ -1,16 +1,12 @@
 """vCLIMB's released split files: pickles, read without running anything that is in them.
 
 A file is ``{"train", "val"[, "test"]: [task: {class: [item]}]}``; an item is the name of a video, or of ActivityNet a table of
-texts. Its opcodes are read first: those that import, call or build objects, numbers that claim memory, and anything beyond
-texts, lists and tables are refused before a byte is loaded; the loader itself finds no class either.
+texts. What else a pickle may hold is refused: see ``curation/pickles.py``.
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-import pickle
-import pickletools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,38 +14,16 @@ from typing import Any, cast
 
 import fsspec
 
+from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.rows import Rejected
 from ..activitynet.annotations import segment
 from ..ucf101.names import group_of
 from ..videos.rows import ROLES, ListedClip, key_of_name
 
-MAX_BYTES = 1 << 28
-"""Larger files are refused; the released ones have 0.4 and 3.4 MB."""
-
 MAX_ITEMS = 10_000_000
 """More items are refused: a small file can name one list many times."""
 
-# fmt: off
-_SAFE_OPCODES = frozenset({
-    "PROTO", "FRAME", "MARK", "STOP", "POP", "POP_MARK", "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_LIST", "LIST",
-    "APPEND", "APPENDS", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "STRING", "BINSTRING",
-    "SHORT_BINSTRING", "PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "MEMOIZE",
-})
-# fmt: on
 _KINETICS = re.compile(r"(?:v_)?([A-Za-z0-9_-]{11})_(\d{6})_(\d{6})\Z")
-_PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
-
-
-class UnsafePickle(ValueError):
-    """A pickle that holds anything but texts, lists and tables, or that is damaged. Says what and where."""
-
-
-class _Unpickler(pickle.Unpickler):
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
-        raise UnsafePickle(f"names {module_name}.{global_name}")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise UnsafePickle("names an object outside the file")
 
 
 @dataclass(frozen=True)
@@ -63,34 +37,6 @@ class SplitClip(ListedClip):
 
     class_index: int
     task: int
-
-
-def load_plain(data: bytes) -> Any:
-    """Texts, lists and tables of a pickle, nested at will.
-
-    Raises:
-        UnsafePickle: for anything else, before it is loaded; for more than ``MAX_BYTES``; for damaged data.
-    """
-    if len(data) > MAX_BYTES:
-        raise UnsafePickle(f"{len(data)} bytes, at most {MAX_BYTES} are read")
-    try:
-        _check_opcodes(data)
-        return _Unpickler(io.BytesIO(data)).load()
-    except UnsafePickle:
-        raise
-    except (pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError) as error:
-        raise UnsafePickle(f"damaged: {type(error).__name__}: {str(error)[:120]}") from None
-    except (MemoryError, RecursionError, OverflowError) as error:
-        raise UnsafePickle(f"claims too much: {type(error).__name__}") from None
-
-
-def _check_opcodes(data: bytes) -> None:
-    for number, (opcode, argument, place) in enumerate(pickletools.genops(data)):
-        if opcode.name not in _SAFE_OPCODES:
-            raise UnsafePickle(f"{opcode.name} at byte {place}: only texts, lists and tables are read")
-        # The loader makes room for a memo of twice that number: four bytes could claim 64 GB.
-        if opcode.name in _PUTS and int(argument or 0) > number:
-            raise UnsafePickle(f"{opcode.name} {argument} at byte {place}: beyond the {number} values before it")
 
 
 def read_split(*, path: str, sha256: str | None = None, tasks: int | None = None) -> Iterator[SplitClip | Rejected]:

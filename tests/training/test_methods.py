@@ -57,13 +57,14 @@ def a_lesson(model: Classifier, train: ArrayExamples, teacher: Classifier | None
     plan = dataclasses.replace(PLAN, **changes.pop("plan", {}))
     means = Means(changes.pop("criterion", cross_entropy), plan, 7, torch.device("cpu"), **changes.pop("means", {}))
     values: dict[str, Any] = {"second": None, "previous": None, "validate": (), "state": {}, "task": 1, **changes}
+    values.setdefault("fresh", len(train.labels))
     return Lesson(model=model, teacher=teacher, train=train, means=means, **values)
 
 
 def a_step(lesson: Lesson, logits: torch.Tensor, targets: list[int]) -> Step:
     b = len(targets)
     batch = Batch(torch.arange(b), torch.zeros(b, 3), None, torch.tensor(targets))
-    return Step(lesson, batch, logits)
+    return Step(lesson, batch, logits, torch.zeros(b, 3))
 
 
 # --- criteria
@@ -92,7 +93,7 @@ def test_the_second_view_shares_the_classification_loss():
     x, x_d, y = train.load(range(4), None), second.load(range(4), None), torch.from_numpy(train.labels)
     batch = next(batches(train, range(4), None, lesson.means, second=second))
     torch.testing.assert_close(batch.second, x_d)
-    got = Step(lesson, batch, model(x)).classification()
+    got = Step(lesson, batch, model(x), x).classification()
     expected = 0.75 * nn.functional.cross_entropy(model(x), y) + 0.25 * nn.functional.cross_entropy(model(x_d), y)
     torch.testing.assert_close(got, expected)
 

@@ -55,8 +55,8 @@ def examples(lo: int, hi: int, role: str, per_class: int = 20) -> ArrayExamples:
     return ArrayExamples(X, y, [f"{role}{lo}-{row}" for row in range(len(y))])
 
 
-def small(init: torch.Generator, dropout: float = 0.3) -> Classifier:
-    return Classifier(nn.Sequential(affine(8, 16, init), nn.BatchNorm1d(16), nn.ReLU()), 16, dropout=dropout)
+def small(init: torch.Generator, dropout: float = 0.3, **head: Any) -> Classifier:
+    return Classifier(nn.Sequential(affine(8, 16, init), nn.BatchNorm1d(16), nn.ReLU()), 16, dropout=dropout, **head)
 
 
 def a_learner(name: str = "naive", capacity: int = 12, criterion: str = "cross_entropy", **changes: Any) -> TaskLearner:
@@ -64,8 +64,9 @@ def a_learner(name: str = "naive", capacity: int = 12, criterion: str = "cross_e
     chosen = method(name, **{**SETTINGS.get(name, {}), **changes.pop("settings", {})})
     chosen = dataclasses.replace(chosen, exemplars=changes.pop("exemplars", chosen.exemplars))
     memory = changes.pop("memory", Memory(Capacity(capacity)))
+    make_model = functools.partial(small, eta="kept") if name == "lucir" else small
     return TaskLearner(
-        make_model=small, method=chosen, schedule=plan, criterion=CRITERIA[criterion], seed=0, memory=memory, **changes
+        make_model=make_model, method=chosen, schedule=plan, criterion=CRITERIA[criterion], seed=0, memory=memory, **changes
     )
 
 

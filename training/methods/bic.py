@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..criteria import softened_distillation
+from ..criteria import sigmoid_distillation, softened_distillation
 from ..examples import Labels, Rows
+from ..exemplars import by_class
 from ..lesson import Lesson, Step
 from .method import Method
 from .replay import replay
 
+Softened = Literal["softmax", "sigmoid"]
 
-def bic(*, share: float = 0.9, temperature: float = 2.0) -> Method:
+
+def bic(*, share: float = 0.9, temperature: float = 2.0, softened: Softened = "softmax") -> Method:
     """Two stages: the network, then the scale and shift of the new classes' outputs.
 
     Stage 1 minimises a KD + (1 - a) classification, a = old classes / all classes, KD from the old model's corrected and
@@ -28,28 +32,32 @@ def bic(*, share: float = 0.9, temperature: float = 2.0) -> Method:
         share: of each class's list, in its order, for stage 1: the first int(share n). No released configuration has it;
             0.9 is the BiC paper's.
         temperature: T.
+        softened: "softmax" over the old classes, or "sigmoid" of each, for classes that do not exclude one another (our
+            choice for IIRC, whose paper names BiC and whose code lacks it).
     """
     if not 0 < share < 1:
         raise ValueError(f"bic: share {share} must lie between 0 and 1")
-    teach = functools.partial(_teach, share=share, temperature=temperature)
-    return Method("bic", replay, "finetune", {"share": share, "temperature": temperature}, teach, "herding")
+    if softened not in ("softmax", "sigmoid"):
+        raise ValueError(f"bic: softened {softened!r}: 'softmax' or 'sigmoid'")
+    teach = functools.partial(_teach, share=share, temperature=temperature, softened=softened)
+    settings = {"share": share, "temperature": temperature, "softened": softened}
+    return Method("bic", replay, "finetune", settings, teach, "herding")
 
 
 def split_classes(labels: Labels, share: float) -> tuple[Rows, Rows]:
     """Rows of the first int(share n) of each class, in its order, and the other rows."""
     first = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        rows = np.flatnonzero(labels == label)
+    for rows in by_class(np.arange(len(labels)), labels).values():
         first[rows[: int(len(rows) * share)]] = True
     return np.flatnonzero(first), np.flatnonzero(~first)
 
 
-def _teach(lesson: Lesson, *, share: float, temperature: float) -> None:
+def _teach(lesson: Lesson, *, share: float, temperature: float, softened: Softened) -> None:
     if lesson.teacher is None:
         lesson.fit(lambda step: step.classification())
         return
     one, two = split_classes(lesson.train.labels, share)
-    lesson.fit(functools.partial(first_stage, temperature=temperature), rows=one)
+    lesson.fit(functools.partial(first_stage, temperature=temperature, softened=softened), rows=one)
     if len(two):
         _correct(lesson, two)
 
@@ -67,7 +75,13 @@ def _correct(lesson: Lesson, rows: Rows) -> None:
         parameter.requires_grad_(True)
     hooks = [parameter.register_hook(lambda gradient: gradient * newest) for parameter in pair]
     plan = dataclasses.replace(
-        lesson.means.schedule, optimiser="sgd", learning_rate=1e-3, momentum=0.9, weight_decay=0.0, select="none"
+        lesson.means.schedule,
+        optimiser="sgd",
+        learning_rate=1e-3,
+        momentum=0.9,
+        weight_decay=0.0,
+        select="none",
+        plateau=None,
     )
     lesson.fit(lambda step: step.classification(), rows=rows, parameters=pair, schedule=plan, evaluation_mode=True)
     for hook in hooks:
@@ -76,13 +90,14 @@ def _correct(lesson: Lesson, rows: Rows) -> None:
         parameter.requires_grad_(wanted)
 
 
-def first_stage(step: Step, *, temperature: float) -> Tensor:
+def first_stage(step: Step, *, temperature: float, softened: Softened = "softmax") -> Tensor:
     """a KD + (1 - a) classification, a = old classes / all classes."""
     lesson = step.lesson
     if lesson.teacher is None:
         return step.classification()
     with torch.no_grad():
         before = lesson.teacher(step.batch.x)
-    distilled = softened_distillation(step.logits[:, : lesson.old_classes], before, temperature)
+    distil = softened_distillation if softened == "softmax" else sigmoid_distillation
+    distilled = distil(step.logits[:, : lesson.old_classes], before, temperature)
     a = lesson.old_classes / lesson.model.classes
     return a * distilled + (1 - a) * step.classification()

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from ..batches import outputs
 from ..examples import Draw
+from ..label_sets import multi_hot
 from ..lesson import Lesson, Step
 from .method import Method
 from .replay import replay
 
-Targets = Literal["all_rows", "as_released"]
+Targets = Literal["all_rows", "as_released", "replaced"]
 
 
 def icarl(*, targets: Targets = "all_rows", predict: Literal["head", "nearest_mean"] = "nearest_mean") -> Method:
@@ -26,10 +27,12 @@ def icarl(*, targets: Targets = "all_rows", predict: Literal["head", "nearest_me
     Args:
         targets: "all_rows" takes q of every row; "as_released" leaves q at 0 for the rows that the last incomplete batch of
             a shuffled pass would hold, as the released code does (it differs only with a schedule that drops that batch).
+            "replaced" is IIRC's: there is one loss, the classification, in whose targets the sigmoids of the old model's
+            outputs on the same batch stand for all old classes, whatever the labels say.
         predict: "nearest_mean", or "head".
     """
-    if targets not in ("all_rows", "as_released"):
-        raise ValueError(f"icarl: targets {targets!r}: 'all_rows' or 'as_released'")
+    if targets not in ("all_rows", "as_released", "replaced"):
+        raise ValueError(f"icarl: targets {targets!r}: 'all_rows', 'as_released' or 'replaced'")
     teach = functools.partial(_teach, targets=targets)
     settings = {"targets": targets, "predict": predict}
     return Method("icarl", replay, "finetune", settings, teach, "herding", predict)
@@ -38,6 +41,9 @@ def icarl(*, targets: Targets = "all_rows", predict: Literal["head", "nearest_me
 def _teach(lesson: Lesson, *, targets: Targets) -> None:
     if lesson.teacher is None:
         lesson.fit(lambda step: step.classification())
+        return
+    if targets == "replaced":
+        lesson.fit(replaced)
         return
     stored = _old_outputs(lesson, lesson.teacher, targets)
     lesson.fit(lambda step: step.classification() + distillation(step, stored[step.batch.rows]))
@@ -48,6 +54,15 @@ def distillation(step: Step, target: Tensor) -> Tensor:
     logits = step.logits[:, : target.shape[1]]
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, target.to(logits), reduction="none")
     return loss.mean(0).sum()
+
+
+def replaced(step: Step) -> Tensor:
+    """The classification loss, with the old model's sigmoids as targets of the old classes."""
+    wanted = multi_hot(step.batch.targets, step.logits.shape[1])
+    if step.lesson.teacher is not None:
+        with torch.no_grad():
+            wanted[:, : step.lesson.old_classes] = step.lesson.teacher(step.batch.x).sigmoid()
+    return step.lesson.means.criterion(step.logits, wanted)
 
 
 def _old_outputs(lesson: Lesson, teacher: torch.nn.Module, targets: Targets) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..batches import batches
 from ..examples import Draw
-from ..lesson import Lesson, Loss, State, Step
+from ..lesson import Lesson, Loss, State
 
 Importance = Callable[[Tensor], Tensor]
 
@@ -48,7 +48,7 @@ def summed_gradients(lesson: Lesson, loss: Loss) -> State:
     stage = f"{lesson.task}/importance"
     order = lesson.shuffled(np.arange(len(lesson.previous.labels)), stage)
     for batch in batches(lesson.previous, order, Draw(lesson.means.seed, stage), lesson.means):
-        loss(Step(lesson, batch, lesson.model(batch.x))).backward()
+        loss(lesson.step(batch)).backward()
     found = {
         name: torch.zeros_like(value) if value.grad is None else value.grad.detach().clone()
         for name, value in trained(lesson).items()

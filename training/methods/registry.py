@@ -6,12 +6,14 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from .agem import agem
 from .bic import bic
 from .cumulative import cumulative
 from .ewc import ewc
 from .finetune import finetune
 from .icarl import icarl
 from .joint import joint
+from .lucir import lucir
 from .lwf import lwf
 from .mas import mas
 from .method import Method, Rule
@@ -29,10 +31,12 @@ RULES: Mapping[str, Rule] = {
 """Methods that only choose rows: every learner can run them."""
 
 METHODS: Mapping[str, Callable[..., Method]] = {
+    "agem": agem,
     "bic": bic,
     "ewc": ewc,
     "icarl": icarl,
     "joint": joint,
+    "lucir": lucir,
     "lwf": lwf,
     "mas": mas,
     "naive": naive,

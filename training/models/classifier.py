@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -38,19 +38,33 @@ class Classifier(nn.Module):
         width: length of a feature vector.
         dropout: before the head.
         head_std: weights of new outputs are N(0, head_std) and biases 0, as TSN's are; None: uniform in +-1/sqrt(width).
+        eta: None: the head is linear. Else logits are eta cos(weight, feature), without biases (LUCIR's head); the learned
+            eta starts at 1 and is "kept" from task to task, or "reset" to 1 with each (IIRC's iCaRL-norm).
     """
 
-    def __init__(self, backbone: nn.Module, width: int, *, dropout: float = 0.0, head_std: float | None = None) -> None:
+    def __init__(
+        self,
+        backbone: nn.Module,
+        width: int,
+        *,
+        dropout: float = 0.0,
+        head_std: float | None = None,
+        eta: Literal["kept", "reset"] | None = None,
+    ) -> None:
+        if eta not in (None, "kept", "reset"):
+            raise ValueError(f"eta {eta!r}: None, 'kept' or 'reset'")
         super().__init__()
         self.backbone = backbone
         self.dropout = Dropout(dropout)
         self.weight = nn.Parameter(torch.empty(0, width))
-        self.bias = nn.Parameter(torch.empty(0))
+        self.bias = nn.Parameter(torch.empty(0), requires_grad=eta is None)
+        self.eta = None if eta is None else nn.Parameter(torch.ones(()))
         # One pair a group of classes that were learned together: BiC's correction, which leaves 1 and 0 everywhere else.
         self.alpha = nn.Parameter(torch.empty(0), requires_grad=False)
         self.beta = nn.Parameter(torch.empty(0), requires_grad=False)
         self.groups: tuple[int, ...] = ()
         self._head_std = head_std
+        self._reset_eta = eta == "reset"
 
     @property
     def classes(self) -> int:
@@ -74,15 +88,33 @@ class Classifier(nn.Module):
             grown = torch.cat([old.detach(), values.to(old.device)])
             setattr(self, name, nn.Parameter(grown, requires_grad=old.requires_grad))
         self.groups = (*self.groups, classes)
+        if self.eta is not None:
+            with torch.no_grad():
+                self.bias.zero_()
+                if self._reset_eta:
+                    self.eta.fill_(1.0)
 
     def penultimate(self, x: Tensor) -> Tensor:
         """(b, width): what the head sees, without dropout, the mean over segments."""
-        features = self.backbone(x)
+        features = self.embed(x)
         return features.mean(1) if features.ndim == 3 else features
+
+    def embed(self, x: Tensor) -> Tensor:
+        """(b, width) or (b, segments, width): what the backbone gives."""
+        return self.backbone(x)
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, classes) logits, corrected by group."""
-        logits = nn.functional.linear(self.dropout(self.backbone(x)), self.weight, self.bias)
+        return self.head(self.embed(x))
+
+    def head(self, embedded: Tensor) -> Tensor:
+        """(b, classes) logits of what ``embed`` gave."""
+        seen = self.dropout(embedded)
+        if self.eta is None:
+            logits = nn.functional.linear(seen, self.weight, self.bias)
+        else:
+            unit = nn.functional.normalize
+            logits = self.eta * nn.functional.linear(unit(seen, dim=-1), unit(self.weight, dim=1))
         if logits.ndim == 3:
             logits = logits.mean(1)
         repeats, size = torch.tensor(self.groups, device=logits.device), self.classes

@@ -1,4 +1,4 @@
-"""ResNet-18 and -34 without their last layer, from a local weights file or from a generator."""
+"""ResNet-18, -34 and -50 without their last layer, from a local weights file or from a generator."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from torch import nn
 
 from ..weights import init_network
 
-RESNETS = ("resnet18", "resnet34")
+RESNETS = {"resnet18": 512, "resnet34": 512, "resnet50": 2048}
+"""Name -> width of the features."""
 
 
 def resnet(name: str, init: torch.Generator, weights: Path | None) -> tuple[nn.Module, int]:
-    """The backbone, (b, 3, h, w) float32 -> (b, 512), and its width.
+    """The backbone, (b, 3, h, w) float32 -> (b, width), and its width.
 
     Args:
-        name: "resnet18" or "resnet34".
+        name: one of ``RESNETS``.
         init: of weights that no file gives (He's normal, as torchvision draws them).
         weights: a state dict of torchvision's model, such as ``resnet34-b627a593.pth``; only tensors are read from it.
 
@@ -43,4 +44,4 @@ def resnet(name: str, init: torch.Generator, weights: Path | None) -> tuple[nn.M
             network.load_state_dict(kept)
         except RuntimeError as error:
             raise ValueError(f"{weights} does not hold the weights of {name}: {error}") from error
-    return network, 512
+    return network, RESNETS[name]
