@@ -143,6 +143,11 @@ def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Pat
     assert result["records"][-1]["memory"] == {"samples": 12, "parts": 96}  # all 8 frames of each clip
 
 
+def test_tasks_that_a_copy_lacks_altogether_are_told(trained: Path) -> None:
+    with pytest.raises(ValueError, match=r"has clips of 3 tasks, and split\.tasks is 4"):
+        vclimb_runs.evaluate(settings("tiny", "split.tasks=4"), str(trained))
+
+
 def test_an_unknown_method_protocol_or_setting_is_told(trained: Path) -> None:
     c = settings("tiny")
     with pytest.raises(ValueError, match="no method 'gem': there are bic"):
