@@ -35,7 +35,7 @@ from PIL import Image
 def write_shard(folder: Path, clips: int, frames: int) -> None:
     """Smooth noise of 340 x 256 pixels, as JPEGs of about 15 KB."""
     draws = np.random.default_rng(0)
-    rows: dict[str, list] = {name: [] for name in ("key", "shard", "offset", "size", "class_index", "frames")}
+    rows: dict[str, list] = {name: [] for name in ("key", "shard", "offset", "size", "class_index", "frame_sizes")}
     small = draws.integers(0, 256, (frames, 16, 21, 3)).astype(np.uint8)
     jpegs = []
     for frame in small:
@@ -49,7 +49,7 @@ def write_shard(folder: Path, clips: int, frames: int) -> None:
                 info = tarfile.TarInfo(f"c{number:04}.{t:04}.jpg")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
-            values = (f"c{number:04}", "clips", begin, tar.offset - begin, 0, frames)
+            values = (f"c{number:04}", "clips", begin, tar.offset - begin, 0, [len(data) for data in jpegs])
             for column, value in zip(rows, values, strict=True):
                 rows[column].append(value)
     pq.write_table(pa.table(rows), folder / "index.parquet")

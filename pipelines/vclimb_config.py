@@ -135,8 +135,8 @@ class Split:
     roles: RoleRule | Annotated[list[Role], Field(min_length=2)]
     order: Literal["drawn", "sorted"] | list[str] = "drawn"
     classes: list[str] | None = None
-    train_share: float = 0.7
-    val_share: float = 0.1
+    train_share: Annotated[float, Field(gt=0, lt=1)] = 0.7
+    val_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     untrim: Untrim | None = None
 
 

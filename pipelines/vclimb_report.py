@@ -62,7 +62,8 @@ def write_report(config: VclimbConfig, out: str) -> str:
         stored = {"clips": train.num_rows, "frames": sum(train["frames"].to_pylist())}
         frames = config.evaluation.frames[0]
         sections.append(memory_section(config, stored, baseline_settings(config, config.evaluation.methods[0], frames)))
-    sections += [results_section(config, protocol, methods, tasks) for protocol, methods in results.items()]
+    missing = sum(made["matched"].rejects.values()) if "matched" in made else 0
+    sections += [results_section(config, protocol, methods, tasks, missing) for protocol, methods in results.items()]
     sections += [
         pipeline_section([stage_row(store, artifact) for artifact in made.values()]),
         provenance_section(sources_of(made.values(), drawn=f"{config.source.kind}, seed {config.seed}")),

@@ -30,20 +30,21 @@ Seeds = Sequence[Mapping[str, Any]]
 """``results.json`` of one method, one a seed."""
 
 
-def results_section(config: VclimbConfig, protocol: str, methods: Mapping[str, Seeds], tasks: int) -> Section:
+def results_section(config: VclimbConfig, protocol: str, methods: Mapping[str, Seeds], tasks: int, missing: int) -> Section:
     """Metrics beside the paper's where they may be compared, progress, matrices, classes.
 
     Args:
         protocol: ``frames 4`` or ``frames all``: what a stored clip keeps.
         methods: name -> results.
         tasks: number of tasks.
+        missing: clips of the split whose video the copy lacks.
     """
     ours = [Scores(name, *_statistics(seeds)) for name, seeds in methods.items()]
     blocks: list[Block] = []
     if any(one["selected_on_the_evaluation_split"] for seeds in methods.values() for one in seeds):
         told = "Epochs were chosen on the clips that are reported, as the paper does on ActivityNet: scores are too good."
         blocks.append(Text([told], tone="note"))
-    fair, note = fairness(config)
+    fair, note = fairness(config, missing)
     paper = published(config, protocol.removeprefix("frames "), tasks, methods) if fair else []
     source = ", ".join(dict.fromkeys(figure.table for figure, _ in paper))
     rows = [scores for _, scores in paper]
@@ -77,7 +78,7 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def fairness(config: VclimbConfig) -> tuple[bool, str]:
+def fairness(config: VclimbConfig, missing: int) -> tuple[bool, str]:
     """Whether a run's scores may stand beside the paper's, and why, or why not."""
     e = config.evaluation
     if not e.comparable:
@@ -87,6 +88,8 @@ def fairness(config: VclimbConfig) -> tuple[bool, str]:
         what = "settings of the paper were changed" if changed else "no ImageNet weights were given"
         what = what if config.source.kind == "split_file" else "the split is not a released one"
         return False, f"{what}; none of the paper's figures stands here."
+    if missing:
+        return False, f"the copy lacks {missing:,} clips of the split; none of the paper's figures stands here."
     return True, f"released split file, preset {e.preset}, weights {e.weights}."
 
 

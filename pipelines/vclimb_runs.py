@@ -145,6 +145,10 @@ def evaluate(
     for (frames, name), settings in plans.items():
         make = learner_maker(settings, weights=weights, device=config.evaluation.device, workers=config.evaluation.workers)
         tasks = read_tasks(posixpath.join(out, "dataset"), settings, config.evaluation.roles)
+        if len(tasks) != config.split.tasks:
+            raise ValueError(
+                f"{out} has clips of {len(tasks)} tasks, and split.tasks is {config.split.tasks}: see its coverage"
+            )
         for seed in config.evaluation.seeds:
             found = run_class_incremental(
                 make(seed),

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 import numpy as np
+import pyarrow.compute as pc
 import torch
 from fsspec.core import url_to_fs
 from numpy.typing import NDArray
@@ -19,7 +20,7 @@ from torch import Tensor
 
 from ..curation.rng import rng
 from ..curation.shards import read_sample
-from ..curation.ustar import ShardError
+from ..curation.ustar import BLOCK, ShardError, padded
 from ..curation.video.plans import memory_frames, segment_frames, uniform_frames
 from ..datasets.reader.decode import decode_image
 from ..datasets.reader.index import DatasetIndex, ShardFiles
@@ -67,36 +68,46 @@ class ArrayFrames:
 
 
 class ShardFrames:
-    """Clips in shards: a sample has its frames as members ``0000.jpg``, ``0001.jpg``, ... Only those asked for are decoded."""
+    """Clips in shards: a sample begins with its frames, ``0000.jpg``, ``0001.jpg``, ... Only those asked for are read.
+
+    Args:
+        index: with the column ``frame_sizes``, bytes of every frame, from which places in the sample follow.
+    """
 
     def __init__(self, index: DatasetIndex) -> None:
         index.check()
         self._files = ShardFiles(index.url)
-        columns = index.table.select(["key", "shard", "offset", "size"]).to_pydict()
-        self._keys: list[str] = columns["key"]
-        self._places = list(zip(columns["shard"], columns["offset"], columns["size"], strict=True))
+        columns = index.table.select(["key", "shard", "offset"]).to_pydict()
+        self._places: list[tuple[str, str, int]] = list(zip(*columns.values(), strict=True))
+        self.counts: Rows = pc.list_value_length(index.table["frame_sizes"]).to_numpy().astype(np.int64)
+        self._sizes: Rows = pc.list_flatten(index.table["frame_sizes"]).to_numpy()
+        self._ends: Rows = np.cumsum(self.counts)
         self._index = index
 
     def read(self, row: int, places: Sequence[int]) -> list[Frame]:
         """See ``FrameStore``.
 
         Raises:
-            ShardError: the sample has fewer frames, or one cannot be decoded.
+            ShardError: the sample has fewer frames, another thing lies in a frame's place, or one cannot be decoded.
         """
-        shard, offset, _ = self._places[row]
-        place = self._files.place(shard)
-        span = next(iter(self._files.read([self._places[row]])))
-        members = read_sample(span, self._keys[row], place=place, base=offset)
-        # By number, whether or not longer clips pad their numbers: "10000" would sort before "9999".
-        names = sorted((name for name in members if name.endswith(".jpg")), key=lambda name: (len(name), name))
+        key, shard, offset = self._places[row]
+        place, end = self._files.place(shard), int(self._ends[row])
+        sizes = self._sizes[end - int(self.counts[row]) : end]
+        spans = BLOCK + padded(sizes)
+        starts = offset + np.cumsum(spans) - spans
+        wanted = sorted(set(places))
+        if wanted[-1] >= len(spans):
+            raise ShardError(f"{place}: sample {key!r} has {len(spans)} frames, and number {wanted[-1]} is asked for")
+        ranges = [(shard, int(starts[at]), int(spans[at])) for at in wanted]
         found: dict[int, Frame] = {}
-        for at in sorted(set(places)):
-            if at >= len(names):
-                raise ShardError(f"{place}: sample {self._keys[row]!r} has {len(names)} frames, and number {at} is asked for")
+        for at, span in zip(wanted, self._files.read(ranges), strict=True):
+            name, data = next(iter(read_sample(span, key, place=place, base=int(starts[at])).items()))
+            if len(data) != sizes[at]:
+                raise ShardError(f"{place}: member {key}.{name} has {len(data)} bytes, and the index says {sizes[at]}")
             try:
-                found[at] = decode_image(members[names[at]])
+                found[at] = decode_image(data)
             except ValueError as error:
-                raise ShardError(f"{place}: member {self._keys[row]}.{names[at]} cannot be decoded: {error}") from error
+                raise ShardError(f"{place}: member {key}.{name} cannot be decoded: {error}") from error
         return [found[at] for at in places]
 
     def fingerprint(self) -> str:
@@ -200,13 +211,13 @@ class Clips:
 
 
 def shard_clips(index: DatasetIndex, view: ClipView) -> Clips:
-    """The clips of a published dataset whose index has the columns ``class_index`` and ``frames``."""
+    """The clips of a published dataset whose index has the columns ``class_index`` and ``frame_sizes``."""
     columns = index.table
-    missing = [name for name in ("class_index", "frames") if name not in columns.column_names]
+    missing = [name for name in ("class_index", "frame_sizes") if name not in columns.column_names]
     if missing:
         raise ValueError(f"{index.url}: the index has no column {missing[0]!r}: these are no clips for training")
-    labels, frames = columns["class_index"].to_numpy(), columns["frames"].to_numpy()
-    return Clips(ShardFrames(index), columns["key"].to_pylist(), labels, frames, view)
+    store = ShardFrames(index)
+    return Clips(store, columns["key"].to_pylist(), columns["class_index"].to_numpy(), store.counts, view)
 
 
 def kept(examples: Examples, frames: int | None) -> Clips:

@@ -49,14 +49,15 @@ COLUMNS = {
     "size_bytes": "of the file",
     "n_available": "frames of the clip, on the plan's clock",
     "frames": "frames that are stored",
+    "frame_sizes": "bytes of each of them: a sample begins with them, each after 512 bytes and filled up to a multiple of 512",
     "width_px": "of the stored frames",
     "height_px": "of the stored frames",
     "sha256": "of the sample's members: extension, NUL, size, NUL, bytes, in the order of the extensions",
 }
 """Meaning of the columns, for the dataset's card."""
 
-NOT_IN_INDEX = ("frame_index", "frame_time_s", "frame_sizes")
-"""Columns with a number a frame: they stand in the samples, not in the index."""
+NOT_IN_INDEX = ("frame_index", "frame_time_s")
+"""Columns with a number a frame that stand in the samples, not in the index."""
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,8 @@ def assign_roles(
         rule: ``listed`` keeps the list's roles (ActivityNet, Kinetics) and turns away ``no_role``. ``by_class`` draws the
             clips of each class as in UCF101's split file; groups end up on both sides. ``by_group`` (ours) gives whole
             groups of each class, in an order that is drawn, to train while it has less than its share of the clips,
-            then to val, then to test: nothing leaks, counts are near the shares.
+            then to val, then to test: nothing leaks, counts are near the shares; each role has a group where there are
+            three.
         train_share: of the clips of a class.
         val_share: likewise; what is left is test.
         seed: of the draw.
@@ -145,26 +146,36 @@ def assign_roles(
     table = rows.table()
     if rule == "listed":
         return sift(table, {"no_role": np.asarray(table["role"].is_null())})
-    labels, groups = np.asarray(table["label"].to_pylist()), np.asarray(table["group"].to_pylist())
+    labels = table["label"].combine_chunks().dictionary_encode()
+    names, groups = labels.dictionary.to_pylist(), table["group"].to_numpy()
     drawn = uniform(seed, "assign_roles", table["key"].to_pylist())
     role = np.full(table.num_rows, 2, dtype=np.int64)
-    for label in np.unique(labels):
-        mine = np.flatnonzero(labels == label)
+    codes = labels.indices.to_numpy()
+    by_label = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=len(names)))[:-1])
+    for label, mine in zip(names, by_label, strict=True) if names else ():
         train, val, _ = role_counts(len(mine), train_share, val_share)
         if rule == "by_class":
             order = mine[np.lexsort((mine, drawn[mine]))]
             role[order[:train]], role[order[train : train + val]] = 0, 1
         else:
-            role[mine] = _whole_groups(groups[mine], seed, str(label), train, train + val)
+            role[mine] = _whole_groups(groups[mine], seed, label, (train, train + val), val_share > 0)
     return sift(with_column(table, "role", pa.array(ROLES).take(pa.array(role))), {})
 
 
-def _whole_groups(groups: np.ndarray, seed: int, label: str, train: int, before_test: int) -> np.ndarray:
+def _whole_groups(groups: np.ndarray, seed: int, label: str, until: tuple[int, int], with_val: bool) -> np.ndarray:
     names, index, counts = np.unique(groups, return_inverse=True, return_counts=True)
     order = np.argsort(uniform(seed, f"assign_roles {label}", names.tolist()), kind="stable")
     middle = np.cumsum(counts[order]) - counts[order] / 2
+    ranked = np.searchsorted(np.asarray(until), middle, side="right")
+    # Few or uneven groups: no role that has a share stays without any, as far as they go.
+    ranked[0] = 0
+    if len(names) > 1 and until[1] < len(index):
+        ranked[-1] = 2
+    if len(names) > 2 and with_val and 1 not in ranked:
+        train = int(np.sum(ranked == 0))
+        ranked[min(train, len(names) - 2)] = 1
     role = np.empty(len(names), dtype=np.int64)
-    role[order] = np.searchsorted(np.asarray([train, before_test]), middle, side="right")
+    role[order] = ranked
     return role[index]
 
 

@@ -167,7 +167,11 @@ def class_tasks(
         def of(part: str | None, mine: NDArray[np.bool_] = mine, task: int = task) -> Samples | None:
             rows = np.flatnonzero(mine & (parts == part)) if part is not None else np.empty(0, dtype=np.int64)
             if part is not None and not len(rows):
-                raise ValueError(f"task {task} has no row with role {part!r}: there are {sorted(set(parts[mine].tolist()))}")
+                there = sorted(set(parts[mine].tolist()))
+                raise ValueError(
+                    f"task {task} has no row with role {part!r}: there are {there}. Change the split, or name other roles for "
+                    "training, the choice of epochs ('none': the last is taken) and the test"
+                )
             return samples(rows) if len(rows) else None
 
         train, validate, test = (of(part) for part in roles)

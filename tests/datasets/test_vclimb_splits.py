@@ -73,6 +73,20 @@ def test_roles_depend_on_keys_not_on_order(rule: str) -> None:
     assert (leaks(first).clips > 0) == (rule == "by_class")
 
 
+def test_every_role_gets_a_group_where_there_are_three() -> None:
+    """Five clips a class: a tenth of them is less than one, and a choice of epochs needs some."""
+    kept = assign_roles(Held(rows(*many("run", 5), *many("jump", 3), *many("sit", 1))), rule="by_group", seed=3).kept
+    counts = kept.group_by(["label", "role"]).aggregate([("key", "count")]).to_pylist()
+    found = {(row["label"], row["role"]): row["key_count"] for row in counts}
+    assert found == {
+        ("run", "train"): 3,
+        ("run", "val"): 1,
+        ("run", "test"): 1,
+        **{("jump", role): 1 for role in ("train", "val", "test")},
+        ("sit", "train"): 1,
+    }
+
+
 def test_listed_roles_are_kept_and_missing_ones_told() -> None:
     table = rows(("a", "run", "val", None, None, None, "a"), ("b", "run", None, None, None, None, "b"))
     kept, rejected = assign_roles(Held(table), rule="listed", seed=0)

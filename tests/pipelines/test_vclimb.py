@@ -143,6 +143,11 @@ def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Pat
     assert result["records"][-1]["memory"] == {"samples": 12, "parts": 96}  # all 8 frames of each clip
 
 
+def test_tasks_that_a_copy_lacks_altogether_are_told(trained: Path) -> None:
+    with pytest.raises(ValueError, match=r"has clips of 3 tasks, and split\.tasks is 4"):
+        vclimb_runs.evaluate(settings("tiny", "split.tasks=4"), str(trained))
+
+
 def test_an_unknown_method_protocol_or_setting_is_told(trained: Path) -> None:
     c = settings("tiny")
     with pytest.raises(ValueError, match="no method 'gem': there are bic"):
@@ -339,12 +344,13 @@ def test_activitynet_by_its_split_file_and_by_its_annotations(shared_data: Path,
 def test_the_papers_figures_stand_only_beside_its_own_settings() -> None:
     weights = 'evaluation.weights="resnet34.pth"'
     fair = settings(None, weights)
-    assert fairness(fair) == (True, "released split file, preset as_released, weights resnet34.pth.")
+    assert fairness(fair, 0) == (True, "released split file, preset as_released, weights resnet34.pth.")
     for override in ("evaluation.settings.schedule.epochs=1", "evaluation.comparable=false", "seed=0"):
-        assert fairness(settings(None, weights, override))[0] == (override == "seed=0")
-    assert fairness(settings(None)) == (False, "no ImageNet weights were given; none of the paper's figures stands here.")
-    assert not fairness(settings("kinetics400", weights))[0]
-    assert not fairness(settings("segments", weights))[0]
+        assert fairness(settings(None, weights, override), 0)[0] == (override == "seed=0")
+    assert fairness(fair, 7) == (False, "the copy lacks 7 clips of the split; none of the paper's figures stands here.")
+    assert fairness(settings(None), 0) == (False, "no ImageNet weights were given; none of the paper's figures stands here.")
+    assert not fairness(settings("kinetics400", weights), 0)[0]
+    assert not fairness(settings("segments", weights), 0)[0]
 
     def told(c: VclimbConfig, frames: str, *methods: str) -> list[tuple[str, str, float]]:
         rows = published(c, frames, 10, methods)

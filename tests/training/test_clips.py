@@ -16,7 +16,7 @@ import simplejpeg
 import torch
 from benchwright.curation.rng import rng
 from benchwright.curation.ustar import ShardError
-from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.datasets.reader.index import DatasetIndex, ShardFiles
 from benchwright.training.clip_views import ClipView, draw_crop, evaluation_view, training_view
 from benchwright.training.clips import ArrayFrames, Clips, consistent, kept, shard_clips
 from benchwright.training.examples import ArrayExamples, Draw, Joined
@@ -188,18 +188,19 @@ def test_the_evaluation_view_is_what_torchvision_makes():
 
 def write_shard(folder: Path, clips: dict[str, int], first: int = 0) -> None:
     """A dataset of JPEG clips, as ``curation.shards`` lays them out."""
-    rows: dict[str, list[Any]] = {name: [] for name in ("key", "shard", "offset", "size", "class_index", "frames")}
+    rows: dict[str, list[Any]] = {name: [] for name in ("key", "shard", "offset", "size", "class_index", "frame_sizes")}
     with tarfile.open(folder / "train-00000.tar", "w", format=tarfile.USTAR_FORMAT) as tar:
         for number, (key, frames) in enumerate(clips.items()):
             begin = tar.offset
             members = {
-                f"{first + t:04d}.jpg": simplejpeg.encode_jpeg(np.full((8, 8, 3), 4 * t, np.uint8)) for t in range(frames)
+                f"{first + t:04d}.jpg": simplejpeg.encode_jpeg(np.full((8, 8, 3), 4 * t % 256, np.uint8)) for t in range(frames)
             }
             for name, data in {**members, "json": b"{}"}.items():
                 info = tarfile.TarInfo(f"{key}.{name}")
                 info.size = len(data)
                 tar.addfile(info, io.BytesIO(data))
-            values = (key, "train-00000", begin, tar.offset - begin, number % 2, frames)
+            sizes = [len(data) for data in members.values()]
+            values = (key, "train-00000", begin, tar.offset - begin, number % 2, sizes)
             for column, value in zip(rows, values, strict=True):
                 rows[column].append(value)
     pq.write_table(pa.table(rows), folder / "index.parquet")
@@ -218,17 +219,39 @@ def test_clips_come_from_shards(tmp_path: Path):
 
 
 def test_frames_beyond_the_ten_thousandth_stay_in_order(tmp_path: Path):
-    write_shard(tmp_path, {"a": 8}, first=9996)
-    assert frames_of(shard_clips(DatasetIndex.open(tmp_path), VIEW), 0, None) == [4 * t for t in range(8)]
+    write_shard(tmp_path, {"b": 3, "a": 8}, first=9996)
+    assert frames_of(shard_clips(DatasetIndex.open(tmp_path), VIEW), 1, None) == [4 * t for t in range(8)]
 
 
-def test_fewer_frames_than_the_index_says_is_an_error(tmp_path: Path):
-    write_shard(tmp_path, {"a": 10})
+def test_an_index_that_does_not_fit_its_shard_is_an_error(tmp_path: Path):
+    write_shard(tmp_path, {"a": 10, "b": 2})
     table = pq.read_table(tmp_path / "index.parquet")
-    pq.write_table(table.set_column(5, "frames", pa.array([11])), tmp_path / "index.parquet")
-    clips = shard_clips(DatasetIndex.open(tmp_path), VIEW)
-    with pytest.raises(ShardError, match="sample 'a' has 10 frames, and number 10 is asked for"):
-        clips.load([0], None)
-    pq.write_table(table.drop_columns(["frames"]), tmp_path / "index.parquet")
-    with pytest.raises(ValueError, match="no column 'frames'"):
+    sizes = table["frame_sizes"][0].as_py()
+
+    def told(changed: list[int]) -> str:
+        held = table.set_column(5, "frame_sizes", pa.array([changed, table["frame_sizes"][1].as_py()]))
+        pq.write_table(held, tmp_path / "index.parquet")
+        clips = shard_clips(DatasetIndex.open(tmp_path), VIEW)
+        with pytest.raises(ShardError) as error:
+            clips.load([0], None)
+        return str(error.value)
+
+    # One frame more than there is: the place of the last is that of the sample's JSON.
+    assert "a.json cannot be decoded" in told([*sizes, 2])
+    assert f"a.0000.jpg has {sizes[0]} bytes, and the index says {sizes[0] - 1}" in told([sizes[0] - 1, *sizes[1:]])
+    assert "truncated" in told([sizes[0], sizes[1] + 512, *sizes[2:]])
+    with pytest.raises(ShardError, match="sample 'b' has 2 frames, and number 2 is asked for"):
+        shard_clips(DatasetIndex.open(tmp_path), VIEW)._all[0].read(1, [2])
+    pq.write_table(table.drop_columns(["frame_sizes"]), tmp_path / "index.parquet")
+    with pytest.raises(ValueError, match="no column 'frame_sizes'"):
         shard_clips(DatasetIndex.open(tmp_path), VIEW)
+
+
+def test_only_the_frames_asked_for_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    write_shard(tmp_path, {"a": 800})
+    asked: list[int] = []
+    read = ShardFiles.read
+    monkeypatch.setattr(ShardFiles, "read", lambda self, ranges: (asked.extend(r[2] for r in ranges), read(self, ranges))[1])
+    assert len(frames_of(shard_clips(DatasetIndex.open(tmp_path), VIEW), 0, Draw(0, "a"))) == 8
+    assert len(asked) == 8
+    assert sum(asked) < 8 * 2048 < (tmp_path / "train-00000.tar").stat().st_size / 50
