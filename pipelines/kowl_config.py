@@ -83,8 +83,8 @@ class DrawnFeatures:
     """Features drawn from the seed: no file is needed. See ``datasets/kowl/drawn_features.py``."""
 
     kind: Literal["drawn"]
-    width: Annotated[int, Field(ge=1)]
-    distance: float
+    width: Annotated[int, Field(ge=1, le=65_536)]
+    distance: Annotated[float, Field(ge=0, allow_inf_nan=False)]
     hidden: Annotated[float, Field(ge=0, le=1)]
 
 

@@ -216,7 +216,7 @@ def _amount(text: str) -> float:
 
 
 def _measure_strata(folder: Path, strata: pa.Table, amount: float) -> None:
-    """Write ``strata.arrow`` and ``strata.csv``, measures by stratum, unless the run's are there."""
+    """Write ``strata.arrow`` and ``strata.csv``, measures by stratum."""
     import pyarrow.csv
 
     from ..eval.protocols.run import replace_file

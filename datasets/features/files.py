@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import os
 import posixpath
+import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -349,11 +350,15 @@ def _load_torch(place: str, size: int, modified: int) -> Any:
     fs, path = fsspec.core.url_to_fs(place)
     local = "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
     try:
-        if not local:
-            with fs.open(path, "rb") as stream:
-                return torch.load(stream, map_location="cpu", weights_only=True)
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except (pickle.UnpicklingError, EOFError, RuntimeError) as error:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a pickle of another protocol, which fails, or does not, on its own
+            if not local:
+                with fs.open(path, "rb") as stream:
+                    return torch.load(stream, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError:  # its text advises to load the file unsafely
+        raise ValueError(f"{place} is no torch file of plain tensors: nothing else is loaded from it") from None
+    except (EOFError, RuntimeError) as error:
         raise ValueError(f"{place} is no torch file of plain tensors: {str(error).splitlines()[0]}") from None
 
 

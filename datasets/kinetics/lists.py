@@ -27,6 +27,7 @@ import csv
 import gzip
 import json
 import posixpath
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -164,7 +165,10 @@ def _read(root: str, path: str) -> bytes:
     fs, folder = fsspec.core.url_to_fs(root)
     with fs.open(posixpath.join(folder, path), "rb") as stream:
         data = stream.read()
-    return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    try:
+        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"list {path!r}: its gzip data are broken: {error}") from None
 
 
 def _csv_rows(data: bytes, path: str, id_pattern: str) -> Iterator[pl.DataFrame]:
@@ -243,6 +247,9 @@ def _columns(lines: Sequence[bytes], path: str, id_pattern: str) -> tuple[dict[s
         column: next((names.index(alias) for alias in aliases if alias in names), None) for column, aliases in _HEADER.items()
     }
     if places["youtube_id"] is not None:
+        twice = [names[place] for place in places.values() if place is not None and names.count(names[place]) > 1]
+        if twice:
+            raise ValueError(f"list {path!r}: its header names {twice[0]!r} twice: which column is meant?")
         missing = [name for name in ("time_start", "time_end") if places[name] is None]
         if missing:
             raise ValueError(f"list {path!r}: its header {','.join(names)!r} names no column {missing[0]!r}")
@@ -267,7 +274,10 @@ def _columns(lines: Sequence[bytes], path: str, id_pattern: str) -> tuple[dict[s
 
 
 def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
-    entries = json.loads(data, object_pairs_hook=_Pairs)
+    try:
+        entries = json.loads(data, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"list {path!r} cannot be read as JSON: {error}") from None
     columns: dict[str, list[str | None]] = {name: [] for name in _RAW}
     faults: list[str] = []
     for video, entry in entries.pairs:

@@ -53,7 +53,7 @@ def choose_centres(rows: Rows, *, first: str, splits: Sequence[str], hidden: flo
     known = sorted(pc.unique(label.filter(starting)).to_pylist())
     if not known:
         named = ", ".join(splits) or "no split"
-        there = ", ".join(pc.unique(table["release"]).to_pylist())
+        there = ", ".join(pc.unique(table["release"]).to_pylist()) or "no samples at all"
         raise ValueError(f"no sample of release {first!r} in {named} to train on: there are {there}")
     later = sorted(set(pc.unique(label).to_pylist()) - set(known))
     draws = uniform(seed, "hidden", later)

@@ -36,6 +36,8 @@ def unified_row(releases: tuple[str, ...]) -> type:
     label used and ``label_release`` the release that it comes from. The columns of the listed row (``release``, ``split``,
     ``label``, the identity) are carried along: they are those of the first release and split that hold the sample.
     """
+    if len(set(releases)) < len(releases):
+        raise ValueError(f"releases {', '.join(releases)}: each may be named once")
     fields: list[tuple[str, Any] | tuple[str, Any, Any]] = [("key", str), ("source_key", str)]
     fields += [(f"{what}_{release}", str | None, field(default=None)) for what in ("label", "split") for release in releases]
     fields += [("label_recent_first", str, field(default="")), ("label_release", str, field(default=""))]

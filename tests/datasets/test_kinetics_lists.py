@@ -121,10 +121,16 @@ def test_a_file_of_several_splits_and_bad_json_entries(tmp_path: Path) -> None:
     assert rejects == [("list.csv:3", "malformed_row", OTHER)]
 
 
-@pytest.mark.parametrize("data", ["", "\n\n", "a,b,c\n1,2,3\n", "label,youtube_id\na,b\n", '{"a": {"b": 1}}', "[1, 2]"])
-def test_what_is_no_list_stops_the_run(tmp_path: Path, data: str) -> None:
-    with pytest.raises(ValueError, match=r"list 'list\.csv'"):
+NO_LISTS = ["", "\n\n", "a,b,c\n1,2,3\n", "label,youtube_id\na,b\n", '{"a": {"b": 1}}', "[1, 2]"]
+NO_LISTS += [f"label,label,youtube_id,time_start,time_end\na,b,{ID},1,2\n", "{", '{"a":' * 100_000]
+NO_LISTS += ['{"a": {"annotations": {"segment": [0, 1' + "0" * 5000 + "]}}}", gzip.compress(b"a,b")[:-9], b"\0" * 99]
+
+
+@pytest.mark.parametrize("data", NO_LISTS, ids=range(len(NO_LISTS)))
+def test_what_is_no_list_stops_the_run(tmp_path: Path, data: str | bytes) -> None:
+    with pytest.raises(ValueError, match=r"list 'list\.csv'") as told:
         read(tmp_path, data)
+    assert "\n" not in str(told.value)
 
 
 def test_pieces_refuse(tmp_path: Path) -> None:

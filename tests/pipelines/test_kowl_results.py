@@ -22,7 +22,7 @@ import torch
 from benchwright.curation.flow import Flow
 from benchwright.curation.run import run
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.pipelines import api, kowl_runs
+from benchwright.pipelines import api, cli, kowl_runs
 
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
@@ -85,7 +85,6 @@ def test_stored_features_give_what_drawn_ones_give(
     if form == "npz":
         assert bw("train", out, "--method", "gmm_finch", "--protocol", "1", "--quiet").code == 0
         assert "gmm_finch" in bw("eval", out).out
-        assert bw("report", out).code == 0
 
 
 def test_bad_features_and_settings_are_one_line(tiny: Path, tmp_path: Path, bw: Cli) -> None:
@@ -204,7 +203,8 @@ def test_features_are_mapped_once_and_by_digest(tiny: Path, tmp_path: Path) -> N
 
 @pytest.fixture(scope="module")
 def annotated(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, tuple[int, int]]]:
-    """A run with annotations for two clips of three, and what they say: key -> (actions, persons)."""
+    """A run with annotations for two clips of three, GMM-FINCH's results and a report; and what the annotations say: key ->
+    (actions, persons). Only to be read."""
     folder = tmp_path_factory.mktemp("ava")
     told: dict[str, tuple[int, int]] = {}
     draw = np.random.default_rng(0)
@@ -222,12 +222,13 @@ def annotated(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
                     stream.write(f"{row['youtube_id']},{time_s:.3f},0.05,0.1,{x:.3f},0.9,{1 + 20 * action},{person}\n")
     out = folder / "run"
     api.run(api.job("kowl", config="tiny", overrides=[f'ava={{path="{folder / "lists"}"}}']), str(out), scheduler="sync")
+    for words in (["train", str(out), "--method", "gmm_finch", "--protocol", "1", "--quiet"], ["report", str(out)]):
+        assert cli.call(words) == 0
     return out, told
 
 
-def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int]]], bw: Cli) -> None:
+def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int]]]) -> None:
     out, told = annotated
-    assert bw("train", out, "--method", "gmm_finch", "--protocol", "1", "--quiet").code == 0
     table = kowl_runs.tidy(str(out), "strata.arrow")
     whole = kowl_runs.tidy(str(out))
     assert table is not None
@@ -255,10 +256,24 @@ def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int
         pl.col("measure") == "top1_accuracy",
     )
     assert mean == pytest.approx(same["value"].item())
-    assert bw("report", out).code == 0
-    page = (out / "report.html").read_text()
-    for heading in (">What clips show<", "By number of different actions", "By size of the persons", "By type of activity"):
-        assert heading in page
+
+
+def test_the_report_shows_tables_and_figures(annotated: tuple[Path, dict[str, tuple[int, int]]]) -> None:
+    page = (annotated[0] / "report.html").read_text()
+    for title in (
+        "Labels over the releases",
+        "Increments",
+        "Class density",
+        "Classification",
+        "Novelty reaction time",
+        "What clips show",
+        "Pipeline",
+    ):
+        assert f">{title}<" in page
+    for caption in ("By number of different actions", "By size of the persons", "By type of activity"):
+        assert caption in page
+    assert "DRAWN" in page
+    assert "counts do not add up" not in page
     assert ">Visual transforms<" not in page
 
 
