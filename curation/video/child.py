@@ -27,6 +27,9 @@ _VALUES = {"limits": Limits, "plan": FramePlan, "settings": FrameSettings}
 _QUESTIONS = 500
 """After so many a child is replaced: codecs and allocators keep a little with every file, 10 KB or so."""
 
+_FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+"""Signals that say nothing of the video, but that somebody ends the run: no row may be turned away for them."""
+
 _GRACE_S = 2.0
 """The child minds the time limit itself, between packets; it is killed this much later where it does not."""
 
@@ -41,7 +44,7 @@ def in_child(task: str, path: str, **arguments: Any) -> Found:
 
     Raises:
         Reject: as the work does; also ``timed_out`` where the child had to be killed and ``decoder_died`` where it crashed.
-        RuntimeError: the work failed in any other way: the child's traceback.
+        RuntimeError: the work failed in any other way: the child's traceback, or the signal with which it was stopped.
     """
     limits = cast(Limits, arguments["limits"])
     plain = {name: dataclasses.asdict(value) if name in _VALUES else value for name, value in arguments.items()}
@@ -85,6 +88,8 @@ class _Child:
             code = self._process.wait()
             if late.is_set():
                 raise Reject("timed_out", f"killed after {limit_s:g} s") from None
+            if -code in _FROM_OUTSIDE:
+                raise RuntimeError(f"the process that reads videos was stopped by {signal.Signals(-code).name}") from None
             if code < 0:
                 raise Reject("decoder_died", signal.Signals(-code).name) from None
             raise RuntimeError(f"{sys.executable} -m {__name__} ended with {code}: is benchwright installed there?") from None

@@ -154,7 +154,7 @@ def sample_frames(
 def read_clip(
     row: Clip, *, root: str, plan: FramePlan, settings: FrameSettings = AS_USUAL, limits: Limits = NO_SURPRISES
 ) -> ClipFrames:
-    """What ``sample_frames`` does, for a ``shards`` step that writes the frames at once: see ``frame_members``."""
+    """What ``sample_frames`` does, with the frames in memory. Raises ``Reject`` likewise."""
     cut = {"t_start": row.t_start, "t_end": row.t_end, "key": row.key}
     found = in_child("sample", _path(root, row.video), limits=limits, plan=plan, settings=settings, cut=cut)
     return ClipFrames(jpegs=found.payloads, **found.facts)

@@ -327,6 +327,20 @@ def test_work_that_crashes_costs_one_row(good):
     assert len(read_clip(row, root=str(good), plan=EIGHT).jpegs) == 8
 
 
+def test_a_run_that_is_ended_turns_no_row_away(good):
+    pid = stop_a_child()
+
+    def end() -> None:
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGCONT)
+
+    threading.Timer(0.3, end).start()
+    row = Clip("a", "plain.mp4", None, None)
+    with pytest.raises(RuntimeError, match="stopped by SIGTERM"):
+        read_clip(row, root=str(good), plan=EIGHT)
+    assert len(read_clip(row, root=str(good), plan=EIGHT).jpegs) == 8
+
+
 def test_a_child_is_replaced_before_it_grows(good, monkeypatch):
     monkeypatch.setattr(child, "_QUESTIONS", 2)
     child._idle.end()

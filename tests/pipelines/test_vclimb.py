@@ -70,8 +70,8 @@ def test_processes_and_a_run_that_was_cut_give_the_same(trained: Path, tmp_path:
 
 def test_shards_hold_frames_in_order(trained: Path) -> None:
     index = DatasetIndex.open(str(trained / "dataset")).table
-    assert {"key", "label", "class_index", "task", "role", "frames", "video", "group"} <= set(index.column_names)
-    assert not {"frame_index", "frame_time_s", "frame_sizes", "jpegs", "content"} & set(index.column_names)
+    assert {"key", "label", "class_index", "task", "role", "frames", "frame_sizes", "video", "group"} <= set(index.column_names)
+    assert not {"frame_index", "frame_time_s", "jpegs", "content"} & set(index.column_names)
     assert set(index["frames"].to_pylist()) == {8}
     for row in index.to_pylist():
         assert row["shard"].startswith(f"task{row['task']:02d}-{row['role']}-")
@@ -81,6 +81,11 @@ def test_shards_hold_frames_in_order(trained: Path) -> None:
         assert names == [*(f"{row['key']}.{n:04d}.jpg" for n in range(8)), f"{row['key']}.json"]
         facts_of = json.load(tar.extractfile(names[-1]))
         pixels = decode_image(tar.extractfile(names[0]).read())
+        # The sizes say where in the sample each frame lies.
+        members = [member for member in tar.getmembers() if member.name in names[:8]]
+        assert [member.size for member in members] == row["frame_sizes"]
+        spans = [512 + -(-size // 512) * 512 for size in row["frame_sizes"]]
+        assert [member.offset for member in members] == [row["offset"] + sum(spans[:n]) for n in range(8)]
     assert facts_of["label"] == row["label"]
     assert facts_of["frame_index"] == sorted(facts_of["frame_index"])
     assert min(pixels.shape[:2]) == 32
