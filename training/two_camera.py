@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..curation.rng import rng
 from .models.illuminant_net import IlluminantNets, hidden_layers_of
 from .side_by_side import Fitted, Hyper, Progress, Run, estimates, fit_runs
+from .two_camera_newton import Newton, fit_newton
 
 Features = NDArray[np.float32]
 Lights = NDArray[np.float64]
@@ -51,7 +52,7 @@ class Fold(Protocol):
 
 
 def settings(preset: str) -> dict[str, Any]:
-    """One table of ``training/two_camera.toml``, as arguments of ``Hyper``.
+    """One table of ``training/two_camera.toml``, as arguments of ``hyper_of``.
 
     Raises:
         ValueError: there is no such preset.
@@ -60,6 +61,16 @@ def settings(preset: str) -> dict[str, Any]:
     if preset not in presets:
         raise ValueError(f"no preset {preset!r}: there are {', '.join(presets)}")
     return presets[preset]
+
+
+def hyper_of(values: Mapping[str, Any]) -> Hyper | Newton:
+    """Settings of Adam, or of ``two_camera_newton`` where there is a weight decay.
+
+    Raises:
+        TypeError: a setting is missing, or there is no such.
+        ValueError: a value that makes no sense.
+    """
+    return Newton(**values) if "decay" in values else Hyper(**values)
 
 
 class NetworkEstimator:
@@ -77,7 +88,7 @@ class NetworkEstimator:
     def __init__(
         self,
         parameters: int,
-        hyper: Hyper,
+        hyper: Hyper | Newton,
         seeds: Sequence[int],
         *,
         measured_times: int = 1,
@@ -112,7 +123,11 @@ class NetworkEstimator:
         """Train on each fold's training rows; a run ("seed 0", ...) -> (n, 3) lights of each fold's test rows, green 1."""
         X, ratios, starts = _stacked(folds)
         runs = [self._run(fold, start, seed) for seed in self.seeds for fold, start in zip(folds, starts, strict=True)]
-        fitted = fit_runs(X, ratios, runs, hidden_layers=self.hidden_layers, hyper=self.hyper, progress=self.progress)
+        layers, hyper = self.hidden_layers, self.hyper
+        if isinstance(hyper, Newton):
+            fitted = fit_newton(X, ratios, runs, hidden_layers=layers, hyper=hyper, progress=self.progress)
+        else:
+            fitted = fit_runs(X, ratios, runs, hidden_layers=layers, hyper=hyper, progress=self.progress)
         self._trained = fitted, [f"{run.key}, seed {run.seed}" for run in runs]
         found = estimates(fitted.nets, [fold.X_test for _ in self.seeds for fold in folds])
         return {
@@ -133,7 +148,7 @@ class NetworkEstimator:
             watch = len(train) + len(fold.X_validate) + np.arange(len(fold.X_test), dtype=np.int64)
         elif self.hyper.keep == "validation" and len(fold.X_validate):
             watch = len(train) + np.arange(len(fold.X_validate), dtype=np.int64)
-        elif self.hyper.keep == "validation":
+        elif isinstance(self.hyper, Hyper) and self.hyper.keep == "validation":
             train, watch = _hold_out(fold, self.hyper.validation_share, seed)
         measured = train[fold.pair_train[train] == fold.light_train[train]]
         train = np.concatenate([train, np.tile(measured, self.measured_times - 1)])
