@@ -24,9 +24,11 @@ from benchwright.datasets.two_camera.folds import parts
 from benchwright.datasets.two_camera.metadata import read_metadata
 from benchwright.datasets.two_camera.rows import MeasuredPair, TransformPairs
 from benchwright.eval.metrics.angular import angular_error_deg, fold_mean, pooled
-from benchwright.eval.protocols.cross_validation import AVERAGE, Examples, evaluate_folds, examples, rotating_folds
+from benchwright.eval.protocols.cross_validation import AVERAGE, Estimator, Examples, evaluate_folds, examples, rotating_folds
 from benchwright.training.reillumination import reilluminated
 from benchwright.training.two_camera import LinearEstimator, NetworkEstimator, hyper_of, settings
+from benchwright.training.two_camera_distilled import DistilledEstimator
+from benchwright.training.two_camera_newton import Newton
 
 SEEDS = range(10)
 INNER_SEEDS = range(3)
@@ -42,12 +44,16 @@ class Variant:
     more: bool = False
     measured_times: int = 1
     lights_of_test: bool = False
+    pupils: bool = False
 
-    def estimator(self, parameters: int, seeds: range, epochs: float, progress: Callable[[str], None]) -> NetworkEstimator:
+    def estimator(self, parameters: int, seeds: range, epochs: float, progress: Callable[[str], None]) -> Estimator:
         values = {**settings(self.preset), **self.changes}
         length = "epochs" if "epochs" in values else "iterations"
         values[length] = max(1, round(values[length] * epochs))
-        return NetworkEstimator(parameters, hyper_of(values), seeds, measured_times=self.measured_times, progress=progress)
+        made = NetworkEstimator(parameters, hyper_of(values), seeds, measured_times=self.measured_times, progress=progress)
+        return (
+            DistilledEstimator(made, Newton(**settings("pupil")), seeds, rows=1400, measured_times=3) if self.pupils else made
+        )
 
 
 COSINE = {"learning_rate": 1e-2, "schedule": "cosine", "epochs": 12_000, "patience_epochs": None}
@@ -60,6 +66,7 @@ VARIANTS = {
     "cosine": Variant("as_written", COSINE),
     "reilluminated, 1e-3": Variant("reilluminated", {"learning_rate": 1e-3, "schedule": "constant"}, True, 12),
     "reilluminated": Variant("reilluminated", {}, True, 12),
+    "distilled": Variant("reilluminated", {}, True, 12, pupils=True),
     "reilluminated x2": Variant("reilluminated", {"epochs": 480}, True, 12),
 }
 AS_RELEASED = {

@@ -131,9 +131,21 @@ class NetworkEstimator:
         self._trained = fitted, [f"{run.key}, seed {run.seed}" for run in runs]
         found = estimates(fitted.nets, [fold.X_test for _ in self.seeds for fold in folds])
         return {
-            f"seed {seed}": [_with_green(ratios) for ratios in found[at * len(folds) : (at + 1) * len(folds)]]
+            f"seed {seed}": [with_green(ratios) for ratios in found[at * len(folds) : (at + 1) * len(folds)]]
             for at, seed in enumerate(self.seeds)
         }
+
+    def averaged(self, X: Sequence[Features]) -> list[Lights]:
+        """After ``estimate_folds``: ratios (n, 2) of rows X[k] (n, 9) by the networks of fold k, the mean of their logarithms.
+
+        Raises:
+            ValueError: nothing has been trained, or on another number of folds.
+        """
+        if self._trained is None or len(self._trained[1]) != len(self.seeds) * len(X):
+            raise ValueError(f"rows for {len(X)} folds: train on as many first")
+        found = estimates(self._trained[0].nets, [rows for _ in self.seeds for rows in X])
+        folds = [found[fold :: len(X)] for fold in range(len(X))]
+        return [np.exp(np.mean([np.log(one.astype(np.float64)) for one in of], axis=0)) for of in folds]
 
     def artifacts(self) -> dict[str, bytes]:
         """``networks.npz``: the weights of all runs (``load_networks``). Empty before ``estimate_folds``."""
@@ -189,7 +201,8 @@ def ratios_of(lights: Lights) -> Lights:
     return lights[:, [0, 2]] / lights[:, 1:2]
 
 
-def _with_green(ratios: NDArray[np.floating[Any]]) -> Lights:
+def with_green(ratios: NDArray[np.floating[Any]]) -> Lights:
+    """(n, 2) R/G and B/G -> (n, 3) RGB, green 1."""
     values = ratios.astype(np.float64)
     return np.stack([values[:, 0], np.ones(len(values)), values[:, 1]], axis=1)
 
@@ -208,7 +221,7 @@ class LinearEstimator:
         found: list[Lights] = []
         for fold in folds:
             weights, *_ = np.linalg.lstsq(_with_one(fold.X_train), ratios_of(fold.gt_train), rcond=None)
-            found.append(_with_green(np.maximum(_with_one(fold.X_test) @ weights, 1e-3)))
+            found.append(with_green(np.maximum(_with_one(fold.X_test) @ weights, 1e-3)))
         return {"linear": found}
 
     def artifacts(self) -> dict[str, bytes]:

@@ -10,7 +10,8 @@ import torch
 from benchwright.training.loop import generator
 from benchwright.training.models.illuminant_net import draw_nets, parameter_count
 from benchwright.training.side_by_side import Run, estimates
-from benchwright.training.two_camera import hyper_of, settings
+from benchwright.training.two_camera import NetworkEstimator, hyper_of, load_networks, ratios_of, settings
+from benchwright.training.two_camera_distilled import DistilledEstimator
 from benchwright.training.two_camera_newton import Newton, fit_newton, log_ratio_jacobian, solve
 
 HYPER = Newton(decay=0.5, tip=0.01, iterations=200, tolerance=1e-5, curvature_rows=0)
@@ -127,3 +128,45 @@ def test_settings_that_make_no_sense_are_told():
             hidden_layers=2,
             hyper=HYPER,
         )
+
+
+@dataclasses.dataclass
+class Part:
+    """A fold as estimators read it; its test truth is held back."""
+
+    name: str
+    X_train: np.ndarray
+    gt_train: np.ndarray
+    pair_train: np.ndarray
+    light_train: np.ndarray
+    X_validate: np.ndarray
+    gt_validate: np.ndarray
+    X_test: np.ndarray
+    gt_test: None = None
+
+
+def part(name: str) -> Part:
+    """20 measured rows, 60 that wear the light of another, 10 to test."""
+    X, ratios = drawn(90)
+    gt = np.insert(ratios, 1, 1.0, axis=1)
+    pair = np.array([f"p{row % 20:02}" for row in range(80)])
+    light = np.array([f"p{(row % 20 + row // 20) % 20:02}" for row in range(80)])
+    return Part(name, X[:80], gt[:80], pair, light, X[:0], gt[:0], X[80:])
+
+
+def test_a_pupil_says_what_the_average_of_its_teachers_says_and_needs_no_truth_of_its_own():
+    folds = [part("fold 0"), part("fold 1")]
+    short = dataclasses.replace(HYPER, iterations=40)
+    teacher = NetworkEstimator(200, short, range(3))
+    with pytest.raises(ValueError, match="train on as many first"):
+        teacher.averaged([folds[0].X_test])
+    pupils = DistilledEstimator(teacher, dataclasses.replace(short, decay=0.01), [5], rows=60, measured_times=1)
+    found = pupils.estimate_folds(folds)
+    said = teacher.estimate_folds(folds)
+    logs = [np.mean([np.log(ratios_of(run[k])) for run in said.values()], axis=0) for k in range(2)]
+    for k, averaged in enumerate(teacher.averaged([fold.X_test for fold in folds])):
+        np.testing.assert_allclose(np.log(averaged), logs[k], atol=1e-6)
+        spread = np.abs(np.log(ratios_of(found["seed 5"][k])) - logs[k]).mean()
+        assert spread < 0.2 * np.abs(logs[k] - logs[k].mean(axis=0)).mean()
+    nets, names = load_networks(pupils.artifacts()["networks.npz"])
+    assert (nets.runs, names) == (2, ["fold 0, seed 5", "fold 1, seed 5"])
