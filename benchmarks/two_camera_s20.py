@@ -61,6 +61,7 @@ VARIANTS = {
     "decayed": Variant("decayed"),
     "decayed x3": Variant("decayed", {"decay": 3.0}),
     "decayed /3": Variant("decayed", {"decay": 0.3}),
+    "decayed /10": Variant("decayed", {"decay": 0.1}),
     "as_written": Variant("as_written"),
     "validated": Variant("validated"),
     "cosine": Variant("as_written", COSINE),

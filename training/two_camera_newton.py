@@ -24,7 +24,7 @@ from .loop import generator, one_thread
 from .models.illuminant_net import RATIOS, WIDTH, IlluminantNets, draw_nets, parameter_count
 from .side_by_side import Fitted, Keep, Progress, Run
 
-_TRIALS = 8  # dampings that a step tries
+_TRIALS = 10  # dampings that a step tries
 _WINDOW = 10  # steps over which the loss must go down
 
 
@@ -156,7 +156,7 @@ def _minimum(problem: _Problem, flat: Tensor) -> tuple[Tensor, list[float]]:
     for step in range(problem.hyper.iterations):
         root, gradient = problem.root(flat, step), problem.gradient(flat)
         small = root @ root.T if len(root) < len(flat) else root.T @ root
-        damping = max(damping, 1e-12 * float(small.diagonal().max()))
+        damping = max(damping, 1e-6 * float(small.diagonal().max()))  # from lower down, the trials would not get up again
         for _ in range(_TRIALS):
             there = flat - solve(root, small, problem.hyper.decay + damping, gradient)
             new = float(problem.loss(there))

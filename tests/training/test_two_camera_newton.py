@@ -106,6 +106,13 @@ def test_the_networks_take_plain_transforms():
     assert np.abs(found - ratios).mean() < 0.5 * np.abs(ratios - np.median(ratios, axis=0)).mean()
 
 
+def test_damping_that_has_fallen_far_gets_up_again():
+    X, ratios = drawn(400)
+    hyper = dataclasses.replace(HYPER, decay=1e-3, tolerance=1e-9, curvature_rows=130, iterations=120)
+    fitted = fit_newton(X, ratios, runs_of(400, range(1)), hidden_layers=2, hyper=hyper)
+    assert fitted.steps[0] > 60
+
+
 def test_curvature_of_some_rows_finds_a_minimum_about_as_low():
     X, ratios = drawn(400)
     every, some = (
