@@ -24,10 +24,11 @@ from benchwright.datasets.two_camera.folds import parts
 from benchwright.datasets.two_camera.metadata import read_metadata
 from benchwright.datasets.two_camera.rows import MeasuredPair, TransformPairs
 from benchwright.eval.metrics.angular import angular_error_deg, fold_mean, pooled
-from benchwright.eval.protocols.cross_validation import AVERAGE, Examples, evaluate_folds, examples, rotating_folds
+from benchwright.eval.protocols.cross_validation import AVERAGE, Estimator, Examples, evaluate_folds, examples, rotating_folds
 from benchwright.training.reillumination import reilluminated
-from benchwright.training.side_by_side import Hyper
-from benchwright.training.two_camera import LinearEstimator, NetworkEstimator, settings
+from benchwright.training.two_camera import LinearEstimator, NetworkEstimator, hyper_of, settings
+from benchwright.training.two_camera_distilled import DistilledEstimator
+from benchwright.training.two_camera_newton import Newton
 
 SEEDS = range(10)
 INNER_SEEDS = range(3)
@@ -42,25 +43,37 @@ class Variant:
     changes: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     more: bool = False
     measured_times: int = 1
+    lights_of_test: bool = False
+    pupils: bool = False
 
-    def estimator(self, parameters: int, seeds: range, epochs: float, progress: Callable[[str], None]) -> NetworkEstimator:
+    def estimator(self, parameters: int, seeds: range, epochs: float, progress: Callable[[str], None]) -> Estimator:
         values = {**settings(self.preset), **self.changes}
-        values["epochs"] = max(1, round(values["epochs"] * epochs))
-        return NetworkEstimator(parameters, Hyper(**values), seeds, measured_times=self.measured_times, progress=progress)
+        length = "epochs" if "epochs" in values else "iterations"
+        values[length] = max(1, round(values[length] * epochs))
+        made = NetworkEstimator(parameters, hyper_of(values), seeds, measured_times=self.measured_times, progress=progress)
+        return (
+            DistilledEstimator(made, Newton(**settings("pupil")), seeds, rows=1400, measured_times=3) if self.pupils else made
+        )
 
 
 COSINE = {"learning_rate": 1e-2, "schedule": "cosine", "epochs": 12_000, "patience_epochs": None}
 VARIANTS = {
+    "decayed": Variant("decayed"),
+    "decayed x3": Variant("decayed", {"decay": 3.0}),
+    "decayed /3": Variant("decayed", {"decay": 0.3}),
+    "decayed /10": Variant("decayed", {"decay": 0.1}),
     "as_written": Variant("as_written"),
     "validated": Variant("validated"),
     "cosine": Variant("as_written", COSINE),
     "reilluminated, 1e-3": Variant("reilluminated", {"learning_rate": 1e-3, "schedule": "constant"}, True, 12),
     "reilluminated": Variant("reilluminated", {}, True, 12),
+    "distilled": Variant("reilluminated", {}, True, 12, pupils=True),
     "reilluminated x2": Variant("reilluminated", {"epochs": 480}, True, 12),
 }
 AS_RELEASED = {
     "as_released": Variant("as_released"),
     "as_released reilluminated": Variant("reilluminated", {"keep": "test_fold", "check_epochs": 1}, True, 12),
+    "as_released, lights of test": Variant("reilluminated", {"keep": "test_fold", "check_epochs": 1}, True, 12, True),
 }
 
 
@@ -156,7 +169,7 @@ def main() -> None:
             cpu, wall = time.process_time(), time.perf_counter()
             known = (out / "results.json").exists()
             made = variant.estimator(parameters, SEEDS, epochs, lambda text: None)
-            results = evaluate_folds(made, rows, parts="rotating", identity={}, out=out)
+            results = evaluate_folds(made, rows, parts="rotating", identity={}, out=out, lights_of_test=variant.lights_of_test)
             if not known:
                 spent = f"{time.process_time() - cpu:.0f} {time.perf_counter() - wall:.0f}"
                 (out / "seconds.txt").write_text(spent)

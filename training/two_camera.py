@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from ..curation.rng import rng
 from .models.illuminant_net import IlluminantNets, hidden_layers_of
 from .side_by_side import Fitted, Hyper, Progress, Run, estimates, fit_runs
+from .two_camera_newton import Newton, fit_newton
 
 Features = NDArray[np.float32]
 Lights = NDArray[np.float64]
@@ -51,7 +52,7 @@ class Fold(Protocol):
 
 
 def settings(preset: str) -> dict[str, Any]:
-    """One table of ``training/two_camera.toml``, as arguments of ``Hyper``.
+    """One table of ``training/two_camera.toml``, as arguments of ``hyper_of``.
 
     Raises:
         ValueError: there is no such preset.
@@ -60,6 +61,16 @@ def settings(preset: str) -> dict[str, Any]:
     if preset not in presets:
         raise ValueError(f"no preset {preset!r}: there are {', '.join(presets)}")
     return presets[preset]
+
+
+def hyper_of(values: Mapping[str, Any]) -> Hyper | Newton:
+    """Settings of Adam, or of ``two_camera_newton`` where there is a weight decay.
+
+    Raises:
+        TypeError: a setting is missing, or there is no such.
+        ValueError: a value that makes no sense.
+    """
+    return Newton(**values) if "decay" in values else Hyper(**values)
 
 
 class NetworkEstimator:
@@ -77,7 +88,7 @@ class NetworkEstimator:
     def __init__(
         self,
         parameters: int,
-        hyper: Hyper,
+        hyper: Hyper | Newton,
         seeds: Sequence[int],
         *,
         measured_times: int = 1,
@@ -112,13 +123,29 @@ class NetworkEstimator:
         """Train on each fold's training rows; a run ("seed 0", ...) -> (n, 3) lights of each fold's test rows, green 1."""
         X, ratios, starts = _stacked(folds)
         runs = [self._run(fold, start, seed) for seed in self.seeds for fold, start in zip(folds, starts, strict=True)]
-        fitted = fit_runs(X, ratios, runs, hidden_layers=self.hidden_layers, hyper=self.hyper, progress=self.progress)
+        layers, hyper = self.hidden_layers, self.hyper
+        if isinstance(hyper, Newton):
+            fitted = fit_newton(X, ratios, runs, hidden_layers=layers, hyper=hyper, progress=self.progress)
+        else:
+            fitted = fit_runs(X, ratios, runs, hidden_layers=layers, hyper=hyper, progress=self.progress)
         self._trained = fitted, [f"{run.key}, seed {run.seed}" for run in runs]
         found = estimates(fitted.nets, [fold.X_test for _ in self.seeds for fold in folds])
         return {
-            f"seed {seed}": [_with_green(ratios) for ratios in found[at * len(folds) : (at + 1) * len(folds)]]
+            f"seed {seed}": [with_green(ratios) for ratios in found[at * len(folds) : (at + 1) * len(folds)]]
             for at, seed in enumerate(self.seeds)
         }
+
+    def averaged(self, X: Sequence[Features]) -> list[Lights]:
+        """After ``estimate_folds``: ratios (n, 2) of rows X[k] (n, 9) by the networks of fold k, the mean of their logarithms.
+
+        Raises:
+            ValueError: nothing has been trained, or on another number of folds.
+        """
+        if self._trained is None or len(self._trained[1]) != len(self.seeds) * len(X):
+            raise ValueError(f"rows for {len(X)} folds: train on as many first")
+        found = estimates(self._trained[0].nets, [rows for _ in self.seeds for rows in X])
+        folds = [found[fold :: len(X)] for fold in range(len(X))]
+        return [np.exp(np.mean([np.log(one.astype(np.float64)) for one in of], axis=0)) for of in folds]
 
     def artifacts(self) -> dict[str, bytes]:
         """``networks.npz``: the weights of all runs (``load_networks``). Empty before ``estimate_folds``."""
@@ -133,7 +160,7 @@ class NetworkEstimator:
             watch = len(train) + len(fold.X_validate) + np.arange(len(fold.X_test), dtype=np.int64)
         elif self.hyper.keep == "validation" and len(fold.X_validate):
             watch = len(train) + np.arange(len(fold.X_validate), dtype=np.int64)
-        elif self.hyper.keep == "validation":
+        elif isinstance(self.hyper, Hyper) and self.hyper.keep == "validation":
             train, watch = _hold_out(fold, self.hyper.validation_share, seed)
         measured = train[fold.pair_train[train] == fold.light_train[train]]
         train = np.concatenate([train, np.tile(measured, self.measured_times - 1)])
@@ -174,7 +201,8 @@ def ratios_of(lights: Lights) -> Lights:
     return lights[:, [0, 2]] / lights[:, 1:2]
 
 
-def _with_green(ratios: NDArray[np.floating[Any]]) -> Lights:
+def with_green(ratios: NDArray[np.floating[Any]]) -> Lights:
+    """(n, 2) R/G and B/G -> (n, 3) RGB, green 1."""
     values = ratios.astype(np.float64)
     return np.stack([values[:, 0], np.ones(len(values)), values[:, 1]], axis=1)
 
@@ -193,7 +221,7 @@ class LinearEstimator:
         found: list[Lights] = []
         for fold in folds:
             weights, *_ = np.linalg.lstsq(_with_one(fold.X_train), ratios_of(fold.gt_train), rcond=None)
-            found.append(_with_green(np.maximum(_with_one(fold.X_test) @ weights, 1e-3)))
+            found.append(with_green(np.maximum(_with_one(fold.X_test) @ weights, 1e-3)))
         return {"linear": found}
 
     def artifacts(self) -> dict[str, bytes]:
