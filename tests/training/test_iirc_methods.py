@@ -146,6 +146,8 @@ def test_resnet_32_as_published():
     before_pooling = model.backbone[:-2]
     assert (before_pooling(x) < 0).any()
     assert not (before_pooling[:-1](x) < 0).any()
+    small = picture_net(torch.Generator().manual_seed(0), backbone="small_cnn", blocks=1, width=4, head="cosine_kept")
+    assert (small.penultimate(x) < 0).any()
     with pytest.raises(ValueError, match="backbone 'vgg'"):
         picture_net(torch.Generator(), backbone="vgg", blocks=1, width=4, head="linear")
 

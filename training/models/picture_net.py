@@ -70,7 +70,7 @@ def picture_net(init: torch.Generator, *, backbone: str, blocks: int, width: int
         init: of all weights.
         backbone: one of ``BACKBONES``.
         blocks: of a stage of ``reduced_resnet``.
-        width: of ``reduced_resnet`` and ``small_cnn``.
+        width: of ``reduced_resnet`` and ``small_cnn``, which has no ReLU at its end either.
         head: "linear", "cosine_kept" or "cosine_reset": see ``Classifier``.
 
     Raises:
@@ -81,7 +81,7 @@ def picture_net(init: torch.Generator, *, backbone: str, blocks: int, width: int
     if backbone == "reduced_resnet":
         network, features = reduced_resnet(blocks, width, init)
     elif backbone == "small_cnn":
-        network, features = small_cnn(width, init)
+        network, features = small_cnn(width, init, last_relu=False)
     else:
         network, features = resnet(backbone, init, None)
     return Classifier(network, features, eta=HEADS[head])

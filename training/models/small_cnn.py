@@ -8,12 +8,13 @@ from torch import nn
 from ..weights import init_network
 
 
-def small_cnn(width: int, init: torch.Generator) -> tuple[nn.Module, int]:
+def small_cnn(width: int, init: torch.Generator, *, last_relu: bool = True) -> tuple[nn.Module, int]:
     """Three convolutions with norm and ReLU, the sides halved after each, a mean over places.
 
     Args:
         width: channels of the first; the others have twice and four times as many.
         init: of the weights.
+        last_relu: False leaves out the last ReLU, so that features have both signs, as heads of cosines need them.
 
     Returns:
         (b, 3, h, w) float32 -> (b, 4 width), and 4 width.
@@ -26,5 +27,7 @@ def small_cnn(width: int, init: torch.Generator) -> tuple[nn.Module, int]:
                 nn.BatchNorm2d(after),
                 nn.ReLU(),
             ]
+        if not last_relu:
+            layers.pop()
         network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
     return init_network(network.to_empty(device="cpu"), init), 4 * width
