@@ -30,6 +30,12 @@ FORMAT = 1
 """Version of the layout on disk; part of every key."""
 
 
+_RECORDED = (
+    *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "torch", "faiss-cpu"),
+    *("pillow", "simplejpeg", "av", "rawpy", "opencv-python-headless", "colour-science"),
+)
+"""Packages on which the content of a stage may depend: their versions stand in ``made.json``."""
+
 State = Literal["running", "done", "reused", "waiting"]
 
 
@@ -219,7 +225,8 @@ class StageMaker:
         if stage.kind == "whole":
             return [dataclasses.replace(base, span=Span(0, upstream.num_rows, upstream))]
         bounds = _shard_bounds(upstream) if stage.kind == "shards" else _even_bounds(upstream.num_rows, stage.rows_per_part)
-        others = {n: views[n] for n in stage.inputs()[1:]}
+        # A row may be compared with all rows of its own stage: the upstream itself is then a second input.
+        others = {ref.name: views[ref.name] for ref in stage.step.settings.values() if isinstance(ref, StageRef)}
         ends = np.cumsum([part.rows for part in upstream.parts])
         return [
             dataclasses.replace(base, number=n, span=_narrow(upstream, ends, start, stop), others=others)
@@ -320,7 +327,7 @@ class StageMaker:
 
     def _write_made(self, seconds: float) -> None:
         versions = {"python": platform.python_version()}
-        for name in ("benchwright", "numpy", "pyarrow", "polars", "torch", "pillow", "simplejpeg", "faiss-cpu", "dask"):
+        for name in _RECORDED:
             with contextlib.suppress(importlib.metadata.PackageNotFoundError):
                 versions[name] = importlib.metadata.version(name)
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}

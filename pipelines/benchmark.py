@@ -16,7 +16,13 @@ from ..curation.flow import Flow
 from ..curation.run import Run
 from .wrong_use import WrongUse, did_you_mean
 
-NAMES = {"clear": "benchwright.pipelines.clear", "kowl": "benchwright.pipelines.kowl"}
+NAMES = {
+    "clear": "benchwright.pipelines.clear",
+    "iirc": "benchwright.pipelines.iirc",
+    "kowl": "benchwright.pipelines.kowl",
+    "two_camera": "benchwright.pipelines.two_camera",
+    "vclimb": "benchwright.pipelines.vclimb",
+}
 """Name of a packaged benchmark -> the module that holds its ``BENCHMARK``."""
 
 

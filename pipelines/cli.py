@@ -137,6 +137,7 @@ def run(
         typer.Option("--retry", metavar="REASON", help="Try again rows that were turned away for this reason (repeatable)."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be made, and make nothing.")] = False,
+    train_too: Annotated[bool, typer.Option("--train", help="Then train the baselines, and write the report.")] = False,
     quiet: Quiet = False,
 ) -> None:
     """Run a pipeline, or go on with a broken-off run.
@@ -150,6 +151,7 @@ def run(
       benchwright run clear --config mine.toml --out s3://bucket/run --scheduler tcp://10.0.0.1:8786
       benchwright run mine.py --config mine.toml --out out
       benchwright run clear --out out --retry timed_out --retry server_error
+      benchwright run vclimb --config tiny --out out --train
     """
     from . import api
     from .progress import Teller
@@ -166,6 +168,9 @@ def run(
         return
     dataset = api.dataset_of(out)
     print(f"{out}: {done.result.rows:,} rows, digest {done.result.digest}" + (f", dataset in {dataset}" if dataset else ""))
+    if train_too:
+        train(out, pipeline=name if name.endswith(".py") else None, quiet=quiet)
+        report(out, pipeline=name if name.endswith(".py") else None)
 
 
 def _print_plan(todo: Any, out: str) -> None:

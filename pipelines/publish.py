@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import posixpath
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from ..curation.run import Run
 from ..curation.store import Store
 
 
-def publish_shards(run: Run, card: Card, into: str) -> None:
+def publish_shards(run: Run, card: Card, into: str, *, leave_out: Collection[str] = ()) -> None:
     """Write the dataset folder of a run whose last stage is a ``shards`` stage.
 
     Tars are hard links where the file system has them. Files of an earlier dataset that are no part of this one go.
@@ -25,11 +25,12 @@ def publish_shards(run: Run, card: Card, into: str) -> None:
         run: a finished run.
         card: what the dataset says of itself; its ``digest`` is the run's.
         into: folder within the run's store.
+        leave_out: columns that do not go into the index.
     """
     store, artifact = run.store, run.result
     tars = {posixpath.basename(n): facts for n, facts in artifact.files().items() if n.endswith(".tar")}
     facts = {name: FileFact(known["size"], known["sha256"]) for name, known in tars.items()}
-    written = publish(_index(run), card, facts)
+    written = publish(_index(run, leave_out), card, facts)
     target = Store(into)
     for name in tars:
         _link(store, posixpath.join(folder(artifact.stage), name), target, name, tars[name])
@@ -40,8 +41,9 @@ def publish_shards(run: Run, card: Card, into: str) -> None:
     target.remove(stale)
 
 
-def _index(run: Run) -> pa.Table:
-    table = run.rows().table()
+def _index(run: Run, leave_out: Collection[str]) -> pa.Table:
+    rows = run.rows()
+    table = rows.table([name for name in rows.column_names if name not in leave_out])
     places = ["key", "shard", "offset", "size"]
     return table.select([*places, *(name for name in table.column_names if name not in places)])
 

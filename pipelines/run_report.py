@@ -19,8 +19,11 @@ def stage_row(store: Store, artifact: Artifact) -> StageRow:
     """A stage's line in the pipeline table."""
     made = f"stages/{artifact.stage}/made.json"
     seconds = store.read_json(made).get("seconds") if store.exists(made) else None
+    # A run checks its counts before it writes an artifact: more rows out than in are those of a stage that expands.
+    expands = artifact.kind == "whole" and artifact.rows + sum(artifact.rejects.values()) > (artifact.rows_in or 0)
+    rejects = dict(artifact.rejects)
     return StageRow(
-        artifact.stage, artifact.kind, artifact.rows_in, artifact.rows, dict(artifact.rejects), seconds, artifact.digest
+        artifact.stage, artifact.kind, artifact.rows_in, artifact.rows, rejects, seconds, artifact.digest, expands=expands
     )
 
 

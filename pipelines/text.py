@@ -54,7 +54,7 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
 
 
 def score_lines(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Metrics in percent, mean and standard deviation over seeds: a table a protocol, a line a method."""
+    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table a protocol."""
     lines: list[str] = []
     for protocol, methods in results.items():
         metrics = list(next(iter(methods.values()))["mean"])
@@ -67,4 +67,6 @@ def _score(result: Any, metric: str) -> str:
     mean, std = result["mean"][metric], result["std"][metric]
     if mean is None:
         return f"{'-':>18}"
+    if result.get("unit") == "degrees":
+        return f"{mean:>10.2f}" + (f" ± {std:>5.2f}" if std is not None else " " * 8)
     return f"{100 * mean:>10.1f}" + (f" ± {100 * std:>4.1f} " if std is not None else " " * 8)

@@ -20,7 +20,21 @@ MAY_IMPORT = {
     "pipelines": {"curation", "datasets", "training", "eval", "pipelines"},
 }
 FILES = [path.relative_to(ROOT) for room in MAY_IMPORT for path in sorted((ROOT / room).rglob("*.py"))]
-HEAVY = ["torch", "torchvision", "faiss", "open_clip", "matplotlib", "dask", "distributed", "onnxruntime", "sklearn", "av"]
+HEAVY = [
+    "torch",
+    "torchvision",
+    "faiss",
+    "open_clip",
+    "matplotlib",
+    "dask",
+    "distributed",
+    "onnxruntime",
+    "sklearn",
+    "av",
+    "cv2",
+    "rawpy",
+    "colour",
+]
 
 
 def imports(file: Path, source: str) -> Iterator[tuple[int, str]]:

@@ -46,6 +46,8 @@ class BufferLearner:
     ) -> None:
         if classes < 2:
             raise ValueError(f"{classes} classes: a classifier needs two at least")
+        if method.teach is not None or method.exemplars is not None:
+            raise ValueError(f"method {method.name!r} has a loss or a memory of its own: task_learner.TaskLearner runs it")
         self._make_model = make_model
         self._classes = classes
         self._hyper = hyper

@@ -60,14 +60,37 @@ class Folder:
         except OSError as error:
             raise Reject("unreadable", f"{name}: {error.strerror or error}") from None
 
-    def _read_local(self, name: str, size: int) -> bytes:
+    def local_path(self, name: str) -> str:
+        """Path of a file of a local folder, with every link resolved, for libraries that open files themselves.
+
+        Raises:
+            Reject: as ``read`` does.
+            ValueError: the folder is not on this machine.
+        """
+        if not self.local:
+            raise ValueError(f"{self.root} is not on this machine: {name} has no local path")
+        if is_outside(name):
+            raise Reject("outside_folder", name)
+        try:
+            path = self._resolved(name)
+            with open(path, "rb"):
+                return path
+        except (FileNotFoundError, NotADirectoryError):
+            raise Reject("missing_file", name) from None
+        except OSError as error:
+            raise Reject("unreadable", f"{name}: {error.strerror or error}") from None
+
+    def _resolved(self, name: str) -> str:
         path = os.path.realpath(os.path.join(self.root, name))
         if not _within(path, self.root):
             raise Reject("outside_folder", f"{name} is a link out of the folder")
         # Looked at before it is opened: to open a named pipe is to wait for ever.
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise Reject("not_a_file", name)
-        with open(path, "rb") as stream:
+        return path
+
+    def _read_local(self, name: str, size: int) -> bytes:
+        with open(self._resolved(name), "rb") as stream:
             return stream.read(size)
 
     def _read_remote(self, name: str, size: int) -> bytes:

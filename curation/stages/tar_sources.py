@@ -99,6 +99,8 @@ def read_tar(
                 done = number + 1
                 yield _tar_image(samples[number], bodies, source_name, require_date)
                 bodies = {}
+            if done == len(samples):
+                break  # what follows in the tar is other pieces'
     except _TAR_ERRORS as error:
         problem = f"{type(error).__name__}: {error}"
     for sample in samples[done:]:

@@ -115,9 +115,29 @@ def run_domains(
 
 def _take_up(learner: Learner, domains: Sequence[Domain], whose: Mapping[str, Any], out: Path, correct: Any) -> int:
     """Number of domains that ``out`` holds already; fills ``correct`` and loads the learner."""
+    found = held_progress(out, whose)
+    if found is None:
+        return 0
+    held, checkpoint = found
+    done = len(held["correct"])
+    correct[:done] = held["correct"]
+    learner.load(checkpoint, [(domain.X_train, domain.y_train) for domain in domains[:done]])
+    return done
+
+
+def _commit(learner: Learner, done: int, whose: Mapping[str, Any], out: Path, correct: NDArray[np.int64]) -> None:
+    commit_progress(out, whose, learner.save, done, {"correct": correct[:done].tolist()})
+
+
+def held_progress(out: Path, whose: Mapping[str, Any]) -> tuple[dict[str, Any], Path] | None:
+    """``progress.json`` of ``out`` and the checkpoint that it names, or None where nothing was committed.
+
+    Raises:
+        ValueError: ``out`` holds a run of another identity than ``whose``, or the checkpoint is not the one that was written.
+    """
     path = out / "progress.json"
     if not path.exists():
-        return 0
+        return None
     held = json.loads(path.read_bytes())
     different = sorted(key for key in {*held["identity"], *whose} if held["identity"].get(key) != whose.get(key))
     if different:
@@ -129,22 +149,22 @@ def _take_up(learner: Learner, domains: Sequence[Domain], whose: Mapping[str, An
     checkpoint = out / held["checkpoint"]["file"]
     if not checkpoint.exists() or _sha256(checkpoint) != held["checkpoint"]["sha256"]:
         raise ValueError(f"{checkpoint} is missing or is not the one that {path} names: remove {out} and run again")
-    done = len(held["correct"])
-    correct[:done] = held["correct"]
-    learner.load(checkpoint, [(domain.X_train, domain.y_train) for domain in domains[:done]])
-    return done
+    return held, checkpoint
 
 
-def _commit(learner: Learner, done: int, whose: Mapping[str, Any], out: Path, correct: NDArray[np.int64]) -> None:
+def commit_progress(
+    out: Path, whose: Mapping[str, Any], save: Callable[[Path], None], done: int, fields: Mapping[str, Any]
+) -> None:
+    """Write the checkpoint after ``done`` domains or tasks by ``save``, and ``progress.json`` with ``fields``."""
     checkpoint = out / f"after-{done:03}.pt"
     beside = checkpoint.with_name(checkpoint.name + ".tmp")
-    learner.save(beside)
+    save(beside)
     with beside.open("rb") as stream:
         os.fsync(stream.fileno())
     os.replace(beside, checkpoint)
     state = {
+        **fields,
         "checkpoint": {"file": checkpoint.name, "sha256": _sha256(checkpoint)},
-        "correct": correct[:done].tolist(),
         "format": 1,
         "identity": whose,
     }

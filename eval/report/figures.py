@@ -92,8 +92,8 @@ def heat_map(
             for i in range(len(rows)):
                 edge = theme.ink if np.isnan(values[i, i]) else _readable_on(ramp((values[i, i] - low) / span))
                 axes.add_patch(Rectangle((i + 0.06, i + 0.06), 0.88, 0.88, fill=False, edgecolor=edge, linewidth=0.9))
-        axes.set_xticks(np.arange(len(columns)) + 0.5, _ticks(columns))
-        axes.set_yticks(np.arange(len(rows)) + 0.5, _ticks(rows))
+        axes.set_xticks(np.arange(len(columns)) + 0.5, short_labels(columns))
+        axes.set_yticks(np.arange(len(rows)) + 0.5, short_labels(rows))
         axes.set_xlabel(column_axis)
         axes.set_ylabel(row_axis)
         axes.xaxis.set_label_position("top")
@@ -121,7 +121,7 @@ def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str
     def draw(axes: Axes, theme: Theme) -> None:
         bars = axes.bar(range(len(labels)), heights, color=theme.bar, width=0.72)
         axes.bar_label(bars, [_short(value) for value in heights], padding=2, fontsize=8, color=theme.faint)
-        axes.set_xticks(range(len(labels)), _ticks(labels))
+        axes.set_xticks(range(len(labels)), short_labels(labels))
         if any(len(label) > 8 for label in labels):
             axes.tick_params(axis="x", rotation=30)
             for tick in axes.get_xticklabels():
@@ -163,10 +163,10 @@ def line_chart(
     def draw(axes: Axes, theme: Theme) -> None:
         x = np.arange(len(labels))
         for (name, curve), colour, marker in zip(curves.items(), theme.series, _MARKERS, strict=False):
-            axes.plot(x, curve, color=colour, marker=marker, markersize=4.5, linewidth=1.8, label=_ticks([name])[0])
+            axes.plot(x, curve, color=colour, marker=marker, markersize=4.5, linewidth=1.8, label=short_labels([name])[0])
             if name in bands:
                 axes.fill_between(x, curve - bands[name], curve + bands[name], color=colour, alpha=0.15, linewidth=0)
-        axes.set_xticks(x, _ticks(labels))
+        axes.set_xticks(x, short_labels(labels))
         _axes_style(axes, theme, label_axis, value_axis)
         legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5)
         for text in legend.get_texts():
@@ -213,7 +213,9 @@ def place_chart(
             known = there[name]
             if not known.any():
                 continue
-            axes.plot(x[known], curve[known], color=colour, linewidth=1.5, marker=marker, markersize=5, label=_ticks([name])[0])
+            axes.plot(
+                x[known], curve[known], color=colour, linewidth=1.5, marker=marker, markersize=5, label=short_labels([name])[0]
+            )
             axes.plot(x[known & empty], curve[known & empty], marker, color=theme.page, markeredgecolor=colour, markersize=5)
         axes.set_xticks(np.unique(np.floor(x)))
         if limits is not None:
@@ -254,7 +256,9 @@ def rank_chart(
         for at, (name, curve) in enumerate(curves.items()):
             colour = ramp(0.2 + 0.8 * at / max(len(curves) - 1, 1))  # the palest is too faint for a line
             marker = "o" if len(curve) == 1 else ""
-            axes.plot(np.arange(1, len(curve) + 1), curve, color=colour, linewidth=1.8, label=_ticks([name])[0], marker=marker)
+            axes.plot(
+                np.arange(1, len(curve) + 1), curve, color=colour, linewidth=1.8, label=short_labels([name])[0], marker=marker
+            )
         axes.set_yscale("log")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         _axes_style(axes, theme, rank_axis, value_axis)
@@ -286,7 +290,7 @@ def _short(value: float) -> str:
     return f"{int(value):,}" if float(value).is_integer() else f"{value:.3g}"
 
 
-def _ticks(labels: Sequence[str], most: int = 28) -> list[str]:
+def short_labels(labels: Sequence[str], most: int = 28) -> list[str]:
     """Labels cut to ``most`` characters, so that a long one does not leave the plot without room."""
     return [label if len(label) <= most else label[: most - 1] + "…" for label in labels]
 
@@ -315,7 +319,7 @@ def _axes_style(axes: Axes, theme: Theme, x_label: str, y_label: str) -> None:
 def drawn_figure(
     draw: Callable[[Axes, Theme], None], size_in: tuple[float, float], alt: str, caption: str, data: Table
 ) -> Figure:
-    """What ``draw`` draws, for light and for dark pages: the way in which every plot here is made."""
+    """What ``draw`` puts on a pair of axes, for light and for dark pages; ``size_in`` is (width, height) in inches."""
     return Figure(_svg(draw, LIGHT, size_in), alt, caption, dark=_svg(draw, DARK, size_in), data=data)
 
 

@@ -15,7 +15,10 @@ from .figures import heat_map, line_chart
 
 @dataclasses.dataclass(frozen=True)
 class StageRow:
-    """One line of the pipeline table: what came in, what went out, why the rest did not, and how long it took."""
+    """One line of the pipeline table: what came in, what went out, why the rest did not, and how long it took.
+
+    ``expands``: whether the stage makes several rows of one, so that more may go out than came in.
+    """
 
     name: str
     kind: str
@@ -24,6 +27,7 @@ class StageRow:
     rejects: Mapping[str, int]
     seconds: float | None = None
     digest: str = ""
+    expands: bool = False
 
 
 def pipeline_section(stages: Sequence[StageRow], *, title: str = "Pipeline") -> Section:
@@ -32,16 +36,18 @@ def pipeline_section(stages: Sequence[StageRow], *, title: str = "Pipeline") -> 
     wrong: list[str] = []
     for stage in stages:
         lost = sum(stage.rejects.values())
-        if stage.rows_in is not None and stage.rows_in != stage.rows_out + lost:
+        if stage.rows_in is not None and not stage.expands and stage.rows_in != stage.rows_out + lost:
             wrong.append(f"{stage.name}: {stage.rows_in:,} rows in, {stage.rows_out:,} out, {lost:,} rejected")
         reasons = ", ".join(f"{reason} {n:,}" for reason, n in sorted(stage.rejects.items(), key=lambda r: (-r[1], r[0])))
         digest = Cell(stage.digest[:12] or None, code=True)
         rows.append([stage.name, stage.kind, stage.rows_in, stage.rows_out, lost, reasons, stage.seconds, digest])
     columns = ["stage", "kind", "rows in", "rows out", "rejects", "by reason", "seconds", "digest"]
+    expanding = [stage.name for stage in stages if stage.expands]
+    several = f", save where several rows are made of one ({', '.join(expanding)})" if expanding else ""
     verdict = (
         Text([f"The counts do not add up in {len(wrong)} stages.", *wrong], tone="bad")
         if wrong
-        else Text(["In every stage, rows in = rows out + rejects."], tone="good")
+        else Text([f"In every stage, rows in = rows out + rejects{several}."], tone="good")
     )
     return Section(title, [verdict, Table(columns, rows, decimals=1)])
 

@@ -1,0 +1,289 @@
+"""Eight exact frames of H.264 clips: ours beside PyAV in sequence, torchcodec, OpenCV and ffmpeg's select filter.
+
+The clips are made here: FFmpeg's test pictures with noise, 640x360, B-frames, a key frame every 250 or every 12 frames. Every
+contender decodes the frames that vCLIMB's rule chooses, scales them to a short side of 224 pixels and gives RGB; that they are
+the frames asked for is checked against a full decode. All run on one thread; the ratio is the median over rounds of the ratio
+inside a round, contender after contender on the same clip, by processor time (of children too) and by the wall clock.
+
+    python benchmarks/bench_frames.py [--quick] [--rounds 3] [--folder CLIPS] [--clips 10000]
+
+torchcodec and OpenCV are measured where they are installed (pip install torchcodec==0.13.0 opencv-python-headless).
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import av
+import ffmpeg
+import numpy as np
+from benchwright.curation.video.decoders import ffmpeg_binary, pyav_frames
+from benchwright.curation.video.frames import Clip, read_clip
+from benchwright.curation.video.index import read_index
+from benchwright.curation.video.limits import Deadline, Limits
+from benchwright.curation.video.pixels import Orientation, RgbConverter, scaled_size
+from benchwright.curation.video.plans import FramePlan, choose, uniform_frames
+from benchwright.curation.video.work import FrameSettings
+
+LIMITS = Limits()
+SIDE_PX = 224
+EIGHT = FramePlan("uniform", n=8)
+Contender = Callable[[Path, int], list[np.ndarray]]
+
+
+def make_clips(folder: Path, count: int) -> list[Path]:
+    """``count`` clips for each of the two distances between key frames, of 10 to 30 seconds."""
+    made: list[Path] = []
+    for number in range(count):
+        seconds = 10 + 20 * number // max(1, count - 1)
+        picture = "testsrc2" if number % 2 else "mandelbrot"
+        rate = "25" if number % 4 < 2 else "30000/1001"
+        source = f"{picture}=size=640x360:rate={rate},noise=alls=8:allf=t:all_seed={number}"
+        for gop in (250, 12):
+            path = folder / f"gop{gop}-{number:02d}-{seconds}s.mp4"
+            made.append(path)
+            if path.exists():
+                continue
+            x264 = ["-c:v", "libx264", "-preset", "veryfast", "-pix_fmt", "yuv420p", "-g", str(gop), "-bf", "3"]
+            command = [ffmpeg_binary(), "-nostdin", "-v", "error", "-y", "-f", "lavfi", "-i", source, "-t", str(seconds)]
+            subprocess.run([*command, *x264, "-f", "mp4", f"{path}.part"], check=True, stdin=subprocess.DEVNULL, timeout=600)
+            Path(f"{path}.part").rename(path)
+    return made
+
+
+def ours(path: Path, _frames: int) -> list[np.ndarray]:
+    deadline = Deadline(600)
+    index = read_index(str(path), limits=LIMITS, deadline=deadline)
+    converter = RgbConverter(index, SIDE_PX)
+    wanted = choose(EIGHT, index.times_s, fps=index.fps).frames
+    frames = pyav_frames(index, wanted, limits=LIMITS, deadline=deadline)
+    found = {at: converter.rgb(frame, Orientation()) for at, frame in frames}
+    return [found[at] for at in wanted]
+
+
+def by_pyav_in_sequence(path: Path, frames: int) -> list[np.ndarray]:
+    wanted, found = uniform_frames(frames, 8).tolist(), []
+    with av.open(str(path)) as container:
+        stream = container.streams.video[0]
+        stream.codec_context.thread_count = 1
+        size = scaled_size(stream.codec_context.width, stream.codec_context.height, SIDE_PX)
+        for number, frame in enumerate(container.decode(stream)):
+            if number in wanted:
+                found.append(frame.reformat(*size, format="rgb24").to_ndarray())
+                if len(found) == 8:
+                    break
+    return found
+
+
+def by_select(path: Path, frames: int) -> list[np.ndarray]:
+    wanted = uniform_frames(frames, 8).tolist()
+    width, height = 398, 224
+    chosen = ffmpeg.input(str(path), threads=1).filter("select", "+".join(f"eq(n,{at})" for at in wanted))
+    sent = chosen.filter("scale", width, height).output("pipe:", format="rawvideo", pix_fmt="rgb24", fps_mode="passthrough")
+    command = ffmpeg.compile(sent.global_args("-nostdin", "-v", "error"), cmd=ffmpeg_binary())
+    raw = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, check=True, timeout=600).stdout
+    return list(np.frombuffer(raw, np.uint8).reshape(-1, height, width, 3))
+
+
+def by_torchcodec(path: Path, frames: int) -> list[np.ndarray]:
+    from torch.nn.functional import interpolate
+    from torchcodec.decoders import VideoDecoder
+
+    decoder = VideoDecoder(str(path), num_ffmpeg_threads=1, seek_mode="exact")
+    batch = decoder.get_frames_at(uniform_frames(frames, 8).tolist()).data
+    size = scaled_size(batch.shape[-1], batch.shape[-2], SIDE_PX)[::-1]
+    return list(interpolate(batch, size, mode="bilinear", antialias=True).permute(0, 2, 3, 1).numpy())
+
+
+def opencv_frames(path: Path, frames: int, seek: bool) -> list[np.ndarray]:
+    import cv2
+
+    cv2.setNumThreads(1)
+    video = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG, [cv2.CAP_PROP_N_THREADS, 1])
+    found: list[np.ndarray] = []
+    at = 0
+    for wanted in uniform_frames(frames, 8).tolist():
+        if seek:
+            video.set(cv2.CAP_PROP_POS_FRAMES, wanted)
+        else:
+            while at < wanted:
+                video.grab()
+                at += 1
+        picture = video.read()[1]
+        at += 1
+        size = scaled_size(picture.shape[1], picture.shape[0], SIDE_PX)
+        found.append(cv2.cvtColor(cv2.resize(picture, size, interpolation=cv2.INTER_AREA), cv2.COLOR_BGR2RGB))
+    video.release()
+    return found
+
+
+def by_opencv_seeking(path: Path, frames: int) -> list[np.ndarray]:
+    return opencv_frames(path, frames, True)
+
+
+def by_opencv_in_sequence(path: Path, frames: int) -> list[np.ndarray]:
+    return opencv_frames(path, frames, False)
+
+
+def contenders() -> dict[str, Contender]:
+    found: dict[str, Contender] = {"ours": ours, "PyAV in sequence": by_pyav_in_sequence, "ffmpeg, select": by_select}
+    try:
+        import torch
+        import torchcodec.decoders
+
+        torch.set_num_threads(1)
+        found[f"torchcodec {torchcodec.__version__}, exact"] = by_torchcodec
+    except (ImportError, OSError, RuntimeError) as error:
+        print(f"torchcodec is left out: {str(error).splitlines()[0]}")
+    try:
+        import cv2
+
+        found[f"OpenCV {cv2.__version__}, in sequence"] = by_opencv_in_sequence
+        found[f"OpenCV {cv2.__version__}, seeking"] = by_opencv_seeking
+    except ImportError as error:
+        print(f"OpenCV is left out: {error}")
+    return found
+
+
+def processor_s() -> float:
+    own, children = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return own.ru_utime + own.ru_stime + children.ru_utime + children.ru_stime
+
+
+def full_decode(path: Path) -> list[np.ndarray]:
+    """Every frame by a sequential decode, in the size and colours of ``ours``."""
+    index = read_index(str(path), limits=LIMITS, deadline=Deadline(600))
+    converter = RgbConverter(index, SIDE_PX)
+    with av.open(str(path)) as container:
+        return [converter.rgb(frame, Orientation()) for frame in container.decode(video=0)]
+
+
+def check(paths: list[Path], names: dict[str, Contender]) -> dict[Path, int]:
+    """Frames of each clip; prints how many of its eight frames each contender has right.
+
+    Ours must be equal; of the others, which scale otherwise, the full decode's nearest frame must be the one asked for.
+    """
+    counts: dict[Path, int] = {}
+    right = dict.fromkeys(names, 0)
+    for path in paths:
+        truth = np.stack([frame[::8, ::8] for frame in full_decode(path)]).astype(np.int16)
+        counts[path] = len(truth)
+        wanted = uniform_frames(len(truth), 8)
+        for name, contender in names.items():
+            for at, frame in zip(wanted, contender(path, len(truth)), strict=True):
+                distance = np.abs(truth - frame[::8, ::8]).mean(axis=(1, 2, 3))
+                right[name] += int(distance.argmin()) == at and (name != "ours" or distance[at] == 0)
+    for name, count in right.items():
+        print(f"  {name:34}{count} of {8 * len(paths)} frames are those asked for")
+    return counts
+
+
+def compare(title: str, counts: dict[Path, int], names: dict[str, Contender], rounds: int) -> None:
+    used: dict[str, list[float]] = {name: [] for name in names}
+    took: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        cpu, wall = dict.fromkeys(names, 0.0), dict.fromkeys(names, 0.0)
+        for path, frames in counts.items():
+            for name, contender in list(names.items())[:: 1 if number % 2 == 0 else -1]:
+                begin, before = time.perf_counter(), processor_s()
+                contender(path, frames)
+                cpu[name] += processor_s() - before
+                wall[name] += time.perf_counter() - begin
+        for name in names:
+            used[name].append(cpu[name])
+            took[name].append(wall[name])
+    print(f"\n{title}\n  {'':34}{'CPU ms a clip':>14}{'clips/s':>9}{'ours is, by CPU':>17}{'by the clock':>14}")
+    for name in names:
+        ratios = [
+            statistics.median(theirs / own for theirs, own in zip(measured[name], measured["ours"], strict=True))
+            for measured in (used, took)
+        ]
+        times = ["", ""] if name == "ours" else [f"{ratio:.2f}x" for ratio in ratios]
+        per_clip, rate = 1000 * statistics.median(used[name]) / len(counts), len(counts) / statistics.median(took[name])
+        print(f"  {name:34}{per_clip:14.1f}{rate:9.2f}{times[0]:>17}{times[1]:>14}")
+
+
+def as_step(path: str) -> int:
+    """The work of the step ``sample_frames``, to JPEGs, in a child process of this one."""
+    whole = Path(path)
+    row = Clip(whole.stem, whole.name, None, None)
+    return len(read_clip(row, root=str(whole.parent), plan=EIGHT, settings=FrameSettings(SIDE_PX, 90)).jpegs)
+
+
+def two_processes(paths: list[Path], rounds: int) -> None:
+    names, ratios = [str(path) for path in paths], []
+    with ProcessPoolExecutor(1) as one, ProcessPoolExecutor(2) as two:
+        for pool in (one, two):
+            list(pool.map(as_step, names[:2]))
+        for _ in range(rounds):
+            seconds: list[float] = []
+            for pool in (one, two):
+                begin = time.perf_counter()
+                list(pool.map(as_step, names))
+                seconds.append(time.perf_counter() - begin)
+            ratios.append(seconds[0] / seconds[1])
+    rounded = ", ".join(f"{ratio:.2f}" for ratio in ratios)
+    print(f"\ntwo processes are {statistics.median(ratios):.2f} times as fast as one, to JPEGs, by the clock ({rounded})")
+
+
+def memory(paths: list[Path], clips: int) -> None:
+    """Resident set of a process, and of the one that decodes for it, while it works through ``clips`` clips."""
+    status = Path("/proc/self/status")
+    if not status.exists():
+        print("memory is measured on Linux only")
+        return
+    print(f"\nmemory over {clips} clips, to JPEGs: clips, MB of this process, MB of its child")
+    for number in range(clips):
+        as_step(str(paths[number % len(paths)]))
+        if number in {0, 9, clips - 1} or number % max(1, clips // 10) == clips // 30:
+            child_mb = max(map(resident_mb, children()), default=0.0)  # none where one has just been replaced
+            print(f"  {number + 1:7}{resident_mb('self'):8.1f}{child_mb:8.1f}", flush=True)
+
+
+def children() -> list[str]:
+    return Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
+
+
+def resident_mb(process: str) -> float:
+    lines = Path(f"/proc/{process}/status").read_text().splitlines()
+    return next(int(line.split()[1]) / 1000 for line in lines if line.startswith("VmRSS"))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--count", type=int, default=20, help="clips of each of the two kinds")
+    parser.add_argument("--quick", action="store_true", help="2 clips of each kind, 1 round")
+    parser.add_argument("--folder", type=Path, help="where clips are, or are made and kept (default: a temporary folder)")
+    parser.add_argument("--clips", type=int, default=0, help="only watch the memory over so many clips, with short ones")
+    given = parser.parse_args()
+    count, rounds = (2, 1) if given.quick else (given.count, given.rounds)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = given.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        paths = make_clips(folder, count)
+        if given.clips:
+            memory([path for path in paths if "gop12-" in path.name], given.clips)
+            return
+        names = contenders()
+        print(f"{len(paths)} clips; {sys.version.split()[0]}, av {av.__version__}, {ffmpeg_binary()}")
+        counts = check(paths, names)
+        for gop in (250, 12):
+            of_gop = {path: frames for path, frames in counts.items() if f"gop{gop}-" in path.name}
+            compare(f"8 frames of clips with a key frame every {gop}", of_gop, names, rounds)
+        two_processes(paths, rounds)
+        memory(paths, 4 * len(paths))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,173 @@
+"""Pickles of plain values, read without running anything that is in them.
+
+The opcodes are read first: those that import, call or build objects, numbers that claim memory, and anything beyond plain
+values are refused before a byte is loaded; the loader itself finds no class either. On request arrays of numbers are read as
+well: numpy's names in the pickle are answered with stand-ins that take a shape, a dtype and bytes, and nothing else.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import pickle
+import pickletools
+from typing import Any, cast
+
+import numpy as np
+
+MAX_BYTES = 1 << 28
+"""Larger files are refused."""
+
+# fmt: off
+_PLAIN = frozenset({
+    "PROTO", "FRAME", "MARK", "STOP", "POP", "POP_MARK", "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_LIST", "LIST",
+    "APPEND", "APPENDS", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "STRING", "BINSTRING",
+    "SHORT_BINSTRING", "PUT", "BINPUT", "LONG_BINPUT", "GET", "BINGET", "LONG_BINGET", "MEMOIZE",
+})
+_NUMBERS = frozenset({
+    "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "NONE", "NEWTRUE", "NEWFALSE", "TUPLE", "TUPLE1",
+    "TUPLE2", "TUPLE3", "EMPTY_TUPLE", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD",
+})
+# fmt: on
+_PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
+_CORES = ("numpy.core.multiarray", "numpy._core.multiarray")
+_DTYPES = frozenset({"b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"})
+_DAMAGE = (pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError)
+
+
+class UnsafePickle(ValueError):
+    """A pickle that holds anything but plain values, or that is damaged. Says what and where."""
+
+
+def load_plain(data: bytes, *, arrays: bool = False) -> Any:
+    """Texts, lists and tables of a pickle, nested at will.
+
+    Args:
+        arrays: numbers, tuples, bytes and arrays of numbers as well. Texts of Python 2 are then given as bytes.
+
+    Raises:
+        UnsafePickle: for anything else, before it is loaded; for more than ``MAX_BYTES``; for damaged data.
+    """
+    if len(data) > MAX_BYTES:
+        raise UnsafePickle(f"{len(data)} bytes, at most {MAX_BYTES} are read")
+    try:
+        _check_opcodes(data, arrays)
+        stream = io.BytesIO(data)
+        return _finished(_ArrayUnpickler(stream, encoding="bytes").load()) if arrays else _Unpickler(stream).load()
+    except UnsafePickle:
+        raise
+    except _DAMAGE as error:
+        raise UnsafePickle(f"damaged: {type(error).__name__}: {str(error)[:120]}") from None
+    except (MemoryError, RecursionError, OverflowError) as error:
+        raise UnsafePickle(f"claims too much: {type(error).__name__}") from None
+
+
+def _check_opcodes(data: bytes, arrays: bool) -> None:
+    safe, told = (_PLAIN | _NUMBERS, "plain values and arrays") if arrays else (_PLAIN, "texts, lists and tables")
+    for number, (opcode, argument, place) in enumerate(pickletools.genops(data)):
+        if opcode.name not in safe:
+            raise UnsafePickle(f"{opcode.name} at byte {place}: only {told} are read")
+        # The loader makes room for a memo of twice that number: four bytes could claim 64 GB.
+        if opcode.name in _PUTS and int(argument or 0) > number:
+            raise UnsafePickle(f"{opcode.name} {argument} at byte {place}: beyond the {number} values before it")
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        raise UnsafePickle(f"names {module_name}.{global_name}")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise UnsafePickle("names an object outside the file")
+
+
+# --------------------------------------------------------------------------------------------------------------- arrays
+
+
+class _StandIn:
+    """What a name of numpy's becomes: called, it makes an ``_Array`` or a ``_Dtype``. It has no attribute to set."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __call__(self, *arguments: Any) -> Any:
+        if self._name == "_reconstruct":
+            return _Array()
+        if self._name == "dtype" and arguments and _text(arguments[0]) in _DTYPES:
+            return _Dtype(_text(arguments[0]))
+        if self._name == "encode" and len(arguments) == 2 and isinstance(arguments[0], str):
+            return arguments[0].encode("latin-1")  # how protocol 2 of Python 3 writes bytes
+        raise UnsafePickle(f"calls {self._name} with {str(arguments)[:80]}")
+
+    def __setstate__(self, state: Any) -> None:
+        raise UnsafePickle(f"changes {self._name}")
+
+
+class _Dtype:
+    __slots__ = ("code",)
+
+    def __init__(self, code: str) -> None:
+        self.code = code
+
+    def __setstate__(self, state: Any) -> None:
+        order = _text(state[1]) if isinstance(state, tuple) and len(cast("tuple[Any, ...]", state)) > 1 else ""
+        if order not in ("<", ">", "|", "="):
+            raise UnsafePickle(f"dtype {self.code} in the byte order {order!r}")
+        if any(part is not None for part in state[2:5]):
+            raise UnsafePickle(f"dtype {self.code} with fields")
+        self.code = order + self.code[-2:]
+
+
+class _Array:
+    __slots__ = ("values",)
+
+    def __init__(self) -> None:
+        self.values: np.ndarray | None = None
+
+    def __setstate__(self, state: Any) -> None:
+        _, shape, dtype, fortran, data = state
+        if not isinstance(dtype, _Dtype) or not isinstance(data, bytes) or not isinstance(shape, tuple):
+            raise UnsafePickle("an array that is not of numbers")
+        sizes = cast("tuple[Any, ...]", shape)
+        if not all(isinstance(side, int) and side >= 0 for side in sizes) or len(sizes) > 16:
+            raise UnsafePickle(f"an array of shape {str(sizes)[:80]}")
+        kind = np.dtype(dtype.code)
+        if math.prod(sizes) * kind.itemsize != len(data):
+            raise UnsafePickle(f"an array of {sizes} {kind} in {len(data)} bytes")
+        self.values = np.frombuffer(data, dtype=kind).reshape(sizes, order="F" if fortran else "C")
+
+
+class _ArrayUnpickler(_Unpickler):
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        if global_name == "_reconstruct" and module_name in _CORES:
+            return _StandIn("_reconstruct")
+        if module_name == "numpy" and global_name in ("ndarray", "dtype"):
+            return _StandIn(global_name)
+        if (module_name, global_name) == ("_codecs", "encode"):
+            return _StandIn("encode")
+        return super().find_class(module_name, global_name)
+
+
+def _text(value: Any) -> str:
+    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+
+
+def _finished(value: Any, depth: int = 0) -> Any:
+    """The value with arrays in place of their stand-ins, to a depth of lists and tables that data files have."""
+    if isinstance(value, _Array):
+        if value.values is None:
+            raise UnsafePickle("an array without values")
+        return value.values
+    if isinstance(value, (_StandIn, _Dtype)):
+        raise UnsafePickle("a dtype or function as a value")
+    if isinstance(value, dict) and depth < 3:
+        return {key: _finished(item, depth + 1) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, (list, tuple)) and depth < 3:
+        items = cast("list[Any]", value)
+        return type(items)(_finished(item, depth + 1) for item in items) if any(map(_is_odd, items)) else items
+    return value
+
+
+def _is_odd(value: Any) -> bool:
+    return isinstance(value, (_Array, _StandIn, _Dtype, dict, list, tuple))

@@ -1,0 +1,239 @@
+"""Two pictures of one scene on one grid: the homography between two fixed cameras, warping, averaging down.
+
+Coordinates are those of the raw pixels, centres at whole numbers, x to the right and y down. A picture whose pixels are
+``scale`` raw pixels wide has its pixel ``x`` at ``scale * x + (scale - 1) / 2``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import cv2
+import numpy as np
+
+from ..rows import Reject
+from .raw import Linear
+
+MIN_MATCHES = 20
+"""Fewest matches that agree: below it a homography (eight numbers) may be a coincidence."""
+
+_FEATURES = 4000
+_RATIO = 0.75  # Lowe, "Distinctive image features from scale-invariant keypoints" (IJCV 2004), section 7.1, asks for 0.8
+_LEAST_DETAIL, _LEAST_PEAK = 4.0, 0.3  # grey levels; share of the correlation that lies around its peak
+_CONFIDENCE, _MOST_TRIALS = 0.9999, 20_000
+
+
+@dataclass(frozen=True)
+class Homography:
+    """What maps raw pixels of the second camera to those of the first.
+
+    Attributes:
+        matrix: float64 (3, 3), last element 1; ``point_1 ~ matrix @ (x_2, y_2, 1)``.
+        residual_px: root mean square distance of the points that agree from where they are mapped, in raw pixels of the first.
+        points: number of points that agree.
+        share: of all points.
+    """
+
+    matrix: np.ndarray
+    residual_px: float
+    points: int
+    share: float
+
+
+@dataclass(frozen=True)
+class AlignedPictures:
+    """Two pictures on the grid of the first camera, averaged down.
+
+    Attributes:
+        image_1: float32 (height, width, 3), linear raw RGB, 1 at full scale.
+        image_2: the same scene in the second camera's raw RGB.
+        valid: bool (height, width): seen by both cameras, and no raw value in it saturated.
+        factor: raw pixels of the first camera along the side of a pixel.
+    """
+
+    image_1: np.ndarray
+    image_2: np.ndarray
+    valid: np.ndarray
+    factor: int
+
+
+def scaled(matrix: np.ndarray, *, scale_2: float, scale_1: float) -> np.ndarray:
+    """A homography of raw pixels as one of pictures whose pixels are ``scale_2`` and ``scale_1`` raw pixels wide."""
+
+    def to_raw(scale: float) -> np.ndarray:
+        return np.array([[scale, 0, (scale - 1) / 2], [0, scale, (scale - 1) / 2], [0, 0, 1]])
+
+    return np.linalg.inv(to_raw(scale_1)) @ matrix @ to_raw(scale_2)
+
+
+def mapped(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Points (n, 2) under a homography, float64 (n, 2)."""
+    ahead = np.column_stack([np.asarray(points, dtype=np.float64), np.ones(len(points))]) @ matrix.T
+    return ahead[:, :2] / ahead[:, 2:]
+
+
+def match_points(picture_1: Linear, picture_2: Linear) -> tuple[np.ndarray, np.ndarray]:
+    """Points that look alike in both pictures, in raw pixels, float64 (n, 2) and (n, 2): SIFT, nearest both ways, ratio test.
+
+    The order depends on the pictures alone.
+    """
+    described = [_features(picture) for picture in (picture_1, picture_2)]
+    if any(len(points) < 2 for points, _ in described):
+        return np.empty((0, 2)), np.empty((0, 2))
+    (points_1, words_1), (points_2, words_2) = described
+    # SIFT's words are whole numbers to 255: sums of their products are exact in float32, in whatever order BLAS takes them.
+    distance = (words_1**2).sum(axis=1)[:, None] + (words_2**2).sum(axis=1) - 2 * (words_1 @ words_2.T)
+    nearest = np.argmin(distance, axis=1)
+    best = distance[np.arange(len(nearest)), nearest]
+    mutual = np.argmin(distance, axis=0)[nearest] == np.arange(len(nearest))
+    distance[np.arange(len(nearest)), nearest] = np.inf
+    keep = mutual & (best < _RATIO**2 * distance.min(axis=1))
+    return points_1[keep], points_2[nearest[keep]]
+
+
+def _features(picture: Linear) -> tuple[np.ndarray, np.ndarray]:
+    """Points in raw pixels and their descriptors, float32 (n, 128); sorted, no point twice."""
+    found, words = cv2.SIFT.create(nfeatures=_FEATURES).detectAndCompute(_tones(picture.rgb), None)
+    if not found:
+        return np.empty((0, 2)), np.empty((0, 128), dtype=np.float32)
+    points = np.array([one.pt for one in found], dtype=np.float64)
+    # OpenCV gathers keypoints of several threads; a point may have several orientations, of which one will do.
+    angles = np.array([one.angle for one in found])
+    order = np.lexsort(np.column_stack([words[:, ::-1], angles, points[:, ::-1]]).T)
+    points, words = points[order], words[order].astype(np.float32)
+    fresh = np.append(True, (np.diff(points, axis=0) != 0).any(axis=1))
+    return points[fresh] * picture.scale + (picture.scale - 1) / 2, words[fresh]
+
+
+def _tones(rgb: np.ndarray) -> np.ndarray:
+    """Grey levels that a feature detector likes, uint8 (height, width): the green channel, its range spread, with a gamma."""
+    green = np.maximum(rgb[..., 1].astype(np.float32), 0)
+    low, high = np.percentile(green[::4, ::4], [0.5, 99.5])
+    return np.round(255 * np.clip((green - low) / max(float(high - low), 1e-9), 0, 1) ** (1 / 2.2)).astype(np.uint8)
+
+
+def fit_homography(
+    points_1: np.ndarray, points_2: np.ndarray, *, threshold_px: float, min_points: int = MIN_MATCHES
+) -> Homography:
+    """The homography on which most points agree (USAC with MAGSAC, Barath et al., CVPR 2020), and their least squares.
+
+    Args:
+        points_1: raw pixels of the first camera (n, 2).
+        points_2: the same points in the second.
+        threshold_px: distance up to which a point agrees, in raw pixels of the first.
+        min_points: that must agree; 4 determine it.
+
+    Raises:
+        Reject: ``too_few_matches`` or ``no_homography``.
+    """
+    if len(points_1) < min_points:
+        raise Reject("too_few_matches", f"{len(points_1)} points, {min_points} wanted")
+    settings = cv2.UsacParams()
+    settings.threshold, settings.confidence, settings.maxIterations = threshold_px, _CONFIDENCE, _MOST_TRIALS
+    settings.randomGeneratorState, settings.isParallel = 0, False
+    settings.score, settings.sampler = cv2.SCORE_METHOD_MAGSAC, cv2.SAMPLING_UNIFORM
+    settings.loMethod, settings.loIterations, settings.loSampleSize = cv2.LOCAL_OPTIM_SIGMA, 10, 14
+    matrix, _ = cv2.findHomography(points_2.astype(np.float64), points_1.astype(np.float64), settings)
+    if matrix is None or not np.isfinite(matrix).all() or abs(np.linalg.det(matrix)) < 1e-9:
+        raise Reject("no_homography", f"{len(points_1)} points, on no homography of which they agree")
+    agree = np.zeros(len(points_1), dtype=bool)
+    for _ in range(5):  # the least squares' own points, until they stay
+        distance = np.linalg.norm(mapped(points_2, matrix) - points_1, axis=1)
+        now = distance <= threshold_px
+        if int(now.sum()) < min_points:
+            raise Reject("too_few_matches", f"{int(now.sum())} of {len(points_1)} points agree, {min_points} wanted")
+        if np.array_equal(now, agree):
+            break
+        agree = now
+        matrix, _ = cv2.findHomography(points_2[agree], points_1[agree], 0)
+        if matrix is None:
+            raise Reject("no_homography", f"{int(agree.sum())} points, on no homography of which they agree")
+    distance = np.linalg.norm(mapped(points_2[agree], matrix) - points_1[agree], axis=1)
+    residual = float(np.sqrt((distance**2).mean()))
+    return Homography(matrix / matrix[2, 2], residual, int(agree.sum()), float(agree.mean()))
+
+
+def tile_points(
+    picture_1: Linear, picture_2: Linear, *, homography: np.ndarray, most_px: int = 128
+) -> tuple[np.ndarray, np.ndarray]:
+    """Centres of tiles of the first picture, and where they are in the second, in raw pixels, float64 (n, 2) each.
+
+    Features sit where texture is; tiles cover the picture, and phase correlation gives their shift to a fraction of a pixel
+    (Foroosh et al., IEEE TIP 2002). For a homography that is near already.
+
+    Args:
+        picture_1: of the main camera.
+        picture_2: of the other.
+        homography: raw pixels of the second to those of the first (3, 3), right to a few pixels.
+        most_px: side of a tile in pixels of the first picture, or less, so that ten stand side by side. Those without detail,
+            or with a doubtful peak, are left out.
+    """
+    height, width = picture_1.rgb.shape[:2]
+    tile = min(most_px, max(32, width // 10))
+    place = scaled(homography, scale_2=picture_2.scale, scale_1=picture_1.scale)
+    tones_1 = _tones(picture_1.rgb).astype(np.float32)
+    tones_2 = _tones(picture_2.rgb).astype(np.float32)
+    tones_2 = cv2.warpPerspective(tones_2, place, (width, height), flags=cv2.INTER_CUBIC, borderValue=(-1, 0, 0, 0))
+    window = cv2.createHanningWindow((tile, tile), cv2.CV_32F)
+    found_1: list[tuple[float, float]] = []
+    found_2: list[tuple[float, float]] = []
+    for top in range(0, height - tile + 1, tile // 2):
+        for left in range(0, width - tile + 1, tile // 2):
+            one, two = (tones[top : top + tile, left : left + tile] for tones in (tones_1, tones_2))
+            if two.min() < 0 or min(one.std(), two.std()) < _LEAST_DETAIL:
+                continue
+            (right, down), peak = cv2.phaseCorrelate(one - one.mean(), two - two.mean(), window)
+            if peak >= _LEAST_PEAK and max(abs(right), abs(down)) < tile / 8:
+                centre = (left + (tile - 1) / 2, top + (tile - 1) / 2)
+                found_1.append(centre)
+                found_2.append((centre[0] + right, centre[1] + down))
+    if not found_1:
+        return np.empty((0, 2)), np.empty((0, 2))
+    centres = np.asarray(found_1) * picture_1.scale + (picture_1.scale - 1) / 2
+    shifted = np.asarray(found_2) * picture_1.scale + (picture_1.scale - 1) / 2
+    return centres, mapped(shifted, np.linalg.inv(homography))
+
+
+def align(
+    picture_1: Linear, picture_2: Linear, *, homography: np.ndarray, factor: int, excluded: Sequence[np.ndarray] = ()
+) -> AlignedPictures:
+    """Bring the second picture onto the first's grid, and average both over squares of ``factor`` raw pixels.
+
+    Args:
+        picture_1: of the main camera.
+        picture_2: of the other.
+        homography: raw pixels of the second to those of the first (3, 3).
+        factor: a multiple of the first picture's scale; rows and columns beyond the last whole square are left out.
+        excluded: polygons (n, 2) in raw pixels of the first that are not valid (the chart).
+
+    Raises:
+        Reject: ``too_small``: not one whole square.
+    """
+    each = factor // picture_1.scale
+    if factor < 1 or factor % picture_1.scale:
+        raise ValueError(f"factor {factor}: a multiple of {picture_1.scale}, the raw pixels of a pixel, is wanted")
+    rows, columns = picture_1.rgb.shape[0] // each, picture_1.rgb.shape[1] // each
+    if not rows or not columns:
+        raise Reject("too_small", f"{picture_1.rgb.shape[1]}x{picture_1.rgb.shape[0]} pixels, squares of {each}")
+    size = (columns * each, rows * each)
+    place = scaled(homography, scale_2=picture_2.scale, scale_1=picture_1.scale)
+    seen = cv2.warpPerspective(_good(picture_2), place, size, flags=cv2.INTER_LINEAR, borderValue=(0, 0, 0, 0))
+    seen = np.minimum(seen, _good(picture_1)[: size[1], : size[0]])
+    for polygon in excluded:
+        corners = (np.asarray(polygon, dtype=np.float64) - (picture_1.scale - 1) / 2) / picture_1.scale
+        cv2.fillPoly(seen, [np.round(corners).astype(np.int32)], (0, 0, 0, 0))
+
+    def averaged(picture: np.ndarray) -> np.ndarray:
+        return cv2.resize(picture, (columns, rows), interpolation=cv2.INTER_AREA)
+
+    warped = cv2.warpPerspective(picture_2.rgb, place, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+    images = [averaged(picture_1.rgb[: size[1], : size[0]]), averaged(warped)]
+    for place, picture in enumerate((picture_1, picture_2)):
+        if picture.full_scale != 1:
+            images[place] = images[place].astype(np.float32) / np.float32(picture.full_scale)
+    return AlignedPictures(images[0], images[1], averaged(seen) == 255, factor)
+
+
+def _good(picture: Linear) -> np.ndarray:
+    return np.where(picture.saturated, np.uint8(0), np.uint8(255))

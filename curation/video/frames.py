@@ -1,0 +1,186 @@
+"""The frames of a clip as JPEGs, chosen by a plan: steps, and the function that they share."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..rows import Blob
+from ..stages.folder import open_folder
+from .child import in_child
+from .limits import Limits
+from .plans import FramePlan
+from .work import FrameSettings
+
+NO_SURPRISES = Limits()
+AS_USUAL = FrameSettings()
+
+
+@dataclass(frozen=True)
+class VideoFile:
+    """A video as listed: ``video`` is its path relative to the folder of videos."""
+
+    key: str
+    video: str
+
+
+@dataclass(frozen=True)
+class ProbedVideo:
+    """The same with what the file is.
+
+    Attributes:
+        container: FFmpeg's name of the demuxer.
+        codec: FFmpeg's name of the codec.
+        width_px: as displayed, after rotation; so is ``height_px``.
+        rotation_deg: by which frames are turned clockwise for display: 0, 90, 180 or 270.
+        fps: frames a second, on average.
+        n_frames: packets that show a frame; headers are not believed.
+        duration_s: from the first frame's begin to the last one's end.
+        start_s: time stamp of the first frame.
+        size_bytes: of the file.
+    """
+
+    key: str
+    video: str
+    container: str
+    codec: str
+    width_px: int
+    height_px: int
+    rotation_deg: int
+    fps: float
+    n_frames: int
+    duration_s: float
+    start_s: float
+    size_bytes: int
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A video, or the part of it from ``t_start`` to ``t_end`` seconds; None for the whole."""
+
+    key: str
+    video: str
+    t_start: float | None
+    t_end: float | None
+
+
+@dataclass(frozen=True)
+class SampledClip:
+    """A clip with its frames.
+
+    Attributes:
+        n_available: frames of the clip, on the plan's clock, from which those were chosen.
+        frame_index: places of the chosen frames in the file, in order of display, from 0.
+        frame_time_s: seconds from the video's first frame at which they are displayed.
+        width_px: of the JPEGs; so is ``height_px``.
+        frames: the JPEGs, one after another.
+        frame_sizes: bytes of each.
+    """
+
+    key: str
+    video: str
+    t_start: float | None
+    t_end: float | None
+    n_available: int
+    frame_index: list[int]
+    frame_time_s: list[float]
+    width_px: int
+    height_px: int
+    frames: Blob
+    frame_sizes: list[int]
+
+
+@dataclass(frozen=True)
+class ClipFrames:
+    """The frames of a clip in memory: ``jpegs``, and the attributes of ``SampledClip``."""
+
+    n_available: int
+    frame_index: list[int]
+    frame_time_s: list[float]
+    width_px: int
+    height_px: int
+    jpegs: list[bytes]
+
+
+def probe_video(row: VideoFile, *, root: str, limits: Limits = NO_SURPRISES) -> ProbedVideo:
+    """Step: what a video file is, from its packets and its first frame; of a container or codec whose packets do not
+    foretell the frames for certain, all are decoded and counted.
+
+    Args:
+        root: folder of videos; mark it with ``where``.
+        limits: see ``Limits``.
+
+    Raises:
+        Reject: ``outside_folder``, ``missing_file``, ``not_a_file``, ``unreadable``, ``empty_file``, ``not_a_video``,
+            ``truncated``, ``corrupt``, ``no_video_stream``, ``no_frames``, ``encrypted``, ``unsupported_codec``,
+            ``unsupported_rotation``, ``too_many_pixels``, ``too_many_frames``, ``too_long``, ``timed_out`` or
+            ``decoder_died``.
+    """
+    found = in_child("probe", _path(root, row.video), limits=limits)
+    return ProbedVideo(row.key, row.video, **found.facts)
+
+
+def sample_frames(
+    row: Clip, *, root: str, plan: FramePlan, settings: FrameSettings = AS_USUAL, limits: Limits = NO_SURPRISES
+) -> SampledClip:
+    """Step: the frames of a clip that a plan chooses, exactly those of a sequential decode, as JPEGs.
+
+    Args:
+        root: folder of videos; mark it with ``where``.
+        plan: which frames; its draws are named by the row's key.
+        settings: how they become JPEGs.
+        limits: see ``Limits``.
+
+    Raises:
+        Reject: as ``probe_video``; also ``bad_segment``, ``too_few_frames``, ``size_changes`` or ``unsupported_pixels``.
+    """
+    clip = read_clip(row, root=root, plan=plan, settings=settings, limits=limits)
+    return SampledClip(
+        row.key,
+        row.video,
+        row.t_start,
+        row.t_end,
+        clip.n_available,
+        clip.frame_index,
+        clip.frame_time_s,
+        clip.width_px,
+        clip.height_px,
+        Blob(b"".join(clip.jpegs)),
+        [len(jpeg) for jpeg in clip.jpegs],
+    )
+
+
+def read_clip(
+    row: Clip, *, root: str, plan: FramePlan, settings: FrameSettings = AS_USUAL, limits: Limits = NO_SURPRISES
+) -> ClipFrames:
+    """What ``sample_frames`` does, with the frames in memory. Raises ``Reject`` likewise."""
+    cut = {"t_start": row.t_start, "t_end": row.t_end, "key": row.key}
+    found = in_child("sample", _path(root, row.video), limits=limits, plan=plan, settings=settings, cut=cut)
+    return ClipFrames(jpegs=found.payloads, **found.facts)
+
+
+def _path(root: str, video: str) -> str:
+    return open_folder(root).local_path(video)
+
+
+def unpack_frames(frames: bytes, sizes: Sequence[int]) -> list[bytes]:
+    """The JPEGs that ``SampledClip.frames`` holds one after another.
+
+    Raises:
+        ValueError: the sizes are not those of the frames.
+    """
+    if sum(sizes) != len(frames) or min(sizes, default=0) < 0:
+        raise ValueError(f"{len(frames)} bytes of frames, and sizes that add up to {sum(sizes)}")
+    ends = list(itertools.accumulate(sizes))
+    return [frames[end - size : end] for size, end in zip(sizes, ends, strict=True)]
+
+
+def frame_members(jpegs: Sequence[bytes]) -> dict[str, bytes]:
+    """Members of a shard's sample: ``0000.jpg``, ``0001.jpg``, ... in order.
+
+    A sample of more than 10,000 frames (13 videos of ActivityNet-Untrim) has more digits, all its members as many: sorted by
+    name they are in order.
+    """
+    digits = max(4, len(str(len(jpegs) - 1)))
+    return {f"{place:0{digits}d}.jpg": jpeg for place, jpeg in enumerate(jpegs)}

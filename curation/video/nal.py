@@ -1,0 +1,162 @@
+"""As much of H.264's and HEVC's syntax as tells where decoding may begin and whether pictures are missing.
+
+Read from packets in which NAL units stand behind their lengths, as in MP4 and Matroska (ITU-T H.264 7.3 and D.1.8,
+H.265 7.3.1.2, ISO/IEC 14496-15).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+_HIGH_PROFILES = {100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135}
+_HEAD = 48
+
+
+class NalError(ValueError):
+    """The bytes are not laid out as expected."""
+
+
+class _Bits:
+    """Bits of a NAL unit from its first byte after the header, emulation prevention taken out."""
+
+    def __init__(self, data: bytes) -> None:
+        clean = data.replace(b"\0\0\3", b"\0\0")
+        self._value = int.from_bytes(clean, "big")
+        self._left = 8 * len(clean)
+
+    def read(self, count: int) -> int:
+        self._left -= count
+        if self._left < 0:
+            raise NalError("ended early")
+        return self._value >> self._left & (1 << count) - 1
+
+    def golomb(self) -> int:
+        """An unsigned Exp-Golomb number."""
+        rest = self._value & (1 << self._left) - 1
+        zeros = self._left - rest.bit_length()
+        return self.read(2 * zeros + 1) - 1
+
+
+def units(packet: memoryview, length_bytes: int) -> Iterator[tuple[int, bytes]]:
+    """First byte and the next 47 bytes of each NAL unit."""
+    at = 0
+    while at + length_bytes < len(packet):
+        size = int.from_bytes(packet[at : at + length_bytes], "big")
+        at += length_bytes
+        if not size or at + size > len(packet):
+            raise NalError(f"a unit of {size} bytes at {at} of {len(packet)}")
+        yield packet[at], bytes(packet[at + 1 : at + min(size, _HEAD)])
+        at += size
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """What a packet of H.264 says of its picture.
+
+    Attributes:
+        starts: whether decoding may begin here: an IDR picture, or a recovery point that is exact at once.
+        instant: whether it is an IDR picture.
+        reference: whether others may be predicted from it.
+        frame_num: its number among references, by which gaps are seen.
+    """
+
+    starts: bool
+    instant: bool
+    reference: bool
+    frame_num: int
+
+
+class AvcReader:
+    """Reads pictures from packets of H.264.
+
+    Args:
+        extradata: the decoder configuration record (``avcC``).
+
+    Raises:
+        NalError: it is none.
+    """
+
+    def __init__(self, extradata: bytes) -> None:
+        if len(extradata) < 8 or extradata[0] != 1:
+            raise NalError("no avcC")
+        self._length_bytes = (extradata[4] & 3) + 1
+        at, bits = 6, set[int]()
+        for _ in range(extradata[5] & 31):
+            size = int.from_bytes(extradata[at : at + 2], "big")
+            bits.add(_frame_num_bits(extradata[at + 3 : at + 2 + size]))
+            at += 2 + size
+        if len(bits) != 1:
+            raise NalError(f"{len(bits)} different sequence parameter sets")
+        self._frame_num_bits = bits.pop()
+        self._previous: int | None = None
+        self.complete = True
+
+    def picture(self, packet: memoryview, is_key: bool) -> Picture:
+        """The picture of a packet. Raises ``NalError`` where there is none."""
+        exact = False
+        for header, body in units(packet, self._length_bytes):
+            kind = header & 31
+            if kind == 6 and is_key:
+                exact = exact or _recovers_at_once(body)
+            elif kind in (1, 5):
+                bits = _Bits(body[:24])
+                for _ in range(3):
+                    bits.golomb()
+                number = bits.read(self._frame_num_bits)
+                return Picture(kind == 5 or exact, kind == 5, header & 0x60 != 0, number)
+        raise NalError("no slice")
+
+    def follow(self, picture: Picture) -> None:
+        """Take note of the next picture in the file's order; ``complete`` turns False where one before it is missing."""
+        number = picture.frame_num
+        if picture.instant:
+            self.complete = self.complete and number == 0
+        elif self._previous is None or number != (self._previous + 1) % (1 << self._frame_num_bits):
+            self.complete = False
+        if picture.reference:
+            self._previous = number
+
+
+def _frame_num_bits(sps: bytes) -> int:
+    bits = _Bits(sps)
+    profile = bits.read(8)
+    bits.read(16)
+    bits.golomb()
+    if profile in _HIGH_PROFILES:
+        if bits.golomb() == 3:
+            bits.read(1)
+        bits.golomb()
+        bits.golomb()
+        bits.read(1)
+        if bits.read(1):
+            raise NalError("scaling matrices")
+    return bits.golomb() + 4
+
+
+def _recovers_at_once(sei: bytes) -> bool:
+    at = 0
+    while at + 2 < len(sei):
+        kind = size = 0
+        while sei[at] == 255 and at + 1 < len(sei):
+            kind, at = kind + 255, at + 1
+        kind, at = kind + sei[at], at + 1
+        while at + 1 < len(sei) and sei[at] == 255:
+            size, at = size + 255, at + 1
+        size, at = size + sei[at], at + 1
+        if kind == 6 and at < len(sei):
+            bits = _Bits(sei[at : at + size])
+            return bits.golomb() == 0 and bits.read(1) == 1
+        at += size
+    return False
+
+
+def hevc_starts(packet: memoryview, extradata: bytes) -> bool:
+    """Whether the first slice of an HEVC packet belongs to a random access point."""
+    if len(extradata) < 23 or extradata[0] != 1:
+        raise NalError("no hvcC")
+    for header, _ in units(packet, (extradata[21] & 3) + 1):
+        kind = header >> 1 & 63
+        if kind < 32:
+            return 16 <= kind <= 21
+    raise NalError("no slice")

@@ -1,0 +1,133 @@
+"""From decoded frames to upright RGB and JPEG: one way for every decoder, and the same bytes on every processor.
+
+swscale does the work, with its exact and bit-exact settings: without them its result depends on the processor's instructions.
+Pixels are taken as square, as they are stored.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import numpy as np
+import simplejpeg
+
+from ..rows import Reject
+
+if TYPE_CHECKING:
+    from av import VideoFrame
+    from av.sidedata.sidedata import SideData
+
+    from .index import VideoIndex
+
+_FULL_RANGE = 2
+_LIMITED_RANGE = 1
+
+
+class Orientation(NamedTuple):
+    """How stored frames are turned for display: transposed first, then flipped."""
+
+    transposed: bool = False
+    upside_down: bool = False
+    mirrored: bool = False
+
+    def turn(self, pixels: np.ndarray) -> np.ndarray:
+        """The upright picture of a stored one, (height, width, 3); a view."""
+        if self.transposed:
+            pixels = pixels.transpose(1, 0, 2)
+        return pixels[:: -1 if self.upside_down else 1, :: -1 if self.mirrored else 1]
+
+    @property
+    def rotation_deg(self) -> int:
+        """Degrees clockwise, 0, 90, 180 or 270, of a turn; of a turn with a flip, that of the turn that precedes it."""
+        if self.transposed:
+            return 270 if self.upside_down else 90
+        return 180 if self.upside_down else 0
+
+
+def orientation_of(frame: VideoFrame) -> Orientation:
+    """Orientation by a frame's display matrix. Raises ``Reject`` (``unsupported_rotation``) for one that is not by quarters."""
+    from av.sidedata.sidedata import Type
+
+    side_data = cast("Iterable[SideData]", frame.side_data)
+    matrix = next((bytes(data) for data in side_data if data.type is Type.DISPLAYMATRIX), None)
+    if matrix is None:
+        return Orientation()
+    a, b, _, c, d = struct.unpack("=5i", matrix[:20])
+    if a and d and not b and not c:
+        return Orientation(False, d < 0, a < 0)
+    if b and c and not a and not d:
+        return Orientation(True, b < 0, c < 0)
+    raise Reject("unsupported_rotation", f"display matrix {a} {b} {c} {d}, in 1/65536: only quarter turns are made")
+
+
+def scaled_size(width_px: int, height_px: int, short_side_px: int | None) -> tuple[int, int]:
+    """Width and height with the shorter side at ``short_side_px``, the other in proportion; never larger than given."""
+    short = min(width_px, height_px)
+    if short_side_px is None or short <= short_side_px:
+        return width_px, height_px
+    return max(1, round(width_px * short_side_px / short)), max(1, round(height_px * short_side_px / short))
+
+
+class RgbConverter:
+    """Scales the frames of one video and turns them into RGB; colours by the file's matrix and range, BT.601 if it names none.
+
+    Args:
+        index: of the file.
+        short_side_px: length of the shorter side, or None for as stored; see ``scaled_size``.
+    """
+
+    def __init__(self, index: VideoIndex, short_side_px: int | None) -> None:
+        from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
+
+        self._index = index
+        self._size = scaled_size(index.width_px, index.height_px, short_side_px)
+        self._reformatter = VideoReformatter()
+        self._how = Interpolation.BICUBIC | Interpolation.ACCURATE_RND | Interpolation.BITEXACT
+        self._range_out = ColorRange.JPEG
+
+    def rgb(self, frame: VideoFrame, orientation: Orientation) -> np.ndarray:
+        """The upright frame, uint8 of shape (height, width, 3), 0 to 255.
+
+        Raises:
+            Reject: ``size_changes`` where the frame is not of the video's size, ``unsupported_pixels``.
+        """
+        index = self._index
+        if (frame.width, frame.height) != (index.width_px, index.height_px):
+            stated = f"{index.width_px}x{index.height_px}"
+            raise Reject("size_changes", f"{stated} as the file says, and {frame.width}x{frame.height} in a frame")
+        frame = _bare(frame)
+        frame.colorspace = index.colour_matrix
+        frame.color_range = _FULL_RANGE if index.full_range else _LIMITED_RANGE
+        try:
+            small = self._reformatter.reformat(
+                frame, *self._size, "rgb24", interpolation=self._how, dst_color_range=self._range_out, threads=1
+            )
+        except (ValueError, OSError) as error:
+            raise Reject("unsupported_pixels", f"{frame.format.name}: {error}") from None
+        return np.ascontiguousarray(orientation.turn(small.to_ndarray()))
+
+
+def _bare(frame: VideoFrame) -> VideoFrame:
+    """The frame's pixels without what else a decoder told of them (fields, the place of chroma samples).
+
+    swscale would heed it, and the frames of another decoder, which does not tell, would come out a little different.
+    """
+    from av import VideoFrame
+
+    bare = VideoFrame(frame.width, frame.height, frame.format.name)
+    for old, new in zip(frame.planes, bare.planes, strict=True):
+        if old.buffer_size == new.buffer_size:
+            new.update(cast(bytes, old))  # whatever has a buffer will do
+            continue
+        rows = np.zeros((new.buffer_size // new.line_size, new.line_size), np.uint8)
+        width = min(old.line_size, new.line_size)
+        rows[:, :width] = np.frombuffer(cast(bytes, old), np.uint8).reshape(-1, old.line_size)[: len(rows), :width]
+        new.update(rows.tobytes())
+    return bare
+
+
+def encode_jpeg(pixels: np.ndarray, quality: int) -> bytes:
+    """Baseline JPEG with chroma at half the size each way, from uint8 RGB of shape (height, width, 3)."""
+    return simplejpeg.encode_jpeg(pixels, quality=quality, colorspace="RGB", colorsubsampling="420")

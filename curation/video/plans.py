@@ -1,0 +1,154 @@
+"""Which frames of a clip are wanted: plans as values, made before anything is decoded.
+
+A frame is named by its place in order of display, from 0, in a sequential decode of the whole file. A plan with ``fps`` deals
+instead in the frames of a clock of that rate, as if the video had first been extracted at ``fps``: frame k of the clock is the
+file's frame on display at k / fps seconds after the first one, so that a slow video's frames come several times.
+
+The rules are those of vCLIMB (Villa et al., CVPR 2022), as released: uniform frames ``int(tick / 2 + tick * i)`` with
+``tick = n_frames / n``, for evaluation and for the memory; for training one frame of each of n segments of
+``floor(n_frames / n)`` frames; a segment of a video is ``[round(t_start * fps) : round(t_end * fps)]`` of its frames.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from ..rng import rng
+from ..rows import Reject
+
+_SOON_S = 1e-6
+"""A frame that begins this little after a tick of the clock is on display at the tick: times are rounded in containers."""
+
+
+def uniform_frames(n_frames: int, n: int) -> np.ndarray:
+    """``n`` frames, evenly placed, each in the middle of its share: ``int(tick / 2 + tick * i)``, ``tick = n_frames / n``.
+
+    Returns:
+        int64 of shape (n,), not decreasing, in [0, n_frames); frames come several times where ``n_frames < n``.
+    """
+    _check_counts(n_frames, n)
+    tick = n_frames / n
+    return np.asarray([int(tick / 2 + tick * i) for i in range(n)], dtype=np.int64)
+
+
+def segment_frames(n_frames: int, n: int, draws: np.random.Generator) -> np.ndarray:
+    """One frame drawn from each of ``n`` segments of ``floor(n_frames / n)`` frames, as TSN trains (Wang et al., ECCV 2016).
+
+    The last ``n_frames mod n`` frames are never drawn. Of fewer than ``n`` frames each is taken, repeated in order: with 4
+    frames and n = 8 each twice, as released; where n is no multiple, ``floor(i * n_frames / n)``, which is our choice.
+
+    Returns:
+        int64 of shape (n,), not decreasing, in [0, n_frames).
+    """
+    _check_counts(n_frames, n)
+    if n_frames < n:
+        return np.arange(n, dtype=np.int64) * n_frames // n
+    length = n_frames // n
+    return np.arange(n, dtype=np.int64) * length + draws.integers(0, length, size=n)
+
+
+def memory_frames(n_frames: int, n: int | None) -> np.ndarray:
+    """Frames that an episodic memory keeps of a clip: ``n`` uniform ones, or all where n is None or not below ``n_frames``.
+
+    Returns:
+        int64 of shape (min(n, n_frames),), increasing.
+    """
+    return np.arange(n_frames, dtype=np.int64) if n is None or n >= n_frames else uniform_frames(n_frames, n)
+
+
+def _check_counts(n_frames: int, n: int) -> None:
+    if n_frames < 1 or n < 1:
+        raise ValueError(f"{n} frames of {n_frames}: both must be at least 1")
+
+
+@dataclass(frozen=True)
+class FramePlan:
+    """How frames are chosen from a clip.
+
+    Attributes:
+        kind: ``uniform`` (n evenly placed), ``segments`` (one drawn from each of n segments) or ``all``.
+        n: how many; None for ``all``.
+        fps: rate of the clock on which frames are counted; None for the file's own frames.
+        min_frames: clips with fewer frames are turned away (vCLIMB: 8).
+        seed: of the draws of ``segments``; None for the other kinds.
+    """
+
+    kind: Literal["uniform", "segments", "all"]
+    n: int | None = None
+    fps: float | None = None
+    min_frames: int = 1
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("uniform", "segments", "all"):
+            raise ValueError(f"plan of kind {self.kind!r}: uniform, segments or all")
+        if (self.n is None) != (self.kind == "all") or (self.n is not None and self.n < 1):
+            raise ValueError(f"plan {self.kind!r} with n={self.n}: 'all' takes none, the others at least 1")
+        if (self.seed is None) != (self.kind != "segments"):
+            raise ValueError(f"plan {self.kind!r} with seed={self.seed}: 'segments' draws and needs one, the others take none")
+        if self.fps is not None and not 0 < self.fps <= 1000:
+            raise ValueError(f"plan with fps={self.fps}: above 0 and at most 1000")
+        if self.min_frames < 1:
+            raise ValueError(f"plan with min_frames={self.min_frames}: at least 1")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a plan chose.
+
+    Attributes:
+        frames: places in the file, in order of display; the same one may come several times.
+        n_available: frames of the clip that it chose from, on the plan's clock.
+    """
+
+    frames: tuple[int, ...]
+    n_available: int
+
+
+def choose(
+    plan: FramePlan, times_s: np.ndarray, *, fps: float, t_start: float | None = None, t_end: float | None = None, key: str = ""
+) -> Choice:
+    """Apply a plan to a video, or to the part of it between two times.
+
+    Args:
+        plan: what is wanted.
+        times_s: float64 of shape (frames + 1,): seconds from the first frame at which each frame begins, and the last ends.
+        fps: the file's own rate, by which the times of a segment become frames where the plan has no clock of its own.
+        t_start: start of the segment in seconds; None for the video's.
+        t_end: end of the segment in seconds; None for the video's.
+        key: names the draws of ``segments``.
+
+    Raises:
+        Reject: ``bad_segment`` where the times are no stretch, ``too_few_frames`` below the plan's ``min_frames``.
+    """
+    if plan.fps is None:
+        clock = np.arange(len(times_s) - 1, dtype=np.int64)
+    else:
+        ticks = np.arange(max(1, round(float(times_s[-1]) * plan.fps))) / plan.fps
+        clock = np.maximum(np.searchsorted(times_s[:-1], ticks + _SOON_S, side="right") - 1, 0)
+    begin, end = segment_bounds(len(clock), plan.fps or fps, t_start, t_end)
+    clock = clock[begin:end]
+    if len(clock) < plan.min_frames:
+        place = "" if t_start is None and t_end is None else f" from {t_start} to {t_end} s"
+        raise Reject("too_few_frames", f"{len(clock)} frames{place}, at least {plan.min_frames} wanted")
+    if plan.kind == "uniform":
+        clock = clock[uniform_frames(len(clock), plan.n or 1)]
+    elif plan.kind == "segments":
+        clock = clock[segment_frames(len(clock), plan.n or 1, rng(plan.seed or 0, "tsn_segments", key))]
+    return Choice(tuple(clock.tolist()), end - begin)
+
+
+def segment_bounds(n_frames: int, fps: float, t_start: float | None, t_end: float | None) -> tuple[int, int]:
+    """First frame of a segment, and the one after its last: ``[round(t_start * fps) : round(t_end * fps)]``, cut to the video.
+
+    Raises:
+        Reject: ``bad_segment`` where a time is negative or not finite, or the end does not follow the start.
+    """
+    start_s, end_s = 0.0 if t_start is None else t_start, n_frames / fps if t_end is None else t_end
+    if not (np.isfinite([start_s, end_s]).all() and start_s >= 0 and (t_end is None or end_s > start_s)):
+        raise Reject("bad_segment", f"from {t_start} to {t_end} s: both at least 0, the end after the start")
+    begin = min(round(start_s * fps), n_frames)
+    return begin, n_frames if t_end is None else max(begin, min(round(end_s * fps), n_frames))

@@ -1,0 +1,146 @@
+"""What is done with one video file, by paths and values alone, so that a child process can do it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from ..rows import Reject
+from .decoders import DECODERS, Miscounted, all_frames
+from .index import VideoIndex, read_index
+from .limits import Deadline, Limits
+from .pixels import Orientation, RgbConverter, encode_jpeg, orientation_of
+from .plans import Choice, FramePlan, choose
+
+
+@dataclass(frozen=True)
+class FrameSettings:
+    """How frames are made into JPEGs.
+
+    Attributes:
+        short_side_px: frames are scaled so that the shorter side has that many pixels, never up; None for as stored.
+        jpeg_quality: 1 to 100.
+        decoder: ``pyav`` or ``ffmpeg``: both give the same bytes.
+    """
+
+    short_side_px: int | None = 256
+    jpeg_quality: int = 90
+    decoder: Literal["pyav", "ffmpeg"] = "pyav"
+
+    def __post_init__(self) -> None:
+        if self.short_side_px is not None and self.short_side_px < 1:
+            raise ValueError(f"short_side_px={self.short_side_px}: at least 1, or None")
+        if not 1 <= self.jpeg_quality <= 100:
+            raise ValueError(f"jpeg_quality={self.jpeg_quality}: from 1 to 100")
+        if self.decoder not in DECODERS:
+            raise ValueError(f"decoder={self.decoder!r}: one of {', '.join(DECODERS)}")
+
+
+@dataclass(frozen=True)
+class Found:
+    """What work on a file gave: facts that fit in JSON, and payloads."""
+
+    facts: Mapping[str, Any]
+    payloads: list[bytes]
+
+
+def probe(path: str, *, limits: Limits) -> Found:
+    """What a file is: the facts of ``frames.ProbedVideo``. Raises ``Reject`` as ``frames.probe_video``."""
+    deadline = Deadline(limits.time_limit_s)
+    index = read_index(path, limits=limits, deadline=deadline)
+    first, count = None, index.n_frames
+    for number, frame in enumerate(all_frames(index, limits=limits, deadline=deadline)):
+        first = orientation_of(frame) if first is None else first
+        if not index.sequential:
+            break
+        count = number + 1
+    if first is None:
+        raise Reject("no_frames", f"{index.n_frames} packets, and none of them gives a frame")
+    width, height = (index.height_px, index.width_px) if first.transposed else (index.width_px, index.height_px)
+    facts = {
+        "container": index.container,
+        "codec": index.codec,
+        "width_px": width,
+        "height_px": height,
+        "rotation_deg": first.rotation_deg,
+        "fps": index.fps,
+        "n_frames": count,
+        "duration_s": float(index.times_s[-1]),
+        "start_s": index.start_s,
+        "size_bytes": index.size_bytes,
+    }
+    return Found(facts, [])
+
+
+def sample(path: str, *, limits: Limits, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]) -> Found:
+    """The frames that a plan chooses: the facts of ``frames.ClipFrames``, and the JPEGs. Raises ``Reject`` as ``read_clip``.
+
+    Args:
+        cut: ``t_start``, ``t_end`` and ``key`` of ``plans.choose``.
+    """
+    deadline = Deadline(limits.time_limit_s)
+    index = read_index(path, limits=limits, deadline=deadline)
+    try:
+        return _sampled(index, limits, deadline, plan, settings, cut)
+    except Miscounted:
+        index = counted(index, limits=limits, deadline=deadline)
+    try:
+        return _sampled(index, limits, deadline, plan, settings, cut)
+    except Miscounted as told:
+        raise Reject("corrupt", f"one decoder gives {index.n_frames} frames, another {told.n_frames}") from None
+
+
+def counted(index: VideoIndex, *, limits: Limits, deadline: Deadline) -> VideoIndex:
+    """The index with the number and times of the frames that a decode of the whole file gives.
+
+    Raises:
+        Reject: ``no_frames``, or as ``all_frames``.
+    """
+    stamps = [frame.pts for frame in all_frames(index, limits=limits, deadline=deadline)]
+    if not stamps:
+        raise Reject("no_frames", f"{index.n_frames} packets, and none of them gives a frame")
+    if None in stamps:
+        times_s = np.arange(len(stamps) + 1) / index.fps
+    else:
+        ticks = np.maximum.accumulate(np.asarray(stamps, dtype=np.int64))
+        begin_s = (ticks - ticks[0]) * float(index.time_base)
+        times_s = np.append(begin_s, begin_s[-1] + 1 / index.fps)
+    return replace(index, times_s=times_s, sequential=index.sequential or "packets and frames differ in number")
+
+
+def _sampled(
+    index: VideoIndex,
+    limits: Limits,
+    deadline: Deadline,
+    plan: FramePlan,
+    settings: FrameSettings,
+    cut: Mapping[str, Any],
+) -> Found:
+    choice: Choice = choose(plan, index.times_s, fps=index.fps, **cut)
+    wanted = sorted(set(choice.frames))
+    converter = RgbConverter(index, settings.short_side_px)
+    orientation: Orientation | None = None
+    jpegs: dict[int, bytes] = {}
+    height = width = 0
+    for place, frame in DECODERS[settings.decoder](index, wanted, limits=limits, deadline=deadline):
+        if orientation is None:
+            told = frame if settings.decoder == "pyav" else next(all_frames(index, limits=limits, deadline=deadline), None)
+            orientation = orientation_of(told) if told is not None else Orientation()
+        pixels = converter.rgb(frame, orientation)
+        height, width = pixels.shape[:2]
+        jpegs[place] = encode_jpeg(pixels, settings.jpeg_quality)
+    facts = {
+        "n_available": choice.n_available,
+        "frame_index": choice.frames,
+        "frame_time_s": tuple(float(index.times_s[place]) for place in choice.frames),
+        "width_px": width,
+        "height_px": height,
+    }
+    return Found(facts, [jpegs[place] for place in choice.frames])
+
+
+WORK = {"probe": probe, "sample": sample}
+"""What a child process may be asked to do, by name."""

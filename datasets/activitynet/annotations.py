@@ -1,0 +1,157 @@
+"""Annotations of ActivityNet v1.3: the official JSON, and the CSV files of TSP. Every annotated segment is a row.
+
+The CSV files name the length of the 30 fps copies that TSP's authors made; the JSON gives the length of the videos. Segments of
+no or negative length stand in the published lists (9 in train, 3 in val of TSP's) and are kept: who cuts frames rejects them.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import fsspec
+
+from ...curation.rows import Rejected
+from ..videos.plain import csv_lines
+from ..videos.rows import ListedClip, read_time, segment_key
+
+SUBSETS = {"training": "train", "validation": "val", "testing": "test"}
+"""The JSON's name of a subset -> role."""
+
+_ID = re.compile(r"[A-Za-z0-9_-]{11}\Z")
+_TSP = ("video-name", "t-start", "t-end", "action-label", "video-duration", "temporal-region-label")
+
+
+def read_json(*, path: str) -> Iterator[ListedClip | Rejected]:
+    """Source step: segments of the official JSON (``activity_net.v1-3.min.json``) in its order.
+
+    Turned away: ``no_annotation`` (videos of the test subset), ``bad_subset``, ``malformed_entry``, ``bad_id``, ``empty_label``
+    and ``bad_time``.
+
+    Raises:
+        ValueError: for a file that is no JSON with a table ``database``.
+    """
+    try:
+        raw: Any = json.loads(_read(path))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path!r} is no JSON: {error}") from None
+    database = cast("Any", raw).get("database") if isinstance(raw, dict) else None
+    if not isinstance(database, dict):
+        raise ValueError(f"{path!r} has no table 'database': is it ActivityNet's JSON?")
+    yield from _segments(_entries(cast("dict[str, Any]", database), posixpath.basename(path)))
+
+
+def _entries(database: Mapping[str, Any], file: str) -> Iterator[_Segment | Rejected]:
+    for youtube_id, entry in database.items():
+        listed = f"{file}:{youtube_id}"
+        notes = entry.get("annotations") if isinstance(entry, dict) else None
+        role = SUBSETS.get(str(cast("Any", entry).get("subset"))) if isinstance(entry, dict) else None
+        if not isinstance(notes, list):
+            yield Rejected(listed, "malformed_entry", "no list of annotations")
+        elif role is None:
+            yield Rejected(listed, "bad_subset", f"{str(entry.get('subset'))[:40]!r} is none of {', '.join(SUBSETS)}")
+        elif not notes:
+            yield Rejected(listed, "no_annotation", role)
+        else:
+            for number, note in enumerate(cast("list[Any]", notes)):
+                place = f"{listed}:{number}"
+                times = note.get("segment") if isinstance(note, dict) else None
+                if not isinstance(times, list) or len(times) != 2:
+                    yield Rejected(place, "malformed_entry", "no segment of two times")
+                else:
+                    start, end = cast("list[Any]", times)
+                    yield _Segment(place, youtube_id, str(note.get("label") or ""), role, start, end, entry.get("duration"))
+
+
+def read_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip | Rejected]:
+    """Source step: segments of TSP's CSV files, in their order.
+
+    Turned away: ``background`` (regions without action), ``malformed_row``, ``bad_id``, ``empty_label`` and ``bad_time``.
+
+    Args:
+        root: folder of the files.
+        files: role -> name of its file in ``root``, in the order in which they are read.
+
+    Raises:
+        ValueError: for a file without one of the columns.
+    """
+    for role, name in files.items():
+        text = _read(posixpath.join(root, name)).decode("utf-8-sig", "replace")
+        lines = csv_lines(text, name)
+        header = next(lines, (0, []))[1]
+        if missing := [column for column in _TSP if column not in header]:
+            raise ValueError(f"{name!r} has no column {missing[0]!r}: is it a file of TSP's ground truth?")
+        yield from _segments(_regions(lines, header, name, role))
+
+
+def _regions(
+    lines: Iterable[tuple[int, list[str]]], header: Sequence[str], file: str, role: str
+) -> Iterator[_Segment | Rejected]:
+    for number, fields in lines:
+        listed = f"{file}:{number}"
+        row = dict(zip(header, fields, strict=False))
+        if len(fields) != len(header):
+            yield Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
+        elif row["temporal-region-label"] != "Action":
+            yield Rejected(listed, "background", row["temporal-region-label"])
+        else:
+            times = (row["t-start"], row["t-end"], row["video-duration"])
+            yield _Segment(listed, row["video-name"], row["action-label"], role, *times)
+
+
+class _Segment(NamedTuple):
+    """A segment as its file writes it."""
+
+    listed: str
+    youtube_id: str
+    label: str
+    role: str
+    start: object
+    end: object
+    length: object
+
+
+def _segments(found: Iterable[_Segment | Rejected]) -> Iterator[ListedClip | Rejected]:
+    """Rows; what is wrong with one is told: ``bad_id``, ``empty_label``, ``bad_time`` (not a number from 0 to a million)."""
+    keys: dict[str, int] = {}
+    for one in found:
+        yield one if isinstance(one, Rejected) else _clip(one, keys)
+
+
+def _clip(one: _Segment, keys: dict[str, int]) -> ListedClip | Rejected:
+    if not _ID.match(one.youtube_id):
+        return Rejected(one.listed, "bad_id", f"{one.youtube_id[:80]!r} is no YouTube id")
+    if not one.label:
+        return Rejected(one.listed, "empty_label", one.youtube_id)
+    return segment(one.youtube_id, one.label, one.role, (one.start, one.end, one.length), one.listed, keys)
+
+
+def segment(
+    youtube_id: str, label: str, role: str, times: tuple[object, object, object], listed: str, keys: dict[str, int]
+) -> ListedClip | Rejected:
+    """A segment as a row, or ``bad_time``.
+
+    Args:
+        youtube_id: of the video.
+        label: class.
+        role: train, val or test.
+        times: start, end and the video's length, seconds, as the file writes them.
+        listed: where it stands.
+        keys: keys that were given already, and how often: a segment that stands twice in a list counts twice (ActivityNet
+            has 49 of them), and the second has the key ``...-2``. Added to.
+    """
+    t_start, t_end, video_s = (read_time(value) for value in times)
+    if t_start is None or t_end is None or video_s is None:
+        return Rejected(listed, "bad_time", f"{youtube_id}: {times}: start, end and length in seconds are wanted")
+    key = segment_key(f"v_{youtube_id}", t_start, t_end)
+    keys[key] = keys.get(key, 0) + 1
+    numbered = key if keys[key] == 1 else f"{key}-{keys[key]}"
+    return ListedClip(numbered, youtube_id, label, role, youtube_id, t_start, t_end, video_s, listed)
+
+
+def _read(path: str) -> bytes:
+    with fsspec.open(path, "rb", compression="infer") as stream:
+        return stream.read()  # type: ignore[union-attr]

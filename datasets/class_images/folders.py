@@ -1,0 +1,108 @@
+"""Pictures in class folders or in tars, ImageNet's and Tiny-ImageNet's layouts among them.
+
+The class of a file is told by its path: the folder that it lies in (but for ``images``), or the tar, where it lies in none.
+
+* ``train/n01440764/n01440764_18.JPEG`` and ``val/n01440764/...``: ImageNet, sorted into folders; any folder of class folders.
+* ``train/n01440764.tar/n01440764_18.JPEG``: the tars that ILSVRC2012_img_train.tar holds.
+* ``train/n01443537/images/n01443537_0.JPEG``: Tiny-ImageNet.
+* ``val/images/val_0.JPEG``, ``val/ILSVRC2012_img_val.tar/ILSVRC2012_val_00000001.JPEG``: with a list of the classes.
+"""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+import re
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+import fsspec
+
+from ...curation.rows import Rejected
+from ...curation.stages.folder import printable
+from ...curation.stages.image_sources import FoundImage, folder_pieces, read_folder
+from ...curation.stages.tar_sources import read_tar, tar_pieces
+from .rows import ClassImage
+
+Form = Literal["folders", "tars"]
+
+MAX_LIST_BYTES = 1 << 28
+_TAR = re.compile(r"\.(tar|tgz|tar\.(gz|bz2|xz))\Z", re.IGNORECASE)
+_FIELD = re.compile(r"[,\s]+")
+
+
+def image_pieces(*, root: str, form: Form) -> Iterator[str]:
+    """Pieces of ``curation.stages.folder_pieces`` or ``tar_pieces``."""
+    yield from folder_pieces(root=root) if form == "folders" else tar_pieces(root=root)
+
+
+def read_class_images(
+    piece: str,
+    *,
+    root: str,
+    form: Form,
+    splits: Mapping[str, Literal["train", "test"]],
+    classes: str | None = None,
+    max_bytes: int = 100_000_000,
+) -> Iterator[ClassImage | Rejected]:
+    """Source step: the pictures of one piece, their bytes as they are.
+
+    Turned away: what ``read_folder`` or ``read_tar`` turns away, ``no_split`` (the topmost folder is none of ``splits``) and
+    ``no_class``.
+
+    Args:
+        piece: of ``image_pieces`` of the same ``root`` and ``form``.
+        root: local path or fsspec URL.
+        splits: topmost folder -> what it is for; none: the source has no splits.
+        classes: list of the classes of files whose path does not tell it; see ``read_class_list``. It goes before the path.
+        max_bytes: larger files are turned away.
+    """
+    listed = {} if classes is None else read_class_list(classes)
+    read = read_folder if form == "folders" else read_tar
+    for found in read(piece, root=root, source_name="", require_date=False, max_bytes=max_bytes):
+        yield found if isinstance(found, Rejected) else _placed(found, splits, listed)
+
+
+def _placed(found: FoundImage, splits: Mapping[str, str], listed: Mapping[str, str]) -> ClassImage | Rejected:
+    folders = found.file.split("/")[:-1]
+    split = ""
+    if splits:
+        top = folders[0] if folders else ""
+        if top not in splits:
+            return Rejected(found.key, "no_split", f"{printable(found.file)}: {top!r} is none of {', '.join(splits)}")
+        split = splits[top]
+    name = listed.get(posixpath.splitext(posixpath.basename(found.file))[0]) or _class_of(folders[1:] if splits else folders)
+    if not name:
+        return Rejected(found.key, "no_class", f"{printable(found.file)}: it lies in no class folder, and no list names it")
+    return ClassImage(found.key, found.image, found.extension, split, name, found.file)
+
+
+def _class_of(folders: list[str]) -> str:
+    inner = folders[:-1] if folders and folders[-1] == "images" else folders
+    return _TAR.sub("", inner[-1]) if inner else ""
+
+
+@functools.lru_cache(maxsize=4)
+def read_class_list(path: str) -> Mapping[str, str]:
+    """File name without its ending -> class.
+
+    Args:
+        path: text with a file and its class a line, parted by a comma, a tab or spaces; what follows is not looked at. So are
+            Tiny-ImageNet's ``val_annotations.txt`` and Kaggle's ``LOC_val_solution.csv``, whose heading is passed over.
+
+    Raises:
+        ValueError: a line without a class, or a file with two; names the line.
+    """
+    with fsspec.open(path, "rt", encoding="utf-8-sig") as stream:
+        lines: list[str] = stream.read(MAX_LIST_BYTES).splitlines()  # type: ignore[union-attr]
+    found: dict[str, str] = {}
+    for number, line in enumerate(lines, 1):
+        fields = _FIELD.split(line.strip(), maxsplit=2)
+        if not line.strip() or (number == 1 and fields[0].lower() in ("imageid", "file", "image")):
+            continue
+        if len(fields) < 2 or not fields[1]:
+            raise ValueError(f"list of classes {path!r}, line {number}: {line[:80]!r} is not a file and its class")
+        stem = posixpath.splitext(posixpath.basename(fields[0]))[0]
+        if found.setdefault(stem, fields[1]) != fields[1]:
+            raise ValueError(f"list of classes {path!r}, line {number}: {stem!r} is {found[stem]!r} and {fields[1]!r}")
+    return found

@@ -1,0 +1,303 @@
+"""Which sample is given under which label: shares of every subclass in file order, as columns of one table.
+
+Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021; PROTOCOLS.md 4.2. Nothing is drawn: a share
+is a stretch of the samples of a subclass in the order of their files. A sample may be given twice, under its superclass in
+one task and under its subclass in another: it stays one row, with ``in_super`` and ``in_sub`` both true.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ...curation.rows import REJECTS, Sifted, with_column
+from .hierarchy import Hierarchy, propose, read_hierarchy, read_parents
+from .tasks import DrawnTasks, Tasks, check_tasks, draw_tasks, read_tasks, restricted_tasks
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+ROLES = ("train", "intask_valid", "posttask_valid", "test")
+"""``intask_valid`` is labelled as ``train`` is, and watched while a task is learned; ``posttask_valid`` as ``test`` is."""
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What of a subclass goes where. A share of n samples is int(share * n) of them, in double precision.
+
+    Attributes:
+        in_task, post_task: of the training samples, the first and the next, for the two validation sets.
+        superclass: of what is left, the first, given under the superclass; where that has more than ``cap`` subclasses, this
+            share times cap / subclasses.
+        subclass: of what is left, the last, given under the subclass. Lone subclasses keep all.
+        cap: see above.
+        test: of all samples of a source without splits, the last; 0 where the source says which samples test. Ours.
+    """
+
+    in_task: float
+    post_task: float
+    superclass: float
+    subclass: float
+    cap: int
+    test: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, share in dataclasses.asdict(self).items():
+            if name != "cap" and not 0 <= share <= 1:
+                raise ValueError(f"share {name} is {share}: a number from 0 to 1")
+        if self.in_task + self.post_task > 1 or self.cap < 1:
+            raise ValueError(f"in_task {self.in_task} + post_task {self.post_task} <= 1, cap {self.cap} >= 1 are wanted")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Limits of ``hierarchy.propose``."""
+
+    min_subclasses: int
+    max_subclasses: int
+
+
+@functools.cache
+def assigned_row(configurations: tuple[int, ...]) -> type:
+    """Row dataclass of the columns that ``assign`` adds, for ``gives``.
+
+    ``subclass``, ``superclass`` (None of a lone subclass); ``role``, one of ``ROLES``; ``in_super`` and ``in_sub``: whether the
+    sample is given under its superclass, its subclass (evaluation is under both). For each configuration c
+    ``super_index<c>`` and ``sub_index<c>``: place of the class in the order of learning; ``super_task<c>``,
+    ``sub_task<c>``: the task that brings it; all None of a class that the configuration leaves out. ``part``: the task that
+    first gives the sample in the first configuration, as the shards are named; ``unused`` where none does.
+    """
+    fields: list[tuple[str, Any]] = [("key", str), ("role", str), ("subclass", str), ("superclass", str | None)]
+    fields += [("in_super", bool), ("in_sub", bool), ("part", str)]
+    fields += [(name, int | None) for c in configurations for name in configuration_columns(c)]
+    return dataclasses.make_dataclass("Assigned", fields, frozen=True)
+
+
+def configuration_columns(configuration: int) -> tuple[str, str, str, str]:
+    """Names of its columns: index and task of the superclass, index and task of the subclass."""
+    return (
+        f"super_index{configuration}",
+        f"super_task{configuration}",
+        f"sub_index{configuration}",
+        f"sub_task{configuration}",
+    )
+
+
+def assign(
+    rows: Rows,
+    *,
+    hierarchy: str | Hierarchy,
+    form: Literal["two_levels", "parents"] = "two_levels",
+    proposal: Proposal | None = None,
+    setup: Literal["iirc", "class_incremental"] = "iirc",
+    shares: Shares,
+    tasks: str | DrawnTasks,
+    configurations: Sequence[int],
+    only_found: bool = False,
+    min_subclasses: int = 1,
+) -> Sifted:
+    """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file.
+
+    Turned away: ``class_not_in_hierarchy``.
+
+    Args:
+        rows: with ``key``, ``split``, ``class_name`` and ``file``.
+        hierarchy: a file of it, or itself.
+        form: what the file is: a hierarchy, or ``parents`` from which one is proposed within ``proposal`` for the classes
+            that the rows have.
+        setup: ``class_incremental``: all subclasses are lone, as in the paper's comparison.
+        tasks: a file of official configurations, or how to draw them.
+        configurations: their numbers.
+        only_found: leave out the classes of the hierarchy, and of the configurations, that no row has. Otherwise they are an
+            error.
+        min_subclasses: with ``only_found``: superclasses with fewer go.
+
+    Raises:
+        ValueError: no row, no class of the hierarchy or one without a sample, a split other than ``train``, ``test`` and "",
+            a source with splits and a test share, or one without both, a configuration that there is not or that does not
+            fit the hierarchy.
+    """
+    table = rows.table()
+    found = set(pc.unique(table["class_name"]).to_pylist())  # type: ignore[attr-defined]
+    if not found:
+        raise ValueError("the source has no picture: there is nothing to assign")
+    tree = _tree(hierarchy, form, proposal, found)
+    if found.isdisjoint(tree.subclasses):
+        raise ValueError(
+            f"no class of the source is a subclass of the hierarchy; the source has {', '.join(sorted(found)[:5])}"
+        )
+    tree = tree.restricted(found, min_subclasses=min_subclasses) if only_found else tree
+    if lacking := [name for name in tree.subclasses if name not in found]:
+        raise ValueError(f"{len(lacking)} classes of the hierarchy have no sample, the first is {lacking[0]!r}")
+    tree = tree.flat() if setup == "class_incremental" else tree
+    made = {c: _configuration(tasks, c, tree, only_found) for c in configurations}
+
+    place = pc.index_in(table["class_name"], value_set=pa.array(tree.subclasses, pa.string()))  # type: ignore[attr-defined]
+    known = pc.is_valid(place)
+    stranger = table.filter(pc.invert(known))
+    rejected = pa.table(
+        {
+            "key": stranger["key"],
+            "reason": pa.array(["class_not_in_hierarchy"] * stranger.num_rows, pa.string()),
+            "detail": stranger["class_name"],
+        },
+        schema=REJECTS,
+    )
+    kept, code = _in_file_order(table.filter(known), place.filter(known).cast(pa.int64()))
+    role = assign_roles(code, kept["split"], shares)
+    in_super, in_sub = assign_labels(code, role, tree, shares)
+    order = np.lexsort((np.arange(len(code)), code, role))
+    columns = _columns(code[order], role[order], in_super[order], in_sub[order], tree, made)
+    kept = kept.take(pa.array(order))
+    for name, column in columns.items():
+        kept = with_column(kept, name, column)
+    return Sifted(kept, rejected)
+
+
+def _tree(hierarchy: str | Hierarchy, form: str, proposal: Proposal | None, found: set[str]) -> Hierarchy:
+    if isinstance(hierarchy, Hierarchy):
+        return hierarchy
+    if form == "two_levels":
+        return read_hierarchy(hierarchy)
+    if proposal is None:
+        raise ValueError("a hierarchy of parents needs min_subclasses and max_subclasses to propose one")
+    return propose(
+        sorted(found),
+        read_parents(hierarchy),
+        min_subclasses=proposal.min_subclasses,
+        max_subclasses=proposal.max_subclasses,
+    )
+
+
+def _configuration(tasks: str | DrawnTasks, number: int, tree: Hierarchy, only_found: bool) -> Tasks:
+    if isinstance(tasks, DrawnTasks):
+        made = draw_tasks(tree, tasks, number)
+    else:
+        read = read_tasks(tasks)
+        if number not in read:
+            raise ValueError(f"task configurations {tasks!r}: no configuration_{number}: there are {sorted(read)}")
+        made = restricted_tasks(read[number], tree) if only_found else read[number]
+    try:
+        check_tasks(made, tree)
+    except ValueError as error:
+        raise ValueError(f"configuration_{number}: {error}") from None
+    return made
+
+
+def _in_file_order(table: pa.Table, code: pa.Array | pa.ChunkedArray) -> tuple[pa.Table, Ints]:
+    """Rows by (class, file), which is what sorted listings of class folders give, and the class of each."""
+    keyed = table.select(["file", "key"]).append_column("code", code)
+    order = pc.sort_indices(keyed, [("code", "ascending"), ("file", "ascending"), ("key", "ascending")])
+    return table.take(order), np.asarray(code.take(order), dtype=np.int64)
+
+
+def ranks(group: Ints) -> tuple[Ints, Ints]:
+    """Place of each row in its group, in row order, and the rows of its group: both int64 (n,)."""
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=group[order[:1]] - 1))
+    counts = np.diff(starts, append=len(group))
+    rank, size = np.empty_like(group), np.empty_like(group)
+    rank[order] = np.arange(len(group)) - np.repeat(starts, counts)
+    size[order] = np.repeat(counts, counts)
+    return rank, size
+
+
+def assign_roles(code: Ints, split: pa.Array | pa.ChunkedArray, shares: Shares) -> Ints:
+    """Place in ``ROLES`` of each row.
+
+    Args:
+        code: (n,) its class; rows of a class in file order.
+        split: "train", "test", or all "".
+    """
+    names = set(pc.unique(split).to_pylist())  # type: ignore[attr-defined]
+    if not names <= {"train", "test"} and names != {""}:
+        raise ValueError(f"splits {sorted(names)}: 'train' and 'test', or none at all, are wanted")
+    if (names == {""}) != (shares.test > 0):
+        stated = "has no splits" if names == {""} else f"has the splits {', '.join(sorted(names))}"
+        raise ValueError(f"the source {stated}, and shares.test is {shares.test}: one of them says what tests")
+    testing = np.asarray(pc.equal(split, "test"), dtype=bool)
+    rank, size = ranks(code)
+    testing |= rank >= size - (shares.test * size).astype(np.int64)
+    rank, size = ranks(2 * code + testing)
+    in_task = (shares.in_task * size).astype(np.int64)
+    post_task = (shares.post_task * size).astype(np.int64) + in_task
+    role = np.where(rank < in_task, 1, np.where(rank < post_task, 2, 0))
+    return np.where(testing, 3, role)
+
+
+def assign_labels(code: Ints, role: Ints, tree: Hierarchy, shares: Shares) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Whether each row is given under its superclass, and under its subclass.
+
+    As in the released code, subclasses are counted in each role apart, among those that have samples in it; and where the
+    share of a subclass comes to no sample, it keeps all.
+
+    Args:
+        code: (n,) place in ``tree.subclasses``; rows of a class in file order.
+        role: (n,) place in ``ROLES``.
+    """
+    tops = {name: place for place, (name, _) in enumerate(tree.superclasses)}
+    top = np.asarray([-1 if name is None else tops[name] for name in tree.parents.values()], dtype=np.int64)
+    rank, size = ranks(code * len(ROLES) + role)
+    in_super, in_sub = np.zeros(len(code), dtype=bool), np.ones(len(code), dtype=bool)
+    for part in (0, 1):
+        mine = np.flatnonzero((role == part) & (top[code] >= 0))
+        subclasses = np.bincount(top[np.unique(code[mine])], minlength=max(len(tops), 1))[top[code[mine]]]
+        share = np.full(len(mine), shares.superclass)
+        many = subclasses > shares.cap
+        share[many] = shares.cap / subclasses[many] * shares.superclass
+        in_super[mine] = rank[mine] < (share * size[mine]).astype(np.int64)
+        kept = (shares.subclass * size[mine]).astype(np.int64)
+        in_sub[mine] = rank[mine] >= np.where(kept == 0, 0, size[mine] - kept)
+    evaluated = role >= 2
+    in_super[evaluated] = top[code[evaluated]] >= 0
+    return in_super, in_sub
+
+
+def _columns(
+    code: Ints,
+    role: Ints,
+    in_super: NDArray[np.bool_],
+    in_sub: NDArray[np.bool_],
+    tree: Hierarchy,
+    made: Mapping[int, Tasks],
+) -> dict[str, pa.Array]:
+    parents = list(tree.parents.items())
+    columns = {
+        "role": pa.array(ROLES).take(pa.array(role)),
+        "subclass": pa.array([sub for sub, _ in parents], pa.string()).take(pa.array(code)),
+        "superclass": pa.array([top for _, top in parents], pa.string()).take(pa.array(code)),
+        "in_super": pa.array(in_super),
+        "in_sub": pa.array(in_sub),
+    }
+    for number, tasks in made.items():
+        index = {label: place for place, label in enumerate(label for task in tasks for label in task)}
+        task = {label: place for place, labels in enumerate(tasks) for label in labels}
+        names = configuration_columns(number)
+        values = [index.get(top) if top else None for _, top in parents], [task.get(top) if top else None for _, top in parents]
+        values = (*values, [index.get(sub) for sub, _ in parents], [task.get(sub) for sub, _ in parents])
+        for name, of_class in zip(names, values, strict=True):
+            columns[name] = pa.array(of_class, pa.int64()).take(pa.array(code))
+    first = configuration_columns(next(iter(made)))
+    columns["part"] = _parts(columns[first[1]], columns[first[3]], in_super, in_sub)
+    return columns
+
+
+def _parts(super_task: pa.Array, sub_task: pa.Array, in_super: NDArray[np.bool_], in_sub: NDArray[np.bool_]) -> pa.Array:
+    late = np.iinfo(np.int64).max
+    of_super = np.where(in_super, np.asarray(super_task.fill_null(late)), late)
+    of_sub = np.where(in_sub, np.asarray(sub_task.fill_null(late)), late)
+    first = np.minimum(of_super, of_sub)
+    width = max(2, len(str(first[first < late].max(initial=0))))
+    values, inverse = np.unique(first, return_inverse=True)
+    names = ["unused" if value == late else f"task{value:0{width}d}" for value in values.tolist()]
+    return pa.array(names, pa.string()).take(pa.array(inverse))

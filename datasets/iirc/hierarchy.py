@@ -1,0 +1,288 @@
+"""Label hierarchies of two levels: superclasses with subclasses, and lone subclasses; read, checked, cut down, proposed.
+
+Forms of a file, by its ending:
+
+* ``.json``, the official one: ``{"super_classes": {name: [subclass, ...]}, "other_sub_classes": [subclass, ...]}``; or a list
+  of lone classes for the class-incremental set-up: ``{"classes": [class, ...]}``;
+* ``.toml``: a table ``[superclasses]`` of lists, and a list ``lone``;
+* ``.csv``: columns ``subclass`` and ``superclass``, the latter empty for lone ones.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import posixpath
+import tomllib
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import fsspec
+
+MAX_BYTES = 1 << 26
+"""Larger files are refused; the official ones have 30 kB at most."""
+
+
+@dataclass(frozen=True)
+class Hierarchy:
+    """Superclasses with their subclasses, and subclasses without one. The order is that of the file: rows are sorted by it.
+
+    Raises:
+        ValueError: a name twice, two parents, more than two levels, a circle, a superclass without subclass, an empty name.
+    """
+
+    superclasses: tuple[tuple[str, tuple[str, ...]], ...]
+    lone: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        parents: dict[str, str] = {}
+        tops = [name for name, _ in self.superclasses]
+        for name, inner in self.superclasses:
+            if not inner:
+                raise ValueError(f"superclass {name!r} has no subclass: at least one")
+            for sub in inner:
+                if sub in parents:
+                    twice = f"twice under {name!r}" if parents[sub] == name else f"under {parents[sub]!r} and under {name!r}"
+                    raise ValueError(f"subclass {sub!r} stands {twice}: one parent, once")
+                parents[sub] = name
+        for name in (*tops, *self.subclasses):
+            if not name or name != name.strip() or not name.isprintable():
+                raise ValueError(f"class name {name!r}: printable, not empty, no space at its ends")
+        _check_levels(parents, tops)
+        for what, names in (("superclass", tops), ("lone subclass", self.lone)):
+            if (again := _repeated(names)) is not None:
+                raise ValueError(f"{what} {again!r} stands twice")
+        for name in self.lone:
+            if name in parents or name in tops:
+                raise ValueError(f"lone subclass {name!r} is a {'subclass' if name in parents else 'superclass'} as well")
+        if not self.subclasses:
+            raise ValueError("no class at all")
+
+    @property
+    def subclasses(self) -> tuple[str, ...]:
+        """All subclasses: those of the superclasses in order, then the lone ones."""
+        return (*(sub for _, inner in self.superclasses for sub in inner), *self.lone)
+
+    @property
+    def parents(self) -> dict[str, str | None]:
+        """Subclass -> its superclass or None, in the order of ``subclasses``."""
+        above: dict[str, str | None] = {sub: name for name, inner in self.superclasses for sub in inner}
+        return above | dict.fromkeys(self.lone)
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """All names, superclasses first."""
+        return (*(name for name, _ in self.superclasses), *self.subclasses)
+
+    def restricted(self, classes: Collection[str], *, min_subclasses: int = 1) -> Hierarchy:
+        """Only these subclasses; superclasses left with fewer than ``min_subclasses`` go, and what they had becomes lone.
+
+        Raises:
+            ValueError: no class is left.
+        """
+        left = [(name, tuple(sub for sub in inner if sub in classes)) for name, inner in self.superclasses]
+        kept = tuple((name, inner) for name, inner in left if len(inner) >= max(min_subclasses, 1))
+        freed = (sub for _, inner in left if len(inner) < min_subclasses for sub in inner)
+        return Hierarchy(kept, (*freed, *(sub for sub in self.lone if sub in classes)))
+
+    def flat(self) -> Hierarchy:
+        """The same subclasses, all lone: the class-incremental set-up."""
+        return Hierarchy((), self.subclasses)
+
+
+def read_hierarchy(path: str) -> Hierarchy:
+    """Read and check a file.
+
+    Raises:
+        ValueError: not of one of the three forms, or against a rule of ``Hierarchy``; names the file.
+    """
+    readers = {".json": _official, ".toml": _toml, ".csv": _csv}
+    ending = posixpath.splitext(path)[1].lower()
+    if ending not in readers:
+        raise ValueError(f"hierarchy {path!r}: its ending is {ending!r}, and {', '.join(readers)} are read")
+    try:
+        return readers[ending](read_text(path))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"hierarchy {path!r}: {error}") from None
+
+
+def read_text(path: str) -> str:
+    """UTF-8 text of a file, a byte order mark left out. Raises ``ValueError`` beyond ``MAX_BYTES``, or where it is none."""
+    with fsspec.open(path, "rb") as stream:
+        data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"more than {MAX_BYTES} bytes")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"no UTF-8 text: byte {error.start}") from None
+
+
+def as_toml(hierarchy: Hierarchy) -> str:
+    """The hierarchy as a TOML file that ``read_hierarchy`` takes: to look through a proposal, and to change it."""
+    lines = [f"lone = {_list(hierarchy.lone)}", "", "[superclasses]"]
+    lines += [f"{json.dumps(name, ensure_ascii=False)} = {_list(inner)}" for name, inner in hierarchy.superclasses]
+    return "\n".join(lines) + "\n"
+
+
+def _list(names: Sequence[str]) -> str:
+    return f"[{', '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"
+
+
+def _official(text: str) -> Hierarchy:
+    value = json.loads(text, object_pairs_hook=_unrepeated)
+    if isinstance(value, dict) and value.keys() == {"classes"}:
+        return Hierarchy((), _names("'classes'", cast("dict[str, Any]", value)["classes"]))
+    return _of_tables(value, "super_classes", "other_sub_classes")
+
+
+def _toml(text: str) -> Hierarchy:
+    return _of_tables(tomllib.loads(text), "superclasses", "lone")
+
+
+def _of_tables(value: Any, tops: str, lone: str) -> Hierarchy:
+    if not isinstance(value, dict) or not value.keys() <= {tops, lone}:
+        raise ValueError(f"no table of {tops!r} and {lone!r}")
+    tables = cast("dict[str, Any]", value)
+    named = tables.get(tops, {})
+    if not isinstance(named, dict):
+        raise ValueError(f"{tops!r} is no table of superclass -> list of subclasses")
+    inner = {str(name): _names(f"superclass {name!r}", listed) for name, listed in cast("dict[Any, Any]", named).items()}
+    return Hierarchy(tuple(inner.items()), _names(repr(lone), tables.get(lone, [])))
+
+
+def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if (again := _repeated([name for name, _ in pairs])) is not None:
+        raise ValueError(f"the name {again!r} stands twice")
+    return dict(pairs)
+
+
+def _names(what: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in cast("list[Any]", value)):
+        raise ValueError(f"{what} is no list of names")
+    return tuple(cast("list[str]", value))
+
+
+def _csv(text: str) -> Hierarchy:
+    rows = csv.DictReader(io.StringIO(text), strict=True)
+    if not {"subclass", "superclass"} <= set(rows.fieldnames or ()):
+        raise ValueError(f"the columns are {rows.fieldnames}: 'subclass' and 'superclass' are needed")
+    inner: dict[str, list[str]] = {}
+    lone: list[str] = []
+    try:
+        for row in rows:
+            sub, top = ((row[column] or "").strip() for column in ("subclass", "superclass"))
+            (inner.setdefault(top, []) if top else lone).append(sub)
+    except csv.Error as error:
+        raise ValueError(f"line {rows.line_num}: {error}") from None
+    return Hierarchy(tuple((name, tuple(subs)) for name, subs in inner.items()), tuple(lone))
+
+
+def _repeated(names: Iterable[str]) -> str | None:
+    seen: set[str] = set()
+    return next((name for name in names if name in seen or seen.add(name)), None)  # type: ignore[func-returns-value]
+
+
+def _check_levels(parents: Mapping[str, str], tops: Iterable[str]) -> None:
+    for name in tops:
+        if name in parents:
+            way = [name]
+            while way[-1] in parents and len(way) < 50:
+                way.append(parents[way[-1]])
+                if way[-1] == name:
+                    raise ValueError(f"a circle: {' < '.join(way)}")
+            raise ValueError(f"{name!r} is a superclass, and a subclass of {parents[name]!r}: there are two levels")
+
+
+# ------------------------------------------------------------------------------------------------------------ proposals
+
+
+def read_parents(path: str) -> dict[str, tuple[str, ...]]:
+    """Child -> its parents, of a file of two columns.
+
+    Args:
+        path: ``.csv`` with columns ``child`` and ``parent``, or any other text with a parent and a child a line, as
+            ImageNet's ``wordnet.is_a.txt`` has.
+
+    Raises:
+        ValueError: a line without two names; names the file and the line.
+    """
+    try:
+        text = read_text(path)
+        if path.lower().endswith(".csv"):
+            rows = csv.DictReader(io.StringIO(text), strict=True)
+            if not {"child", "parent"} <= set(rows.fieldnames or ()):
+                raise ValueError(f"the columns are {rows.fieldnames}: 'child' and 'parent' are needed")
+            pairs = [((row["child"] or "").strip(), (row["parent"] or "").strip()) for row in rows]
+        else:
+            pairs = [(words[-1], words[0]) if len(words) == 2 else ("", "") for words in map(str.split, text.splitlines())]
+        above: dict[str, tuple[str, ...]] = {}
+        for number, (child, parent) in enumerate(pairs, 1):
+            if not child or not parent:
+                raise ValueError(f"pair {number}: a parent and a child are wanted")
+            above[child] = (*above.get(child, ()), parent)
+    except (ValueError, csv.Error) as error:
+        raise ValueError(f"parents {path!r}: {error}") from None
+    return above
+
+
+def propose(
+    classes: Iterable[str], parents: Mapping[str, Sequence[str]], *, min_subclasses: int, max_subclasses: int
+) -> Hierarchy:
+    """A two-level hierarchy from a graph of any depth, in which a class may have several parents.
+
+    Ancestors become superclasses from the most specific on (fewest classes below them, then by name): one takes the classes
+    below it that none before has taken, where these are ``min_subclasses`` to ``max_subclasses``. The rule is ours.
+
+    Args:
+        classes: the subclasses; each keeps its place.
+        parents: child -> parents. A class that is not in it is lone.
+
+    Raises:
+        ValueError: limits that exclude each other, a circle, a class that is an ancestor of another.
+    """
+    if not 1 <= min_subclasses <= max_subclasses:
+        raise ValueError(f"min_subclasses {min_subclasses}, max_subclasses {max_subclasses}: 1 <= min <= max")
+    leaves = list(dict.fromkeys(classes))
+    below: dict[str, list[str]] = {}
+    for leaf in leaves:
+        for ancestor in _ancestors(leaf, parents):
+            below.setdefault(ancestor, []).append(leaf)
+    for leaf in leaves:
+        if leaf in below:
+            raise ValueError(f"class {leaf!r} stands above class {below[leaf][0]!r}: one of them cannot be a subclass")
+    taken: dict[str, str] = {}
+    for ancestor in sorted(below, key=lambda name: (len(below[name]), name)):
+        free = [leaf for leaf in below[ancestor] if leaf not in taken]
+        if min_subclasses <= len(free) <= max_subclasses:
+            taken |= dict.fromkeys(free, ancestor)
+    inner: dict[str, list[str]] = {}
+    for leaf in leaves:
+        if leaf in taken:
+            inner.setdefault(taken[leaf], []).append(leaf)
+    return Hierarchy(
+        tuple((name, tuple(subs)) for name, subs in inner.items()), tuple(leaf for leaf in leaves if leaf not in taken)
+    )
+
+
+def _ancestors(leaf: str, parents: Mapping[str, Sequence[str]]) -> set[str]:
+    found: set[str] = set()
+    # Depth first with the way on the stack, so that a circle is told from a second parent.
+    way: list[tuple[str, list[str]]] = [(leaf, list(parents.get(leaf, ())))]
+    on_way = {leaf}
+    while way:
+        name, left = way[-1]
+        if not left:
+            way.pop()
+            on_way.discard(name)
+            continue
+        above = left.pop()
+        if above in on_way:
+            raise ValueError(f"a circle of parents through {above!r} and {name!r}")
+        if above not in found:
+            found.add(above)
+            on_way.add(above)
+            way.append((above, list(parents.get(above, ()))))
+    return found

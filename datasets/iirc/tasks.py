@@ -1,0 +1,121 @@
+"""Task configurations: which labels come in which task, official or drawn from a seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from ...curation.rng import rng
+from .hierarchy import Hierarchy, read_text
+
+Tasks = tuple[tuple[str, ...], ...]
+"""Labels of each task, in the order of learning."""
+
+
+@dataclass(frozen=True)
+class DrawnTasks:
+    """Configurations drawn from a seed. The rule is ours: the official ones are read from their files.
+
+    Attributes:
+        first: labels of the first task, superclasses alone; fewer where there are fewer. Without superclasses: any.
+        later: labels of every later task but the last.
+        seed: configuration k is drawn from (seed, k).
+    """
+
+    first: int
+    later: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        if self.first < 1 or self.later < 1:
+            raise ValueError(f"first {self.first}, later {self.later}: at least one label a task")
+
+
+def draw_tasks(hierarchy: Hierarchy, drawn: DrawnTasks, configuration: int) -> Tasks:
+    """One configuration: every label once, a superclass in a task before those of its subclasses.
+
+    All labels but those of the first task get a random order; a task takes the first ``later`` of it whose superclass, if
+    they have one, came in an earlier task. Where fewer are ready the task is smaller.
+    """
+    generator = rng(drawn.seed, "iirc_tasks", f"configuration_{configuration}")
+    tops = [name for name, _ in hierarchy.superclasses]
+    pool = tops or list(hierarchy.subclasses)
+    first = [pool[place] for place in generator.permutation(len(pool))[: drawn.first].tolist()]
+    rest = [name for name in hierarchy.labels if name not in set(first)]
+    waiting = [rest[place] for place in generator.permutation(len(rest)).tolist()]
+    parents, seen, tasks = hierarchy.parents, set(first), [tuple(first)]
+    while waiting:
+        task = [name for name in waiting if parents.get(name) is None or parents[name] in seen][: drawn.later]
+        seen.update(task)
+        waiting = [name for name in waiting if name not in seen]
+        tasks.append(tuple(task))
+    return tuple(tasks)
+
+
+def read_tasks(path: str) -> dict[int, Tasks]:
+    """The configurations of an official file: ``{"configuration_<k>": {"task_<t>": [label, ...]}}``, by k.
+
+    Raises:
+        ValueError: another structure; names the file.
+    """
+    try:
+        value = json.loads(read_text(path))
+        if not isinstance(value, dict) or not value:
+            raise ValueError("no table of configurations")
+        tables = cast("dict[str, Any]", value)
+        return {_number(name, "configuration_"): _tasks(name, tasks) for name, tasks in tables.items()}
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"task configurations {path!r}: {error}") from None
+
+
+def _number(name: str, head: str) -> int:
+    digits = name.removeprefix(head)
+    if digits == name or not digits.isdecimal() or not digits.isascii():
+        raise ValueError(f"{name!r} is not {head}<number>")
+    return int(digits)
+
+
+def _tasks(name: str, value: Any) -> Tasks:
+    if not isinstance(value, dict) or not value:
+        raise ValueError(f"{name} is no table of tasks")
+    by_number = {_number(task, "task_"): labels for task, labels in cast("dict[str, Any]", value).items()}
+    if sorted(by_number) != list(range(len(by_number))):
+        raise ValueError(f"{name}: its tasks are {sorted(by_number)}, not 0 to {len(by_number) - 1}")
+    for number, labels in by_number.items():
+        if not isinstance(labels, list) or not all(isinstance(label, str) for label in cast("list[Any]", labels)):
+            raise ValueError(f"{name}, task_{number}: no list of labels")
+    return tuple(tuple(by_number[number]) for number in range(len(by_number)))
+
+
+def check_tasks(tasks: Sequence[Sequence[str]], hierarchy: Hierarchy) -> None:
+    """Check a configuration; it may leave labels out, as IIRC-ImageNet-lite does.
+
+    Raises:
+        ValueError: an empty task, a label that is not the hierarchy's or comes twice, a superclass that comes after, or
+            together with, one of its subclasses.
+    """
+    come: dict[str, int] = {}
+    known = set(hierarchy.labels)
+    for number, task in enumerate(tasks):
+        if not task:
+            raise ValueError(f"task {number} has no label")
+        for label in task:
+            if label not in known:
+                raise ValueError(f"task {number}: label {label!r} is not in the hierarchy")
+            if label in come:
+                raise ValueError(f"label {label!r} comes in task {come[label]} and again in task {number}")
+            come[label] = number
+    for sub, top in hierarchy.parents.items():
+        if top is not None and sub in come and top in come and come[top] >= come[sub]:
+            raise ValueError(
+                f"superclass {top!r} comes in task {come[top]}, its subclass {sub!r} in task {come[sub]}: before it"
+            )
+
+
+def restricted_tasks(tasks: Sequence[Sequence[str]], hierarchy: Hierarchy) -> Tasks:
+    """A configuration without the labels that the hierarchy does not have, and without tasks that are empty then."""
+    known = set(hierarchy.labels)
+    kept = (tuple(label for label in task if label in known) for task in tasks)
+    return tuple(task for task in kept if task)

@@ -1,0 +1,168 @@
+"""What a learner may see in each task, and what it is asked for: rows of the table and their label sets. Needs no torch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from .assign import configuration_columns
+
+Kind = Literal["superclass", "subclass_with", "subclass_without"]
+"""A superclass, a subclass that has one, a subclass that has none."""
+
+Information = Literal["incomplete", "complete"]
+Reach = Literal["task", "so_far"]
+
+
+@dataclass(frozen=True)
+class Given:
+    """Rows with their label sets.
+
+    Attributes:
+        rows: (n,) int64 rows of the table, ascending.
+        labels: (n, 2) int64 class indices in the order of learning, the subclass before the superclass, -1 where there are
+            fewer; the first is never -1.
+    """
+
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+
+class RefinedView:
+    """One task configuration of a table.
+
+    Args:
+        table: an index, or any table with the columns of ``assign.assigned_row``.
+        configuration: its number.
+        joint: all classes in one task.
+
+    Attributes:
+        tasks: names of the classes of each task; a class's index is its place in all of them joined.
+        parents: subclass -> superclass, of the classes that the configuration has both of.
+
+    Raises:
+        ValueError: the table has no such configuration, or its classes have gaps: a part of a data set.
+    """
+
+    def __init__(self, table: pa.Table, configuration: int, *, joint: bool = False) -> None:
+        columns = configuration_columns(configuration)
+        if missing := [name for name in (*columns, "role", "in_super", "in_sub") if name not in table.column_names]:
+            raise ValueError(f"no column {missing[0]!r}: there are {', '.join(table.column_names)}")
+        self.configuration = configuration
+        super_index, super_task, sub_index, sub_task = (_numbers(table, name) for name in columns)
+        self._index = np.stack([sub_index, super_index], axis=1)
+        self._task = np.stack([sub_task, super_task], axis=1)
+        self._given = np.stack([np.asarray(table["in_sub"]), np.asarray(table["in_super"])], axis=1)
+        self._role = np.asarray(table["role"].to_pylist(), dtype=np.str_)
+        self.tasks, self.parents = _classes(table, self._index, self._task)
+        if joint:
+            self._task = np.where(self._task >= 0, 0, -1)
+            self.tasks = (tuple(itertools.chain.from_iterable(self.tasks)),)
+        # -1 stands for "never": no task number reaches it.
+        self._task = np.where(self._task >= 0, self._task, len(self.tasks))
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """All names, in the order of learning."""
+        return tuple(itertools.chain.from_iterable(self.tasks))
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """Of each class, in the order of learning. A subclass whose superclass the configuration leaves out has none."""
+        tops = set(self.parents.values())
+        return tuple(
+            "superclass" if name in tops else "subclass_with" if name in self.parents else "subclass_without"
+            for name in self.classes
+        )
+
+    def training(
+        self, task: int, *, role: str = "train", information: Information = "incomplete", reach: Reach = "task"
+    ) -> Given:
+        """What may be seen while ``task`` is learned.
+
+        Args:
+            role: ``train`` or ``intask_valid``.
+            information: ``incomplete``: only the labels that the task brings. ``complete``: all labels known by then.
+            reach: the samples of the task, or of all tasks ``so_far``, each once (incremental joint).
+
+        Raises:
+            ValueError: a role that is for evaluation, or incomplete labels of all tasks so far.
+        """
+        if role not in ("train", "intask_valid"):
+            raise ValueError(f"role {role!r}: a learner sees 'train' and 'intask_valid' alone")
+        if reach == "so_far" and information == "incomplete":
+            raise ValueError("samples of all tasks so far have labels of several tasks: they need complete information")
+        there = self._task == task if reach == "task" else self._task <= task
+        rows = np.flatnonzero((self._role == role) & (self._given & there).any(1))
+        shown = self._task[rows] == task if information == "incomplete" else self._task[rows] <= task
+        return self._labelled(rows, shown)
+
+    def evaluation(self, role: str, *, known: int | None = None, task: int | None = None) -> Given:
+        """Samples with all their labels that are known after task ``known``; those with none yet are left out.
+
+        Args:
+            role: ``test`` or ``posttask_valid``.
+            known: None: after the last task.
+            task: only samples that have a label which this task brings.
+        """
+        if role not in ("test", "posttask_valid"):
+            raise ValueError(f"role {role!r}: 'test' and 'posttask_valid' are evaluated")
+        shown = self._task <= (len(self.tasks) - 1 if known is None else known)
+        wanted = shown if task is None else shown & (self._task == task)
+        rows = np.flatnonzero((self._role == role) & wanted.any(1))
+        return self._labelled(rows, shown[rows])
+
+    def _labelled(self, rows: NDArray[np.int64], shown: NDArray[np.bool_]) -> Given:
+        labels = np.where(shown, self._index[rows], -1)
+        swapped = labels[:, 0] < 0
+        labels[swapped] = labels[swapped][:, ::-1]
+        return Given(rows, labels)
+
+
+def _numbers(table: pa.Table, name: str) -> NDArray[np.int64]:
+    return np.asarray(table[name].fill_null(-1).combine_chunks(), dtype=np.int64)
+
+
+def _classes(
+    table: pa.Table, index: NDArray[np.int64], task: NDArray[np.int64]
+) -> tuple[tuple[tuple[str, ...], ...], dict[str, str]]:
+    """Names of each task's classes, and the superclass of subclasses."""
+    names: dict[int, str] = {}
+    of_task: dict[int, int] = {}
+    parents: dict[str, str] = {}
+    pairs = (index[:, 0] + 1) * (index.max(initial=0) + 2) + index[:, 1] + 1
+    _, firsts = np.unique(pairs, return_index=True)
+    for row in firsts.tolist():
+        mine = table.slice(row, 1).select(["subclass", "superclass"]).to_pylist()[0]
+        sub, top = index[row].tolist()
+        for place, name, number in ((sub, mine["subclass"], task[row, 0]), (top, mine["superclass"], task[row, 1])):
+            if place >= 0:
+                names[place], of_task[place] = name, int(number)
+        if sub >= 0 and top >= 0:
+            parents[mine["subclass"]] = mine["superclass"]
+    if sorted(names) != list(range(len(names))):
+        raise ValueError(f"classes {len(names)} with indices up to {max(names, default=-1)}: some have no row here")
+    tasks = tuple(
+        tuple(names[place] for place in range(len(names)) if of_task[place] == number)
+        for number in range(max(of_task.values(), default=-1) + 1)
+    )
+    return tasks, parents
+
+
+def label_sets(labels: NDArray[np.int64], classes: int) -> NDArray[np.bool_]:
+    """(n, classes) bool of (n, k) class indices; -1, and indices from ``classes`` on, are left out."""
+    found = np.zeros((len(labels), classes), dtype=bool)
+    rows, columns = np.nonzero((labels >= 0) & (labels < classes))
+    found[rows, labels[rows, columns]] = True
+    return found
+
+
+def names_of(labels: Sequence[int], classes: Sequence[str]) -> tuple[str, ...]:
+    """Names of a label set."""
+    return tuple(classes[label] for label in labels if label >= 0)

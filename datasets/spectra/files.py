@@ -1,0 +1,226 @@
+"""Readers of published spectra, and those that colour-science ships, all as tables of one wavelength grid each.
+
+Nothing is redistributed here: the files are the user's. What colour-science has (CIE illuminants, lamps, two cameras, four
+24-patch charts) needs no file.
+"""
+
+from __future__ import annotations
+
+import functools
+import io
+import re
+from dataclasses import dataclass
+from typing import Any, cast
+
+import fsspec
+import numpy as np
+
+_JIANG_HEAD = re.compile(r"([0-9]+)nm-([0-9]+)nm, step ([0-9]+)nm")
+_SFU_NM = np.arange(380.0, 781.0, 4.0)
+_CAMERA_MAT = np.arange(400.0, 721.0, 10.0)
+MAX_BYTES = 1 << 27
+
+
+@dataclass(frozen=True)
+class Spectra:
+    """Spectra by name.
+
+    Attributes:
+        names: (n,), as the source has them; numbers where it has none.
+        wavelength_nm: float64 (w,), rising.
+        values: float64 (n, w), or (n, w, 3) for the R, G, B of cameras; at least 0.
+    """
+
+    names: tuple[str, ...]
+    wavelength_nm: np.ndarray
+    values: np.ndarray
+
+    def at(self, wavelength_nm: np.ndarray) -> np.ndarray:
+        """Values at other wavelengths, between the known ones by straight lines: (n, len, ...).
+
+        Raises:
+            ValueError: for a wavelength outside of the known range.
+        """
+        low, high = self.wavelength_nm[0], self.wavelength_nm[-1]
+        if wavelength_nm[0] < low or wavelength_nm[-1] > high:
+            raise ValueError(
+                f"{wavelength_nm[0]:g} to {wavelength_nm[-1]:g} nm are wanted, spectra cover {low:g} to {high:g} nm"
+            )
+        right = np.clip(np.searchsorted(self.wavelength_nm, wavelength_nm), 1, len(self.wavelength_nm) - 1)
+        share = (wavelength_nm - self.wavelength_nm[right - 1]) / (self.wavelength_nm[right] - self.wavelength_nm[right - 1])
+        share = share.reshape(-1, *[1] * (self.values.ndim - 2))
+        return self.values[:, right - 1] * (1 - share) + self.values[:, right] * share
+
+    def named(self, name: str) -> np.ndarray:
+        """One spectrum (w, ...). Raises ``ValueError`` where there is none of that name."""
+        if name not in self.names:
+            raise ValueError(f"no spectrum {name!r}: there are {', '.join(self.names)}")
+        return self.values[self.names.index(name)]
+
+
+def _checked(path: str, names: tuple[str, ...], wavelength_nm: np.ndarray, values: np.ndarray) -> Spectra:
+    if not names:
+        raise ValueError(f"{path}: no spectrum in it")
+    if len(set(names)) < len(names):
+        raise ValueError(f"{path}: name {next(n for n in names if names.count(n) > 1)!r} comes twice")
+    if not (np.diff(wavelength_nm) > 0).all():
+        raise ValueError(f"{path}: wavelengths do not rise")
+    bad = ~np.isfinite(values) | (values < 0)
+    if bad.any():
+        place = int(np.flatnonzero(bad.reshape(len(names), -1).any(axis=1))[0])
+        raise ValueError(f"{path}: spectrum {names[place]!r} holds a value that is not finite or below 0")
+    return Spectra(names, wavelength_nm, values)
+
+
+def _bytes(path: str) -> bytes:
+    fs, place = fsspec.core.url_to_fs(path)
+    if not fs.isfile(place):
+        raise FileNotFoundError(f"spectra {path} are not there")
+    if fs.size(place) > MAX_BYTES:
+        raise ValueError(f"{path}: {fs.size(place)} bytes, limit {MAX_BYTES}")
+    return cast(bytes, fs.cat_file(place))
+
+
+def _row(path: str, number: int, text: str) -> list[float]:
+    try:
+        return [float(word) for word in re.split(r"[,\s]+", text.strip())]
+    except ValueError:
+        raise ValueError(f"{path}, line {number}: numbers are wanted, found {text.strip()[:40]!r}") from None
+
+
+# -------------------------------------------------------------------------------------------------------------- cameras
+
+
+def read_cameras(path: str) -> Spectra:
+    """Camera sensitivities (n, w, 3) from the text file of Jiang et al., "What is the space of spectral sensitivity
+    functions for digital color cameras?" (WACV 2013): a line with the name, then three of
+    numbers, for R, G and B; or from a ``.mat`` file of one camera with ``Estimated_CRF`` (3, 33), 400 to 720 nm.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a file of another form; says the line.
+    """
+    data = _bytes(path)
+    if path.endswith(".mat"):
+        return _camera_mat(path, data)
+    lines = data.decode("utf-8", "replace").splitlines()
+    head = next((found for line in lines[:20] if (found := _JIANG_HEAD.search(line))), None)
+    if head is None:
+        raise ValueError(f"{path}: no line such as '400nm-720nm, step 10nm' among the first 20")
+    low, high, step = map(int, head.groups())
+    grid = np.arange(low, high + 1, max(step, 1), dtype=np.float64)
+    start = next((n for n, line in enumerate(lines) if line.startswith("----")), len(lines))
+    names: list[str] = []
+    values: list[list[float]] = []
+    for number, line in enumerate(lines[start + 1 :], start + 2):
+        if not line.strip():
+            continue
+        if len(values) == 3 * len(names):
+            names.append(" ".join(line.split()))
+            continue
+        values.append(_row(path, number, line))
+        if len(values[-1]) != len(grid):
+            raise ValueError(f"{path}, line {number}: {len(values[-1])} numbers, where {len(grid)} are wanted")
+    if len(values) != 3 * len(names):
+        raise ValueError(f"{path}: camera {names[-1]!r} has {len(values) % 3} lines of numbers, where 3 are wanted")
+    return _checked(path, tuple(names), grid, np.asarray(values).reshape(-1, 3, len(grid)).swapaxes(1, 2))
+
+
+def _camera_mat(path: str, data: bytes) -> Spectra:
+    import scipy.io
+
+    try:
+        found: Any = scipy.io.loadmat(io.BytesIO(data), variable_names=["Estimated_CRF"]).get("Estimated_CRF")
+    except (ValueError, TypeError, NotImplementedError, EOFError, LookupError, scipy.io.matlab.MatReadError) as error:
+        raise ValueError(f"{path} is no MATLAB file of a camera: {error}") from None
+    if found is None or np.shape(found) != (3, len(_CAMERA_MAT)):
+        raise ValueError(
+            f"{path}: 'Estimated_CRF' of shape (3, 33) is wanted, found {None if found is None else np.shape(found)}"
+        )
+    name = path.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".mat")
+    # Estimates go a little below zero where a channel is blind; a sensor does not.
+    return _checked(path, (name,), _CAMERA_MAT, np.maximum(np.asarray(found, dtype=np.float64).T[None], 0.0))
+
+
+@functools.cache
+def shipped_cameras() -> Spectra:
+    """The camera sensitivities that colour-science ships, (2, 57, 3), at 5 nm from 400 to 680 nm."""
+    import colour
+
+    grid = np.arange(400.0, 681.0, 5.0)
+    found = {str(name): one for name, one in colour.MSDS_CAMERA_SENSITIVITIES.items()}
+    values = [Spectra(("",), np.asarray(one.wavelengths), np.asarray(one.values)[None]).at(grid)[0] for one in found.values()]
+    return _checked("colour-science", tuple(found), grid, np.stack(values))
+
+
+# ------------------------------------------------------------------------------------------------- surfaces and lights
+
+
+def read_spectra(path: str) -> Spectra:
+    """Reflectances or lights, one a row, (n, w).
+
+    Three forms: numbers separated by commas or blanks, a spectrum a line, of 101 values from 380 to 780 nm, as the reflectances
+    of Barnard et al., "A data set for color research" (2002), are passed on; the same with a first line of wavelengths; and
+    their own form, a value a line with lines of ``#`` between spectra.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: a file of another form; says the line.
+    """
+    lines = _bytes(path).decode("utf-8", "replace").splitlines()
+    rows = [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"]
+    widths = {len(row) for row in rows}
+    if widths == {1} and len(rows) % len(_SFU_NM) == 0:
+        table = np.asarray(rows).reshape(-1, len(_SFU_NM))
+    elif len(widths) == 1:
+        table = np.asarray(rows)
+    else:
+        raise ValueError(f"{path}: lines of {sorted(widths)} numbers, where all should have as many")
+    grid = _SFU_NM
+    if len(table) > 1 and table[0, 0] > 200 and (np.diff(table[0]) > 0).all():
+        grid, table = table[0], table[1:]
+    if table.shape[1] != len(grid):
+        raise ValueError(f"{path}: {table.shape[1]} numbers a line; without a first line of wavelengths 101 are wanted")
+    return _checked(path, tuple(str(number) for number in range(len(table))), grid, table)
+
+
+@functools.cache
+def shipped_lights() -> Spectra:
+    """The lights that colour-science ships and that cover 400 to 720 nm, at 5 nm: CIE illuminants and lamps, none twice."""
+    import colour
+
+    grid = np.arange(400.0, 721.0, 5.0)
+    names: list[str] = []
+    values: list[np.ndarray] = []
+    for found in (colour.SDS_ILLUMINANTS, colour.SDS_LIGHT_SOURCES):
+        for name, one in found.items():
+            known = np.asarray(one.wavelengths, dtype=np.float64)
+            if known[0] > grid[0] or known[-1] < grid[-1]:
+                continue
+            value = Spectra((str(name),), known, np.asarray(one.values, dtype=np.float64)[None]).at(grid)[0]
+            value = np.maximum(value, 0.0)
+            value = value / value.max()
+            if not any(np.allclose(value, other, atol=1e-9) for other in values):
+                names.append(str(name))
+                values.append(value)
+    return _checked("colour-science", tuple(names), grid, np.stack(values))
+
+
+@functools.cache
+def shipped_reflectances() -> Spectra:
+    """The surfaces of the 24-patch charts that colour-science ships, at 10 nm from 400 to 700 nm, no spectrum twice."""
+    import colour
+
+    grid = np.arange(400.0, 701.0, 10.0)
+    names: list[str] = []
+    values: list[np.ndarray] = []
+    for chart, patches in colour.SDS_COLOURCHECKERS.items():
+        for patch, one in patches.items():
+            known = np.asarray(one.wavelengths, dtype=np.float64)
+            if known[0] > grid[0] or known[-1] < grid[-1]:
+                continue
+            value = Spectra(("",), known, np.asarray(one.values, dtype=np.float64)[None]).at(grid)[0]
+            if not any(np.allclose(value, other, atol=1e-9) for other in values):
+                names.append(f"{chart}: {patch}")
+                values.append(np.clip(value, 0.0, 1.0))
+    return _checked("colour-science", tuple(names), grid, np.stack(values))

@@ -1,0 +1,40 @@
+"""The facts of the two-camera benchmark as records: ``facts.toml`` read. The file says where each value comes from."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any
+
+STATISTICS = ("mean", "median", "best 25 %", "worst 25 %", "Q1", "Q3")
+"""Headings of the published tables, angular errors in degrees."""
+
+TABLE = {"radiometric": "Table 1", "nus": "Table 2", "s20": "Table 3"}
+"""Data set -> the paper's table."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All of it: ``sets`` by name, and ``tables`` of published errors, data set -> method -> numbers under ``STATISTICS``."""
+
+    sets: dict[str, dict[str, Any]]
+    seed: int
+    targets: int
+    parameters: tuple[int, ...]
+    tables: dict[str, dict[str, tuple[float, ...]]]
+
+
+@functools.cache
+def facts() -> Facts:
+    """The facts."""
+    raw: dict[str, Any] = tomllib.loads(resources.files(__package__ or "").joinpath("facts.toml").read_text(encoding="utf-8"))
+    tables = {name: {method: tuple(row) for method, row in table.items()} for name, table in raw["tables"].items()}
+    return Facts(
+        sets=raw["sets"],
+        seed=raw["folds"]["seed"],
+        targets=raw["augmentation"]["targets"],
+        parameters=tuple(raw["network"]["parameters"]),
+        tables=tables,
+    )

@@ -1,0 +1,170 @@
+"""The released metadata of real pairs: lights and transforms without the pictures.
+
+Source: PROTOCOLS 3.1. The release has a ``.npy`` file a pair, which holds a pickled dict with the keys of ``FIELDS``; it is
+read through an unpickler that can build arrays and plain containers and nothing else. Lists of such dicts, and JSON, are
+read too.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import fsspec
+import numpy as np
+
+from ...curation.rows import Reject, Rejected
+from .rows import MeasuredPair
+from .transforms import checked_light, checked_matrix
+
+FIELDS = (
+    "image_name_1",
+    "image_name_2",
+    "wb_gt_1",
+    "wb_gt_2",
+    "transform_image_1to2",
+    "transform_image_2to1",
+    "transform_chart_1to2",
+    "transform_chart_2to1",
+)
+"""Keys of a pair that are read, the chart's only where they are there."""
+
+MAX_BYTES = 1 << 30
+_SUFFIX = re.compile(r"_CAM_[0-9]+\Z")
+_BUILDERS = {
+    *((module, name) for module in ("numpy.core.multiarray", "numpy._core.multiarray") for name in ("_reconstruct", "scalar")),
+    ("numpy", "ndarray"),
+    ("numpy", "dtype"),
+    ("numpy.core.numeric", "_frombuffer"),
+    ("numpy._core.numeric", "_frombuffer"),
+    ("_codecs", "encode"),
+}
+
+
+class _Plain(pickle.Unpickler):
+    """Builds numpy arrays, numbers, text and containers; whatever else a file names is refused before it is looked up."""
+
+    def find_class(self, module_name: str, global_name: str, /) -> Any:
+        if (module_name, global_name) not in _BUILDERS:
+            raise pickle.UnpicklingError(f"names {module_name}.{global_name}: only arrays and plain containers are read")
+        return super().find_class(module_name, global_name)
+
+
+def read_metadata(*, path: str, augmented: int = 0) -> Iterator[MeasuredPair | Rejected]:
+    """Source step: the measured pairs of a folder of ``.npy`` files, one a pair, as released; or of one ``.npy`` or ``.json``.
+
+    Args:
+        path: local path or fsspec URL. Files of a folder are taken by name.
+        augmented: rows that follow each measured one and were made from it (99 in the released augmented set): left out.
+
+    Yields:
+        Pairs in order; their key is the name of the first picture without ``_CAM_0``. Rejects: ``unreadable``,
+        ``missing_field``, ``bad_numbers``, ``different_pair``, ``duplicate_key``.
+
+    Raises:
+        FileNotFoundError: nothing there.
+        ValueError: a file that holds no list of pairs, is above 1 GiB, or names code to be run; a number of rows that is no
+            multiple of ``augmented + 1``. In a folder such a file is a reject.
+    """
+    fs, place = fsspec.core.url_to_fs(path)
+    if fs.isdir(place):
+        names = sorted(name for name in fs.ls(place, detail=False) if name.endswith(".npy"))
+        entries: Sequence[Any] = names
+    elif fs.isfile(place):
+        entries = _entries(fs, place)
+    else:
+        raise FileNotFoundError(f"metadata {path} is not there")
+    if not entries or len(entries) % (augmented + 1):
+        raise ValueError(f"{path}: {len(entries)} rows are not groups of one pair and {augmented} augmented ones")
+    seen: set[str] = set()
+    for number in range(0, len(entries), augmented + 1):
+        entry = entries[number]
+        named = posixpath.basename(entry) if isinstance(entry, str) else f"row-{number + 1}"
+        try:
+            pair = _pair(_in_folder(fs, entry) if isinstance(entry, str) else entry)
+            if pair.key in seen:
+                raise Reject("duplicate_key", f"{pair.key!r} came before")
+            seen.add(pair.key)
+            yield pair
+        except Reject as reject:
+            yield Rejected(named, reject.reason, reject.detail)
+
+
+def _in_folder(fs: Any, place: str) -> Any:
+    try:
+        entries = _entries(fs, place)
+    except ValueError as error:
+        raise Reject("unreadable", str(error)) from None
+    if len(entries) != 1:
+        raise Reject("unreadable", f"{len(entries)} pairs in a file of a folder, where one is wanted")
+    return entries[0]
+
+
+def _entries(fs: Any, place: str) -> Sequence[Any]:
+    """All pairs of one file, not checked yet."""
+    if fs.size(place) > MAX_BYTES:
+        raise ValueError(f"{place}: {fs.size(place)} bytes, limit {MAX_BYTES}")
+    data = cast(bytes, fs.cat_file(place))
+    if place.endswith(".json"):
+        try:
+            found = json.loads(data)
+        except ValueError as error:
+            raise ValueError(f"{place} is not JSON: {error}") from None
+    else:
+        found = _npy(data, place)
+    if isinstance(found, Mapping):
+        return [found]
+    if not isinstance(found, list):
+        raise ValueError(f"{place}: a list of pairs is wanted, found {type(found).__name__}")
+    return [item if isinstance(item, Mapping) else {} for item in cast("list[Any]", found)]
+
+
+def _npy(data: bytes, path: str) -> Any:
+    """The object array of an .npy file, as a list or as the one object in it."""
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        readers: dict[tuple[int, int], Callable[..., Any]] = {
+            (1, 0): np.lib.format.read_array_header_1_0,
+            (2, 0): np.lib.format.read_array_header_2_0,
+        }
+        if version not in readers:
+            raise ValueError(f"version {version}")
+        _, _, dtype = readers[version](stream)
+        if not dtype.hasobject:
+            raise ValueError(f"an array of {dtype}, where pairs are wanted")
+        found = _Plain(stream).load()
+    except (pickle.UnpicklingError, ValueError, EOFError, LookupError, AttributeError, TypeError, OverflowError) as error:
+        raise ValueError(f"{path} is not metadata of pairs: {error}") from None
+    except (ImportError, RecursionError, MemoryError) as error:
+        raise ValueError(f"{path} is not metadata of pairs: {type(error).__name__}") from None
+    if not isinstance(found, np.ndarray):
+        raise ValueError(f"{path} is not metadata of pairs: no array in it")
+    return found.item() if found.ndim == 0 else found.ravel().tolist()
+
+
+def _pair(entry: Any) -> MeasuredPair:
+    fields = cast("Mapping[str, Any]", entry)
+    if missing := [name for name in FIELDS[:6] if name not in fields]:
+        raise Reject("missing_field", missing[0])
+    one, two = (_SUFFIX.sub("", str(fields[name])) for name in FIELDS[:2])
+    if one != two:
+        raise Reject("different_pair", f"{fields['image_name_1']} with {fields['image_name_2']}")
+    matrices = {name: checked_matrix(fields[name], name) for name in FIELDS[4:] if fields.get(name) is not None}
+    return MeasuredPair(
+        key=re.sub(r"[^A-Za-z0-9_-]", "_", one),
+        name=one,
+        gt_1=checked_light(fields["wb_gt_1"], "wb_gt_1"),
+        gt_2=checked_light(fields["wb_gt_2"], "wb_gt_2"),
+        transform_1to2=matrices["transform_image_1to2"],
+        transform_2to1=matrices["transform_image_2to1"],
+        transform_chart_1to2=matrices.get("transform_chart_1to2"),
+        transform_chart_2to1=matrices.get("transform_chart_2to1"),
+        condition_1=None,
+        condition_2=None,
+    )

@@ -1,0 +1,178 @@
+"""What every two-camera data set ends in: a row a pair of pictures, and the same as arrays.
+
+Colours are row vectors of raw R, G, B, linear, black level taken off, in any positive scale: only their direction counts.
+A transform maps row vectors, ``colour_2 = colour_1 @ transform_1to2``, and is stored row by row.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+
+@dataclass(frozen=True)
+class MeasuredPair:
+    """A pair of pictures with its lights and transforms.
+
+    Attributes:
+        key: unique; letters, digits, ``_`` and ``-``.
+        name: of the pair, as the source has it.
+        gt_1: light in the first camera's raw colours (3,), the main camera's; what networks estimate.
+        gt_2: the same light in the second camera's raw colours (3,).
+        transform_1to2: of all valid pixels (9,), 3 x 3 row by row.
+        transform_2to1: the same the other way (9,).
+        transform_chart_1to2: of the chart's patches (9,); None where there is no chart.
+        transform_chart_2to1: the same the other way (9,).
+        condition_1: ratio of the largest to the least singular value of the first camera's colours; None where the colours are
+            not at hand, only their transform.
+        condition_2: the same of the second camera's.
+    """
+
+    key: str
+    name: str
+    gt_1: list[float]
+    gt_2: list[float]
+    transform_1to2: list[float]
+    transform_2to1: list[float]
+    transform_chart_1to2: list[float] | None
+    transform_chart_2to1: list[float] | None
+    condition_1: float | None
+    condition_2: float | None
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Columns that ``folds`` adds.
+
+    Attributes:
+        fold: part that the pair is tested in, from 0. Of the radiometric set: 0 training, 1 validation, 2 test.
+    """
+
+    key: str
+    fold: int
+
+
+@dataclass(frozen=True)
+class Augmented:
+    """Columns that ``augment`` adds.
+
+    Attributes:
+        source_key: key of the measured pair; the row's own where it is original. Fold and folder go with it.
+        target_key: key of the pair whose light it was given; "" where it is original.
+        original: whether it was measured, not re-illuminated. Tests look at these alone.
+    """
+
+    key: str
+    source_key: str
+    target_key: str
+    original: bool
+
+
+@dataclass(frozen=True)
+class TransformPair:
+    """A row of the finished table: ``MeasuredPair`` with ``Folded`` and ``Augmented``, without the conditions."""
+
+    key: str
+    name: str
+    source_key: str
+    target_key: str
+    original: bool
+    fold: int
+    gt_1: list[float]
+    gt_2: list[float]
+    transform_1to2: list[float]
+    transform_2to1: list[float]
+    transform_chart_1to2: list[float] | None
+    transform_chart_2to1: list[float] | None
+
+
+@dataclass(frozen=True)
+class TransformPairs:
+    """Rows of ``TransformPair`` as arrays, for training and evaluation.
+
+    Attributes:
+        key: (n,) text; so are ``name``, ``source_key`` and ``target_key``.
+        original: bool (n,).
+        fold: int64 (n,).
+        gt_1: float64 (n, 3); so is ``gt_2``.
+        transform_1to2: float64 (n, 3, 3); so is ``transform_2to1``.
+        transform_chart_1to2: float64 (n, 3, 3), NaN where there is no chart; so is ``transform_chart_2to1``.
+    """
+
+    key: np.ndarray
+    name: np.ndarray
+    source_key: np.ndarray
+    target_key: np.ndarray
+    original: np.ndarray
+    fold: np.ndarray
+    gt_1: np.ndarray
+    gt_2: np.ndarray
+    transform_1to2: np.ndarray
+    transform_2to1: np.ndarray
+    transform_chart_1to2: np.ndarray
+    transform_chart_2to1: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+    def take(self, rows: np.ndarray) -> TransformPairs:
+        """Those rows: indices or a mask (n,)."""
+        return TransformPairs(**{name: getattr(self, name)[rows] for name in TransformPairs.__dataclass_fields__})
+
+
+def numbers(column: pa.ChunkedArray | pa.Array, width: int) -> np.ndarray:
+    """A column of lists of ``width`` numbers as float64 (n, width); NaN where the list is null.
+
+    Raises:
+        ValueError: for a list of another length.
+    """
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    lengths = whole.value_lengths()
+    valid = whole.is_valid().to_numpy(zero_copy_only=False)
+    if not np.array_equal(lengths.fill_null(width).to_numpy(zero_copy_only=False), np.full(len(whole), width)):
+        raise ValueError(
+            f"lists of {width} numbers are wanted, found lengths {sorted(set(lengths.to_pylist()) - {width, None})}"
+        )
+    found = np.full((len(whole), width), np.nan)
+    found[valid] = whole.flatten().to_numpy(zero_copy_only=False).reshape(-1, width)
+    return found
+
+
+def lists(values: np.ndarray) -> pa.Array:
+    """Numbers (n, ...) as a column of lists of the numbers of each row; null where all of a row are NaN.
+
+    They are rounded to float32, as the released ones are: processors differ in the last digits of sums, and bytes should not.
+    """
+    flat = np.asarray(values, dtype=np.float32).astype(np.float64).reshape(len(values), -1)
+    width = flat.shape[1]
+    gone = np.isnan(flat).all(axis=1)
+    ends = np.concatenate([[0], np.cumsum(np.where(gone, 0, width))]).astype(np.int32)
+    offsets = pa.array(ends, mask=np.append(gone, False))
+    return pa.ListArray.from_arrays(offsets, pa.array(flat[~gone].ravel()))
+
+
+def as_pairs(table: pa.Table) -> TransformPairs:
+    """A table of ``TransformPair`` rows as arrays."""
+
+    def matrix(name: str) -> np.ndarray:
+        return numbers(table[name], 9).reshape(-1, 3, 3)
+
+    def text(name: str) -> np.ndarray:
+        return np.asarray(table[name].to_pylist(), dtype=np.str_)
+
+    return TransformPairs(
+        key=text("key"),
+        name=text("name"),
+        source_key=text("source_key"),
+        target_key=text("target_key"),
+        original=table["original"].to_numpy().astype(bool),
+        fold=table["fold"].to_numpy().astype(np.int64),
+        gt_1=numbers(table["gt_1"], 3),
+        gt_2=numbers(table["gt_2"], 3),
+        transform_1to2=matrix("transform_1to2"),
+        transform_2to1=matrix("transform_2to1"),
+        transform_chart_1to2=matrix("transform_chart_1to2"),
+        transform_chart_2to1=matrix("transform_chart_2to1"),
+    )

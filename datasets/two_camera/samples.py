@@ -1,0 +1,152 @@
+"""The last steps before the shards, and what a sample holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...curation.rows import Blob
+from ...curation.shards import assign_shards
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+IMAGES = ("image_1.npy", "image_2.npy")
+"""Members with the two pictures: linear raw RGB, uint16 (height, width, 3), black at 0 and full scale at 65535."""
+
+VALID = "valid.npy"
+"""Member that says which pixels count (neither saturated, nor out of view, nor of the chart): bool (height, width). Where it is
+missing all do."""
+
+FULL_SCALE = 65535
+
+COLUMNS = {
+    "name": "of the pair in its source",
+    "source_key": "key of the measured pair that the row was made from; its own where it is original",
+    "target_key": "key of the pair whose light it was given; empty where it is original",
+    "original": "whether it was measured, and not re-illuminated",
+    "fold": "part in which it is tested, from 0; of the radiometric set 0 training, 1 validation, 2 test",
+    "gt_1": "light in the first camera's linear raw R, G, B; its scale means nothing",
+    "gt_2": "the same in the second camera",
+    "transform_1to2": "3 x 3 row by row: colour_2 = colour_1 @ T, least squares over the valid pixels",
+    "transform_2to1": "the same the other way",
+    "transform_chart_1to2": "the same from the 24 patches of the chart; null where there is none",
+    "transform_chart_2to1": "the same the other way",
+    "condition_1": "condition number of the first camera's colours",
+    "condition_2": "condition number of the second camera's colours",
+}
+"""Meaning of the columns, for the dataset's card."""
+
+_JSON = ("key", "name", "source_key", "target_key", "original", "fold", "gt_1", "gt_2", "transform_1to2", "transform_2to1")
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Column that ``place`` adds."""
+
+    key: str
+    shard: str
+
+
+@dataclass(frozen=True)
+class PatchSample:
+    """A drawn row as it is written to a shard."""
+
+    key: str
+    name: str
+    source_key: str
+    target_key: str
+    original: bool
+    fold: int
+    gt_1: list[float]
+    gt_2: list[float]
+    transform_1to2: list[float]
+    transform_2to1: list[float]
+    colours_1: list[float]
+    colours_2: list[float]
+
+
+@dataclass(frozen=True)
+class PictureSample:
+    """A photographed or re-illuminated row as it is written to a shard; the latter without pictures."""
+
+    key: str
+    name: str
+    source_key: str
+    target_key: str
+    original: bool
+    fold: int
+    gt_1: list[float]
+    gt_2: list[float]
+    transform_1to2: list[float]
+    transform_2to1: list[float]
+    image_1: Blob | None
+    image_2: Blob | None
+    valid: Blob | None
+
+
+@dataclass(frozen=True)
+class PlainSample:
+    """A row of released metadata as it is written to a shard: no picture is known."""
+
+    key: str
+    name: str
+    source_key: str
+    target_key: str
+    original: bool
+    fold: int
+    gt_1: list[float]
+    gt_2: list[float]
+    transform_1to2: list[float]
+    transform_2to1: list[float]
+
+
+def place(rows: Rows, *, max_samples: int) -> pa.Table:
+    """Name shards by fold; rows keep their order within them.
+
+    Args:
+        rows: with a column ``fold``.
+        max_samples: most samples a shard.
+    """
+    return assign_shards(rows.table(), by=["fold"], max_samples=max_samples)
+
+
+def thumbnail(colours: np.ndarray, *, columns: int, patch_px: int) -> np.ndarray:
+    """A picture of patches, row by row: 24 colours, 6 columns and 8 pixels give 32 x 48.
+
+    Args:
+        colours: linear (n, 3), 0 to 1; n a multiple of ``columns``.
+        columns: patches side by side.
+        patch_px: side of a patch.
+
+    Returns:
+        uint16 (height, width, 3), 65535 for 1.
+    """
+    levels = np.round(np.clip(colours, 0, 1) * FULL_SCALE).astype(np.uint16).reshape(-1, columns, 3)
+    return levels.repeat(patch_px, axis=0).repeat(patch_px, axis=1)
+
+
+def patch_sample(row: PatchSample, *, columns: int, patch_px: int) -> dict[str, Any]:
+    """Members of a drawn pair: two thumbnails, and the numbers as JSON. ``patch_px`` 0 leaves the thumbnails out."""
+    members: dict[str, Any] = {"json": {name: getattr(row, name) for name in _JSON}}
+    if patch_px:
+        for name, colours in zip(IMAGES, (row.colours_1, row.colours_2), strict=True):
+            members[name] = thumbnail(np.reshape(colours, (-1, 3)), columns=columns, patch_px=patch_px)
+    return members
+
+
+def picture_sample(row: PictureSample) -> dict[str, Any]:
+    """Members of a photographed pair: pictures and mask where the row has them, and the numbers as JSON."""
+    members: dict[str, Any] = {"json": {name: getattr(row, name) for name in _JSON}}
+    for name, blob in zip((*IMAGES, VALID), (row.image_1, row.image_2, row.valid), strict=True):
+        if blob is not None:
+            members[name] = blob.read()
+    return members
+
+
+def plain_sample(row: PlainSample) -> dict[str, Any]:
+    """Members of a pair of which the numbers alone are known: them as JSON."""
+    return {"json": {name: getattr(row, name) for name in _JSON}}

@@ -1,0 +1,118 @@
+"""The colour transform between two cameras, by least squares, and what it is applied to.
+
+Source: the paper's Eq. 2, T = (I1' I1)^-1 I1' I2 with a row vector of raw R, G, B for each pixel. ``as_written`` takes the raw
+values; ``as_released`` divides every pixel by its R + G + B first, which the released transforms confirm: their rows sum to 1
+(PROTOCOLS 3.2, point 4).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from ...curation.rows import Reject
+
+Preset = Literal["as_released", "as_written"]
+
+MAX_CONDITION = 1e4
+"""Default limit of the ratio of singular values: above it three channels hold two colours' worth, and T is noise."""
+
+
+class Fitted(NamedTuple):
+    """``matrix`` float64 (..., 3, 3); ``condition`` float64 (...): largest over least singular value of the colours."""
+
+    matrix: np.ndarray
+    condition: np.ndarray
+
+
+def chromaticity(colours: np.ndarray) -> np.ndarray:
+    """Colours divided by their R + G + B, float64 (..., 3); all zero where the sum is not above zero."""
+    colours = np.asarray(colours, dtype=np.float64)
+    total = colours.sum(axis=-1, keepdims=True)
+    return np.divide(colours, total, out=np.zeros_like(colours), where=total > 0)
+
+
+def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: np.ndarray | None = None) -> Fitted:
+    """The 3 x 3 matrix T that makes ``colours_1 @ T`` nearest to ``colours_2``.
+
+    Args:
+        colours_1: linear raw colours (..., n, 3), any scale; leading axes are fits of their own.
+        colours_2: the same of the second camera, row for row.
+        preset: see the module.
+        valid: bool (..., n): which to use; by default all. ``as_released`` leaves out colours whose sum is not above zero in
+            either camera, as it must.
+
+    Returns:
+        NaN and an infinite condition where fewer than three colours are left, or where they span no volume.
+    """
+    # Channels first: sums then run along long axes, which is several times faster.
+    one, two = (np.array(np.swapaxes(colours, -1, -2), dtype=np.float64, order="C") for colours in (colours_1, colours_2))
+    keep = np.ones((*one.shape[:-2], one.shape[-1]), dtype=bool) if valid is None else valid
+    if preset == "as_released":
+        totals = [colours[..., 0, :] + colours[..., 1, :] + colours[..., 2, :] for colours in (one, two)]
+        keep = keep & (totals[0] > 0) & (totals[1] > 0)
+        for colours, total in zip((one, two), totals, strict=True):
+            colours /= np.where(keep, total, 1.0)[..., None, :]
+    if not keep.all():
+        one, two = (np.where(keep[..., None, :], colours, 0.0) for colours in (one, two))
+    # Not by BLAS, whose threads may sum in another order: the last digit would depend on the machine's load.
+    return solve(np.einsum("...in,...jn->...ij", one, one), np.einsum("...in,...jn->...ij", one, two))
+
+
+def solve(gram: np.ndarray, cross: np.ndarray) -> Fitted:
+    """From the normal equations, ``gram`` = I1' I1 and ``cross`` = I1' I2, float64 (..., 3, 3) each.
+
+    Three unknowns: squaring the condition leaves eight digits at ``MAX_CONDITION``.
+    """
+    gram, cross = np.nan_to_num(gram), np.nan_to_num(cross)
+    values = np.maximum(np.linalg.eigvalsh(gram), 0.0)
+    solvable = values[..., 0] > values[..., 2] * 1e-14
+    safe = np.where(solvable[..., None, None], gram, np.eye(3))
+    matrix = np.where(solvable[..., None, None], np.linalg.solve(safe, cross), np.nan)
+    least = np.where(solvable, values[..., 0], 1.0)
+    return Fitted(matrix, np.where(solvable, np.sqrt(values[..., 2] / least), np.inf))
+
+
+def checked_fit(
+    colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, what: str, max_condition: float = MAX_CONDITION
+) -> tuple[np.ndarray, float]:
+    """One fit: T (3, 3) and its condition. Raises ``Reject("singular", ...)`` above ``max_condition``."""
+    matrix, condition = fit(colours_1, colours_2, preset=preset)
+    if not condition <= max_condition:
+        raise Reject("singular", f"{what}: condition {float(condition):.3g} of the colours, limit {max_condition:g}")
+    return matrix, float(condition)
+
+
+def apply(colours: np.ndarray, matrix: np.ndarray, *, preset: Preset) -> np.ndarray:
+    """Colours as the other camera sees them, float64 (..., 3): ``as_released`` maps the chromaticity and keeps R + G + B."""
+    colours = np.asarray(colours, dtype=np.float64)
+    if preset == "as_written":
+        return colours @ matrix
+    return (chromaticity(colours) @ matrix) * colours.sum(axis=-1, keepdims=True)
+
+
+def checked_light(value: Any, what: str) -> list[float]:
+    """Three finite numbers above zero. Raises ``Reject("bad_numbers", ...)``."""
+    found = _numbers(value, what, 3)
+    if not (found > 0).all():
+        raise Reject("bad_numbers", f"{what}: {found.tolist()}, where a light is above zero in every channel")
+    return found.tolist()
+
+
+def checked_matrix(value: Any, what: str) -> list[float]:
+    """Nine finite numbers, 3 x 3 row by row, of a matrix that can be inverted. Raises ``Reject("bad_numbers", ...)``."""
+    found = _numbers(value, what, 9)
+    if np.linalg.matrix_rank(found.reshape(3, 3)) < 3:
+        raise Reject("bad_numbers", f"{what}: a matrix without inverse")
+    return found.tolist()
+
+
+def _numbers(value: Any, what: str, count: int) -> np.ndarray:
+    try:
+        found = np.asarray(value, dtype=np.float64).ravel()
+    except (ValueError, TypeError, OverflowError):
+        raise Reject("bad_numbers", f"{what}: {type(value).__name__}, where {count} numbers are wanted") from None
+    if found.shape != (count,) or not np.isfinite(found).all():
+        raise Reject("bad_numbers", f"{what}: {count} finite numbers are wanted, found {found.size}")
+    return found

@@ -1,0 +1,114 @@
+"""The last steps before the shards: order and shard of every clip, and what a sample holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...curation.rng import uniform
+from ...curation.rows import Blob
+from ...curation.shards import assign_shards
+from ...curation.video.frames import frame_members, unpack_frames
+from ..videos.rows import ROLES
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+COLUMNS = {
+    "class_index": "place of the class in the order of learning, from 0",
+    "task": "task that brings the class, from 0",
+    "role": "train, val or test",
+    "label": "name of the class",
+    "name": "the video, as the list names it",
+    "group": "what roles should not share: recordings, people; the video where nothing is known",
+    "video": "file that the frames come from, in the folder of videos",
+    "copies": "files there that would have done",
+    "t_start": "start of the clip in its video, seconds; none: the whole video",
+    "t_end": "end, likewise",
+    "video_s": "length of the video as listed, seconds",
+    "listed": "where the list names it",
+    "release": "release that lists the clip",
+    "split": "split of that release",
+    "youtube_id": "video",
+    "time_start": "start of the clip in the YouTube video, seconds",
+    "time_end": "end, likewise",
+    "coverage": "share of the video that its longest segment covers",
+    "segment": "number of the segment in its video, from 0",
+    "source_key": "listed row that stands for the clip",
+    "container": "FFmpeg's name of the file's format",
+    "codec": "FFmpeg's name of the codec",
+    "rotation_deg": "by which frames were turned for display",
+    "fps": "frames a second of the file, on average",
+    "n_frames": "frames of the file",
+    "duration_s": "seconds from the first frame to the end of the last",
+    "start_s": "time stamp of the first frame",
+    "size_bytes": "of the file",
+    "n_available": "frames of the clip, on the plan's clock",
+    "frames": "frames that are stored",
+    "frame_sizes": "bytes of each of them: a sample begins with them, each after 512 bytes and filled up to a multiple of 512",
+    "width_px": "of the stored frames",
+    "height_px": "of the stored frames",
+    "sha256": "of the sample's members: extension, NUL, size, NUL, bytes, in the order of the extensions",
+}
+"""Meaning of the columns, for the dataset's card."""
+
+NOT_IN_INDEX = ("frame_index", "frame_time_s")
+"""Columns with a number a frame that stand in the samples, not in the index."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Columns that ``place`` adds or changes: ``jpegs`` takes the place of ``frames``, which becomes their number."""
+
+    key: str
+    shard: str
+    frames: int
+    jpegs: Blob
+
+
+def place(rows: Rows, *, max_samples: int, seed: int) -> pa.Table:
+    """Whole step: order by (task, role), drawn within, and name shards.
+
+    Args:
+        rows: with ``task``, ``role``, and the columns of ``SampledClip``.
+        max_samples: most samples a shard; a shard holds one task and role.
+        seed: of the order, so that who reads shards in a row meets all classes of the task.
+    """
+    table = rows.table()
+    roles = np.asarray([ROLES.index(role) for role in table["role"].to_pylist()], dtype=np.int64)
+    drawn = uniform(seed, "place", table["key"].to_pylist())
+    order = np.lexsort((drawn, roles, table["task"].to_numpy()))
+    counts = pc.list_value_length(table["frame_sizes"]).cast(pa.int64())
+    jpegs = table["frames"]
+    table = table.set_column(table.column_names.index("frames"), "frames", counts).append_column("jpegs", jpegs)
+    return assign_shards(table.take(pa.array(order)), by=["task", "role"], max_samples=max_samples)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A row as it is written to a shard."""
+
+    key: str
+    jpegs: Blob
+    frame_sizes: list[int]
+    frame_index: list[int]
+    frame_time_s: list[float]
+    label: str
+    class_index: int
+    task: int
+    role: str
+    group: str
+    video: str
+    t_start: float | None
+    t_end: float | None
+
+
+def sample(row: Sampled) -> dict[str, Any]:
+    """Members of a sample: ``0000.jpg`` and on, the frames in order; and JSON that says what they are."""
+    names = ("key", "label", "class_index", "task", "role", "group", "video", "t_start", "t_end", "frame_index", "frame_time_s")
+    facts = {name: getattr(row, name) for name in names}
+    return {**frame_members(unpack_frames(row.jpegs.read(), row.frame_sizes)), "json": facts}

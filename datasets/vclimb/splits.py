@@ -1,0 +1,233 @@
+"""vCLIMB's splits by rule and seed: whole videos out of segments (Untrim), roles, the order of classes, tasks.
+
+The released split files are the benchmark: their orders were drawn without a seed that is known. What is drawn here has their
+counts, not their members (UCF101's roles, the order of classes); ActivityNet's roles are official, and its members the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from ...curation.rng import uniform
+from ...curation.rows import Sifted, sift, with_column
+from ..videos.rows import ROLES
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+RoleRule = Literal["listed", "by_class", "by_group"]
+"""See ``assign_roles``."""
+
+
+@dataclass(frozen=True)
+class Untrimmed:
+    """Columns that ``untrim`` changes or adds: ``key`` is the video's, ``source_key`` that of its first segment.
+
+    Attributes:
+        coverage: share of the video that its longest segment covers; above 1 where the list says so.
+        t_start: None: the whole video.
+        t_end: None.
+    """
+
+    key: str
+    source_key: str
+    t_start: float | None
+    t_end: float | None
+    coverage: float
+
+
+@dataclass(frozen=True)
+class InRole:
+    """Column that ``assign_roles`` fills."""
+
+    key: str
+    role: str
+
+
+@dataclass(frozen=True)
+class InTask:
+    """Columns that ``assign_tasks`` adds: place of the class in the order of learning and its task, both from 0."""
+
+    key: str
+    class_index: int
+    task: int
+
+
+def untrim(
+    rows: Rows, *, min_coverage: float = 0.0, several_labels: Literal["reject", "longest"] = "reject"
+) -> Iterator[Sifted]:
+    """Whole step (``expands``): one row a video in place of its segments, as the released code makes ActivityNet-Untrim.
+
+    Turned away: ``multi_label`` and ``no_coverage``, once a video (by its first segment, in this order of rules), and
+    ``same_video``, the other segments. In all, 0.154 % of the videos go: the paper's 0.15 %.
+
+    Args:
+        rows: of ``ListedClip``; segments of one video have one ``name`` and ``role``.
+        min_coverage: the longest segment must cover more than this share of the video. The released flag is 0, which
+            only segments of no or negative length fail.
+        several_labels: ``reject`` videos with more than one label, as released, or give them the label whose segments
+            cover the longest time in sum (``longest``, ours).
+    """
+    if several_labels not in ("reject", "longest"):
+        raise ValueError(f"several_labels is {several_labels!r}: reject or longest")
+    table = rows.table()
+    length = pl.col("t_end") - pl.col("t_start")
+    frame = pl.DataFrame(pl.from_arrow(table.select(["key", "name", "role", "label", "t_start", "t_end", "video_s"])))
+    frame = frame.with_row_index("at").with_columns(length=length)
+    video = ["name", "role"]
+    facts = frame.group_by(video, maintain_order=True).agg(
+        first=pl.col("at").first(), labels=pl.col("label").n_unique(), coverage=(pl.col("length") / pl.col("video_s")).max()
+    )
+    support = (
+        frame.group_by([*video, "label"], maintain_order=True)
+        .agg(support=pl.col("length").sum(), start=pl.col("at").first())
+        .sort("support", "start", descending=[True, False], maintain_order=True)
+        .group_by(video, maintain_order=True)
+        .agg(longest=pl.col("label").first())
+    )
+    known = frame.select("at", *video).join(facts.join(support, on=video), on=video, how="left", maintain_order="left")
+    first = (known["at"] == known["first"]).to_numpy()
+    broken = {
+        "same_video": ~first,
+        "multi_label": (known["labels"] > 1).to_numpy() & (several_labels == "reject"),
+        "no_coverage": ~(known["coverage"].fill_null(0) > min_coverage).to_numpy(),
+    }
+    nulls = pa.nulls(table.num_rows, pa.float64())
+    table = with_column(table, "label", pa.array(known["longest"].to_arrow()).cast(pa.string()))
+    for name, column in (("source_key", table["key"]), ("t_start", nulls), ("t_end", nulls)):
+        table = with_column(table, name, column)
+    table = with_column(table, "coverage", pa.array(known["coverage"].fill_null(0).to_numpy()))
+    kept, rejected = sift(table, broken, detail="name")
+    keys = pl.Series(pl.from_arrow(kept["key"])).str.replace(r"-\d{7,}-\d{7,}(?:-\d+)?$", "")
+    yield Sifted(with_column(kept, "key", pa.array(keys.to_arrow()).cast(pa.string())), rejected)
+
+
+def role_counts(clips: int, train_share: float, val_share: float) -> tuple[int, int, int]:
+    """Train, val and test clips of a class: the rule behind UCF101's split file, in floating point as it was.
+
+    ``0.7 + 0.1`` is a little less than 0.8, so that a class of 110 clips has 87 and not 88 before its test clips: this and
+    nothing else gives the counts of all 101 classes.
+    """
+    train, before_test = int(train_share * clips), int((train_share + val_share) * clips)
+    return train, before_test - train, clips - before_test
+
+
+def assign_roles(
+    rows: Rows,
+    *,
+    rule: RoleRule,
+    train_share: float = 0.7,
+    val_share: float = 0.1,
+    seed: int,
+) -> Sifted:
+    """Whole step: what every clip is used for.
+
+    Args:
+        rows: of ``ListedClip``.
+        rule: ``listed`` keeps the list's roles (ActivityNet, Kinetics) and turns away ``no_role``. ``by_class`` draws the
+            clips of each class as in UCF101's split file; groups end up on both sides. ``by_group`` (ours) gives whole
+            groups of each class, in an order that is drawn, to train while it has less than its share of the clips,
+            then to val, then to test: nothing leaks, counts are near the shares; each role has a group where there are
+            three.
+        train_share: of the clips of a class.
+        val_share: likewise; what is left is test.
+        seed: of the draw.
+    """
+    if rule not in ("listed", "by_class", "by_group"):
+        raise ValueError(f"rule is {rule!r}: listed, by_class or by_group")
+    if not (0 < train_share < 1 and val_share >= 0 and train_share + val_share <= 1):
+        raise ValueError(f"shares {train_share} and {val_share}: above 0 and below 1, with a sum of 1 at most")
+    table = rows.table()
+    if rule == "listed":
+        return sift(table, {"no_role": np.asarray(table["role"].is_null())})
+    labels = table["label"].combine_chunks().dictionary_encode()
+    names, groups = labels.dictionary.to_pylist(), table["group"].to_numpy()
+    drawn = uniform(seed, "assign_roles", table["key"].to_pylist())
+    role = np.full(table.num_rows, 2, dtype=np.int64)
+    codes = labels.indices.to_numpy()
+    by_label = np.split(np.argsort(codes, kind="stable"), np.cumsum(np.bincount(codes, minlength=len(names)))[:-1])
+    for label, mine in zip(names, by_label, strict=True) if names else ():
+        train, val, _ = role_counts(len(mine), train_share, val_share)
+        if rule == "by_class":
+            order = mine[np.lexsort((mine, drawn[mine]))]
+            role[order[:train]], role[order[train : train + val]] = 0, 1
+        else:
+            role[mine] = _whole_groups(groups[mine], seed, label, (train, train + val), val_share > 0)
+    return sift(with_column(table, "role", pa.array(ROLES).take(pa.array(role))), {})
+
+
+def _whole_groups(groups: np.ndarray, seed: int, label: str, until: tuple[int, int], with_val: bool) -> np.ndarray:
+    names, index, counts = np.unique(groups, return_inverse=True, return_counts=True)
+    order = np.argsort(uniform(seed, f"assign_roles {label}", names.tolist()), kind="stable")
+    middle = np.cumsum(counts[order]) - counts[order] / 2
+    ranked = np.searchsorted(np.asarray(until), middle, side="right")
+    # Few or uneven groups: no role that has a share stays without any, as far as they go.
+    ranked[0] = 0
+    if len(names) > 1 and until[1] < len(index):
+        ranked[-1] = 2
+    if len(names) > 2 and with_val and 1 not in ranked:
+        train = int(np.sum(ranked == 0))
+        ranked[min(train, len(names) - 2)] = 1
+    role = np.empty(len(names), dtype=np.int64)
+    role[order] = ranked
+    return role[index]
+
+
+def task_sizes(classes: int, tasks: int) -> list[int]:
+    """Classes of every task: equal, the remainder in the first (UCF101: 11 and nine times 10; 6 and nineteen times 5).
+
+    Raises:
+        ValueError: for fewer classes than tasks, or no task.
+    """
+    if not 1 <= tasks <= classes:
+        raise ValueError(f"{classes} classes in {tasks} tasks: at least one task, and at most one a class, are wanted")
+    each = classes // tasks
+    return [classes - each * (tasks - 1), *[each] * (tasks - 1)]
+
+
+def assign_tasks(
+    rows: Rows,
+    *,
+    tasks: int,
+    order: Literal["drawn", "sorted"] | Sequence[str] = "drawn",
+    seed: int,
+    classes: Sequence[str] | None = None,
+) -> Sifted:
+    """Whole step: the order in which classes are learned, and their tasks.
+
+    Args:
+        rows: with ``label``.
+        tasks: number of tasks.
+        order: ``drawn`` from the seed, ``sorted`` by name, or the names in order.
+        seed: of the draw.
+        classes: the only classes that are used; others are turned away as ``class_not_used``. None: all.
+
+    Raises:
+        ValueError: where ``order`` does not name the classes that are there, each once.
+    """
+    table = rows.table()
+    labels = table["label"].to_pylist()
+    wanted = set(labels) if classes is None else set(classes)
+    names = sorted(wanted & set(labels))
+    if order == "drawn":
+        drawn = uniform(seed, "assign_tasks", names)
+        names = [names[at] for at in np.argsort(drawn, kind="stable")]
+    elif order != "sorted":
+        given = list(order)
+        if sorted(given) != names:
+            odd = sorted(set(given) ^ set(names)) or [name for name in given if given.count(name) > 1]
+            raise ValueError(f"order of classes: {odd[0]!r} is named twice, or not there, or not named")
+        names = given
+    sizes = task_sizes(len(names), tasks)
+    task_of = np.repeat(np.arange(tasks), sizes)
+    place = {name: number for number, name in enumerate(names)}
+    index = np.asarray([place.get(label, -1) for label in labels], dtype=np.int64)
+    table = table.append_column("class_index", pa.array(index))
+    table = table.append_column("task", pa.array(task_of[np.maximum(index, 0)].astype(np.int64)))
+    return sift(table, {"class_not_used": index < 0}, detail="label")

@@ -1,0 +1,125 @@
+"""Anyone's own videos: a folder of class folders, a folder of files named by their class, or a CSV file beside the videos.
+
+``list_folder`` reads folders. ``list_csv`` reads a CSV file with the columns ``video`` and ``label``, and ``t_start``,
+``t_end``, ``role`` and ``group`` where there are any; ``video`` is a path in the folder of videos. Both name clips by path.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import posixpath
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+import fsspec
+
+from ...curation.rows import Rejected
+from ...curation.stages.folder import is_outside
+from ..ucf101.names import parse_name
+from .inventory import EXTENSIONS, VideoFile, list_videos
+from .rows import ROLES, ListedClip, key_of_name, read_time, segment_key
+
+_COLUMNS = ("video", "label", "t_start", "t_end", "role", "group")
+_ROLE_NAMES = {"training": "train", "validation": "val", "validate": "val", "valid": "val", "testing": "test"}
+
+
+def list_folder(
+    *, root: str, layout: Literal["class_folders", "flat"], extensions: Sequence[str] = EXTENSIONS
+) -> Iterator[ListedClip | Rejected]:
+    """Source step: every video of a folder, labelled by its folder or by its own name.
+
+    Args:
+        root: folder of videos.
+        layout: ``class_folders``: ``[role/]<class>/<video>``, the role where folders ``train``, ``val`` or ``test`` hold those
+            of the classes; ``flat``: ``<class>.<extension>``.
+        extensions: of videos.
+
+    Turned away, beside what ``list_videos`` turns away: ``no_class_folder`` for a video outside all class folders.
+    """
+    if layout not in ("class_folders", "flat"):
+        raise ValueError(f"layout is {layout!r}: class_folders or flat")
+    for file in list_videos(root=root, extensions=extensions):
+        if isinstance(file, Rejected):
+            yield file
+            continue
+        yield _by_folder(file) if layout == "class_folders" else _clip(file, file.stem, None, file.key)
+
+
+def _by_folder(file: VideoFile) -> ListedClip | Rejected:
+    folders = file.key.split("/")[:-1]
+    role = _role(folders[0]) if len(folders) > 1 else None
+    named = folders[1:] if role else folders
+    if not named:
+        return Rejected(file.key, "no_class_folder", "the video lies in no folder that names its class")
+    ucf = parse_name(file.stem)
+    group = f"{named[0]}/{ucf.group}" if ucf else file.key
+    return _clip(file, "/".join(named), role, group)
+
+
+def _clip(file: VideoFile, label: str, role: str | None, group: str) -> ListedClip:
+    key = key_of_name(posixpath.splitext(file.key)[0])
+    return ListedClip(key, file.key, label, role, group, None, None, None, file.key)
+
+
+def _role(text: str) -> str | None:
+    name = text.strip().lower()
+    name = _ROLE_NAMES.get(name, name)
+    return name if name in ROLES else None
+
+
+def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
+    """Source step: the rows of a CSV file with a header; columns as the module says, in any order.
+
+    Turned away: ``malformed_row``, ``empty_video``, ``outside_folder``, ``empty_label``, ``bad_time`` (not two numbers of
+    seconds, 0 <= start < end), ``bad_role``.
+
+    Raises:
+        ValueError: for a file without those columns, or that is no UTF-8.
+    """
+    with fsspec.open(path, "rb", compression="infer") as stream:
+        data: bytes = stream.read()  # type: ignore[union-attr]
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"list {path!r} is no UTF-8: byte {error.start}") from None
+    lines = csv_lines(text, path)
+    header = [name.strip().lower() for name in next(lines, (0, []))[1]]
+    if not {"video", "label"} <= set(header):
+        raise ValueError(f"list {path!r}: columns video and label are wanted, its header is {','.join(header)[:80]!r}")
+    file = posixpath.basename(path)
+    for number, fields in lines:
+        listed = f"{file}:{number}"
+        if len(fields) != len(header):
+            yield Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
+            continue
+        row = dict(zip(header, (field.strip() for field in fields), strict=True))
+        yield _csv_clip(listed, *(row.get(name, "") for name in _COLUMNS))
+
+
+def csv_lines(text: str, path: str) -> Iterator[tuple[int, list[str]]]:
+    """Number of the line and fields of every row. Raises ``ValueError``, with the line, where the text is no CSV."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    try:
+        for fields in reader:
+            yield reader.line_num, fields
+    except csv.Error as error:
+        raise ValueError(f"list {path!r}, line {reader.line_num}: {error}") from None
+
+
+def _csv_clip(listed: str, video: str, label: str, start: str, end: str, role: str, group: str) -> ListedClip | Rejected:
+    video = posixpath.normpath(video.replace("\\", "/")) if video else ""
+    t_start, t_end = read_time(start), read_time(end)
+    if not video:
+        return Rejected(listed, "empty_video")
+    if is_outside(video):
+        return Rejected(listed, "outside_folder", video)
+    if not label:
+        return Rejected(listed, "empty_label", video)
+    if (start or end) and (t_start is None or t_end is None or t_start >= t_end):
+        return Rejected(listed, "bad_time", f"{start!r} to {end!r}: seconds, 0 <= start < end, are wanted")
+    known = _role(role)
+    if role and known is None:
+        return Rejected(listed, "bad_role", f"{role!r} is none of {', '.join(ROLES)}")
+    key = segment_key(key_of_name(posixpath.splitext(video)[0]), t_start, t_end)
+    return ListedClip(key, video, label, known, group or video, t_start, t_end, None, listed)

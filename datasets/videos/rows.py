@@ -1,0 +1,75 @@
+"""The row that every list of videos is brought to: one clip with its label, and what the list says of its role and group."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from dataclasses import dataclass
+
+ROLES = ("train", "val", "test")
+"""What clips are used for."""
+
+_SAFE = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?\Z")
+_MAX_KEY = 60
+"""Names in a tar have 100 bytes: what is left has room for the times of a segment, its number, and a member's extension."""
+_MAX_TIME_S = 1e6
+
+
+@dataclass(frozen=True)
+class ListedClip:
+    """A clip as a list names it.
+
+    Attributes:
+        key: names its sample in shards: letters, digits, ``_`` and ``-``.
+        name: of its video: the stem of the file, or the path of a file that is there, as the source says.
+        label: name of the class.
+        role: ``train``, ``val`` or ``test`` where the list says so, else None.
+        group: what two roles must not share: UCF101's groups, else the video.
+        t_start: of the clip in its video, seconds; None for the whole video. It may be no more than ``t_end`` in published
+            lists, which is for the frame plan to turn away.
+        t_end: likewise.
+        video_s: length of the whole video as listed, seconds.
+        listed: where it stands: ``<file>:<line>``.
+    """
+
+    key: str
+    name: str
+    label: str
+    role: str | None
+    group: str
+    t_start: float | None
+    t_end: float | None
+    video_s: float | None
+    listed: str
+
+
+def key_of_name(name: str) -> str:
+    """Key of a video from its name, with folders joined by ``--``.
+
+    A name that the rule would change in any other way, and might so make equal to another, and one above 60 characters, has
+    eight digits of its SHA-256 appended.
+    """
+    key = name.replace("/", "--")
+    plain = all(_SAFE.match(part) and "--" not in part for part in name.split("/"))
+    if plain and len(key) <= _MAX_KEY:
+        return key
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", key)[: _MAX_KEY - 9].strip("-_")
+    return f"{readable}-{digest}" if readable else digest
+
+
+def segment_key(key: str, t_start: float | None, t_end: float | None) -> str:
+    """Key of a segment: that of its video, start and end in milliseconds, seven digits each; the video's own without times."""
+    if t_start is None or t_end is None:
+        return key
+    return f"{key}-{round(t_start * 1000):07d}-{round(t_end * 1000):07d}"
+
+
+def read_time(text: object) -> float | None:
+    """Seconds that a field of a list gives; None unless they are a number from 0 to a million."""
+    try:
+        value = float(str(text))
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and 0 <= value <= _MAX_TIME_S else None

@@ -1,0 +1,65 @@
+"""Final accuracy and backward forgetting of class-incremental learning, with and without weights.
+
+Source: Villa et al., "vCLIMB: A Novel Video Class Incremental Learning Benchmark", CVPR 2022. R[i, j] is the accuracy on the
+evaluation videos of task j after learning tasks 0..i, all classes seen so far competing. Paper: plain means over tasks.
+Released code: means weighted by the number of classes of each task. They differ where tasks differ in size (UCF101 alone).
+
+Rules for all: R is (N, N) with values in [0, 1]; cells above the diagonal are not used and may be NaN.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .clear import check_matrix
+
+
+def final_accuracy(matrix: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """Acc: mean over j of R[N-1, j], in [0, 1].
+
+    Args:
+        matrix: R.
+        weights: (N,) numbers of classes, as the released code has it; None: the paper's plain mean.
+    """
+    values = _lower(matrix)
+    return _mean(values[-1], weights, len(values))
+
+
+def backward_forgetting(matrix: ArrayLike, weights: ArrayLike | None = None) -> float:
+    """BWF: mean over j < N-1 of R[j, j] - R[N-1, j], in [-1, 1]; positive is forgetting. NaN for one task.
+
+    What was learned just after a task is compared with what is left, not the best in between.
+
+    Args:
+        matrix: R.
+        weights: (N,) numbers of classes, as the released code has it; None: the paper's plain mean.
+    """
+    values = _lower(matrix)
+    if len(values) == 1:
+        return float("nan")
+    return _mean(np.diagonal(values)[:-1] - values[-1, :-1], weights, len(values))
+
+
+def accuracy_curve(matrix: ArrayLike, weights: ArrayLike | None = None) -> NDArray[np.float64]:
+    """(N,): after each task, the mean accuracy over the tasks seen so far; its last value is ``final_accuracy``."""
+    values = _lower(matrix)
+    return np.array([_mean(values[i, : i + 1], weights, len(values)) for i in range(len(values))])
+
+
+def _lower(matrix: ArrayLike) -> NDArray[np.float64]:
+    values = check_matrix(matrix)
+    untested = np.argwhere(np.isnan(values) & np.tri(len(values), dtype=bool))
+    if len(untested):
+        i, j = untested[0]
+        raise ValueError(f"R[{i}, {j}] was not tested: every task is tested after it and after each later one")
+    return values
+
+
+def _mean(values: NDArray[np.float64], weights: ArrayLike | None, tasks: int) -> float:
+    if weights is None:
+        return float(values.mean())
+    counts = np.asarray(weights, dtype=np.float64)
+    if counts.shape != (tasks,) or not (counts > 0).all():
+        raise ValueError(f"weights {counts.shape} for {tasks} tasks: one positive number of classes each")
+    return float(np.average(values, weights=counts[: len(values)]))

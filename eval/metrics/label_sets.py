@@ -1,0 +1,117 @@
+"""How well sets of labels are predicted: Jaccard similarity, precision-weighted Jaccard similarity, exact match, recall.
+
+Source: Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, and its released code. All four are
+formulas on three numbers a sample: labels in both sets, true labels, predicted labels. Y is the true set, P the predicted one.
+
+Rules for all: sets are (n, classes) bool; a true set is never empty, a predicted one may be; values are in [0, 1]; of no sample
+at all they are NaN.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+EPSILON = 1e-8
+"""Added to the number of predicted labels by the released code, so that an empty prediction gives 0."""
+
+
+@dataclass(frozen=True)
+class Overlaps:
+    """Of n samples, int64 (n,) each.
+
+    Attributes:
+        common: |Y and P|.
+        true: |Y|, at least 1.
+        predicted: |P|.
+    """
+
+    common: NDArray[np.int64]
+    true: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        if (self.true < 1).any():
+            raise ValueError(f"sample {int(np.argmin(self.true))} has no true label: every sample needs one")
+
+    def take(self, rows: ArrayLike) -> Overlaps:
+        """Those of some samples, by number or mask."""
+        at = np.asarray(rows)
+        return Overlaps(self.common[at], self.true[at], self.predicted[at])
+
+    def __len__(self) -> int:
+        return len(self.true)
+
+
+def overlaps(true: ArrayLike, predicted: ArrayLike) -> Overlaps:
+    """Count the labels of each sample.
+
+    Args:
+        true: (n, classes) bool.
+        predicted: likewise.
+
+    Raises:
+        ValueError: other types or shapes, a sample without a true label.
+    """
+    y, p = _sets(true, predicted)
+    return Overlaps((y & p).sum(1), y.sum(1), p.sum(1))
+
+
+def jaccard_similarity(counts: Overlaps) -> float:
+    """JS: mean over samples of |Y and P| / |Y or P|."""
+    return _mean(_jaccard(counts))
+
+
+def precision_weighted_jaccard(counts: Overlaps) -> float:
+    """pw-JS: mean over samples of |Y and P| / |Y or P| * |Y and P| / |P|, 0 where P is empty. IIRC's main measure."""
+    return _mean(_jaccard(counts) * counts.common / (counts.predicted + EPSILON))
+
+
+def exact_match(counts: Overlaps) -> float:
+    """Share of samples with P = Y."""
+    return _mean((counts.common == counts.true) & (counts.common == counts.predicted))
+
+
+def label_recall(counts: Overlaps) -> float:
+    """Share of all true labels that are predicted. The released code averages it over batches, by their number of samples."""
+    return float(counts.common.sum() / counts.true.sum()) if len(counts) else float("nan")
+
+
+METRICS = {
+    "pw_js": precision_weighted_jaccard,
+    "js": jaccard_similarity,
+    "exact_match": exact_match,
+    "recall": label_recall,
+}
+"""Name in results -> measure."""
+
+
+def co_predictions(true: ArrayLike, predicted: ArrayLike) -> NDArray[np.int64]:
+    """(classes, classes) int64: of the samples with true label i, those that are predicted to have j.
+
+    Divided by the samples of i it is the confusion matrix of the paper's Figure 6. Rows do not add up to 1: a sample has
+    several labels. ``co_predictions(true, true)`` is what would be right, with the samples of each class on its diagonal.
+    """
+    y, p = _sets(true, predicted)
+    # float32 counts exactly up to 2^24, and multiplies a hundred times faster than integers do.
+    if len(y) >= 1 << 24:
+        raise ValueError(f"{len(y)} samples: at most {(1 << 24) - 1} are counted")
+    return np.rint(y.T.astype(np.float32) @ p.astype(np.float32)).astype(np.int64)
+
+
+def _jaccard(counts: Overlaps) -> NDArray[np.float64]:
+    return counts.common / (counts.true + counts.predicted - counts.common)
+
+
+def _mean(values: ArrayLike) -> float:
+    each = np.asarray(values, dtype=np.float64)
+    return float(each.mean()) if len(each) else float("nan")
+
+
+def _sets(true: ArrayLike, predicted: ArrayLike) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    y, p = np.asarray(true), np.asarray(predicted)
+    if y.dtype != np.bool_ or p.dtype != np.bool_ or y.ndim != 2 or y.shape != p.shape:
+        raise ValueError(f"label sets {y.dtype} {y.shape} and {p.dtype} {p.shape}: two of bool (n, classes)")
+    return y, p

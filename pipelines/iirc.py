@@ -1,0 +1,100 @@
+"""IIRC (Abdelsalam et al., CVPR 2021), and any pictures of classes with superclasses: labels that are refined task by task.
+
+``iirc.toml`` is IIRC-CIFAR at its published size; variants are there for IIRC-ImageNet, the class-incremental comparison,
+Tiny-ImageNet, and pictures that are drawn. The stage ``assigned`` has one row a picture: its role, its classes, under which of
+them it is given, and in which task of every configuration each of them comes. All set-ups are views of that table.
+"""
+
+from __future__ import annotations
+
+from ..curation.flow import Flow, source, step
+from ..curation.keys import where
+from ..curation.stages.first import take_first
+from ..curation.stages.images import check_image
+from ..datasets.class_images.cifar import cifar_pieces, read_cifar
+from ..datasets.class_images.folders import image_pieces, read_class_images
+from ..datasets.iirc.assign import Proposal, assign, assigned_row
+from ..datasets.iirc.drawn import draw_class_images, drawn_hierarchy
+from ..datasets.iirc.hierarchy import Hierarchy
+from ..datasets.iirc.samples import Placed, place, sample
+from ..datasets.iirc.tasks import DrawnTasks
+from . import iirc_runs
+from .benchmark import Benchmark
+from .config import ConfigError
+from .iirc_config import CifarSource, DrawnHierarchy, DrawnSource, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
+
+
+def plan(c: IircConfig, out: str) -> Flow:
+    """The stages from pictures to shards. ``out`` is not used: nothing is waited for."""
+    h, t = c.hierarchy, c.tasks
+    assigning = step(
+        assign,
+        hierarchy=_drawn_hierarchy(c) if isinstance(h, DrawnHierarchy) else where(h.path),
+        form="parents" if isinstance(h, ProposedHierarchy) else "two_levels",
+        proposal=Proposal(h.min_subclasses, h.max_subclasses) if isinstance(h, ProposedHierarchy) else None,
+        setup=c.setup,
+        shares=c.shares,
+        tasks=DrawnTasks(t.first, t.later, c.seed) if isinstance(t, TasksDrawn) else where(t.path),
+        configurations=t.configurations,
+        only_found=h.kind == "file" and h.only_found,
+        min_subclasses=h.min_subclasses if h.kind == "file" else 1,
+    )
+    return (
+        _found(c)
+        .whole("unique", step(take_first), max_rejects=None)
+        .each("checked", step(check_image), max_rejects=c.max_broken)
+        .whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=c.max_outside)
+        .whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
+        .shards("shards", step(sample))
+    )
+
+
+def _found(c: IircConfig) -> Flow:
+    s = c.source
+    match s:
+        case CifarSource():
+            root = where(s.root)
+            return source("found", step(read_cifar, root=root), pieces=step(cifar_pieces, root=root))
+        case ImageSource():
+            root = where(s.root)
+            reading = step(
+                read_class_images,
+                root=root,
+                form=s.kind,
+                splits=s.splits,
+                classes=None if s.classes is None else where(s.classes),
+            )
+            return source("found", reading, pieces=step(image_pieces, root=root, form=s.kind), max_rejects=s.max_rejects)
+        case DrawnSource():
+            drawing = step(
+                draw_class_images,
+                shapes=s.shapes,
+                colours=s.colours,
+                lone=s.lone,
+                train_per_class=s.train_per_class,
+                test_per_class=s.test_per_class,
+                broken=s.broken,
+                seed=c.seed,
+            )
+            return source("found", drawing)
+
+
+def _drawn_hierarchy(c: IircConfig) -> Hierarchy:
+    if not isinstance(c.source, DrawnSource):
+        raise ConfigError(f"hierarchy.kind = 'drawn' belongs to a drawn source, and this one is {c.source.kind!r}")
+    try:
+        return drawn_hierarchy(shapes=c.source.shapes, colours=c.source.colours, lone=c.source.lone)
+    except ValueError as error:
+        raise ConfigError(f"source: {error}") from None
+
+
+BENCHMARK = Benchmark(
+    name="iirc",
+    title="IIRC: labels of two levels that are refined task by task",
+    config=IircConfig,
+    plan=plan,
+    publish=iirc_runs.publish,
+    evaluate=iirc_runs.evaluate,
+    scores=iirc_runs.scores,
+    report=iirc_runs.report,
+)

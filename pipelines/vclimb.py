@@ -1,0 +1,145 @@
+"""vCLIMB (Villa et al., CVPR 2022), and any collection of labelled videos: classes that come in tasks, frames as shards.
+
+``vclimb.toml`` is UCF101 at its published size; variants are there for ActivityNet and Kinetics, and for one's own videos. The
+stage ``split`` has one row a clip of the whole list, with its class, task and role; what a copy lacks, and what cannot be
+used, is turned away after it, so that the split is the same for everyone.
+"""
+
+from __future__ import annotations
+
+from ..curation.flow import Flow, join, rows_of, source, step
+from ..curation.keys import where
+from ..curation.stages.first import take_first
+from ..curation.video.frames import FrameSettings, probe_video, sample_frames
+from ..curation.video.plans import FramePlan
+from ..datasets.activitynet.annotations import read_csv, read_json
+from ..datasets.kinetics.clips import KineticsClip, as_clips
+from ..datasets.kinetics.lists import Listed, pieces, read_list
+from ..datasets.ucf101.lists import read_lists
+from ..datasets.vclimb.drawn import draw_videos, probe_drawn, sample_drawn
+from ..datasets.vclimb.samples import Placed, place, sample
+from ..datasets.vclimb.split_files import read_split
+from ..datasets.vclimb.splits import InRole, InTask, RoleRule, Untrimmed, assign_roles, assign_tasks, untrim
+from ..datasets.videos.cut import Cut, cut_segments
+from ..datasets.videos.inventory import WithVideo, list_videos, match_videos
+from ..datasets.videos.plain import list_csv, list_folder
+from . import vclimb_runs
+from .benchmark import Benchmark
+from .config import ConfigError
+from .vclimb_config import (
+    ActivityNetSource,
+    CsvSource,
+    DrawnSource,
+    FolderSource,
+    KineticsSource,
+    SplitFileSource,
+    TspSource,
+    Ucf101Source,
+    VclimbConfig,
+)
+
+
+def plan(c: VclimbConfig, out: str) -> Flow:
+    """The stages from lists to shards. ``out`` is not used: nothing is waited for."""
+    flow = _listed(c).whole("unique", step(take_first), max_rejects=None)
+    if isinstance(c.split.roles, str):
+        flow = _probed(_with_video(_split(flow, c, c.split.roles), c), c)
+    else:
+        # How long a video is decides where it is cut: what the copy holds is looked at first.
+        flow = _probed(_with_video(flow, c), c)
+        flow = flow.whole("cut", step(cut_segments, roles=c.split.roles), gives=Cut, expands=True)
+        flow = _split(flow, c, "listed")
+    return (
+        _sampled(flow, c)
+        .whole("placed", step(place, max_samples=c.shards.max_samples, seed=c.seed), gives=Placed)
+        .shards("shards", step(sample))
+    )
+
+
+def _listed(c: VclimbConfig) -> Flow:
+    s = c.source
+    match s:
+        case SplitFileSource():
+            read_file = step(read_split, path=where(s.path), sha256=s.sha256 or None, tasks=c.split.tasks)
+            return source("listed", read_file, max_rejects=None)
+        case Ucf101Source():
+            return source("listed", step(read_lists, root=where(s.root), split=s.split), max_rejects=None)
+        case ActivityNetSource():
+            return source("listed", step(read_json, path=where(s.path)), max_rejects=None)
+        case TspSource():
+            files = {str(role): name for role, name in s.files.items()}
+            return source("listed", step(read_csv, root=where(s.root), files=files), max_rejects=None)
+        case KineticsSource():
+            root = where(s.root)
+            files_of = step(pieces, root=root, files=s.files)
+            read = step(read_list, root=root, id_pattern=s.id_pattern)
+            lines = source("lines", read, pieces=files_of, gives=Listed, max_rejects=s.max_rejects)
+            return lines.whole("listed", step(as_clips), gives=KineticsClip, expands=True, max_rejects=None)
+        case FolderSource():
+            return source("listed", step(list_folder, root=where(_root(c)), layout=s.layout), max_rejects=None)
+        case CsvSource():
+            return source("listed", step(list_csv, path=where(s.path)), max_rejects=None)
+        case DrawnSource():
+            drawing = step(
+                draw_videos,
+                classes=s.classes,
+                groups=s.groups,
+                clips_per_group=s.clips_per_group,
+                broken=s.broken,
+                seed=c.seed,
+            )
+            return source("listed", drawing)
+
+
+def _root(c: VclimbConfig) -> str:
+    if c.videos.root is None:
+        raise ConfigError("videos.root: this setting is missing: give the folder of videos with --set videos.root=FOLDER")
+    return c.videos.root
+
+
+def _split(flow: Flow, c: VclimbConfig, roles: RoleRule) -> Flow:
+    s = c.split
+    if s.untrim is not None:
+        whole = step(untrim, min_coverage=s.untrim.min_coverage, several_labels=s.untrim.several_labels)
+        flow = flow.whole("untrimmed", whole, gives=Untrimmed, expands=True, max_rejects=None)
+    if isinstance(c.source, SplitFileSource):
+        return flow
+    parted = step(assign_roles, rule=roles, train_share=s.train_share, val_share=s.val_share, seed=c.seed)
+    tasks = step(assign_tasks, tasks=s.tasks, order=s.order, classes=s.classes, seed=c.seed)
+    return flow.whole("roles", parted, gives=InRole, max_rejects=None).whole("split", tasks, gives=InTask, max_rejects=None)
+
+
+def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
+    if isinstance(c.source, DrawnSource):
+        return flow
+    files = source("videos", step(list_videos, root=where(_root(c))), max_rejects=None)
+    match = step(match_videos, videos=rows_of("videos"), names=c.videos.names, bare=c.videos.bare)  # type: ignore[arg-type]
+    return join(files, flow).whole("matched", match, gives=WithVideo, max_rejects=c.videos.max_missing)
+
+
+def _probed(flow: Flow, c: VclimbConfig) -> Flow:
+    look = step(probe_drawn) if isinstance(c.source, DrawnSource) else step(probe_video, root=where(_root(c)))
+    return flow.each("probed", look, max_rejects=c.videos.max_broken, rows_per_part=c.rows_per_part)
+
+
+def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
+    f = c.frames
+    chosen = FramePlan(f.kind, f.n, f.fps, f.min_frames, c.seed if f.kind == "segments" else None)
+    settings = FrameSettings(f.short_side_px, f.jpeg_quality, f.decoder)
+    if isinstance(c.source, DrawnSource):
+        made = step(sample_drawn, plan=chosen, stored=settings)
+    else:
+        made = step(sample_frames, root=where(_root(c)), plan=chosen, settings=settings)
+    return flow.each("sampled", made, max_rejects=c.videos.max_broken, rows_per_part=c.rows_per_part)
+
+
+BENCHMARK = Benchmark(
+    name="vclimb",
+    title="vCLIMB: classes of videos that come in tasks, memory counted in frames",
+    config=VclimbConfig,
+    plan=plan,
+    publish=vclimb_runs.publish,
+    evaluate=vclimb_runs.evaluate,
+    scores=vclimb_runs.scores,
+    report=vclimb_runs.report,
+)

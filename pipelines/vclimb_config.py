@@ -1,0 +1,219 @@
+"""Settings of the vCLIMB pipeline. What the paper fixes has no default here: it stands in ``vclimb.toml`` and its variants."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from ..datasets.kinetics.lists import ID, ListFile
+from ..datasets.vclimb.splits import RoleRule
+from .config import Location
+
+_STRICT = ConfigDict(extra="forbid")
+Role = Literal["train", "val", "test"]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class SplitFileSource:
+    """A released split file: it says classes, tasks and roles. ``sha256``: what it must have; None: any file of that form."""
+
+    kind: Literal["split_file"]
+    path: Location
+    sha256: str | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Ucf101Source:
+    """The folder of UCF101's official lists; ``split`` (1 to 3) decides the listed roles."""
+
+    kind: Literal["ucf101"]
+    root: Location
+    split: Annotated[int, Field(ge=1, le=3)] = 1
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ActivityNetSource:
+    """The official JSON (``path``)."""
+
+    kind: Literal["activitynet"]
+    path: Location
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TspSource:
+    """The CSV files of TSP in a folder: role -> name of its file."""
+
+    kind: Literal["activitynet_csv"]
+    root: Location
+    files: dict[Role, str]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class KineticsSource:
+    """Lists of one release of Kinetics; ``max_rejects``: bad lines of them, rows or a share below 1."""
+
+    kind: Literal["kinetics"]
+    root: Location
+    files: Annotated[list[ListFile], Field(min_length=1)]
+    max_rejects: float
+    id_pattern: str = ID
+
+
+@dataclass(frozen=True, config=_STRICT)
+class FolderSource:
+    """The videos themselves: ``[train/]<class>/<video>``, or ``<class>.<extension>`` where ``layout`` is flat."""
+
+    kind: Literal["folder"]
+    layout: Literal["class_folders", "flat"]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class CsvSource:
+    """A CSV file with columns video, label and, where there are any, t_start, t_end, role, group."""
+
+    kind: Literal["csv"]
+    path: Location
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DrawnSource:
+    """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/drawn.py``."""
+
+    kind: Literal["drawn"]
+    classes: Annotated[int, Field(ge=2, le=12)]
+    groups: Annotated[int, Field(ge=1)]
+    clips_per_group: Annotated[int, Field(ge=1)]
+    broken: bool = False
+
+
+Source = (
+    SplitFileSource | Ucf101Source | ActivityNetSource | TspSource | KineticsSource | FolderSource | CsvSource | DrawnSource
+)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Videos:
+    """A copy of the videos.
+
+    Attributes:
+        root: their folder; None where they are drawn.
+        names: how lists name them; see ``datasets/videos/inventory.py``.
+        bare: what a file named by a YouTube id alone holds.
+        max_missing: clips without a video, and ``max_broken`` those that cannot be used: rows, or a share below 1.
+    """
+
+    max_missing: float
+    max_broken: float
+    root: Location | None = None
+    names: Literal["path", "stem", "youtube"] = "path"
+    bare: Literal["whole", "clip"] = "whole"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Untrim:
+    """Whole videos in place of their segments; see ``datasets/vclimb/splits.py``."""
+
+    min_coverage: float = 0.0
+    several_labels: Literal["reject", "longest"] = "reject"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Split:
+    """Classes, tasks and roles; of a split file only ``untrim`` is looked at.
+
+    Attributes:
+        tasks: their number.
+        roles: ``listed``, ``by_class`` or ``by_group``, or a list of roles: every video is then cut into as many segments.
+        order: of classes: ``drawn``, ``sorted``, or their names.
+        classes: the only ones used; None: all.
+        untrim: None: every segment is a clip.
+    """
+
+    tasks: Annotated[int, Field(ge=1)]
+    roles: RoleRule | Annotated[list[Role], Field(min_length=2)]
+    order: Literal["drawn", "sorted"] | list[str] = "drawn"
+    classes: list[str] | None = None
+    train_share: Annotated[float, Field(gt=0, lt=1)] = 0.7
+    val_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    untrim: Untrim | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Frames:
+    """Which frames are stored, and how; see ``curation/video``.
+
+    Attributes:
+        kind: ``uniform``, ``segments`` or ``all``.
+        n: how many; None for ``all``.
+        fps: clock on which they are counted; None: the file's own frames.
+        min_frames: clips with fewer are turned away.
+        short_side_px: None: as they are.
+        jpeg_quality: 1 to 100.
+        decoder: ``pyav`` or ``ffmpeg``.
+    """
+
+    kind: Literal["uniform", "segments", "all"]
+    min_frames: Annotated[int, Field(ge=1)]
+    short_side_px: Annotated[int, Field(ge=8)] | None
+    jpeg_quality: Annotated[int, Field(ge=1, le=100)]
+    n: Annotated[int, Field(ge=1)] | None = None
+    fps: float | None = None
+    decoder: Literal["pyav", "ffmpeg"] = "pyav"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Shards:
+    """A shard holds clips of one task and role, ``max_samples`` at most."""
+
+    max_samples: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Evaluation:
+    """Training and evaluation of baselines.
+
+    Attributes:
+        dataset: whose settings of the paper are used, and whose published results stand in the report.
+        preset: where paper and code differ.
+        methods: names of ``training.vclimb_baselines``, with ``+tc`` for temporal consistency on top.
+        frames: frames of a stored clip, a run each: 4, 8, 16, or ``all``.
+        seeds: a run each.
+        roles: which train, choose the epoch (``none``: the last is taken) and are reported.
+        comparable: whether data and settings are the paper's, so that its results may be compared with.
+        variant: of temporal consistency, where it is not the paper's.
+        settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``.
+        method_settings: likewise for single methods.
+        weights: file of the backbone's weights; None: random ones.
+        device: ``cpu`` or ``cuda``.
+        workers: threads that load batches ahead.
+    """
+
+    dataset: Literal["ucf101", "kinetics400", "activitynet_trim", "activitynet_untrim"]
+    preset: Literal["as_released", "as_written"]
+    methods: Annotated[list[str], Field(min_length=1)]
+    frames: Annotated[list[int | Literal["all"]], Field(min_length=1)]
+    seeds: Annotated[list[int], Field(min_length=1)]
+    roles: tuple[Role, Role | Literal["none"], Role]
+    comparable: bool
+    variant: Literal["as_released", "as_written"] | None = None
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    method_settings: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict[str, dict[str, dict[str, Any]]])
+    weights: Location | None = None
+    device: str = "cpu"
+    workers: Annotated[int, Field(ge=0)] = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class VclimbConfig:
+    """All settings. ``seed`` draws what a split by rule draws, the order within shards, and frames of ``segments``."""
+
+    seed: int
+    source: Annotated[Source, Field(discriminator="kind")]
+    videos: Videos
+    split: Split
+    frames: Frames
+    shards: Shards
+    evaluation: Evaluation
+    rows_per_part: Annotated[int, Field(ge=1)] = 32

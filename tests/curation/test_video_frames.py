@@ -1,0 +1,410 @@
+"""Frames of awkward videos, exactly those of a full decode; and a reason for every file that gives none."""
+
+from __future__ import annotations
+
+import io
+import os
+import random
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import av
+import cloudpickle
+import numpy as np
+import pytest
+from benchwright.curation.flow import source, step
+from benchwright.curation.keys import where
+from benchwright.curation.rows import Blob, Reject
+from benchwright.curation.run import run
+from benchwright.curation.video import child, decoders
+from benchwright.curation.video.frames import (
+    Clip,
+    VideoFile,
+    frame_members,
+    probe_video,
+    read_clip,
+    sample_frames,
+    unpack_frames,
+)
+from benchwright.curation.video.index import read_index
+from benchwright.curation.video.limits import Deadline, Limits
+from benchwright.curation.video.pixels import RgbConverter, orientation_of, scaled_size
+from benchwright.curation.video.plans import FramePlan
+from benchwright.curation.video.work import FrameSettings
+from benchwright.eval.report.images import contact_sheet
+from PIL import Image
+
+from tests.curation import odd_videos
+
+# Worker processes of a test run cannot import the tests: the source's step travels with its task.
+cloudpickle.register_pickle_by_value(sys.modules[__name__])
+
+LIMITS = Limits(time_limit_s=60)
+EIGHT = FramePlan("uniform", n=8)
+SMALL = FrameSettings(short_side_px=64, jpeg_quality=90)
+FORETOLD = [
+    "plain.mp4", "gop12.mp4", "open_gop.mp4", "open_gop_hevc.mp4", "temporal_layers_hevc.mp4", "vp9.webm", "edit_list.mp4",
+    "vp9_hidden_frames.webm", "variable_rate.mp4", "variable_rate.mkv", "start_offset.mp4", "start_offset.mkv",
+    "rotated_90.mp4", "odd_size_444.mp4", "odd_size_420.webm", "fragmented.mp4", "interlaced.mkv", "intra_refresh.mkv",
+    "three_frames.mkv", "sound_first.mp4",
+]  # fmt: skip
+"""Files of which PyAV decodes only what is needed: that it does, and not all, is tested too."""
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory) -> Path:
+    pytest.importorskip("imageio_ffmpeg", reason="needs the extra 'dev': it makes the videos")
+    folder = tmp_path_factory.mktemp("good")
+    odd_videos.make_good(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def bad(good, tmp_path_factory) -> dict[Path, str]:
+    return odd_videos.make_bad(tmp_path_factory.mktemp("bad"), good)
+
+
+def full_decode(path: Path) -> list[np.ndarray]:
+    """The definition: every frame that PyAV gives of the whole file, as stored."""
+    with av.open(str(path)) as container:
+        container.streams.video[0].codec_context.thread_count = 1
+        container.streams.video[0].codec_context.options = {"flags": "+bitexact"}
+        return [stored(frame) for frame in container.decode(video=0)]
+
+
+def stored(frame: av.VideoFrame) -> np.ndarray:
+    return np.concatenate(
+        [np.frombuffer(plane, np.uint8).reshape(-1, plane.line_size)[:, : plane.width].ravel() for plane in frame.planes]
+    )
+
+
+def asked(n: int, draws: random.Random) -> list[list[int]]:
+    """Sets of frames to ask for: some of several sizes, the first and the last frame, and all."""
+    sizes = [1, 1, 2, 8]
+    return [sorted(draws.sample(range(n), min(n, size))) for size in sizes] + [[0], [n - 1], list(range(n))]
+
+
+def decode(decoder, index, wanted) -> dict[int, np.ndarray]:
+    return {at: stored(frame) for at, frame in decoder(index, wanted, limits=LIMITS, deadline=Deadline(60))}
+
+
+def test_every_odd_file_gives_the_frames_of_a_full_decode(good):
+    draws, sought = random.Random(0), []
+    for path in sorted(good.iterdir()):
+        index = read_index(str(path), limits=LIMITS, deadline=Deadline(60))
+        truth = full_decode(path)
+        for wanted in asked(len(truth), draws):
+            if index.n_frames != len(truth):
+                with pytest.raises(decoders.Miscounted, match=str(len(truth))):
+                    decode(decoders.pyav_frames, index, wanted)
+                continue
+            got = decode(decoders.pyav_frames, index, wanted)
+            assert sorted(got) == wanted, path.name
+            assert all(np.array_equal(got[at], truth[at]) for at in wanted), (path.name, wanted)
+        if not index.sequential:
+            sought.append(path.name)
+    assert set(sought) >= set(FORETOLD)
+
+
+def test_only_what_is_needed_is_decoded_where_the_packets_tell(good, monkeypatch):
+    def never(*_args, **_kwargs):
+        raise AssertionError("decoded from the start")
+
+    monkeypatch.setattr(decoders, "_sequential", never)
+    draws = random.Random(1)
+    for name in FORETOLD:
+        index = read_index(str(good / name), limits=LIMITS, deadline=Deadline(60))
+        for wanted in asked(index.n_frames, draws):
+            assert sorted(decode(decoders.pyav_frames, index, wanted)) == wanted
+
+
+def test_both_decoders_give_the_same_bytes_for_every_odd_file(good):
+    for path in sorted(good.iterdir()):
+        row = Clip(path.stem, path.name, None, None)
+        by_pyav, by_ffmpeg = (
+            read_clip(row, root=str(good), plan=EIGHT, settings=FrameSettings(64, 90, decoder), limits=LIMITS)
+            for decoder in ("pyav", "ffmpeg")
+        )
+        assert by_pyav == by_ffmpeg, path.name
+
+
+def test_both_decoders_agree_with_many_frames_asked_for(good):
+    plan = FramePlan("all")
+    row = Clip("a", "variable_rate.mp4", None, None)
+    clips = [
+        read_clip(row, root=str(good), plan=plan, settings=FrameSettings(32, 90, name), limits=LIMITS)
+        for name in ("pyav", "ffmpeg")
+    ]
+    assert clips[0] == clips[1]
+    assert clips[0].frame_index == list(range(55))
+
+
+def test_every_bad_file_gives_its_reason(bad):
+    for path, reason in bad.items():
+        for name in ("pyav", "ffmpeg"):
+            with pytest.raises(Reject) as told:
+                read_clip(
+                    Clip("a", path.name, None, None), root=str(path.parent), plan=EIGHT, settings=FrameSettings(64, 90, name)
+                )
+            assert told.value.reason == reason, (path.name, told.value.detail)
+        with pytest.raises(Reject) as told:
+            probe_video(VideoFile("a", path.name), root=str(path.parent))
+        assert told.value.reason == reason, path.name
+
+
+def test_probe_says_what_a_file_is(good):
+    found = {p.name: probe_video(VideoFile(p.stem, p.name), root=str(good)) for p in sorted(good.iterdir())}
+    for name, probed in found.items():
+        assert probed.n_frames == len(full_decode(good / name)), name
+        assert probed.size_bytes == (good / name).stat().st_size
+    plain = found["plain.mp4"]
+    assert (plain.codec, plain.width_px, plain.height_px, plain.rotation_deg, plain.fps) == ("h264", 192, 108, 0, 25.0)
+    assert plain.duration_s == pytest.approx(3.0)
+    assert found["start_offset.mkv"].start_s == pytest.approx(12.34)
+    assert found["edit_list.mp4"].n_frames == 52  # its header says 75
+    assert found["variable_rate.mp4"].fps == pytest.approx(55 / 2.96, rel=0.02)
+    # ffmpeg's -display_rotation turns counterclockwise.
+    turned = {name: found[f"rotated_{name}.mp4"] for name in (90, 180, 270)}
+    assert {name: probed.rotation_deg for name, probed in turned.items()} == {90: 270, 180: 180, 270: 90}
+    assert [(turned[n].width_px, turned[n].height_px) for n in (90, 180, 270)] == [(108, 192), (192, 108), (108, 192)]
+    assert (found["odd_size_444.mp4"].width_px, found["odd_size_420.webm"].height_px) == (191, 107)
+
+
+def middle_frame(path: Path) -> np.ndarray:
+    """The middle frame as ours, before it becomes a JPEG."""
+    index = read_index(str(path), limits=LIMITS, deadline=Deadline(60))
+    wanted = [index.n_frames // 2]
+    ((_, frame),) = decoders.pyav_frames(index, wanted, limits=LIMITS, deadline=Deadline(60))
+    return RgbConverter(index, None).rgb(frame, orientation_of(frame)).astype(int)
+
+
+def test_rotation_is_applied_once(good):
+    upright = middle_frame(good / "gop12.mp4")
+    # Made with -display_rotation, which turns counterclockwise as np.rot90 does.
+    for name, quarters in {"rotated_90.mp4": 1, "rotated_180.mp4": 2, "rotated_270.mp4": 3}.items():
+        assert np.array_equal(middle_frame(good / name), np.rot90(upright, quarters)), name
+    mirrored = middle_frame(good / "mirrored.mp4")
+    assert np.abs(mirrored - as_ffmpeg_shows(good / "mirrored.mp4", 37)).mean() < 4
+    assert np.abs(mirrored - np.rot90(upright)).mean() > 20
+    jpeg = read_clip(Clip("a", "rotated_90.mp4", None, None), root=str(good), plan=FramePlan("uniform", n=1)).jpegs[0]
+    assert Image.open(io.BytesIO(jpeg)).size == (108, 192)
+
+
+def as_ffmpeg_shows(path: Path, number: int) -> np.ndarray:
+    """A frame as the ffmpeg command colours and turns it by itself."""
+    out = path.parent.parent / f"{path.name}.png"
+    odd_videos.ffmpeg("-i", path, "-vf", f"select=eq(n\\,{number})", "-frames:v", "1", "-pix_fmt", "rgb24", out)
+    return np.asarray(Image.open(out)).astype(int)
+
+
+@pytest.mark.parametrize("name", ["plain.mp4", "bt709_full_range.mp4", "ten_bits.mkv", "rgb.avi", "grey.mp4", "mjpeg.avi"])
+def test_colours_are_those_that_ffmpeg_gives(good, name):
+    # Not equal where chroma is halved: it is interpolated otherwise. A wrong matrix or range is more than ten levels away.
+    assert np.abs(middle_frame(good / name) - as_ffmpeg_shows(good / name, 12 if name == "rgb.avi" else 37)).mean() < 3
+
+
+def test_frames_are_scaled_to_the_short_side_and_never_up():
+    assert scaled_size(640, 360, 224) == (398, 224)
+    assert scaled_size(360, 640, 224) == (224, 398)
+    assert scaled_size(320, 240, 256) == (320, 240)
+    assert scaled_size(191, 107, None) == (191, 107)
+    assert scaled_size(2, 160, 1) == (1, 80)
+
+
+def test_a_segment_and_a_clock_choose_the_frames_they_say(good):
+    row = Clip("a", "plain.mp4", 1.0, 2.0)
+    all_of_it = read_clip(row, root=str(good), plan=FramePlan("all"), settings=SMALL)
+    assert all_of_it.frame_index == list(range(25, 50))
+    assert all_of_it.frame_time_s == pytest.approx([index / 25 for index in range(25, 50)])
+    eight = read_clip(row, root=str(good), plan=EIGHT, settings=SMALL)
+    assert eight.frame_index == [26, 29, 32, 35, 39, 42, 45, 48]  # 25 + int(25/16 + 25/8 * i)
+    assert eight.jpegs == [all_of_it.jpegs[index - 25] for index in eight.frame_index]
+    slow = read_clip(row, root=str(good), plan=FramePlan("all", fps=5), settings=SMALL)
+    assert slow.frame_index == [25, 30, 35, 40, 45]
+    repeated = read_clip(Clip("a", "one_frame.mp4", None, None), root=str(good), plan=EIGHT, settings=SMALL)
+    assert repeated.jpegs == [repeated.jpegs[0]] * 8
+    with pytest.raises(Reject, match="too_few_frames"):
+        read_clip(Clip("a", "three_frames.mkv", None, None), root=str(good), plan=FramePlan("uniform", n=8, min_frames=8))
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [
+        (Limits(max_pixels=192 * 108 - 1), "too_many_pixels"),
+        (Limits(max_frames=74), "too_many_frames"),
+        (Limits(max_duration_s=2.9), "too_long"),
+        (Limits(time_limit_s=1e-6), "timed_out"),
+    ],
+)
+def test_what_is_over_a_limit_is_turned_away(good, limits, reason):
+    for decoder in ("pyav", "ffmpeg"):
+        settings = FrameSettings(64, 90, decoder)
+        with pytest.raises(Reject) as told:
+            read_clip(Clip("a", "plain.mp4", None, None), root=str(good), plan=EIGHT, settings=settings, limits=limits)
+        assert told.value.reason == reason
+    with pytest.raises(Reject, match=reason):
+        probe_video(VideoFile("a", "plain.mp4"), root=str(good), limits=limits)
+
+
+def test_a_path_cannot_leave_the_folder(good, tmp_path):
+    (tmp_path / "link.mp4").symlink_to(good / "plain.mp4")
+    os.mkfifo(tmp_path / "pipe.mp4")
+    cases = {
+        "../good/plain.mp4": "outside_folder",
+        "/etc/passwd": "outside_folder",
+        "link.mp4": "outside_folder",
+        "pipe.mp4": "not_a_file",
+        "none.mp4": "missing_file",
+    }
+    for name, reason in cases.items():
+        with pytest.raises(Reject, match=reason):
+            probe_video(VideoFile("a", name), root=str(tmp_path))
+
+
+def damaged(data: bytes, draws: random.Random) -> bytes:
+    kind, out = draws.randrange(4), bytearray(data)
+    if kind == 0:
+        return data[: draws.randrange(len(data))]
+    if kind == 1:
+        at = draws.randrange(len(data))
+        return data[:at] + data[draws.randrange(len(data)) :]
+    for _ in range(draws.choice([1, 10, 300])):
+        near = draws.choice([len(data), min(len(data), 1500)])
+        at = draws.randrange(near) if kind == 2 else len(data) - 1 - draws.randrange(near)
+        out[at] ^= 1 << draws.randrange(8)
+    return bytes(out)
+
+
+def test_damaged_files_give_frames_or_a_reason_in_time(good, tmp_path):
+    draws = random.Random(5)
+    files = [path for path in sorted(good.iterdir()) if path.stat().st_size < 400_000]
+    limits, reasons = Limits(time_limit_s=20), list[str]()
+    for number in range(60):
+        path = files[number % len(files)]
+        name = f"{number}{path.suffix}"
+        (tmp_path / name).write_bytes(damaged(path.read_bytes(), draws))
+        settings = FrameSettings(64, 90, "ffmpeg" if number % 5 == 4 else "pyav")
+        begin, reason = time.monotonic(), ""
+        try:
+            read_clip(Clip("a", name, None, None), root=str(tmp_path), plan=EIGHT, settings=settings, limits=limits)
+        except Reject as told:
+            reason = told.reason
+        reasons.append(reason)
+        assert reason not in ("timed_out", "decoder_died"), (path.name, number)
+        assert time.monotonic() - begin < 25
+    assert len(set(reasons)) > 3
+
+
+def stop_a_child() -> int:
+    """A child that no longer answers waits for work; its process id."""
+    held = child._Child()
+    os.kill(held._process.pid, signal.SIGSTOP)
+    child._idle.end()
+    child._idle.give_back(held)
+    return held._process.pid
+
+
+def test_work_that_hangs_is_killed_and_costs_one_row(good):
+    stop_a_child()
+    row = Clip("a", "plain.mp4", None, None)
+    with pytest.raises(Reject, match="timed_out"):
+        read_clip(row, root=str(good), plan=EIGHT, limits=Limits(time_limit_s=0.3))
+    assert len(read_clip(row, root=str(good), plan=EIGHT).jpegs) == 8
+
+
+def test_work_that_crashes_costs_one_row(good):
+    pid = stop_a_child()
+    timer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
+    timer.start()
+    row = Clip("a", "plain.mp4", None, None)
+    with pytest.raises(Reject, match="decoder_died"):
+        read_clip(row, root=str(good), plan=EIGHT)
+    os.kill(stop_a_child(), signal.SIGKILL)  # one that died while it waited is replaced, and costs nothing
+    time.sleep(0.2)
+    assert len(read_clip(row, root=str(good), plan=EIGHT).jpegs) == 8
+
+
+def test_a_run_that_is_ended_turns_no_row_away(good):
+    pid = stop_a_child()
+
+    def end() -> None:
+        os.kill(pid, signal.SIGTERM)
+        os.kill(pid, signal.SIGCONT)
+
+    threading.Timer(0.3, end).start()
+    row = Clip("a", "plain.mp4", None, None)
+    with pytest.raises(RuntimeError, match="stopped by SIGTERM"):
+        read_clip(row, root=str(good), plan=EIGHT)
+    assert len(read_clip(row, root=str(good), plan=EIGHT).jpegs) == 8
+
+
+def test_a_child_is_replaced_before_it_grows(good, monkeypatch):
+    monkeypatch.setattr(child, "_QUESTIONS", 2)
+    child._idle.end()
+    row, pids = Clip("a", "one_frame.mp4", None, None), []
+    for _ in range(4):
+        assert len(read_clip(row, root=str(good), plan=EIGHT).jpegs) == 8
+        pids.append([held._process.pid for held in child._idle._children])
+    assert pids[1] == pids[3] == []
+    assert len(pids[0]) == len(pids[2]) == 1
+    assert pids[0] != pids[2]
+
+
+def list_clips(*, names: list[str]) -> list[Clip]:
+    return [Clip(name.partition(".")[0], name, None, None) for name in names]
+
+
+def plan(good: Path, decoder: str):
+    names = ["plain.mp4", "bframes.avi", "three_frames.mkv", "rotated_90.mp4"]
+    settings = FrameSettings(64, 90, decoder)
+    sampled = step(sample_frames, root=where(good), plan=FramePlan("segments", n=4, seed=1, min_frames=4), settings=settings)
+    return source("listed", step(list_clips, names=names)).each("sampled", sampled, max_rejects=1, rows_per_part=1)
+
+
+def test_the_engine_gives_the_same_digest_by_either_decoder(good, tmp_path):
+    digests = set()
+    for number, (scheduler, decoder) in enumerate([("sync", "pyav"), ("processes", "pyav"), ("threads", "ffmpeg")]):
+        result = run(plan(good, decoder), str(tmp_path / str(number)), scheduler=scheduler)
+        digests.add(result.result.digest)
+        assert (result.result.rows, dict(result.result.rejects)) == (3, {"too_few_frames": 1})
+        sizes = result.rows().table(["frame_sizes"])["frame_sizes"].to_pylist()
+        for blob, lengths in zip(result.rows().blobs("frames"), sizes, strict=True):
+            assert all(Image.open(io.BytesIO(jpeg)).format == "JPEG" for jpeg in unpack_frames(blob.read(), lengths))
+    assert len(digests) == 1
+
+
+def test_frames_become_members_of_a_sample():
+    assert list(frame_members([b"a", b"b"])) == ["0000.jpg", "0001.jpg"]
+    assert unpack_frames(b"abbccc", [1, 2, 3]) == [b"a", b"bb", b"ccc"]
+    with pytest.raises(ValueError, match="add up to 5"):
+        unpack_frames(b"abbccc", [1, 2, 2])
+    many = list(frame_members([b""] * 10_001))
+    assert (many[0], many[-1], many == sorted(many)) == ("00000.jpg", "10000.jpg", True)
+
+
+def test_the_contact_sheet_shows_what_was_chosen(good):
+    clip = sample_frames(Clip("a", "plain.mp4", None, None), root=str(good), plan=EIGHT, settings=SMALL)
+    assert isinstance(clip.frames, Blob)
+    jpegs = unpack_frames(clip.frames.read(), clip.frame_sizes)
+    captions = [f"{at} ({seconds:.2f} s)" for at, seconds in zip(clip.frame_index, clip.frame_time_s, strict=True)]
+    sheet = Image.open(io.BytesIO(contact_sheet(jpegs, captions, columns=4, thumb_px=96, form="png")))
+    assert sheet.width > 4 * 96
+    assert sheet.height > 2 * 96
+
+
+def test_every_real_clip_gives_the_frames_of_a_full_decode(shared_data):
+    draws = random.Random(2)
+    counts = {}
+    for path in sorted((shared_data / "videos").glob("*/*")):
+        index = read_index(str(path), limits=LIMITS, deadline=Deadline(60))
+        truth = full_decode(path)
+        counts[path.name] = len(truth)
+        assert index.n_frames == len(truth), path.name
+        wanted = sorted(draws.sample(range(len(truth)), 8))
+        got = decode(decoders.pyav_frames, index, wanted)
+        assert all(np.array_equal(got[at], truth[at]) for at in wanted), path.name
+    signs = [count for name, count in counts.items() if name.endswith(".mkv")]
+    assert (len(signs), min(signs), max(signs)) == (20, 47, 109)

@@ -1,0 +1,295 @@
+"""From raw pairs to transforms and re-illuminated pairs, through the engine, on drawn pairs whose truth is known."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+import scipy.io
+from benchwright.curation.flow import rows_of, source, step
+from benchwright.curation.keys import where
+from benchwright.curation.part_writer import StepFailed
+from benchwright.curation.run import run
+from benchwright.curation.stages.alignment import mapped
+from benchwright.datasets.two_camera.augment import Expanded, expand, relight, relit_transforms, to_light
+from benchwright.datasets.two_camera.folds import assign_folds
+from benchwright.datasets.two_camera.pictures import (
+    ListedPair,
+    WithHomography,
+    array_of,
+    estimate_homographies,
+    list_pairs,
+    measure_pictures,
+    photograph,
+)
+from benchwright.datasets.two_camera.quasi_real import MatchedPair, list_matches, simulate
+from benchwright.datasets.two_camera.rows import Folded, as_pairs
+from benchwright.datasets.two_camera.samples import Placed, picture_sample, place
+from benchwright.datasets.two_camera.transforms import fit
+
+pytest.importorskip("pidng", reason="pidng writes the DNGs of these tests: pip install benchwright[dev]")
+_SPEC = importlib.util.spec_from_file_location(
+    "make_phone_pairs", Path(__file__).resolve().parents[2] / "benchmarks/make_phone_pairs.py"
+)
+phone = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(phone)
+
+SIZE = (1008, 756)
+FITTED = {"preset": "as_released", "max_condition": 1e4, "darkest": 0.0}
+
+
+def aligned(root, given=None):
+    listed = source("listed", step(list_pairs, root=where(root), charts="charts.csv"), gives=ListedPair, max_rejects=None)
+    estimate = step(estimate_homographies, root=where(root), given=given or {}, pairs=3)
+    return listed.whole("aligned", estimate, gives=WithHomography)
+
+
+def measured(flow, root, chart="listed", **settings):
+    settings = {"factor": 6, "demosaic": "bin2", "saturated": 0.98, **settings}
+    read = step(photograph, root=where(root), chart=chart, **settings)
+    fitted = flow.each("photographed", read, rows_per_part=1, max_rejects=None)
+    return fitted.each("measured", step(measure_pictures, **FITTED), rows_per_part=1)
+
+
+def relit(flow, targets="any"):
+    folded = flow.whole("folded", step(assign_folds, folds=2, seed=999), gives=Folded)
+    change = step(relight, charts=rows_of("folded"), count=2, targets=targets, seed=0, **FITTED)
+    return (
+        folded.each("relit", change, rows_per_part=1)
+        .whole("augmented", step(expand), gives=Expanded, expands=True)
+        .whole("placed", step(place, max_samples=5), gives=Placed)
+        .shards("shards", step(picture_sample))
+    )
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pairs")
+    return folder, phone.make_pairs(folder, pictures=None, pairs=3, size=SIZE, seed=0)
+
+
+@pytest.fixture(scope="module")
+def made(pairs, tmp_path_factory):
+    out = tmp_path_factory.mktemp("run")
+    return run(relit(measured(aligned(pairs[0]), pairs[0])), str(out), scheduler="threads", workers=2), out
+
+
+def error(found, truth):
+    return np.linalg.norm(np.reshape(found, (3, 3)) - truth) / np.linalg.norm(truth)
+
+
+def test_the_pipeline_finds_homography_transforms_and_lights_of_drawn_pairs(pairs, made):
+    truth, (result, _) = pairs[1], made
+    found = result.rows("aligned").table().to_pylist()[0]
+    corners = np.array([[0, 0], [1007, 0], [1007, 755], [0, 755]])
+    far = mapped(corners, np.reshape(found["homography"], (3, 3))) - mapped(corners, np.array(truth["homography"]))
+    assert np.linalg.norm(far, axis=1).max() < 0.5
+    assert found["residual_px"] < 1
+    for row in result.rows("measured").table().to_pylist():
+        known = truth["pairs"][row["name"]]
+        matrix = np.array(known["transform"])
+        assert error(row["transform_1to2"], matrix) < 0.01
+        assert error(row["transform_2to1"], np.linalg.inv(matrix)) < 0.01
+        assert error(row["transform_chart_1to2"], matrix) < 0.002
+        assert row["gt_1"] == pytest.approx(known["gt_1"], abs=0.02)  # the real chart's greys are not wholly neutral
+        assert np.cross(np.array(row["gt_1"]) @ matrix, row["gt_2"]) == pytest.approx(np.zeros(3), abs=2e-3)
+        assert 0.7 < row["valid_share"] < 0.9, "the chart is masked in both views"
+
+
+def test_real_pictures_give_their_homography_and_transform(shared_data, tmp_path):
+    truth = phone.make_pairs(tmp_path / "raw", pictures=shared_data / "raw" / "imx135", pairs=1, size=(2016, 1512), seed=0)
+    flow = measured(aligned(tmp_path / "raw"), tmp_path / "raw", demosaic="ahd")
+    result = run(flow, str(tmp_path / "out"), scheduler="sync")
+    found = result.rows("aligned").table().to_pylist()[0]
+    corners = np.array([[0, 0], [2015, 0], [2015, 1511], [0, 1511]])
+    far = mapped(corners, np.reshape(found["homography"], (3, 3))) - mapped(corners, np.array(truth["homography"]))
+    assert np.linalg.norm(far, axis=1).max() < 0.5
+    row = result.rows().table().to_pylist()[0]
+    assert error(row["transform_1to2"], np.array(truth["pairs"]["RAW_0000"]["transform"])) < 0.01
+
+
+def test_the_same_pairs_give_the_same_bytes_on_any_scheduler(pairs, made, tmp_path):
+    again = run(relit(measured(aligned(pairs[0]), pairs[0])), str(tmp_path), scheduler="sync")
+    assert again.result.digest == made[0].result.digest
+
+
+def test_every_pair_is_followed_by_itself_under_the_lights_of_others(pairs, made):
+    result, _ = made
+    table = result.rows("augmented").table()
+    assert table.num_rows == 9
+    rows = {row["key"]: row for row in table.to_pylist()}
+    copy, own, target = rows["RAW_0001-as-RAW_0002"], rows["RAW_0001"], rows["RAW_0002"]
+    assert (copy["source_key"], copy["target_key"], copy["original"]) == ("RAW_0001", "RAW_0002", False)
+    assert (own["source_key"], own["target_key"], own["original"]) == ("RAW_0001", "", True)
+    assert copy["fold"] == own["fold"]
+    assert copy["gt_1"] == target["gt_1"]
+    assert copy["gt_2"] == target["gt_2"]
+    assert copy["image_1"] is None
+    assert own["image_1"] is not None
+    # By hand: change both pictures, then fit.
+    store = result.store
+    keep = array_of(store.blob(own["valid"]))
+    changed = []
+    for number in ("1", "2"):
+        mine, theirs = (np.reshape(row[f"patches_{number}"], (24, 3)) for row in (own, target))
+        change = np.linalg.lstsq(mine, theirs)[0]
+        assert to_light(mine, theirs[None])[0] == pytest.approx(change, rel=1e-6, abs=1e-9)
+        changed.append(array_of(store.blob(own[f"image_{number}"]))[keep] / 65535 @ change)
+    assert copy["transform_1to2"] == pytest.approx(fit(*changed, preset="as_released").matrix.ravel(), abs=1e-6)
+    assert copy["transform_2to1"] == pytest.approx(fit(*changed[::-1], preset="as_released").matrix.ravel(), abs=1e-6)
+    arrays = as_pairs(table)
+    assert arrays.take(arrays.original).key.tolist() == ["RAW_0000", "RAW_0001", "RAW_0002"]
+    assert arrays.transform_1to2.shape == (9, 3, 3)
+
+
+@pytest.mark.parametrize("preset", ["as_released", "as_written"])
+def test_transforms_under_many_lights_are_those_of_changed_pictures(preset):
+    generator = np.random.default_rng(0)
+    one = generator.uniform(0.01, 1, (70_000, 3))
+    two = np.abs(one @ phone.CAMERA_2 + generator.normal(0, 0.02, one.shape))
+    change_1, change_2 = np.eye(3) + generator.normal(0, 0.1, (2, 4, 3, 3))
+    there, back = relit_transforms(one, two, change_1, change_2, preset=preset)
+    for number in range(4):
+        changed = one @ change_1[number], two @ change_2[number]
+        expected = fit(*changed, preset=preset)
+        assert there.matrix[number] == pytest.approx(expected.matrix, abs=1e-9)
+        assert there.condition[number] == pytest.approx(expected.condition)
+        assert back.matrix[number] == pytest.approx(fit(*changed[::-1], preset=preset).matrix, abs=1e-9)
+
+
+def test_targets_may_be_kept_within_the_fold(pairs, made, tmp_path):
+    flow = relit(measured(aligned(pairs[0]), pairs[0]), targets="same_fold")
+    table = run(flow, str(tmp_path), scheduler="sync").rows("augmented").table().to_pylist()
+    fold = {row["key"]: row["fold"] for row in table if row["original"]}
+    assert sorted(fold.values()) in ([0, 0, 1], [0, 1, 1])
+    assert [fold[row["target_key"]] == row["fold"] for row in table if not row["original"]] == [True, True]
+
+
+def test_bad_files_are_rejects_and_the_others_go_on(pairs, tmp_path):
+    root = tmp_path / "raw"
+    shutil.copytree(pairs[0], root)
+    (root / "RAW_0001_CAM_1.dng").write_bytes((root / "RAW_0001_CAM_1.dng").read_bytes()[:9000])
+    shutil.copy(root / "RAW_0000_CAM_0.dng", root / "RAW_0007_CAM_0.dng")
+    shutil.copy(root / "RAW_0000_CAM_0.dng", root / "RAW_0008_CAM_0.dng")
+    shutil.copy(root / "RAW_0000_CAM_0.dng", root / "RAW_0008_CAM_1.dng")
+    result = run(measured(aligned(root), root), str(tmp_path / "out"), scheduler="sync")
+    assert result.rows().table()["key"].to_pylist() == ["RAW_0000", "RAW_0002"]
+    rejects = {artifact.stage: artifact.rejects for artifact in result.artifacts}
+    assert rejects["listed"] == {"no_partner": 1, "no_chart_listed": 1}
+    assert rejects["photographed"] == {"truncated": 1}
+
+
+def test_a_homography_may_be_given_and_one_that_cannot_be_found_is_told(pairs, tmp_path):
+    root = pairs[0]
+    truth = np.ravel(pairs[1]["homography"]).tolist()
+    row = run(aligned(root, {"": truth}), str(tmp_path / "given"), scheduler="sync").rows().table().to_pylist()[0]
+    assert (row["homography"], row["residual_px"], row["points"]) == (truth, None, 0)
+    with pytest.raises(StepFailed, match="nine numbers of a matrix with an inverse are wanted"):
+        run(aligned(root, {"": [0.0] * 9}), str(tmp_path / "bad"), scheduler="sync")
+    blank = tmp_path / "blank"
+    blank.mkdir()
+    shutil.copy(root / "charts.csv", blank)
+    for camera in (0, 1):
+        (blank / f"RAW_0000_CAM_{camera}.dng").write_bytes(phone.write_dng(np.full((96, 96), 9000, np.uint16)))
+    with pytest.raises(StepFailed, match=r"from 1 pairs \(too_few_matches: 0 points, 20 wanted\); give it instead"):
+        run(aligned(blank), str(tmp_path / "none"), scheduler="sync")
+
+
+def test_a_fixed_chart_and_one_that_is_misplaced(pairs, tmp_path):
+    flow = aligned(pairs[0])
+    corners = run(flow, str(tmp_path), scheduler="sync").rows().table()["chart_1"][0].as_py()
+    fixed = measured(flow, pairs[0], chart="fixed", corners_1=corners)
+    assert run(fixed, str(tmp_path), scheduler="sync").rows().num_rows == 3
+    beside = measured(flow, pairs[0], chart="fixed", corners_1=[value - 200 for value in corners], max_spread=0.01)
+    assert run(beside, str(tmp_path), scheduler="sync").rows("photographed").num_rows == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("a,b\n", "column 'name' is missing"), ("name,x0,y0,x1,y1,x2,y2,x3,y3\nRAW_0000_CAM_0,1,2,3\n", "line 2: eight numbers")],
+)
+def test_a_list_of_charts_of_another_form_is_told(pairs, tmp_path, text, told):
+    shutil.copy(pairs[0] / "RAW_0000_CAM_0.dng", tmp_path)
+    (tmp_path / "charts.csv").write_text(text)
+    with pytest.raises(ValueError, match=told):
+        list(list_pairs(root=str(tmp_path), charts="charts.csv"))
+
+
+# --------------------------------------------------------------------------------------------------------- quasi-real
+
+
+@pytest.fixture
+def nus(tmp_path):
+    """Two cameras' folders in the layout of NUS, one scene under two lights, and the charts' corners."""
+    tmp_path = tmp_path / "nus"
+    tmp_path.mkdir()
+    main, second = phone.CAMERA_1, phone.CAMERA_2
+    lines = ["name," + ",".join(f"{axis}{corner}" for corner in range(4) for axis in "xy")]
+    for camera, matrix, black in (("NikonD5200", main, 100), ("Canon1DsMkIII", second, 2000)):
+        (tmp_path / camera).mkdir()
+        names, lights = [], []
+        for number, light in enumerate(([1.0, 0.9, 0.6], [0.7, 0.9, 1.0])):
+            generator = np.random.default_rng(number)
+            scene = phone.drawn_scene(360, 240, generator)
+            corners = phone.paste_chart(scene, colours=phone.chart_colours() * 0.8, left=200, top=150, spacing=22)
+            raw = (scene * np.float32(light)) @ matrix
+            levels = np.clip(np.round(black + raw * (15_000 - black)), 0, 65535).astype(np.uint16)
+            name = f"{camera}_{number + 1:04d}"
+            assert cv2.imwrite(str(tmp_path / camera / f"{name}.PNG"), levels[..., ::-1])
+            names.append(name)
+            lights.append(np.array(light) @ matrix)
+            lines.append(",".join([name, *map(str, corners.ravel().tolist())]))
+        scipy.io.savemat(
+            tmp_path / camera / f"{camera}_gt.mat",
+            {
+                "darkness_level": black,
+                "saturation_level": 15_000,
+                "groundtruth_illuminants": np.array(lights),
+                "all_image_names": np.array(names, dtype=object)[:, None],
+            },
+        )
+    (tmp_path / "charts.csv").write_text("\n".join(lines) + "\n")
+    (tmp_path / "NikonD5200" / "matched_with_Canon1DsMkIII.txt").write_text(
+        "NikonD5200_0001,Canon1DsMkIII_0001\nNikonD5200_0002,Canon1DsMkIII_0002\nNikonD5200_0009,Canon1DsMkIII_0001\n"
+    )
+    return tmp_path
+
+
+def quasi_real(root):
+    names = {"main": "NikonD5200", "second": "Canon1DsMkIII", "charts": "charts.csv"}
+    listed = source("listed", step(list_matches, root=where(root), **names), gives=MatchedPair, max_rejects=None)
+    made = step(simulate, root=where(root), factor=4, saturated=0.98, lights="listed")
+    return listed.each("photographed", made, max_rejects=None).each("measured", step(measure_pictures, **FITTED))
+
+
+def test_quasi_real_pairs_are_the_main_picture_times_the_charts_transform(nus, tmp_path):
+    result = run(quasi_real(nus), str(tmp_path / "out"), scheduler="sync")
+    rows = result.rows().table().to_pylist()
+    assert [row["key"] for row in rows] == ["NikonD5200_0001", "NikonD5200_0002"]
+    assert result.artifacts[0].rejects == {"no_file": 1}
+    truth = np.linalg.inv(phone.CAMERA_1) @ phone.CAMERA_2
+    for row in rows:
+        assert error(row["transform_1to2"], truth) < 0.01
+        one, two = (array_of(result.store.blob(row[f"image_{number}"])).astype(float) for number in (1, 2))
+        keep = array_of(result.store.blob(row["valid"]))
+        assert two[keep] == pytest.approx(one[keep] @ truth, abs=65535 * 0.01)
+        assert np.cross(np.array(row["gt_1"]) @ truth, row["gt_2"]) == pytest.approx(np.zeros(3), abs=1e-3)
+
+
+def test_quasi_real_sources_that_are_broken_are_told(nus, tmp_path):
+    path = nus / "Canon1DsMkIII" / "Canon1DsMkIII_0002.PNG"
+    path.write_bytes(path.read_bytes()[:-3000])
+    result = run(quasi_real(nus), str(tmp_path / "out"), scheduler="sync")
+    assert result.artifacts[1].rejects == {"corrupt": 1}
+    scipy.io.savemat(nus / "Canon1DsMkIII" / "Canon1DsMkIII_gt.mat", {"darkness_level": 1})
+    with pytest.raises(ValueError, match=r"Canon1DsMkIII_gt\.mat: .* are wanted"):
+        list(list_matches(root=str(nus), main="NikonD5200", second="Canon1DsMkIII", charts=None))
+
+
+def test_the_truth_of_drawn_pairs_is_written_beside_them(pairs):
+    assert json.loads((pairs[0] / "truth.json").read_text()) == pairs[1]

@@ -1,0 +1,194 @@
+"""Rows, transforms, folds and released metadata of the two-camera data sets."""
+
+from __future__ import annotations
+
+import json
+import os
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import scipy.io
+from benchwright.curation.flow import source, step
+from benchwright.curation.keys import where
+from benchwright.curation.rows import Reject, Rejected
+from benchwright.curation.run import run
+from benchwright.datasets.two_camera.folds import assign_folds, parts
+from benchwright.datasets.two_camera.metadata import read_metadata
+from benchwright.datasets.two_camera.rows import Folded, MeasuredPair, lists, numbers
+from benchwright.datasets.two_camera.transforms import apply, checked_fit, fit
+
+
+def angles_deg(a, b):
+    cosine = (a * b).sum(-1) / np.linalg.norm(a, axis=-1) / np.linalg.norm(b, axis=-1)
+    return np.degrees(np.arccos(np.clip(cosine, -1, 1)))
+
+
+def entry(number=0, **changes):
+    matrix = (np.eye(3) + 0.1).tolist()
+    return {
+        "image_name_1": f"RAW_{number:04d}_CAM_0",
+        "image_name_2": f"RAW_{number:04d}_CAM_1",
+        "wb_gt_1": [0.5, 1.0, 0.6],
+        "wb_gt_2": [0.6, 1.0, 0.5],
+        **{f"transform_{what}_{way}": matrix for what in ("image", "chart") for way in ("1to2", "2to1")},
+        **changes,
+    }
+
+
+# ---------------------------------------------------------------------------------------------------------- transforms
+
+
+def test_both_presets_find_the_matrix_that_made_the_second_colours():
+    generator = np.random.default_rng(0)
+    colours = generator.uniform(0.1, 1, (50, 3))
+    linear = np.array([[0.8, 0.1, 0.1], [0.2, 0.9, 0.1], [0.0, 0.2, 0.7]])
+    assert np.allclose(fit(colours, colours @ linear, preset="as_written").matrix, linear)
+    rows_sum_to_one = linear / linear.sum(1, keepdims=True)
+    found = fit(colours, colours @ rows_sum_to_one, preset="as_released")
+    assert np.allclose(found.matrix, rows_sum_to_one)
+    brighter = (colours @ rows_sum_to_one) * generator.uniform(0.5, 2, (50, 1))
+    assert np.allclose(fit(colours, brighter, preset="as_released").matrix, rows_sum_to_one), "exposure does not count"
+    assert np.allclose(apply(colours, rows_sum_to_one, preset="as_released"), colours @ rows_sum_to_one)
+
+
+def test_fits_of_many_pairs_at_once_are_the_single_fits_and_leave_out_what_is_not_valid():
+    generator = np.random.default_rng(1)
+    one, two = generator.uniform(0.1, 1, (2, 7, 24, 3))
+    valid = generator.uniform(size=(7, 24)) > 0.3
+    one[0, 0] = 0.0
+    for preset in ("as_released", "as_written"):
+        together = fit(one, two, preset=preset, valid=valid)
+        for number in range(7):
+            alone = fit(one[number], two[number], preset=preset, valid=valid[number])
+            assert np.allclose(together.matrix[number], alone.matrix)
+            keep = valid[number] & ((one[number] > 0).any(1) | (preset == "as_written"))
+            a, b = one[number][keep], two[number][keep]
+            if preset == "as_released":
+                a, b = a / a.sum(1, keepdims=True), b / b.sum(1, keepdims=True)
+            assert np.allclose(alone.matrix, np.linalg.lstsq(a, b)[0])
+            assert np.isclose(alone.condition, np.linalg.cond(a))
+
+
+@pytest.mark.parametrize(
+    "colours", [np.ones((30, 3)), np.tile([[1.0, 2, 3], [3, 1, 2]], (9, 1)), np.zeros((9, 3)), np.ones((0, 3))]
+)
+def test_colours_that_span_no_volume_are_turned_away(colours):
+    with pytest.raises(Reject, match="singular"):
+        checked_fit(colours, colours, preset="as_released", what="image")
+
+
+def test_lists_of_numbers_come_back_with_their_gaps():
+    values = np.array([[1.0, 2, 3], [np.nan] * 3, [4, 5, 6]])
+    column = lists(values)
+    assert column.to_pylist() == [[1, 2, 3], None, [4, 5, 6]]
+    assert np.array_equal(numbers(pa.chunked_array([column, column]), 3), np.concatenate([values, values]), equal_nan=True)
+    with pytest.raises(ValueError, match=r"lengths \[2\]"):
+        numbers(pa.array([[1.0, 2.0]]), 3)
+
+
+# --------------------------------------------------------------------------------------------------------------- folds
+
+
+@pytest.mark.parametrize(("name", "count"), [("s20", 162), ("nus", 195)])
+def test_the_permutation_is_that_of_the_released_folds(shared_data, name, count):
+    released = scipy.io.loadmat(shared_data / "two_camera" / f"{name}_idx_3_parts_no_rep.mat")["idx_parts_no_rep"]
+    assert np.array_equal(np.stack(parts(count, 3, 999)), released)
+
+
+def test_the_released_parts_of_the_radiometric_set_are_10800_3600_3600_and_not_the_permutation(shared_data):
+    released = scipy.io.loadmat(shared_data / "two_camera" / "radio_idx_train_val_test_parts.mat")["idx_parts"][0]
+    assert [part.size for part in released] == [10_800, 3_600, 3_600]
+    assert sorted(np.concatenate([part.ravel() for part in released]).tolist()) == list(range(18_000))
+    assert not np.array_equal(released[0].ravel(), np.random.RandomState(999).permutation(18_000)[:10_800])
+
+
+# ------------------------------------------------------------------------------------------------------------ metadata
+
+
+def test_the_released_162_pairs_have_the_properties_that_the_protocol_states(shared_data, tmp_path):
+    path = shared_data / "two_camera" / "s20_metadata_162_pairs.json"
+    flow = source("measured", step(read_metadata, path=where(path)), gives=MeasuredPair).whole(
+        "folded", step(assign_folds, folds=3, seed=999), gives=Folded
+    )
+    table = run(flow, str(tmp_path), scheduler="sync").rows().table()
+    assert table.num_rows == 162
+    assert table["key"][0].as_py() == "RAW_0000"
+    assert np.bincount(table["fold"].to_numpy()).tolist() == [54, 54, 54]
+    gt_1, gt_2 = numbers(table["gt_1"], 3), numbers(table["gt_2"], 3)
+    chart, image = (numbers(table[f"transform_{name}1to2"], 9).reshape(-1, 3, 3) for name in ("chart_", ""))
+    # PROTOCOLS 3.2: row vectors, so gt_1 @ T; the chart's T is far better than the image's.
+    assert angles_deg((gt_1[:, None] @ chart)[:, 0], gt_2).mean() == pytest.approx(0.62, abs=0.01)
+    assert angles_deg((gt_1[:, None] @ image)[:, 0], gt_2).mean() == pytest.approx(2.19, abs=0.01)
+    assert image.sum(2).mean() == pytest.approx(0.9999, abs=1e-4)
+    assert image.sum(2).std() == pytest.approx(0.0006, abs=1e-4)
+    assert np.allclose(chart.sum(2), 1)
+
+
+def test_pickled_metadata_is_read_as_json_is(tmp_path):
+    entries = [entry(number, wb_gt_1=np.array([[0.5, 1.0, 0.6]]), wb_gt_2=np.float32([0.25, 1, 0.5])) for number in range(6)]
+    np.save(tmp_path / "list.npy", np.array(entries, dtype=object))
+    (tmp_path / "list.json").write_text(
+        json.dumps([{k: np.asarray(v).tolist() if k[:2] == "wb" else v for k, v in e.items()} for e in entries])
+    )
+    (tmp_path / "folder").mkdir()
+    for number, one in enumerate(entries):
+        np.save(tmp_path / "folder" / f"{number:05d}.npy", np.array(one, dtype=object))
+    found = [list(read_metadata(path=str(tmp_path / name))) for name in ("list.npy", "list.json", "folder")]
+    assert found[0] == found[1] == found[2]
+    assert len(found[0]) == 6
+    assert found[0][0].gt_1 == [0.5, 1.0, 0.6]
+    assert found[0][5].key == "RAW_0005"
+    every_third = list(read_metadata(path=str(tmp_path / "folder"), augmented=2))
+    assert [pair.key for pair in every_third] == ["RAW_0000", "RAW_0003"]
+    with pytest.raises(ValueError, match="6 rows are not groups of one pair and 3 augmented"):
+        list(read_metadata(path=str(tmp_path / "folder"), augmented=3))
+
+
+class Hostile:
+    """Would write a file where it was unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.path}",)
+
+
+def test_metadata_that_names_code_is_not_run(tmp_path):
+    np.save(tmp_path / "hostile.npy", np.array([Hostile(tmp_path / "ran")], dtype=object))
+    with pytest.raises(ValueError, match=r"names posix\.system"):
+        list(read_metadata(path=str(tmp_path / "hostile.npy")))
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "hostile.npy").rename(tmp_path / "folder" / "a.npy")
+    [reject] = read_metadata(path=str(tmp_path / "folder"))
+    assert (reject.key, reject.reason) == ("a.npy", "unreadable")
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"wb_gt_1": [1, 2]}, "bad_numbers"),
+        ({"wb_gt_2": [0.0, 1, 1]}, "bad_numbers"),
+        ({"wb_gt_2": "light"}, "bad_numbers"),
+        ({"transform_image_1to2": [[1, 0, 0], [0, 1, 0], [0, 1, 0]]}, "bad_numbers"),
+        ({"transform_chart_2to1": [[float("nan")] * 3] * 3}, "bad_numbers"),
+        ({"image_name_2": "RAW_0007_CAM_1"}, "different_pair"),
+        ({"image_name_1": "RAW_0001_CAM_0", "image_name_2": "RAW_0001_CAM_1"}, "duplicate_key"),
+    ],
+)
+def test_a_bad_pair_is_turned_away_with_its_reason(tmp_path, changes, reason):
+    (tmp_path / "pairs.json").write_text(json.dumps([entry(1), entry(0, **changes)]))
+    good, bad = read_metadata(path=str(tmp_path / "pairs.json"))
+    assert isinstance(good, MeasuredPair)
+    assert isinstance(bad, Rejected)
+    assert (bad.key, bad.reason) == ("row-2", reason)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00v\x00{'descr': '|O'", b"[1, 2"])
+def test_a_file_that_is_no_metadata_is_told_in_one_line(tmp_path, data):
+    for name in ("pairs.npy", "pairs.json"):
+        (tmp_path / name).write_bytes(data)
+        with pytest.raises(ValueError, match=name):
+            list(read_metadata(path=str(tmp_path / name)))

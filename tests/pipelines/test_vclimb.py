@@ -1,0 +1,412 @@
+"""vCLIMB's plan through the engine: the tiny configuration, other sources, real clips, training, the report."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from benchwright.curation.flow import Flow
+from benchwright.curation.run import Run, TooManyRejects, run
+from benchwright.datasets.reader.decode import decode_image
+from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.datasets.vclimb.facts import facts
+from benchwright.pipelines import api, cli, config, vclimb, vclimb_runs
+from benchwright.pipelines.vclimb_config import VclimbConfig
+from benchwright.pipelines.vclimb_results import fairness, published
+
+SETTINGS = Path(vclimb.__file__).parent
+
+
+def settings(name: str | None, *overrides: str) -> VclimbConfig:
+    found = config.find_config("vclimb", name)
+    return config.load(VclimbConfig, found, overrides, benchmark="vclimb")[0]
+
+
+def made(c: VclimbConfig, out: Path, scheduler: str = "sync") -> Run:
+    return run(vclimb.plan(c, str(out)), str(out), scheduler=scheduler, workers=2)
+
+
+def made_until(stage: str, c: VclimbConfig, out: Path) -> Run:
+    """The stages of the plan up to one, as far as they need no video."""
+    stages = vclimb.plan(c, str(out)).ordered()
+    names = [one.name for one in stages]
+    kept = [one for one in stages[: names.index(stage) + 1] if stage == "matched" or one.name != "videos"]
+    return run(Flow(tuple(kept)), str(out), scheduler="sync")
+
+
+def digests(r: Run) -> dict[str, str]:
+    return {artifact.stage: artifact.digest for artifact in r.artifacts}
+
+
+def rejects(r: Run) -> dict[str, dict[str, int]]:
+    return {artifact.stage: dict(artifact.rejects) for artifact in r.artifacts if artifact.rejects}
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """The tiny run, trained and with its report, by one command. Only to be read."""
+    out = tmp_path_factory.mktemp("vclimb") / "run"
+    assert cli.call(["run", "vclimb", "--config", "tiny", "--out", str(out), "--train", "--quiet"]) == 0
+    return out
+
+
+def test_processes_and_a_run_that_was_cut_give_the_same(trained: Path, tmp_path: Path) -> None:
+    told = {stage["name"]: stage["digest"] for stage in api.show(str(trained))["stages"]}
+    c = settings("tiny")
+    copy = tmp_path / "cut"
+    shutil.copytree(trained / "stages", copy / "stages")
+    shutil.rmtree(copy / "stages" / "shards")
+    (copy / "stages" / "sampled" / "artifact.json").unlink()
+    (copy / "stages" / "sampled" / "part-00001.parquet").unlink()
+    assert digests(made(c, copy, "processes")) == told
+    other = digests(made(settings("tiny", "seed=1"), tmp_path / "other", "threads"))
+    assert not set(other.values()) & set(told.values())
+
+
+def test_shards_hold_frames_in_order(trained: Path) -> None:
+    index = DatasetIndex.open(str(trained / "dataset")).table
+    assert {"key", "label", "class_index", "task", "role", "frames", "frame_sizes", "video", "group"} <= set(index.column_names)
+    assert not {"frame_index", "frame_time_s", "jpegs", "content"} & set(index.column_names)
+    assert set(index["frames"].to_pylist()) == {8}
+    for row in index.to_pylist():
+        assert row["shard"].startswith(f"task{row['task']:02d}-{row['role']}-")
+    row = index.to_pylist()[0]
+    with tarfile.open(trained / "dataset" / f"{row['shard']}.tar") as tar:
+        names = [name for name in tar.getnames() if name.startswith(f"{row['key']}.")]
+        assert names == [*(f"{row['key']}.{n:04d}.jpg" for n in range(8)), f"{row['key']}.json"]
+        facts_of = json.load(tar.extractfile(names[-1]))
+        pixels = decode_image(tar.extractfile(names[0]).read())
+        # The sizes say where in the sample each frame lies.
+        members = [member for member in tar.getmembers() if member.name in names[:8]]
+        assert [member.size for member in members] == row["frame_sizes"]
+        spans = [512 + -(-size // 512) * 512 for size in row["frame_sizes"]]
+        assert [member.offset for member in members] == [row["offset"] + sum(spans[:n]) for n in range(8)]
+    assert facts_of["label"] == row["label"]
+    assert facts_of["frame_index"] == sorted(facts_of["frame_index"])
+    assert min(pixels.shape[:2]) == 32
+
+
+def test_what_cannot_be_used_is_told(trained: Path) -> None:
+    found = {(row["stage"], row["reason"]) for row in api.rejects(str(trained))}
+    assert found == {("probed", "not_a_video"), ("sampled", "too_few_frames")}
+    assert api.verify(str(trained)) == []
+
+
+def test_baselines_are_scored_and_taken_up(trained: Path, tmp_path: Path) -> None:
+    found = vclimb_runs.scores(str(trained))
+    assert list(found) == ["frames 4"]
+    assert set(found["frames 4"]) == {"naive", "icarl", "icarl+tc"}
+    for one in found["frames 4"].values():
+        assert 0 <= one["mean"]["acc"] <= 1
+        assert one["mean"]["acc"] == pytest.approx(one["mean"]["acc unweighted"])  # tasks of two classes each
+    # The memory is counted in frames: 12 clips of 4.
+    result = vclimb_runs.seed_results(str(trained))["frames 4"]["icarl"][0]
+    assert result["records"][-1]["memory"] == {"samples": 12, "parts": 48}
+
+    class Stopped(Exception):
+        pass
+
+    def stop(line: str) -> None:
+        if "(2 of 3)" in line:
+            raise Stopped
+
+    (tmp_path / "dataset").symlink_to(trained / "dataset")
+    c = settings("tiny")
+    with pytest.raises(Stopped):
+        vclimb_runs.evaluate(c, str(tmp_path), methods=["icarl+tc"], progress=stop)
+    assert vclimb_runs.scores(str(tmp_path)) == {}
+    vclimb_runs.evaluate(c, str(tmp_path), methods=["icarl+tc"])
+    place = Path("eval/frames-4/icarl+tc/seed-0")
+    for name in ("results.json", "matrix.csv", "predictions.csv", "after-003.pt"):
+        assert (tmp_path / place / name).read_bytes() == (trained / place / name).read_bytes()
+
+
+def test_the_report_shows_tables_and_frames(trained: Path) -> None:
+    page = (trained / "report.html").read_text()
+    for title in ("Split", "Leaks", "Coverage", "What the sampler chose", "Memory in frames", "Pipeline"):
+        assert f">{title}<" in page
+    assert "Baselines, 4 frames of a stored clip" in page
+    assert "DRAWN" in page
+    assert "No fair comparison" in page
+    assert "counts do not add up" not in page
+    assert "48.53" not in page  # iCaRL on ActivityNet-Trim: the paper's figures stand only where they may be compared with
+    assert page.count("data:image/jpeg") >= 6 * 3 * 8
+
+
+def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "dataset").symlink_to(trained / "dataset")
+    c = settings("tiny", 'evaluation.roles=["train", "none", "test"]', "evaluation.settings.schedule.epochs=1")
+    found = vclimb_runs.evaluate(c, str(tmp_path), methods=["naive"], protocols=["frames-all"])
+    assert list(found) == ["frames all"]
+    (result,) = vclimb_runs.seed_results(str(tmp_path))["frames all"]["naive"]
+    assert not result["selected_on_the_evaluation_split"]
+    assert result["records"][-1]["memory"] == {"samples": 12, "parts": 96}  # all 8 frames of each clip
+
+
+def test_tasks_that_a_copy_lacks_altogether_are_told(trained: Path) -> None:
+    with pytest.raises(ValueError, match=r"has clips of 3 tasks, and split\.tasks is 4"):
+        vclimb_runs.evaluate(settings("tiny", "split.tasks=4"), str(trained))
+
+
+def test_an_unknown_method_protocol_or_setting_is_told(trained: Path) -> None:
+    c = settings("tiny")
+    with pytest.raises(ValueError, match="no method 'gem': there are bic"):
+        vclimb_runs.evaluate(c, str(trained), methods=["gem"])
+    with pytest.raises(ValueError, match="no protocol 'iid'"):
+        vclimb_runs.evaluate(c, str(trained), protocols=["iid"])
+    for name, said in (("schedule.epoch", "schedule.epoch: there are .*epochs"), ("scedule.epochs", "scedule: there are")):
+        with pytest.raises(ValueError, match=said):
+            vclimb_runs.evaluate(settings("tiny", f"evaluation.settings.{name}=2"), str(trained))
+
+
+# ------------------------------------------------------------------------------------------------------- other sources
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory) -> Path:
+    """Four classes of drawn videos as files, named as UCF101's: two groups of two clips."""
+    from benchwright.datasets.vclimb.drawn import draw_videos
+
+    root = tmp_path_factory.mktemp("videos")
+    for clip in draw_videos(classes=4, groups=2, clips_per_group=2, broken=False, seed=0):
+        folder = root / clip.key.split("_")[1]
+        folder.mkdir(exist_ok=True)
+        (folder / clip.video).write_bytes(clip.content.read())
+    return root
+
+
+def small(*overrides: str) -> VclimbConfig:
+    return settings("tiny", "split.tasks=2", "frames.n=2", *overrides)
+
+
+def test_lists_of_ucf101_and_class_folders_give_the_same_frames(videos: Path, tmp_path: Path) -> None:
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    classes = sorted(path.name for path in videos.iterdir())
+    (lists / "classInd.txt").write_text("".join(f"{n} {name}\r\n" for n, name in enumerate(classes, 1)))
+    lines = [f"{path.parent.name}/{path.stem}.avi" for path in sorted(videos.glob("*/*"))]
+    gone = f"{classes[0]}/v_{classes[0]}_g09_c09.avi"
+    (lists / "testlist01.txt").write_text("".join(f"{line}\r\n" for line in lines if "_g01_" in line))
+    training = [line for line in [*lines, gone] if "_g01_" not in line]
+    number = {name: n for n, name in enumerate(classes, 1)}
+    (lists / "trainlist01.txt").write_text("".join(f"{line} {number[line.split('/')[0]]}\r\n" for line in training))
+    here = f'videos={{root="{videos}", names="stem", max_missing=1, max_broken=0}}'
+    listed = made(small(f'source={{kind="ucf101", root="{lists}"}}', here, "split.roles=listed"), tmp_path / "listed")
+    assert rejects(listed) == {"matched": {"missing_video": 1}}
+    assert [a.rows for a in listed.artifacts if a.stage in ("split", "matched")] == [17, 16]
+    rows = listed.rows("placed").table(["key", "label", "role", "group", "video"]).to_pylist()
+    assert {(row["role"], row["group"].split("/")[1]) for row in rows} == {("test", "g01"), ("train", "g02")}
+    strict = here.replace("max_missing=1", "max_missing=0")
+    with pytest.raises(TooManyRejects, match="matched"):
+        made(small(f'source={{kind="ucf101", root="{lists}"}}', strict, "split.roles=listed"), tmp_path / "strict")
+    found = made(
+        small('source={kind="folder", layout="class_folders"}', here.replace("stem", "path")), tmp_path / "found", "threads"
+    )
+    of = [r.rows("sampled").table(["video", "frames"]).sort_by("video").to_pylist() for r in (listed, found)]
+    assert [(row["video"], row["frames"]["sha256"]) for row in of[0]] == [
+        (row["video"], row["frames"]["sha256"]) for row in of[1]
+    ]
+
+
+def test_kinetics_as_downloaders_leave_it(videos: Path, tmp_path: Path) -> None:
+    """Whole videos and cut clips, in folders of splits and classes: a clip's frames are the same from either."""
+    root = tmp_path / "kinetics"
+    lines = ["label,youtube_id,time_start,time_end,split"]
+    for number, path in enumerate(sorted(videos.glob("*/*"))):
+        youtube_id, role = f"abcdefghi{number:02d}", ("train", "val", "test", "train")[number % 4]
+        lines.append(f"{path.parent.name},{youtube_id},0,1,{role}")
+        places = [f"{role}/{path.parent.name}/{youtube_id}_000000_000001.y4m", f"raw/v_{youtube_id}.y4m"]
+        (root / places[number % 2]).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, root / places[number % 2])
+    lines += [lines[-1], f"{path.parent.name},gonegonegon,0,1,train", "x,short,0,1,train"]
+    lists = tmp_path / "lists"
+    lists.mkdir()
+    (lists / "k.csv").write_text("\n".join(lines))
+    source = f'{{kind="kinetics", root="{lists}", max_rejects=1, files=[{{release="k", path="k.csv"}}]}}'
+    here = f'videos={{root="{root}", names="youtube", max_missing=1, max_broken=0}}'
+    r = made(small(f"source={source}", here, "split.roles=listed"), tmp_path / "run", "threads")
+    assert rejects(r) == {
+        "lines": {"bad_id": 1},
+        "listed": {"repeated_clip": 1},
+        "matched": {"missing_video": 1},
+    }
+    rows = r.rows("placed").table(["key", "role", "video", "t_end", "frames", "shard"]).to_pylist()
+    assert len(rows) == 16
+    assert {row["t_end"] for row in rows if row["video"].startswith("raw/")} == {1.0}
+    assert {row["t_end"] for row in rows if not row["video"].startswith("raw/")} == {None}
+
+
+def test_a_csv_of_segments_and_its_coverage(videos: Path, tmp_path: Path) -> None:
+    files = sorted(path.relative_to(videos).as_posix() for path in videos.glob("*/*"))
+    lines = ["video,label,t_start,t_end,role"]
+    for name in files:
+        label = name.split("/")[0]
+        lines += [f"{name},{label},0,0.2,train", f"{name},{label},0.2,0.4,test"]
+    lines += [f"nowhere.mp4,{label},,,train", f"{files[0]},{label},90,91,train", "../x.mp4,a,,,train"]
+    (tmp_path / "clips.csv").write_text("\n".join(lines))
+    c = small(
+        f'source={{kind="csv", path="{tmp_path / "clips.csv"}"}}',
+        f'videos={{root="{videos}", max_missing=1, max_broken=1}}',
+        "split.roles=listed",
+        'frames={kind="all", min_frames=2, short_side_px=24, jpeg_quality=80}',
+        'evaluation.roles=["train", "val", "test"]',
+    )
+    r = made(c, tmp_path / "run", "threads")
+    assert rejects(r) == {
+        "listed": {"outside_folder": 1},
+        "matched": {"missing_video": 1},
+        "sampled": {"too_few_frames": 1},
+    }
+    table = r.rows("placed").table(["key", "frames", "t_start", "role"])
+    assert set(table["frames"].to_pylist()) == {5}  # 0.2 s at 25 frames a second
+    vclimb_runs.publish(r, c, str(tmp_path / "run" / "dataset"))
+    page = Path(vclimb_runs.report(c, str(tmp_path / "run"))).read_text()
+    assert "too few frames" in page
+    assert "missing video" in page
+    assert "Groups leak: 16 of 16 test clips" in page
+
+
+def test_a_folder_is_missed_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.call(["run", "vclimb", "--config", "segments", "--out", str(tmp_path / "out")]) == 2
+    assert "videos.root: this setting is missing" in capsys.readouterr().err
+
+
+# ------------------------------------------------------------------------------------------------------ published size
+
+
+@pytest.mark.parametrize(
+    ("name", "dataset", "fps"),
+    [
+        (None, "ucf101", None),
+        ("activitynet_trim", "activitynet", 30.0),
+        ("activitynet_untrim", "activitynet", 30.0),
+        ("kinetics400", "", None),
+    ],
+)
+def test_published_settings_are_those_of_the_facts(name: str | None, dataset: str, fps: float | None) -> None:
+    c = settings(name)
+    f = facts()
+    assert (c.split.tasks, c.frames.kind, c.frames.min_frames, c.frames.fps) == (10, "all", 8, fps)
+    vclimb.plan(c, "out").schemas()
+    assert c.evaluation.roles[2] == f.datasets[c.evaluation.dataset].evaluated
+    assert (c.split.untrim is not None) == (name == "activitynet_untrim")
+    if c.source.kind == "split_file":
+        (pinned,) = [one for one in f.split_files if one.dataset == dataset]
+        assert (c.source.sha256, Path(c.source.path).name) == (pinned.sha256, pinned.name)
+    found = vclimb_runs.baseline_settings(c, "icarl", 8)
+    assert found["memory"].items() >= {"unit": "samples", "frames": 8}.items()
+    assert found["memory"]["capacity"] == f.datasets[c.evaluation.dataset].memory_videos
+
+
+def test_a_released_split_reaches_the_plan(shared_data: Path, tmp_path: Path) -> None:
+    """All of UCF101's split file against a folder with two of its videos: the split stands, the rest is told by clip."""
+    names = ["v_Surfing_g22_c02", "v_SalsaSpin_g12_c03"]
+    for name in names:
+        (tmp_path / "videos").mkdir(exist_ok=True)
+        (tmp_path / "videos" / f"{name}.avi").write_bytes(b"this is no video")
+    c = settings(
+        None,
+        f'source.path="{shared_data / "vclimb" / "UCF101_data.pkl"}"',
+        f'videos.root="{tmp_path / "videos"}"',
+        "videos.max_missing=0.9999",
+        "videos.max_broken=2",
+    )
+    r = made_until("matched", c, tmp_path / "out")
+    matched = next(a for a in r.artifacts if a.stage == "matched")
+    assert (matched.rows, dict(matched.rejects)) == (2, {"missing_video": 13_318})
+    assert r.rows("matched").table(["task", "class_index", "role"]).to_pylist() == [
+        {"task": 0, "class_index": 0, "role": "train"},
+        {"task": 0, "class_index": 1, "role": "train"},
+    ]
+    with pytest.raises(Exception, match=r"has 10 tasks, and 20 are wanted"):
+        made(
+            settings(None, f'source.path="{c.source.path}"', f'videos.root="{c.videos.root}"', "split.tasks=20"), tmp_path / "x"
+        )
+
+
+def test_activitynet_by_its_split_file_and_by_its_annotations(shared_data: Path, tmp_path: Path) -> None:
+    f = facts()
+    pickled = f'source.path="{shared_data / "vclimb" / "ActivityNet_data_10tasks.pkl"}"'
+    trim = made_until("unique", settings("activitynet_trim", pickled), tmp_path / "trim")
+    untrim = made_until("untrimmed", settings("activitynet_untrim", pickled), tmp_path / "untrim")
+    folder = shared_data / "activitynet"
+    names = {role: f"tsp_activitynet_v1-3_{part}_tsp_groundtruth.csv" for role, part in (("train", "train"), ("val", "valid"))}
+    files = ", ".join(f'{role}="{name}"' for role, name in names.items())
+    listed = f'source={{kind="activitynet_csv", root="{folder}", files={{{files}}}}}'
+    drawn = made_until("split", settings("activitynet_untrim", listed, "split.tasks=20"), tmp_path / "drawn")
+    for r, stage, dataset in ((trim, "unique", "trim"), (untrim, "untrimmed", "untrim"), (drawn, "split", "untrim")):
+        roles = r.rows(stage).table(["role"])["role"].to_pylist()
+        assert {role: roles.count(role) for role in ("train", "val")} == f.datasets[f"activitynet_{dataset}"].clips
+    assert rejects(untrim)["untrimmed"] == {"multi_label": 13, "no_coverage": 10, "same_video": 23_064 - 14_950}
+    assert set(drawn.rows("split").table(["task"])["task"].to_pylist()) == set(range(20))
+
+
+def test_the_papers_figures_stand_only_beside_its_own_settings() -> None:
+    weights = 'evaluation.weights="resnet34.pth"'
+    fair = settings(None, weights)
+    assert fairness(fair, 0) == (True, "released split file, preset as_released, weights resnet34.pth.")
+    for override in ("evaluation.settings.schedule.epochs=1", "evaluation.comparable=false", "seed=0"):
+        assert fairness(settings(None, weights, override), 0)[0] == (override == "seed=0")
+    assert fairness(fair, 7) == (False, "the copy lacks 7 clips of the split; none of the paper's figures stands here.")
+    assert fairness(settings(None), 0) == (False, "no ImageNet weights were given; none of the paper's figures stands here.")
+    assert not fairness(settings("kinetics400", weights), 0)[0]
+    assert not fairness(settings("segments", weights), 0)[0]
+
+    def told(c: VclimbConfig, frames: str, *methods: str) -> list[tuple[str, str, float]]:
+        rows = published(c, frames, 10, methods)
+        return [(figure.table, scores.name, round(100 * scores.mean["acc_class_weighted"], 2)) for figure, scores in rows]
+
+    assert told(fair, "all", "icarl", "naive") == [
+        ("main results, 10 tasks", "naive", 91.42),
+        ("main results, 10 tasks", "iCaRL", 80.97),
+    ]
+    assert told(fair, "4", "icarl+tc", "ewc") == [("Table 3", "iCaRL+TC", 73.85)]
+    assert told(settings("activitynet_untrim"), "8", "icarl", "naive+tc") == [
+        ("Table 4", "iCaRL", 16.67),
+        ("supplement", "naive+TC", 39.8),
+    ]
+
+
+# ---------------------------------------------------------------------------------------------------------- real clips
+
+
+@pytest.fixture(scope="module")
+def asl(shared_data: Path, tmp_path_factory) -> tuple[VclimbConfig, Run]:
+    c = settings("segments", f'videos.root="{shared_data / "videos" / "intel_asl"}"', 'frames.kind="uniform"', "frames.n=4")
+    return c, made(c, tmp_path_factory.mktemp("asl"), "threads")
+
+
+def test_real_clips_become_ten_tasks_of_two(asl: tuple[VclimbConfig, Run]) -> None:
+    c, r = asl
+    assert rejects(r) == {}
+    rows = r.rows("placed").table(["task", "label", "role", "group", "video", "n_available", "n_frames"])
+    assert rows.num_rows == 100
+    by_task = rows.group_by("task").aggregate([("label", "count_distinct"), ([], "count_all")]).to_pylist()
+    assert [(row["label_count_distinct"], row["count_all"]) for row in by_task] == [(2, 10)] * 10
+    # No frame stands in two segments, and none is left out.
+    sums = rows.group_by(["video", "n_frames"]).aggregate([("n_available", "sum")])
+    assert sums["n_available_sum"].equals(sums["n_frames"])
+    assert pc.min_max(sums["n_frames"]).as_py() == {"min": 47, "max": 109}
+    assert "SAME RECORDINGS" in vclimb_runs.cut_warning(c)
+    assert vclimb_runs.leak_warning(rows, "test").startswith("Groups leak: 20 of 20 test clips")
+
+
+def test_frame_counts_are_those_of_ffprobe(asl: tuple[VclimbConfig, Run], shared_data: Path) -> None:
+    ffprobe = shutil.which("ffprobe")
+    if ffprobe is None:
+        pytest.skip("ffprobe is not installed: it comes with FFmpeg")
+    _, r = asl
+    command = [ffprobe, "-v", "error", "-count_frames", "-select_streams", "v:0", "-show_entries", "stream=nb_read_frames"]
+    found = r.rows("probed").table(["video", "n_frames"]).to_pylist()
+    assert len(found) == 20
+    for row in found:
+        path = shared_data / "videos" / "intel_asl" / row["video"]
+        told = subprocess.run(
+            [*command, "-of", "csv=p=0", str(path)], capture_output=True, check=True, stdin=subprocess.DEVNULL, timeout=60
+        )
+        assert int(told.stdout.split(b",")[0]) == row["n_frames"]

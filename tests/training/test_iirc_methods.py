@@ -1,0 +1,383 @@
+"""IIRC's part of training: sets of labels, its losses by hand, cosine heads, plateaus, growing memories, its settings."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from benchwright.training.batches import Batch, Means
+from benchwright.training.criteria import CRITERIA, binary_cross_entropy, sigmoid_distillation
+from benchwright.training.examples import ArrayExamples, Rows
+from benchwright.training.exemplars import Capacity, by_class
+from benchwright.training.iirc_baselines import identity, learner_maker, paper_methods, paper_settings, picture_view
+from benchwright.training.label_sets import multi_hot, precision_weighted_jaccard, predicted_sets
+from benchwright.training.lesson import Lesson, Step, frozen
+from benchwright.training.methods.agem import loss_of_new, project
+from benchwright.training.methods.bic import bic, split_classes
+from benchwright.training.methods.icarl import replaced
+from benchwright.training.methods.lucir import forgetting, imprint, lucir, margin_loss
+from benchwright.training.methods.registry import method
+from benchwright.training.models.classifier import Classifier
+from benchwright.training.models.picture_net import picture_net
+from benchwright.training.pictures import Album, ArrayPictures, Pictures
+from benchwright.training.schedule import Plateau, Schedule
+from benchwright.training.task_learner import Memory, TaskLearner
+from torch import nn
+
+PLAN = Schedule(
+    optimiser="sgd",
+    learning_rate=0.5,
+    momentum=0.9,
+    weight_decay=1e-5,
+    epochs=3,
+    batch_size=16,
+    drop_last=False,
+    clip_norm=None,
+    mixed_precision=False,
+    select="none",
+    eval_every=1,
+    first_best="nothing",
+)
+SMALL = {"side_px": 8, "resize_px": 8, "pad_px": 1}
+
+
+class Sets(ArrayExamples):
+    """Vectors with sets of labels."""
+
+    def __init__(self, X: np.ndarray, labels: Any, keys: list[str] | None = None) -> None:
+        super().__init__(X, np.zeros(len(X)), keys)
+        self.labels = np.asarray(labels, dtype=np.int64)
+
+    def take(self, rows: Rows) -> Sets:
+        return Sets(self._X[rows], self.labels[rows], [self.keys[row] for row in rows.tolist()])
+
+
+def a_lesson(model: Classifier, train: ArrayExamples, *, teacher: Classifier | None, fresh: int, **plan: Any) -> Lesson:
+    means = Means(binary_cross_entropy, dataclasses.replace(PLAN, **plan), 7, torch.device("cpu"), sets=True)
+    return Lesson(
+        model=model,
+        teacher=teacher,
+        train=train,
+        fresh=fresh,
+        second=None,
+        previous=None,
+        validate=(),
+        state={},
+        task=0 if teacher is None else 1,
+        means=means,
+    )
+
+
+def a_step(lesson: Lesson, logits: Any, targets: Any, embedded: torch.Tensor | None = None) -> Step:
+    logits = torch.as_tensor(logits, dtype=torch.float32)
+    x = torch.zeros(len(logits), 2) if embedded is None else embedded
+    return Step(lesson, Batch(torch.arange(len(logits)), x, None, torch.tensor(targets)), logits, x)
+
+
+def grown(*groups: int, width: int = 2, **settings: Any) -> Classifier:
+    model = Classifier(nn.Identity(), width, **settings)
+    for number, group in enumerate(groups):
+        model.grow(group, torch.Generator().manual_seed(number))
+    return model
+
+
+# --- sets of labels
+
+
+def test_sets_as_tensors_by_hand():
+    labels = torch.tensor([[2, 0], [1, -1]])
+    assert multi_hot(labels, 3).tolist() == [[1, 0, 1], [0, 1, 0]]
+    assert multi_hot(torch.tensor([1]), 3).tolist() == [[0, 1, 0]]
+    # {0, 2} predicted as {0}: 1/2 * 1. {1} as {1, 2}: 1/2 * 1/2. Nothing predicted: 0. A logit of 0 is not above one half.
+    predicted = predicted_sets(torch.tensor([[5.0, -1, 0], [-1, 0.1, 3]]))
+    assert precision_weighted_jaccard(predicted, labels).tolist() == [0.5, 0.25]
+    assert precision_weighted_jaccard(torch.zeros(2, 3, dtype=torch.bool), labels).tolist() == [0, 0]
+
+
+def test_the_loss_is_averaged_over_the_classes_seen_so_far():
+    """softplus(0) = ln 2 for either target of a logit 0; a further class takes part in the mean."""
+    logits = torch.tensor([[0.0, math.log(3)]])
+    two = float(binary_cross_entropy(logits, torch.tensor([[0, 1]])))
+    assert two == pytest.approx((math.log(2) + math.log(4 / 3)) / 2)
+    assert float(binary_cross_entropy(logits, torch.tensor([[0, -1]]))) == pytest.approx((math.log(2) + math.log(4)) / 2)
+    three = torch.cat([logits, torch.zeros(1, 1)], dim=1)
+    assert float(binary_cross_entropy(three, torch.tensor([[0, 1]]))) == pytest.approx((2 * two + math.log(2)) / 3)
+
+
+# --- heads and networks
+
+
+def test_cosine_head_by_hand():
+    model = grown(2, eta="kept")
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[3.0, 0], [0, 5]]))
+        assert model.eta is not None
+        model.eta.fill_(2.0)
+        torch.testing.assert_close(model(torch.tensor([[3.0, 4]])), torch.tensor([[2 * 0.6, 2 * 0.8]]))
+    assert not model.bias.requires_grad
+    assert sorted(name for name, p in model.named_parameters() if p.requires_grad) == ["eta", "weight"]
+
+
+@pytest.mark.parametrize(("eta", "after"), [("kept", 3.0), ("reset", 1.0)])
+def test_quirk_eta_starts_anew_for_icarl_norm_and_is_kept_by_lucir(eta: Any, after: float):
+    model = grown(2, eta=eta)
+    assert model.eta is not None
+    with torch.no_grad():
+        model.eta.fill_(3.0)
+    model.grow(2, torch.Generator())
+    assert model.eta.item() == after
+    for name, head in (("icarl_norm", "cosine_reset"), ("lucir", "cosine_kept"), ("icarl_cnn", "linear")):
+        assert paper_settings(name, dataset="cifar100")["model"]["head"] == head
+
+
+def test_resnet_32_as_published():
+    """0.46 million parameters (He et al., table 6), and 64 features to which the last block gives both signs."""
+    model = picture_net(torch.Generator().manual_seed(0), **paper_settings("er", dataset="cifar100")["model"])
+    assert sum(isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3) for m in model.backbone.modules()) + 1 == 32
+    assert sum(p.numel() for p in model.backbone.parameters()) == pytest.approx(0.46e6, rel=0.02)
+    x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    assert model.penultimate(x).shape == (2, 64)
+    assert isinstance(model.backbone, nn.Sequential)
+    before_pooling = model.backbone[:-2]
+    assert (before_pooling(x) < 0).any()
+    assert not (before_pooling[:-1](x) < 0).any()
+    small = picture_net(torch.Generator().manual_seed(0), backbone="small_cnn", blocks=1, width=4, head="cosine_kept")
+    assert (small.penultimate(x) < 0).any()
+    with pytest.raises(ValueError, match="backbone 'vgg'"):
+        picture_net(torch.Generator(), backbone="vgg", blocks=1, width=4, head="linear")
+
+
+# --- losses
+
+
+def test_quirk_icarl_replaces_old_targets_whatever_the_labels_say():
+    """Logits 0 everywhere, and sigmoids 3/4 under the old model: ln 2 for any target, so logits differ from 0 here."""
+    teacher = frozen(grown(1))
+    with torch.no_grad():
+        teacher.weight.zero_()
+        teacher.bias.fill_(math.log(3))
+    lesson = a_lesson(grown(1, 1), Sets(np.zeros((1, 2), np.float32), [[1, -1]]), teacher=teacher, fresh=1)
+    z = math.log(3)
+    # Old class: -(3/4 ln(3/4) + 1/4 ln(1/4)) although it is not in the label; new class, logit 0, in the label: ln 2.
+    expected = (-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)) + math.log(2)) / 2
+    assert float(replaced(a_step(lesson, [[z, 0.0]], [[1, -1]]))) == pytest.approx(expected)
+    assert float(replaced(a_step(lesson, [[z, 0.0]], [[0, 1]]))) == pytest.approx(expected)
+
+
+def test_bic_can_distil_sigmoids():
+    new, old = torch.tensor([[0.0, 0.0]]), torch.tensor([[2 * math.log(3), 0.0]])
+    assert float(sigmoid_distillation(new, old, 2.0)) == pytest.approx(math.log(2))
+    same = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert float(sigmoid_distillation(old, old, 2.0)) == pytest.approx((same + math.log(2)) / 2)
+    one, two = split_classes(np.array([[0, 5], [0, -1], [1, -1], [1, 5]]), 0.5)  # by the first label
+    assert (one.tolist(), two.tolist()) == ([0, 2], [1, 3])
+    with pytest.raises(ValueError, match="softened 'tanh'"):
+        bic(softened="tanh")  # pyright: ignore[reportArgumentType]
+
+
+def test_quirk_agem_learns_the_outputs_of_the_task_alone():
+    model = grown(2, 2)
+    lesson = a_lesson(model, Sets(np.zeros((1, 2), np.float32), [[2, -1]]), teacher=frozen(grown(2)), fresh=1)
+    for old in (-9.0, 9.0):  # what the old outputs say does not matter
+        value = loss_of_new(a_step(lesson, [[old, old, 0.0, 0.0]], [[2, -1]]))
+        assert float(value) == pytest.approx(math.log(2))
+
+
+def test_agem_projects_only_against_the_memory():
+    def after(gradient: list[float], reference: list[float]) -> list[float]:
+        parameters = [nn.Parameter(torch.zeros(1)) for _ in gradient]
+        for p, g in zip(parameters, gradient, strict=True):
+            p.grad = torch.tensor([g])
+        project(parameters, [torch.tensor([r]) for r in reference])
+        return [float(p.grad) for p in parameters if p.grad is not None]
+
+    assert after([1.0, 1.0], [1.0, 0.0]) == [1, 1]
+    # g r = -3, r r = 9: g + r / 3. The two parameters count as one vector.
+    assert after([-1.0, 1.0], [3.0, 0.0]) == pytest.approx([0, 1], abs=1e-6)
+    assert after([2.0, -3.0], [1.0, 1.0]) == pytest.approx([2.5, -2.5])
+
+
+def test_lucirs_margin_by_hand():
+    """Memory samples alone; two nearest new classes; cosines, not logits."""
+    model = grown(2, 3, eta="kept")
+    assert model.eta is not None
+    with torch.no_grad():
+        model.eta.fill_(10.0)
+    lesson = a_lesson(model, Sets(np.zeros((2, 2), np.float32), [[2, -1], [0, -1]]), teacher=frozen(grown(2)), fresh=1)
+    cosines = [[0.9, 0.9, 0.0, 0.9, 0.9], [0.4, 0.1, 0.3, -0.5, 0.0]]
+    step = a_step(lesson, 10 * np.array(cosines), [[2, -1], [0, -1]])
+    # 0.5 - 0.4 + 0.3 and 0.5 - 0.4 + 0.0
+    assert float(margin_loss(step, 0.5, 2)) == pytest.approx((0.4 + 0.1) / 2)
+    assert float(margin_loss(a_step(lesson, 10 * np.array(cosines[:1]), [[2, -1]]), 0.5, 2)) == 0
+    lesson.teacher = frozen(grown(2))
+    x = torch.tensor([[3.0, 4.0], [1.0, 0.0]])
+    step = dataclasses.replace(a_step(lesson, cosines, [[2, -1], [0, -1]]), embedded=torch.tensor([[4.0, 3.0], [0.0, 2.0]]))
+    step = dataclasses.replace(step, batch=dataclasses.replace(step.batch, x=x))
+    assert float(forgetting(step)) == pytest.approx((1 - 0.96 + 1 - 0) / 2)
+
+
+def test_lucir_imprints_new_weights_and_freezes_old_ones():
+    model = grown(2, 1, eta="kept")
+    with torch.no_grad():
+        model.weight[:2] = torch.tensor([[2.0, 0], [0, 4]])
+    train = Sets(np.array([[5, 0], [0, 0.1], [9, 9]], np.float32), [[2, -1], [2, -1], [0, -1]])
+    lesson = a_lesson(model, train, teacher=frozen(grown(2, eta="kept")), fresh=2)
+    imprint(lesson)
+    # Unit features (1, 0) and (0, 1): the diagonal, as long as the old weights are on average, (2 + 4) / 2.
+    torch.testing.assert_close(model.weight[2].detach(), torch.full((2,), 3 / math.sqrt(2)))
+    before = model.weight.detach().clone()
+    chosen = lucir()
+    assert chosen.teach is not None
+    chosen.teach(lesson)
+    assert torch.equal(model.weight[:2].detach(), before[:2])
+    assert not torch.equal(model.weight[2].detach(), before[2])
+    with pytest.raises(ValueError, match="needs a cosine head"):
+        chosen.teach(a_lesson(grown(3), train, teacher=None, fresh=3))
+
+
+# --- schedule
+
+
+def test_the_first_task_has_twice_the_epochs_and_plateaus_lower_the_rate():
+    plan = dataclasses.replace(PLAN, first_task_times=2, plateau=Plateau(factor=0.1, patience=2, threshold=1e-3))
+    assert (plan.passes(0), plan.passes(1)) == (6, 3)
+    optimiser = plan.make([nn.Parameter(torch.zeros(1))])
+    lowered = plan.lowered(optimiser)
+    assert lowered is not None
+    rates = []
+    for score in (0.5, 0.5009, 0.5009, 0.5009, 0.6, 0.6):  # +0.0009 is no gain: the threshold is absolute
+        lowered.step(score)
+        rates.append(optimiser.param_groups[0]["lr"])
+    assert rates == pytest.approx([0.5, 0.5, 0.5, 0.05, 0.05, 0.05])
+    with pytest.raises(ValueError, match="factor"):
+        Plateau(factor=1.5, patience=1, threshold=0)
+
+
+def test_memory_of_a_class_does_not_shrink():
+    room = Capacity(20, per_class=True)
+    assert [room.quota(classes) for classes in (10, 115)] == [20, 20]
+    held = by_class(np.arange(3), np.array([[1, 0], [0, -1], [1, -1]]))
+    assert {label: rows.tolist() for label, rows in held.items()} == {0: [1], 1: [0, 2]}
+
+
+def test_published_settings():
+    for name in paper_methods():
+        cifar, imagenet = (paper_settings(name, dataset=dataset)["schedule"] for dataset in ("cifar100", "imagenet"))
+        joint, fast = name == "joint", name in ("agem", "icarl_cnn")
+        assert (cifar["learning_rate"], imagenet["learning_rate"]) == (1.0, 0.5 if fast else 0.1)
+        assert (cifar["epochs"], imagenet["epochs"]) == ((200, 90) if joint else (140, 100))
+        assert cifar["first_task_times"] == (1 if joint else 2)
+        assert (cifar["select"] == "none") == (name in ("agem", "bic", "icarl_cnn", "icarl_norm", "lucir"))
+        assert (cifar["batch_size"], cifar["momentum"], cifar["weight_decay"]) == (128, 0.9, 1e-5)
+        assert cifar["plateau"] == {"factor": 0.1, "patience": 10, "threshold": 1e-3}
+        learner_maker(paper_settings(name, dataset="imagenet"))
+    with pytest.raises(ValueError, match="no method 'gem'"):
+        paper_settings("gem", dataset="cifar100")
+    with pytest.raises(ValueError, match="no data set 'mnist'"):
+        paper_settings("er", dataset="mnist")
+
+
+# --- whole learners
+
+
+def pictures(task: int, role: str = "train", labels: int = 1) -> Pictures:
+    """Task 0 has classes 0 and 1, task 1 has 2 and 3: squares whose corner, or whose corner and colour, tells."""
+    each = 12
+    draw = np.random.default_rng([task, *role.encode()])
+    own = np.repeat([2 * task, 2 * task + 1], each)
+    pixels = draw.integers(0, 60, (len(own), 8, 8, 3), dtype=np.uint8)
+    for row, label in enumerate(own.tolist()):
+        corner = label % 2 * 4
+        pixels[row, corner : corner + 4, corner : corner + 4, :: 1 + task] += 150
+    sets = np.stack([own, np.full(len(own), -1)], axis=1)
+    if labels == 2:
+        sets[:, 1] = own - 2
+    settings = paper_settings("er", dataset="cifar100")
+    view = picture_view({"view": {**settings["view"], **SMALL}})
+    keys = [f"{role}{task}-{row}" for row in range(len(own))]
+    return Pictures(Album(ArrayPictures(pixels), view, hold=True), keys, np.arange(len(own)), sets)
+
+
+def small_settings(name: str, **schedule: Any) -> dict[str, Any]:
+    settings = paper_settings(name, dataset="cifar100")
+    settings["model"] |= {"backbone": "small_cnn", "width": 4}
+    settings["schedule"] |= {"epochs": 3, "batch_size": 8, "learning_rate": 0.5, **schedule}
+    settings["view"] |= SMALL
+    settings["memory"] = {"per_class": 3}
+    return settings
+
+
+def learn(learner: TaskLearner, tasks: range) -> TaskLearner:
+    for task in tasks:
+        learner.learn(pictures(task), [pictures(task, "val")], classes=2)
+    return learner
+
+
+@pytest.mark.parametrize("name", paper_methods())
+def test_every_method_learns_and_goes_on_to_the_same_bytes(name: str, tmp_path: Path):
+    make = learner_maker(small_settings(name))
+    state = torch.get_rng_state()
+    whole = learn(make(0), range(1))
+    assert [len(whole.record["epochs"])] == [3 if name == "joint" else 6]
+    whole.save(tmp_path / "one.pt")
+    other = make(0)
+    other.load(tmp_path / "one.pt", [pictures(0)])
+    for number, learner in enumerate((whole, other)):
+        learn(learner, range(1, 2)).save(tmp_path / f"{number}.pt")
+    assert (tmp_path / "0.pt").read_bytes() == (tmp_path / "1.pt").read_bytes()
+    assert torch.equal(state, torch.get_rng_state())
+    guess = whole.predict(pictures(1, "test"))
+    assert (guess.dtype, guess.shape) == (np.bool_, (24, 4))
+    if name in ("agem", "bic", "er", "icarl_cnn", "icarl_norm", "lucir"):
+        assert whole.record["memory"]["samples"] == 3 * 4
+        rows = whole.buffer
+        assert (
+            sorted(np.concatenate([pictures(t).labels[:, 0] for t in (0, 1)])[rows].tolist())
+            == [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3
+        )
+    assert all(0 <= epoch["validation_pw_js"] <= 1 for epoch in whole.record["epochs"] if epoch["fit"] == 1)
+
+
+def test_sets_are_learned():
+    """Both labels of a sample are found, when both are given."""
+    learner = learner_maker(small_settings("incremental_joint", epochs=12))(0)
+    learner.learn(pictures(0), [pictures(0, "val")], classes=2)
+    learner.learn(pictures(1, labels=2), [pictures(1, "val", labels=2)], classes=2)
+    test = pictures(1, "test", labels=2)
+    guess = learner.predict(test)
+    wanted = multi_hot(torch.from_numpy(test.labels), 4).bool().numpy()
+    assert (guess == wanted).mean() > 0.8
+    best = max(epoch["validation_pw_js"] for epoch in learner.record["epochs"])
+    validate = pictures(1, "val", labels=2)
+    got = precision_weighted_jaccard(torch.from_numpy(learner.predict(validate)), torch.from_numpy(validate.labels))
+    assert float(got.mean()) == pytest.approx(best)  # the best epoch was loaded again
+
+
+def test_wrong_settings_are_told():
+    good = small_settings("er")
+    for changes, told in (
+        ({"criterion": "cross_entropy"}, "sets of labels need"),
+        ({"model": {**good["model"], "backbone": "vgg"}}, "backbone 'vgg'"),
+        ({"memory": {"per_class": 0}}, "capacity 0"),
+        ({"method": {"name": "icarl"}}, "sets of labels need the head"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            learner_maker({**good, **changes})(0)
+    with pytest.raises(ValueError, match=r"are not among its new classes 0\.\.1"):
+        learner_maker(good)(0).learn(pictures(1), [], classes=2)
+    assert identity(good, seed=3)["seed"] == 3
+    made = TaskLearner(
+        make_model=lambda init: picture_net(init, **good["model"]),
+        method=method("naive"),
+        schedule=PLAN,
+        criterion=CRITERIA["binary_cross_entropy"],
+        seed=0,
+        memory=Memory(Capacity(1, per_class=True)),
+        sets=True,
+    )
+    assert made.record == {}

@@ -1,0 +1,301 @@
+"""Trained estimators and the table of baselines: worlds with known answers, scipy's solver, round trips."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+from benchwright.training.illuminants import gamut as gamuts
+from benchwright.training.illuminants.chromagenic import chromagenic, fit_chromagenic
+from benchwright.training.illuminants.corrected_moments import corrected_moments, fit_corrected_moments, moments
+from benchwright.training.illuminants.gray_edge import gray_edge
+from benchwright.training.illuminants.pictures import Pictures, unit
+from benchwright.training.illuminants.registry import Baseline, candidates, fit_baseline
+from scipy.optimize import linprog
+
+NAMES = sorted(candidates())
+
+
+def angle_deg(a, b):
+    return np.degrees(np.arccos(np.clip((unit(a) * unit(b)).sum(axis=-1), -1, 1)))
+
+
+def mondrians(n, *, seed=0, side=4, cell=4):
+    """Pictures of flat cells: (n, 16, 16, 3) under lights (n, 3), and the same seen by a second camera."""
+    generator = np.random.default_rng(seed)
+    surfaces = generator.beta(1.2, 2.5, (n, side, side, 3)) * generator.random((n, side, side, 1))
+    lights = np.exp(generator.normal(0, 0.3, (n, 3)))
+    images = np.repeat(np.repeat(surfaces * lights[:, None, None], cell, axis=1), cell, axis=2)
+    other = images @ np.array([[0.8, 0.1, 0.0], [0.2, 1.1, 0.2], [0.0, 0.1, 0.7]])
+    return Pictures.of(images, second=other), lights
+
+
+# ------------------------------------------------------------------------------------------------------- corrected moments
+
+
+def test_moments_by_hand():
+    pictures = Pictures.of([[[1, 2, 3], [3, 4, 1], [50, 60, 70]]], [[True, True, False]])
+    (found,) = moments(pictures, degree=3, order=0, sigma=0)
+    first = [2, 3, 2]
+    second = [np.sqrt(v) for v in (5, 7, 3, 10, 5, 5)]  # RR, RG, RB, GG, GB, BB
+    third = [np.cbrt(v) for v in (14, 19, 6, 26, 9, 6, 36, 14, 11, 14)]  # RRR, RRG, RRB, RGG, RGB, RBB, GGG, GGB, GBB, BBB
+    np.testing.assert_allclose(found, [*first, *second, *third], rtol=1e-6)
+
+
+@pytest.mark.parametrize("order", [0, 1])
+def test_moments_scale_with_the_exposure(order):
+    pictures, _ = mondrians(3)
+    plain = moments(pictures, degree=3, order=order, sigma=order)
+    for exposure in (1e-25, 3, 1e25):
+        scaled = Pictures.of(pictures.images * np.float32(exposure))
+        np.testing.assert_allclose(moments(scaled, degree=3, order=order, sigma=order), plain * exposure, rtol=1e-4)
+
+
+def test_a_linear_law_between_moments_and_lights_is_found_whatever_the_lengths():
+    pictures, _ = mondrians(60)
+    law = np.array([[0.8, 0.1, 0.0], [0.1, 0.6, 0.3], [0.05, 0.1, 0.9]])
+    lights = moments(pictures, degree=1, order=0, sigma=0) @ law
+    lights *= np.random.default_rng(1).uniform(0.2, 5, (60, 1))  # directions are known, lengths are not
+    state = fit_corrected_moments(pictures[:40], lights[:40], degree=1, order=0, sigma=0, rounds=5000)
+    found = corrected_moments(pictures[40:], **state, degree=1, order=0, sigma=0)
+    assert angle_deg(found, lights[40:]).max() < 0.01
+    np.testing.assert_allclose(state["matrix"] / state["matrix"].sum(), law / law.sum(), atol=1e-4)
+
+
+def test_lengths_that_take_turns_beat_plain_least_squares():
+    pictures, lights = mondrians(400, seed=3)
+    train, test = slice(0, 300), slice(300, 400)
+    one, many = (fit_corrected_moments(pictures[train], lights[train], degree=1, order=0, sigma=0, rounds=r) for r in (0, 100))
+    errors = [angle_deg(corrected_moments(pictures[test], **s, degree=1, order=0, sigma=0), lights[test]) for s in (one, many)]
+    gray = angle_deg(gray_edge(pictures[test], order=0, p=1, sigma=0), lights[test])
+    assert errors[1].mean() <= errors[0].mean() < gray.mean()
+
+
+def test_few_pictures_train_no_matrix():
+    pictures, lights = mondrians(18)
+    with pytest.raises(ValueError, match="18 pictures: a matrix of 19 moments"):
+        fit_corrected_moments(pictures, lights, degree=3, order=0, sigma=0)
+
+
+# ------------------------------------------------------------------------------------------------------------ chromagenic
+
+
+def test_a_light_is_told_by_its_map():
+    generator = np.random.default_rng(0)
+    lights = np.array([[1.0, 0.9, 0.5], [0.6, 0.9, 1.0], [0.9, 1.0, 0.9]])
+    maps = np.eye(3) + generator.normal(0, 0.2, (3, 3, 3))
+    which = np.arange(30) % 3
+    images = generator.random((30, 4, 5, 3)) * lights[which][:, None, None]
+    second = np.maximum(images @ maps[which][:, None], 0)
+    pictures = Pictures.of(images, second=second)
+    state = fit_chromagenic(pictures[:15], lights[which[:15]] * generator.uniform(1, 3, (15, 1)), chromaticities=False)
+    assert state["maps"].shape == (3, 3, 3)
+    np.testing.assert_allclose(chromagenic(pictures[15:], **state, chromaticities=False), unit(lights[which[15:]]), atol=1e-5)
+
+
+@pytest.mark.parametrize("chromaticities", [False, True])
+def test_the_least_sum_of_squares_is_that_of_a_loop(chromaticities):
+    pictures, lights = mondrians(40, seed=2)
+    state = fit_chromagenic(pictures[:30], lights[:30], chromaticities=chromaticities)
+    found = chromagenic(pictures[30:], **state, chromaticities=chromaticities)
+    for i, estimate in enumerate(found, 30):
+        p, q = (view[i].reshape(-1, 3).astype(np.float64) for view in (pictures.images, pictures.second))
+        if chromaticities:
+            p, q = p / p.sum(axis=1, keepdims=True), q / q.sum(axis=1, keepdims=True)
+        errors = [((p @ m - q) ** 2).sum() for m in state["maps"]]
+        chosen = int(np.flatnonzero((state["lights"] == estimate).all(axis=1))[0])
+        assert errors[chosen] <= min(errors) * (1 + 1e-6) + 1e-9
+
+
+def test_chromaticities_free_the_second_camera_from_its_exposure():
+    pictures, lights = mondrians(40, seed=4)
+    state = fit_chromagenic(pictures, lights, chromaticities=True)
+    brighter = Pictures.of(pictures.images, second=pictures.second * 7)
+    np.testing.assert_array_equal(
+        chromagenic(brighter, **state, chromaticities=True), chromagenic(pictures, **state, chromaticities=True)
+    )
+
+
+def test_one_camera_is_no_pair():
+    with pytest.raises(ValueError, match="pictures have no second camera"):
+        chromagenic(Pictures.of(np.ones((2, 2, 3))), np.zeros((1, 3, 3)), np.ones((1, 3)), chromaticities=False)
+
+
+# ------------------------------------------------------------------------------------------------------------------ gamut
+
+
+def cube_corners():
+    """Training pictures that show the whole unit cube under white light, and under a red one."""
+    corners = np.array([[r, g, b] for r in (0, 1) for g in (0, 1) for b in (0, 1)], dtype=np.float64).reshape(1, 2, 4, 3)
+    red = np.array([1.0, 0.5, 0.25])
+    return Pictures.of(np.concatenate([corners, corners * red])), np.stack([np.ones(3), red])
+
+
+def test_a_cube_as_gamut_makes_white_patch_of_it():
+    state = gamuts.fit_gamut(*cube_corners(), order=0, sigma=0)
+    assert len(state["corners"]) == 8
+    pictures, _ = mondrians(20)
+    found = gamuts.gamut(pictures, **state, order=0, sigma=0)
+    np.testing.assert_allclose(found, gray_edge(pictures, order=0, p=np.inf, sigma=0), atol=1e-6)
+
+
+@pytest.mark.parametrize(("order", "sigma"), [(0, 0), (0, 1), (1, 1)])
+def test_the_largest_trace_is_scipys(order, sigma):
+    pictures, lights = mondrians(60)
+    (corners,) = gamuts.fit_gamut(pictures[:40], lights[:40], order=order, sigma=sigma).values()
+    normals, offsets = gamuts._faces(corners)
+    seen = [gamuts._extreme(a) for a in gamuts._values(pictures[40:], order, sigma)]
+    for values in seen:
+        d = gamuts.largest_trace(values[None], normals, offsets, np.abs(corners).max(axis=0))[0]
+        inequalities = (normals[:, None] * values).reshape(-1, 3)
+        theirs = linprog([-1, -1, -1], A_ub=inequalities, b_ub=np.repeat(offsets, len(values)), bounds=[(0, None)] * 3)
+        assert (inequalities @ d <= np.repeat(offsets, len(values)) + 1e-7).all()
+        assert d.sum() == pytest.approx(-theirs.fun, rel=1e-6)
+
+
+def test_training_pictures_fit_into_their_own_gamut():
+    pictures, lights = mondrians(30)
+    (corners,) = gamuts.fit_gamut(pictures, lights, order=0, sigma=0).values()
+    normals, offsets = gamuts._faces(corners)
+    inside = (pictures.images.reshape(30, -1, 3) / lights[:, None]) @ normals.T <= offsets + 1e-6
+    assert inside.all()
+    strength = 1 / gamuts._lights([gamuts._extreme(a) for a in gamuts._values(pictures, 0, 0)], corners)
+    assert (
+        strength.sum(axis=1) >= (1 / lights).sum(axis=1) - 1e-5
+    ).all()  # the true map is feasible, the chosen one not smaller
+
+
+def test_a_gamut_grows_for_what_does_not_fit():
+    """A canonical gamut of near-greys: a picture of pure red and pure green fits under no light."""
+    generator = np.random.default_rng(0)
+    greys = generator.uniform(0.1, 0.9, (20, 3, 3, 1)) * generator.uniform(0.9, 1.1, (20, 3, 3, 3))
+    state = gamuts.fit_gamut(Pictures.of(greys), np.ones((20, 3)), order=0, sigma=0)
+    strange = Pictures.of([[[1, 0, 0.2], [0, 1, 0.2]]])
+    (found,) = gamuts.gamut(strange, **state, order=0, sigma=0)
+    assert np.isfinite(found).all()
+    assert (found >= 0).all()
+    shown = Pictures.of(greys[:1] * [0.5, 1, 2])
+    assert angle_deg(gamuts.gamut(shown, **state, order=0, sigma=0), np.array([[0.5, 1, 2]]))[0] < 4
+
+
+def test_a_light_that_leaves_a_channel_dark_teaches_no_gamut():
+    pictures, lights = mondrians(12)
+    some = gamuts.fit_gamut(pictures[1:], lights[1:], order=0, sigma=0)
+    lights[0, 2] = 0
+    np.testing.assert_array_equal(gamuts.fit_gamut(pictures, lights, order=0, sigma=0)["corners"], some["corners"])
+
+
+def test_what_makes_no_gamut():
+    flat = Pictures.of(np.full((3, 4, 4, 3), 0.5))
+    with pytest.raises(ValueError, match="fills no volume"):
+        gamuts.fit_gamut(flat, np.ones((3, 3)), order=0, sigma=0)
+    with pytest.raises(ValueError, match="fills no volume"):
+        gamuts.fit_gamut(flat, np.ones((3, 3)), order=1, sigma=1)
+    with pytest.raises(ValueError, match="fills no volume"):
+        gamuts.fit_gamut(Pictures.of(mondrians(3)[0].images), np.zeros((3, 3)), order=0, sigma=0)
+    with pytest.raises(ValueError, match="order 2"):
+        gamuts.fit_gamut(flat, np.ones((3, 3)), order=2, sigma=1)
+
+
+# --------------------------------------------------------------------------------------------------- the table of baselines
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    pictures, lights = mondrians(150, seed=5)
+    return {name: fit_baseline(name, pictures, lights) for name in NAMES}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_baseline_answers_the_odd_pictures_too(name, fitted):
+    images, _ = mondrians(5, seed=6)
+    views = [images.images.copy(), images.second.copy()]
+    for view in views:
+        view[0] = [0.3, 0.2, 0.1]  # flat
+        view[1, :, :, 2] = 0  # a channel that saw nothing
+        view[2] *= 1e-20
+        view[3] *= 1e20
+    mask = np.ones((5, 16, 16), dtype=bool)
+    mask[4] = False
+    mask[4, 3, 3] = True
+    odd = Pictures.of(views[0], mask, second=views[1])
+    found = fitted[name].estimate(odd)
+    assert found.shape == (5, 3)
+    assert found.dtype == np.float64
+    assert (found >= 0).all()
+    np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1)
+    alone = np.concatenate([fitted[name].estimate(odd[i : i + 1]) for i in range(5)])
+    np.testing.assert_allclose(found, alone, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_is_saved_comes_back(name, fitted):
+    data = fitted[name].save()
+    assert data == fitted[name].save()
+    again = Baseline.load(data)
+    assert again.setting == fitted[name].setting
+    pictures, _ = mondrians(4, seed=7)
+    np.testing.assert_array_equal(again.estimate(pictures), fitted[name].estimate(pictures))
+
+
+def test_the_setting_is_the_best_of_its_list_on_the_held_out_pictures(fitted):
+    pictures, lights = mondrians(150, seed=5)
+    held = pictures[np.arange(0, 150, 5)]
+    for name in ("shades_of_gray", "gray_edge_1", "bright_pixels"):
+        _, settings = candidates()[name]
+        errors = [angle_deg(Baseline(fitted[name].estimator, s, {}).estimate(held), lights[::5]).mean() for s in settings]
+        assert fitted[name].setting == settings[int(np.argmin(errors))]
+        assert len(settings) > 1
+
+
+def test_corrected_moments_beat_gray_world_on_new_pictures(fitted):
+    pictures, lights = mondrians(100, seed=8)
+    gray, corrected = (
+        angle_deg(fitted[name].estimate(pictures), lights).mean() for name in ("gray_world", "corrected_moments")
+    )
+    assert corrected < gray
+
+
+def saved_with(**arrays):
+    stream = io.BytesIO()
+    np.savez(stream, **arrays)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "0 bytes are no saved baseline"),
+        (b"PK\x03\x04 and then nothing", "are no saved baseline"),
+        (saved_with(other=np.ones(2)), "are no saved baseline"),
+        (saved_with(baseline=np.array("[1, 2]")), "are no saved baseline"),
+        (saved_with(baseline=np.array({"estimator": "gamut"}, dtype=object)), "are no saved baseline"),
+        (
+            saved_with(baseline=np.array('{"estimator": "crystal_ball", "setting": {}}')),
+            "no estimator is called 'crystal_ball'",
+        ),
+    ],
+)
+def test_what_is_no_saved_baseline(data, message):
+    with pytest.raises(ValueError, match=message):
+        Baseline.load(data)
+
+
+def test_a_file_that_was_cut_is_no_baseline(fitted):
+    data = fitted["gamut_pixel"].save()
+    assert zipfile.is_zipfile(io.BytesIO(data))
+    for length in (10, len(data) // 2, len(data) - 5):
+        with pytest.raises(ValueError, match="no saved baseline"):
+            Baseline.load(data[:length])
+
+
+def test_wrong_calls_say_so():
+    pictures, lights = mondrians(4)
+    with pytest.raises(ValueError, match="no baseline is called 'grey_world': there are gray_world, shades_of_gray"):
+        fit_baseline("grey_world", pictures, lights)
+    with pytest.raises(ValueError, match=r"illuminants of shape \(3, 3\): 4 pictures need \(4, 3\)"):
+        fit_baseline("gray_world", pictures, lights[:3])
+    with pytest.raises(ValueError, match="to choose between 2 settings takes two at least"):
+        fit_baseline("gamut_edge", pictures[:1], lights[:1])

@@ -1,0 +1,179 @@
+"""Levenberg-Marquardt on the two-camera networks: derivatives, steps, minima, and runs that do not know each other."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from benchwright.training.loop import generator
+from benchwright.training.models.illuminant_net import draw_nets, parameter_count
+from benchwright.training.side_by_side import Run, estimates
+from benchwright.training.two_camera import NetworkEstimator, hyper_of, load_networks, ratios_of, settings
+from benchwright.training.two_camera_distilled import DistilledEstimator
+from benchwright.training.two_camera_newton import Newton, fit_newton, log_ratio_jacobian, solve
+
+HYPER = Newton(decay=0.5, tip=0.01, iterations=200, tolerance=1e-5, curvature_rows=0)
+
+
+def drawn(n: int = 40) -> tuple[np.ndarray, np.ndarray]:
+    """Transforms (n, 9), the last column constant, and ratios (n, 2) that depend on them."""
+    draw = np.random.default_rng(3)
+    ratios = np.exp(draw.normal(-0.4, 0.25, (n, 2)))
+    X = np.tile(np.eye(3).ravel(), (n, 1)) + ratios @ draw.normal(0, 0.3, (2, 9)) + draw.normal(0, 0.02, (n, 9))
+    X[:, 8] = 0.5
+    return X.astype(np.float32), ratios
+
+
+def runs_of(n: int, seeds: range) -> list[Run]:
+    rows = np.arange(n)
+    return [Run(rows[seed:], rows[:0], seed, f"fold {seed}") for seed in seeds]
+
+
+@pytest.mark.parametrize("layers", [2, 5])
+def test_derivatives_are_those_of_autograd(layers):
+    nets = draw_nets(layers, [generator(1, "test")]).double()
+    flat = nets.flat.detach()[0, : parameter_count(layers)].clone()
+    X = torch.randn(6, 9, generator=generator(0, "X"), dtype=torch.float64)
+    log_ratios, by_parameter = log_ratio_jacobian(flat, X)
+    torch.testing.assert_close(log_ratios.exp(), nets(X[None])[0])
+
+    def alone(values: torch.Tensor) -> torch.Tensor:
+        return log_ratio_jacobian(values, X)[0]
+
+    torch.testing.assert_close(by_parameter, torch.autograd.functional.jacobian(alone, flat))
+
+
+@pytest.mark.parametrize("rows", [5, 30])
+def test_a_step_solves_the_damped_equations_whichever_gram_matrix_is_smaller(rows):
+    draw = generator(2, "step")
+    root, gradient = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in [(rows, 12), (12,)])
+    small = root @ root.T if rows < 12 else root.T @ root
+    expected = torch.linalg.solve(root.T @ root + 0.3 * torch.eye(12, dtype=torch.float64), gradient)
+    torch.testing.assert_close(solve(root, small, 0.3, gradient), expected)
+
+
+def test_training_ends_at_a_minimum_that_lbfgs_does_not_undercut():
+    X, ratios = drawn()
+    (run,) = runs_of(40, range(1))
+    fitted = fit_newton(X, ratios, [run], hidden_layers=2, hyper=HYPER)
+    assert 10 < fitted.steps[0] < HYPER.iterations
+    assert (np.diff(fitted.losses[:, 0]) < 0).all()
+
+    mean, scale = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    scale[8] = 1
+    features, truth = torch.from_numpy((X - mean) / scale)[None], torch.from_numpy(ratios)[None]
+    nets = draw_nets(2, [generator(0, "two_camera weights", "fold 0")]).double()
+    optimiser = torch.optim.LBFGS(nets.parameters(), max_iter=300, line_search_fn="strong_wolfe")
+
+    def loss() -> torch.Tensor:
+        optimiser.zero_grad()
+        value = ((nets(features) - truth).square() + 1e-4).sqrt().sum() + 0.25 * nets.flat.square().sum()
+        value.backward()
+        return value
+
+    optimiser.step(loss)
+    assert fitted.losses[fitted.steps[0] - 1, 0] < 1.02 * loss().item()
+
+
+def test_a_run_among_others_is_the_run_alone_and_twice_named_rows_count_twice():
+    X, ratios = drawn()
+    short = dataclasses.replace(HYPER, iterations=15)
+    runs = runs_of(40, range(3))
+    together = fit_newton(X, ratios, runs, hidden_layers=2, hyper=short)
+    for at, run in enumerate(runs):
+        alone = fit_newton(X, ratios, [run], hidden_layers=2, hyper=short)
+        assert torch.equal(alone.nets.flat[0], together.nets.flat[at])
+    twice = [dataclasses.replace(run, train=np.tile(run.train, 2)) for run in runs[:1]]
+    doubled = fit_newton(X, ratios, twice, hidden_layers=2, hyper=dataclasses.replace(short, decay=1.0, iterations=1))
+    single = fit_newton(X, ratios, runs[:1], hidden_layers=2, hyper=dataclasses.replace(short, iterations=1))
+    assert doubled.losses[0, 0] == pytest.approx(2 * single.losses[0, 0])
+
+
+def test_the_networks_take_plain_transforms():
+    X, ratios = drawn()
+    fitted = fit_newton(X, ratios, runs_of(40, range(1)), hidden_layers=5, hyper=HYPER)
+    (found,) = estimates(fitted.nets, [X])
+    mean, scale = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+    scale[8] = 1
+    flat = fitted.nets.flat.detach()[0].double()
+    first, bias = flat[:81].view(9, 9), flat[81:90]
+    inner = flat[: parameter_count(5)].clone()
+    inner[:81], inner[81:90] = (first * torch.from_numpy(scale)[:, None]).flatten(), bias + torch.from_numpy(mean) @ first
+    loss = np.sqrt((found - ratios) ** 2 + HYPER.tip**2).sum() + HYPER.decay / 2 * inner.square().sum().item()
+    assert loss == pytest.approx(fitted.losses[fitted.steps[0] - 1, 0], rel=1e-4)
+    assert np.abs(found - ratios).mean() < 0.5 * np.abs(ratios - np.median(ratios, axis=0)).mean()
+
+
+def test_damping_that_has_fallen_far_gets_up_again():
+    X, ratios = drawn(400)
+    hyper = dataclasses.replace(HYPER, decay=1e-3, tolerance=1e-9, curvature_rows=130, iterations=120)
+    fitted = fit_newton(X, ratios, runs_of(400, range(1)), hidden_layers=2, hyper=hyper)
+    assert fitted.steps[0] > 60
+
+
+def test_curvature_of_some_rows_finds_a_minimum_about_as_low():
+    X, ratios = drawn(400)
+    every, some = (
+        fit_newton(X, ratios, runs_of(400, range(1)), hidden_layers=2, hyper=dataclasses.replace(HYPER, curvature_rows=rows))
+        for rows in (0, 200)
+    )
+    assert np.nanmin(some.losses) < 1.05 * np.nanmin(every.losses)
+
+
+def test_settings_that_make_no_sense_are_told():
+    assert isinstance(hyper_of(settings("decayed")), Newton)
+    with pytest.raises(ValueError, match="decay 0"):
+        dataclasses.replace(HYPER, decay=0.0)
+    with pytest.raises(ValueError, match="iterations 0"):
+        dataclasses.replace(HYPER, iterations=0)
+    with pytest.raises(ValueError, match="ratios above 0"):
+        fit_newton(
+            *(values * sign for values, sign in zip(drawn(), (1, -1), strict=True)),
+            runs_of(40, range(1)),
+            hidden_layers=2,
+            hyper=HYPER,
+        )
+
+
+@dataclasses.dataclass
+class Part:
+    """A fold as estimators read it; its test truth is held back."""
+
+    name: str
+    X_train: np.ndarray
+    gt_train: np.ndarray
+    pair_train: np.ndarray
+    light_train: np.ndarray
+    X_validate: np.ndarray
+    gt_validate: np.ndarray
+    X_test: np.ndarray
+    gt_test: None = None
+
+
+def part(name: str) -> Part:
+    """20 measured rows, 60 that wear the light of another, 10 to test."""
+    X, ratios = drawn(90)
+    gt = np.insert(ratios, 1, 1.0, axis=1)
+    pair = np.array([f"p{row % 20:02}" for row in range(80)])
+    light = np.array([f"p{(row % 20 + row // 20) % 20:02}" for row in range(80)])
+    return Part(name, X[:80], gt[:80], pair, light, X[:0], gt[:0], X[80:])
+
+
+def test_a_pupil_says_what_the_average_of_its_teachers_says_and_needs_no_truth_of_its_own():
+    folds = [part("fold 0"), part("fold 1")]
+    short = dataclasses.replace(HYPER, iterations=40)
+    teacher = NetworkEstimator(200, short, range(3))
+    with pytest.raises(ValueError, match="train on as many first"):
+        teacher.averaged([folds[0].X_test])
+    pupils = DistilledEstimator(teacher, dataclasses.replace(short, decay=0.01), [5], rows=60, measured_times=1)
+    found = pupils.estimate_folds(folds)
+    said = teacher.estimate_folds(folds)
+    logs = [np.mean([np.log(ratios_of(run[k])) for run in said.values()], axis=0) for k in range(2)]
+    for k, averaged in enumerate(teacher.averaged([fold.X_test for fold in folds])):
+        np.testing.assert_allclose(np.log(averaged), logs[k], atol=1e-6)
+        spread = np.abs(np.log(ratios_of(found["seed 5"][k])) - logs[k]).mean()
+        assert spread < 0.2 * np.abs(logs[k] - logs[k].mean(axis=0)).mean()
+    nets, names = load_networks(pupils.artifacts()["networks.npz"])
+    assert (nets.runs, names) == (2, ["fold 0, seed 5", "fold 1, seed 5"])

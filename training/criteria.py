@@ -1,0 +1,45 @@
+"""Losses on logits that several methods use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from .label_sets import multi_hot
+
+Criterion = Callable[[Tensor, Tensor], Tensor]
+"""(b, classes) logits and (b,) int64 class indices, or (b, classes) float targets in [0, 1] -> the mean loss."""
+
+
+def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """Softmax over all classes seen so far, mean over samples."""
+    return nn.functional.cross_entropy(logits, targets)
+
+
+def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+    """A sigmoid a class, mean over samples and over the classes seen so far (IIRC's loss).
+
+    ``targets`` may be (b, k) sets of class indices too, filled up with -1.
+    """
+    if not targets.is_floating_point():
+        targets = multi_hot(targets, logits.shape[1])
+    return nn.functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype))
+
+
+CRITERIA: dict[str, Criterion] = {"binary_cross_entropy": binary_cross_entropy, "cross_entropy": cross_entropy}
+
+
+def softened_distillation(logits: Tensor, old: Tensor, temperature: float) -> Tensor:
+    """-sum_c p_c log q_c, mean over samples; p and q are softmaxes of ``old`` / T and ``logits`` / T, both (b, c).
+
+    Not multiplied by T squared.
+    """
+    target = torch.softmax(old / temperature, dim=1)
+    return -(target * torch.log_softmax(logits / temperature, dim=1)).sum(1).mean()
+
+
+def sigmoid_distillation(logits: Tensor, old: Tensor, temperature: float) -> Tensor:
+    """Binary cross-entropy of the sigmoids of ``logits`` / T against those of ``old`` / T, mean over samples and classes."""
+    return nn.functional.binary_cross_entropy_with_logits(logits / temperature, torch.sigmoid(old / temperature))

@@ -1,0 +1,148 @@
+"""Labelled samples of any kind (clips, images, graphs, features), as learners and methods see them."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+Labels = NDArray[np.int64]
+Rows = NDArray[np.int64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Draw:
+    """What the augmentation of a sample depends on, beside its key.
+
+    Attributes:
+        seed: the run's.
+        stage: what the sample is drawn for, such as a task and an epoch.
+    """
+
+    seed: int
+    stage: str
+
+
+class Examples(Protocol):
+    """n labelled samples, loaded on demand. A method asks for rows, and never learns what a sample is."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """n unique keys."""
+        ...
+
+    @property
+    def labels(self) -> Labels:
+        """(n,) int64 class indices in the order in which classes are learned: old classes have the lower ones.
+
+        Or (n, k) sets of them, -1 where a set has fewer than k, the first never -1.
+        """
+        ...
+
+    @property
+    def sizes(self) -> Rows:
+        """(n,) int64: what a sample costs in a memory that counts in parts of samples (the frames of a clip), 1 elsewhere."""
+        ...
+
+    def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
+        """(len(rows), ...) float32 on the CPU: augmented as ``draw`` says, or as evaluation wants them where it is None."""
+        ...
+
+    def take(self, rows: Rows) -> Examples:
+        """The samples of ``rows``, in that order."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Digits that change with the samples, their order or what is loaded of them."""
+        ...
+
+
+class ArrayExamples:
+    """Samples that lie in one array, taken as they are: feature vectors, small images, node vectors.
+
+    Args:
+        X: (n, ...) float32.
+        y: (n,) class indices.
+        keys: n unique keys; the row numbers by default.
+    """
+
+    def __init__(self, X: NDArray[np.float32], y: ArrayLike, keys: Sequence[str] | None = None) -> None:
+        self.labels = np.asarray(y, dtype=np.int64)
+        self.keys = [str(row) for row in range(len(X))] if keys is None else list(keys)
+        if X.dtype != np.float32 or self.labels.shape != X.shape[:1] or len(self.keys) != len(X):
+            raise ValueError(
+                f"{X.dtype} {X.shape}, labels {self.labels.shape}, {len(self.keys)} keys: float32 and one n are needed"
+            )
+        self._X = X
+
+    @property
+    def sizes(self) -> Rows:
+        """1 each."""
+        return np.ones(len(self.labels), dtype=np.int64)
+
+    def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
+        """The rows. There is no augmentation."""
+        return torch.from_numpy(self._X[np.asarray(rows, dtype=np.int64)])
+
+    def take(self, rows: Rows) -> ArrayExamples:
+        """See ``Examples``."""
+        return ArrayExamples(self._X[rows], self.labels[rows], [self.keys[row] for row in rows.tolist()])
+
+    def fingerprint(self) -> str:
+        """SHA-256 over keys, labels and values."""
+        whole = hashlib.sha256("\n".join(self.keys).encode())
+        whole.update(f"\n{self._X.shape}".encode())
+        for array in (self.labels, self._X):
+            whole.update(np.ascontiguousarray(array).data)
+        return whole.hexdigest()
+
+
+class Joined:
+    """Parts one after the other. Their samples must give tensors of one shape."""
+
+    def __init__(self, parts: Sequence[Examples]) -> None:
+        # A part that is joined itself is taken apart, so that each part is of one kind.
+        flat = [inner for part in parts for inner in (part.parts if isinstance(part, Joined) else [part])]
+        self.parts: list[Examples] = [part for part in flat if len(part.labels)]
+        if not self.parts:
+            raise ValueError("no sample at all: there is nothing to learn from")
+        self.keys = [key for part in self.parts for key in part.keys]
+        self.labels = np.concatenate([part.labels for part in self.parts])
+        self.sizes = np.concatenate([part.sizes for part in self.parts])
+        self._starts = np.cumsum([0, *(len(part.labels) for part in self.parts)])
+
+    def _places(self, rows: Sequence[int] | Rows) -> tuple[Rows, Rows]:
+        at = np.asarray(rows, dtype=np.int64)
+        which = np.searchsorted(self._starts, at, side="right") - 1
+        return which, at - self._starts[which]
+
+    def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
+        """See ``Examples``."""
+        which, inner = self._places(rows)
+        found: Tensor | None = None
+        for part in np.unique(which).tolist():
+            at = np.flatnonzero(which == part)
+            loaded = self.parts[part].load(inner[at].tolist(), draw)
+            if found is None:
+                found = torch.empty((len(which), *loaded.shape[1:]), dtype=loaded.dtype)
+            found[torch.from_numpy(at)] = loaded
+        if found is None:
+            raise ValueError("no row was asked for")
+        return found
+
+    def take(self, rows: Rows) -> Joined:
+        """See ``Examples``; stretches of one part stay together."""
+        which, inner = self._places(rows)
+        cuts = np.flatnonzero(np.diff(which)) + 1
+        stretches = zip(np.split(which, cuts), np.split(inner, cuts), strict=True)
+        return Joined([self.parts[int(part[0])].take(at) for part, at in stretches if len(part)])
+
+    def fingerprint(self) -> str:
+        """SHA-256 over those of the parts."""
+        return hashlib.sha256("\n".join(part.fingerprint() for part in self.parts).encode()).hexdigest()

@@ -1,0 +1,33 @@
+"""Bright pixels: the average of the brightest few, which are white, or shine, or are the light.
+
+Source: Joze, Drew, Finlayson and Troncoso Rey, "The Role of Bright Pixels in Illumination Estimation", Color and Imaging
+Conference 2012: brightness is R + G + B, and the brightest fraction is averaged by a Minkowski norm.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .gray_edge import norm
+from .pictures import Illuminants, Pictures, unit
+
+
+def bright_pixels(pictures: Pictures, *, fraction: float, p: float) -> Illuminants:
+    """The illuminant of each picture by its brightest pixels.
+
+    Args:
+        pictures: n of them.
+        fraction: of the usable pixels, in (0, 1], one pixel at least. Pixels as bright as the last of them count too, so
+            that the order of pixels does not matter.
+        p: of the Minkowski norm, >= 1; ``math.inf`` takes the maximum.
+
+    Returns:
+        (n, 3) of length 1.
+    """
+    if not 0 < fraction <= 1 or not p >= 1:
+        raise ValueError(f"fraction {fraction}, p {p}: a fraction in (0, 1] and p >= 1 are needed")
+    brightness = np.where(pictures.usable, pictures.images.sum(axis=3), -1)
+    counts = np.maximum(np.round(fraction * pictures.usable.sum(axis=(1, 2))), 1).astype(np.int64)
+    ranked = np.sort(brightness.reshape(len(pictures), -1), axis=1)
+    last = ranked[np.arange(len(pictures)), ranked.shape[1] - counts]
+    return unit(norm(pictures.images, brightness >= last[:, None, None], p=p))

@@ -1,0 +1,64 @@
+"""Chromagenic estimation: the training light whose map from the first to the second camera fits a pair of images best.
+
+Source: Finlayson, Hordley and Morovic, "Colour Constancy Using the Chromagenic Constraint", CVPR 2005. For each training
+light a 3 x 3 map T takes colours without a filter to colours through it, here colours of one camera to those of another;
+the estimate is the light of the map with the least sum of squares |P T - Q|^2 over the pixels of the pair.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .pictures import Illuminants, Images, Pictures, unit
+
+_BLOCK = 512  # rows of errors at once
+
+
+def fit_chromagenic(pictures: Pictures, illuminants: Illuminants, *, chromaticities: bool) -> dict[str, NDArray[np.float64]]:
+    """One map a light.
+
+    Args:
+        pictures: n pairs, with ``second``.
+        illuminants: (n, 3); pictures of the same direction, to six digits, share a light and its map.
+        chromaticities: divide each pixel by its R + G + B first, which frees the two cameras from a common exposure.
+
+    Returns:
+        "maps": (lights, 3, 3), rows times map; "lights": (lights, 3) of length 1. A light whose pixels do not fill
+        three dimensions gets the map of least norm.
+    """
+    lights, group = np.unique(np.round(unit(illuminants), 6), axis=0, return_inverse=True)
+    pp, pq, _ = _products(pictures, chromaticities)
+    sums = [np.zeros((len(lights), 3, 3)) for _ in range(2)]
+    for total, part in zip(sums, (pp, pq), strict=True):
+        np.add.at(total, group.reshape(-1), part)
+    return {"maps": np.linalg.pinv(sums[0], rcond=1e-12, hermitian=True) @ sums[1], "lights": unit(lights)}
+
+
+def chromagenic(
+    pictures: Pictures, maps: NDArray[np.float64], lights: NDArray[np.float64], *, chromaticities: bool
+) -> Illuminants:
+    """The illuminant of each pair in the first camera, (n, 3) of length 1: one of ``lights``, the first of equals."""
+    pp, pq, qq = _products(pictures, chromaticities)
+    # |P T - Q|^2 = tr(T' P'P T) - 2 tr(T' P'Q) + |Q|^2: linear in (T T', T), so that all lights are one product of matrices.
+    of_map = np.concatenate([(maps @ maps.transpose(0, 2, 1)).reshape(-1, 9), -2 * maps.reshape(-1, 9)], axis=1)
+    of_pair = np.concatenate([pp.reshape(-1, 9), pq.reshape(-1, 9)], axis=1) / qq[:, None]
+    best = [(of_pair[start : start + _BLOCK] @ of_map.T).argmin(axis=1) for start in range(0, len(of_pair), _BLOCK)]
+    return lights[np.concatenate(best)]
+
+
+def _products(pictures: Pictures, chromaticities: bool) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """P'P, P'Q, both (n, 3, 3), and |Q|^2, (n,), over the usable pixels."""
+    if pictures.second is None:
+        raise ValueError("chromagenic estimation needs pairs: pictures have no second camera")
+    p, q = (_pixels(view, pictures.usable, chromaticities) for view in (pictures.images, pictures.second))
+    return p.transpose(0, 2, 1) @ p, p.transpose(0, 2, 1) @ q, (q**2).sum(axis=(1, 2))
+
+
+def _pixels(view: Images, usable: NDArray[np.bool_], chromaticities: bool) -> NDArray[np.float64]:
+    """(n, pixels, 3), zeros where hidden."""
+    colours = view.astype(np.float64)
+    if chromaticities:
+        total = colours.sum(axis=3, keepdims=True)
+        colours /= np.where(total > 0, total, 1)
+    return (colours * usable[..., None]).reshape(len(view), -1, 3)

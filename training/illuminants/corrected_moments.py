@@ -1,0 +1,80 @@
+"""Corrected moments: roots of an image's moments, mapped to its illuminant by one matrix a camera.
+
+Source: Finlayson, "Corrected-Moment Illuminant Estimation", ICCV 2013. The moments of degree d are the d-th roots of the
+means of all products of d channels: 3 of degree 1 (corrected gray world), 9 up to degree 2, 19 up to degree 3. Roots make
+them scale with the exposure. The matrix is trained by alternating least squares, since of a training illuminant only the
+direction is known: the lengths and the matrix take turns.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations_with_replacement
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .gray_edge import magnitude, or_gray_world
+from .pictures import Illuminants, Pictures, unit
+
+
+def moments(pictures: Pictures, *, degree: int, order: int, sigma: float) -> NDArray[np.float64]:
+    """Roots of moments up to ``degree`` (1, 2 or 3) of colours (order 0) or edges (1, 2): (n, 3), (n, 9) or (n, 19)."""
+    if degree not in (1, 2, 3):
+        raise ValueError(f"degree {degree}: moments of degree 1, 2 or 3 are known")
+    values = magnitude(pictures.images, order=order, sigma=sigma) * pictures.usable[..., None]
+    scale = values.max(axis=(1, 2, 3)).astype(np.float64)
+    channels = np.moveaxis(values / np.where(scale > 0, scale, 1)[:, None, None, None].astype(np.float32), 3, 0)
+    counts = pictures.usable.sum(axis=(1, 2))
+    found: list[NDArray[np.float64]] = []
+    for d in range(1, degree + 1):
+        for chosen in combinations_with_replacement(range(3), d):
+            product = channels[chosen[0]]
+            for c in chosen[1:]:
+                product = product * channels[c]
+            found.append((product.sum(axis=(1, 2), dtype=np.float64) / counts) ** (1 / d))
+    return np.stack(found, axis=1) * scale[:, None]
+
+
+def fit_corrected_moments(
+    pictures: Pictures, illuminants: Illuminants, *, degree: int, order: int, sigma: float, rounds: int = 100
+) -> dict[str, NDArray[np.float64]]:
+    """Train the matrix.
+
+    Args:
+        pictures: n of them.
+        illuminants: (n, 3), of any length.
+        degree, order, sigma: of ``moments``.
+        rounds: of the alternation, at most; it stops early where the matrix has settled.
+
+    Returns:
+        "matrix": (3, 9 or 19, 3).
+
+    Raises:
+        ValueError: fewer pictures than moments.
+    """
+    rows = unit(moments(pictures, degree=degree, order=order, sigma=sigma))
+    lights = unit(illuminants)
+    if len(rows) < rows.shape[1]:
+        raise ValueError(f"{len(rows)} pictures: a matrix of {rows.shape[1]} moments needs as many at least")
+    inverse = np.linalg.pinv(rows)
+    lengths = np.ones((len(rows), 1))
+    matrix = inverse @ lights
+    for _ in range(rounds):
+        mapped = rows @ matrix
+        lengths = (mapped * lights).sum(axis=1, keepdims=True)  # what brings light * length closest to mapped
+        lengths /= np.sqrt((lengths**2).mean())  # else all shrink
+        new = inverse @ (lights * lengths)
+        done = np.abs(new - matrix).max() <= 1e-10 * np.abs(matrix).max()
+        matrix = new
+        if done:
+            break
+    return {"matrix": matrix}
+
+
+def corrected_moments(pictures: Pictures, matrix: NDArray[np.float64], *, degree: int, order: int, sigma: float) -> Illuminants:
+    """The illuminant of each picture, (n, 3) of length 1.
+
+    Negative components become 0; a picture that has none left gets gray world's answer.
+    """
+    rows = moments(pictures, degree=degree, order=order, sigma=sigma)
+    return unit(or_gray_world(np.maximum(rows @ matrix, 0), pictures))

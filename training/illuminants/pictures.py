@@ -1,0 +1,117 @@
+"""What every estimator works on: linear images with a mask, checked once, so that none meets a hole or a black picture."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Images = NDArray[np.float32]
+Illuminants = NDArray[np.float64]
+
+
+@dataclasses.dataclass(frozen=True)
+class Pictures:
+    """Images that hold what they should; made by ``Pictures.of``.
+
+    Attributes:
+        images: (n, h, w, 3) float32, linear, >= 0, finite. An unusable pixel holds the colour of the nearest usable one, so
+            that a mask's outline is no edge.
+        usable: (n, h, w) bool; each image has a usable pixel above 0.
+        second: the same views by a second camera, (n, h, w, 3), under the same mask; None where there is one camera.
+    """
+
+    images: Images
+    usable: NDArray[np.bool_]
+    second: Images | None = None
+
+    @classmethod
+    def of(
+        cls,
+        images: ArrayLike,
+        usable: ArrayLike | None = None,
+        *,
+        second: ArrayLike | None = None,
+        saturation: float | None = None,
+    ) -> Pictures:
+        """Check, and mend what a mask hides.
+
+        Args:
+            images: (n, h, w, 3), or one image (h, w, 3), linear, black level subtracted; values below 0 (noise) become 0.
+            usable: (n, h, w) or (h, w) bool, True where a pixel counts; None for all. Hidden pixels may hold anything, NaN too.
+            second: the second camera's, aligned, of the same shape.
+            saturation: pixels of which a channel reaches this value are not usable, in either camera.
+
+        Raises:
+            ValueError: a wrong shape; or an image, which is named by its number, with no usable pixel, with nothing but black,
+                or with a NaN or infinity in a usable pixel.
+        """
+        views = [_four_axes(images, "images")] + ([] if second is None else [_four_axes(second, "second")])
+        shape = views[0].shape
+        if views[-1].shape != shape:
+            raise ValueError(f"second of shape {views[-1].shape}: the second camera's images need the first's, {shape}")
+        mask = np.ones(shape[:3], dtype=bool) if usable is None else np.array(usable, dtype=bool)
+        mask = mask[None] if mask.ndim == 2 else mask
+        if mask.shape != shape[:3]:
+            raise ValueError(f"usable of shape {mask.shape}: images of shape {shape} need {shape[:3]}")
+        if saturation is not None:
+            for view in views:
+                mask &= ~(view >= saturation).any(axis=3)
+        _refuse(~np.any(mask, axis=(1, 2)), "has no usable pixel: all are masked or saturated")
+        for view in views:
+            finite = np.isfinite(view).all(axis=3)
+            _refuse(np.any(~finite & mask, axis=(1, 2)), "has a usable pixel that is NaN or infinite")
+            _fill(view, mask)
+            np.maximum(view, 0, out=view)
+            _refuse(~np.any(view > 0, axis=(1, 2, 3)), "is black: no usable pixel is above 0")
+        return cls(views[0], mask, views[1] if len(views) == 2 else None)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, rows: slice | NDArray[Any]) -> Pictures:
+        return Pictures(self.images[rows], self.usable[rows], None if self.second is None else self.second[rows])
+
+
+def unit(vectors: NDArray[Any]) -> Illuminants:
+    """Rows of length 1, float64. The largest component is divided out first, so that neither huge nor tiny ones lose digits.
+
+    Raises:
+        ValueError: a row of zeros, or one that is not finite.
+    """
+    rows = np.asarray(vectors, dtype=np.float64)
+    largest = np.abs(rows).max(axis=-1, keepdims=True)
+    if not (np.isfinite(largest) & (largest > 0)).all():
+        raise ValueError("an illuminant of zeros, NaN or infinity has no direction")
+    rows = rows / largest
+    return rows / np.linalg.norm(rows, axis=-1, keepdims=True)
+
+
+def _four_axes(images: ArrayLike, name: str) -> Images:
+    """A float32 copy of shape (n, h, w, 3)."""
+    array = np.array(images, dtype=np.float32)
+    array = array[None] if array.ndim == 3 else array
+    if array.ndim != 4 or array.shape[3] != 3 or 0 in array.shape:
+        raise ValueError(f"{name} of shape {np.shape(images)}: (n, h, w, 3) or (h, w, 3) is needed, with no axis of length 0")
+    return array
+
+
+def _refuse(refused: NDArray[np.bool_] | np.bool_, why: str) -> None:
+    wrong = np.atleast_1d(refused)
+    if wrong.any():
+        raise ValueError(f"image {int(wrong.argmax())} {why}" + (f" (and {wrong.sum() - 1} more)" if wrong.sum() > 1 else ""))
+
+
+def _fill(view: Images, mask: NDArray[np.bool_]) -> None:
+    """Give each hidden pixel the colour of the nearest usable one."""
+    holed = np.flatnonzero(~mask.all(axis=(1, 2)))
+    if not len(holed):
+        return
+    from scipy import ndimage
+
+    for i in holed:
+        places = ndimage.distance_transform_edt(~mask[i], return_distances=False, return_indices=True)
+        y, x = np.asarray(places)
+        view[i] = view[i][y, x]

@@ -1,0 +1,142 @@
+"""Baselines by name: settings chosen on the training fold, fitted, saved and loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import tomllib
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from itertools import product
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .bright_dark_pca import bright_dark_pca
+from .bright_pixels import bright_pixels
+from .chromagenic import chromagenic, fit_chromagenic
+from .corrected_moments import corrected_moments, fit_corrected_moments
+from .gamut import fit_gamut, gamut
+from .gray_edge import gray_edge
+from .pictures import Illuminants, Pictures, unit
+from .weighted_gray_edge import weighted_gray_edge
+
+Setting = Mapping[str, Any]
+State = Mapping[str, NDArray[np.float64]]
+Fit = Callable[..., State]
+
+# name -> (estimate, fit or None where there is nothing to train)
+ESTIMATORS: Mapping[str, tuple[Callable[..., Illuminants], Fit | None]] = {
+    "bright_dark_pca": (bright_dark_pca, None),
+    "bright_pixels": (bright_pixels, None),
+    "chromagenic": (chromagenic, fit_chromagenic),
+    "corrected_moments": (corrected_moments, fit_corrected_moments),
+    "gamut": (gamut, fit_gamut),
+    "gray_edge": (gray_edge, None),
+    "weighted_gray_edge": (weighted_gray_edge, None),
+}
+_PIXELS = 1_000_000  # estimated at once
+_CHOOSING = 1000  # pictures that settings are compared on
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """An estimator with its setting and, where it was trained, its arrays."""
+
+    estimator: str
+    setting: Setting
+    state: State
+
+    def estimate(self, pictures: Pictures) -> Illuminants:
+        """The illuminant of each picture, (n, 3) float64 of length 1, in the first camera's colours."""
+        function, _ = ESTIMATORS[self.estimator]
+        step = max(1, _PIXELS // pictures.usable[0].size)
+        parts = [pictures[start : start + step] for start in range(0, len(pictures), step)]
+        return np.concatenate([function(part, **self.state, **self.setting) for part in parts])
+
+    def save(self) -> bytes:
+        """The content of an .npz file; the same baseline gives the same bytes with the same numpy."""
+        stream = io.BytesIO()
+        what = json.dumps({"estimator": self.estimator, "setting": dict(self.setting)}, sort_keys=True)
+        np.savez(
+            stream, allow_pickle=False, baseline=np.array(what), **{f"state.{k}": self.state[k] for k in sorted(self.state)}
+        )
+        return stream.getvalue()
+
+    @classmethod
+    def load(cls, data: bytes) -> Baseline:
+        """What ``save`` gave.
+
+        Raises:
+            ValueError: the bytes are none of a baseline's.
+        """
+        try:
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                what = json.loads(str(arrays["baseline"]))
+                state = {name.removeprefix("state."): arrays[name] for name in arrays.files if name != "baseline"}
+            if what["estimator"] in ESTIMATORS:
+                return cls(what["estimator"], what["setting"], state)
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+            raise ValueError(f"{len(data)} bytes are no saved baseline: {error}") from error
+        raise ValueError(f"no estimator is called {what['estimator']!r}: there are {', '.join(ESTIMATORS)}")
+
+
+def candidates() -> dict[str, tuple[str, list[dict[str, Any]]]]:
+    """``baselines.toml``: name -> (estimator, settings to choose from)."""
+    found: dict[str, tuple[str, list[dict[str, Any]]]] = {}
+    for name, table in tomllib.loads((files(__package__ or "") / "baselines.toml").read_text(encoding="utf-8")).items():
+        estimator = table.pop("estimator")
+        found[name] = (estimator, [dict(zip(table, values, strict=True)) for values in product(*table.values())])
+    return found
+
+
+def fit_baseline(name: str, pictures: Pictures, illuminants: Illuminants) -> Baseline:
+    """A baseline of ``baselines.toml``, chosen and trained on these pictures.
+
+    Settings are compared by mean angular error on every fifth picture, at most 1,000; what is trained is trained without these
+    for the comparison, and then, with the setting chosen, on all.
+
+    Args:
+        name: such as "shades_of_gray".
+        pictures: the training fold, n pictures.
+        illuminants: (n, 3), their lights in the first camera; gamut mapping takes a length for the light's strength.
+
+    Raises:
+        ValueError: no such name, lights that do not go with the pictures, or what the estimator refuses.
+    """
+    tables = candidates()
+    if name not in tables:
+        raise ValueError(f"no baseline is called {name!r}: there are {', '.join(tables)}")
+    lights = np.asarray(illuminants, dtype=np.float64)
+    if lights.shape != (len(pictures), 3):
+        raise ValueError(f"illuminants of shape {lights.shape}: {len(pictures)} pictures need ({len(pictures)}, 3)")
+    estimator, settings = tables[name]
+    setting = settings[0] if len(settings) == 1 else _best(estimator, settings, pictures, lights)
+    return _fitted(estimator, setting, pictures, lights)
+
+
+def _fitted(estimator: str, setting: Setting, pictures: Pictures, lights: Illuminants) -> Baseline:
+    fit = ESTIMATORS[estimator][1]
+    return Baseline(estimator, setting, {} if fit is None else fit(pictures, lights, **setting))
+
+
+def _best(estimator: str, settings: Sequence[Setting], pictures: Pictures, lights: Illuminants) -> Setting:
+    """The first of the settings with the least mean angle on the held-out pictures."""
+    held = np.arange(0, len(pictures), 5)
+    held = held[:: -(-len(held) // _CHOOSING)]
+    rest = np.setdiff1d(np.arange(len(pictures)), held)
+    if ESTIMATORS[estimator][1] is None:
+        rest = held[:1]  # nothing is trained: one picture spares the copy of all others
+    elif not len(rest):
+        raise ValueError(f"{len(pictures)} pictures: to choose between {len(settings)} settings takes two at least")
+    some, truth = pictures[held], unit(lights[held])
+    train, train_lights = pictures[rest], lights[rest]
+
+    def mean_angle(setting: Setting) -> float:
+        estimates = _fitted(estimator, setting, train, train_lights).estimate(some)
+        return float(np.arccos(np.clip((estimates * truth).sum(axis=1), -1, 1)).mean())
+
+    return min(settings, key=mean_angle)

@@ -1,0 +1,103 @@
+"""Bias correction (Wu et al., "Large scale incremental learning", CVPR 2019) as vCLIMB's released code has it."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..criteria import sigmoid_distillation, softened_distillation
+from ..examples import Labels, Rows
+from ..exemplars import by_class
+from ..lesson import Lesson, Step
+from .method import Method
+from .replay import replay
+
+Softened = Literal["softmax", "sigmoid"]
+
+
+def bic(*, share: float = 0.9, temperature: float = 2.0, softened: Softened = "softmax") -> Method:
+    """Two stages: the network, then the scale and shift of the new classes' outputs.
+
+    Stage 1 minimises a KD + (1 - a) classification, a = old classes / all classes, KD from the old model's corrected and
+    softened outputs. Stage 2 trains the two numbers of the current task by classification alone, with SGD at 0.001 for as
+    many epochs (momentum 0.9, in evaluation mode, the last epoch is kept: our choice). The correction of every task is part
+    of the model ever after. In the first task stage 1 has all rows, and there is no stage 2.
+
+    Args:
+        share: of each class's list, in its order, for stage 1: the first int(share n). No released configuration has it;
+            0.9 is the BiC paper's.
+        temperature: T.
+        softened: "softmax" over the old classes, or "sigmoid" of each, for classes that do not exclude one another (our
+            choice for IIRC, whose paper names BiC and whose code lacks it).
+    """
+    if not 0 < share < 1:
+        raise ValueError(f"bic: share {share} must lie between 0 and 1")
+    if softened not in ("softmax", "sigmoid"):
+        raise ValueError(f"bic: softened {softened!r}: 'softmax' or 'sigmoid'")
+    teach = functools.partial(_teach, share=share, temperature=temperature, softened=softened)
+    settings = {"share": share, "temperature": temperature, "softened": softened}
+    return Method("bic", replay, "finetune", settings, teach, "herding")
+
+
+def split_classes(labels: Labels, share: float) -> tuple[Rows, Rows]:
+    """Rows of the first int(share n) of each class, in its order, and the other rows."""
+    first = np.zeros(len(labels), dtype=bool)
+    for rows in by_class(np.arange(len(labels)), labels).values():
+        first[rows[: int(len(rows) * share)]] = True
+    return np.flatnonzero(first), np.flatnonzero(~first)
+
+
+def _teach(lesson: Lesson, *, share: float, temperature: float, softened: Softened) -> None:
+    if lesson.teacher is None:
+        lesson.fit(lambda step: step.classification())
+        return
+    one, two = split_classes(lesson.train.labels, share)
+    lesson.fit(functools.partial(first_stage, temperature=temperature, softened=softened), rows=one)
+    if len(two):
+        _correct(lesson, two)
+
+
+def _correct(lesson: Lesson, rows: Rows) -> None:
+    """Train the current task's (alpha, beta) on ``rows``; nothing else moves, batch norm's statistics neither."""
+    model = lesson.model
+    newest = torch.zeros_like(model.alpha)
+    newest[-1] = 1
+    moved = [*model.parameters()]
+    before = [parameter.requires_grad for parameter in moved]
+    model.requires_grad_(False)
+    pair = [model.alpha, model.beta]
+    for parameter in pair:
+        parameter.requires_grad_(True)
+    hooks = [parameter.register_hook(lambda gradient: gradient * newest) for parameter in pair]
+    plan = dataclasses.replace(
+        lesson.means.schedule,
+        optimiser="sgd",
+        learning_rate=1e-3,
+        momentum=0.9,
+        weight_decay=0.0,
+        select="none",
+        plateau=None,
+    )
+    lesson.fit(lambda step: step.classification(), rows=rows, parameters=pair, schedule=plan, evaluation_mode=True)
+    for hook in hooks:
+        hook.remove()
+    for parameter, wanted in zip(moved, before, strict=True):
+        parameter.requires_grad_(wanted)
+
+
+def first_stage(step: Step, *, temperature: float, softened: Softened = "softmax") -> Tensor:
+    """a KD + (1 - a) classification, a = old classes / all classes."""
+    lesson = step.lesson
+    if lesson.teacher is None:
+        return step.classification()
+    with torch.no_grad():
+        before = lesson.teacher(step.batch.x)
+    distil = softened_distillation if softened == "softmax" else sigmoid_distillation
+    distilled = distil(step.logits[:, : lesson.old_classes], before, temperature)
+    a = lesson.old_classes / lesson.model.classes
+    return a * distilled + (1 - a) * step.classification()

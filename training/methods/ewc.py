@@ -1,0 +1,25 @@
+"""Elastic weight consolidation (Kirkpatrick et al., PNAS 2017) as vCLIMB's released code has it."""
+
+from __future__ import annotations
+
+import functools
+
+from . import importance
+from .finetune import finetune
+from .method import Method
+
+
+def ewc(*, strength: float) -> Method:
+    """Loss: classification + lambda times the sum over past tasks and parameters of F (theta - theta*)^2.
+
+    F is the square of the classification loss's gradient summed over all batches of the task, not an average of squares
+    by sample, and not divided by the number of batches.
+
+    Args:
+        strength: lambda. Paper: 3e3 (UCF101), 5e2 (Kinetics), 3e5 (ActivityNet); the one released configuration, for
+            Kinetics, has 3e3.
+    """
+    teach = functools.partial(
+        importance.teach, strength=strength, loss=lambda step: step.classification(), weigh=lambda gradient: gradient**2
+    )
+    return Method("ewc", finetune, "finetune", {"strength": strength}, teach)

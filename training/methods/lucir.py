@@ -1,0 +1,85 @@
+"""LUCIR (Hou et al., "Learning a unified classifier incrementally via rebalancing", CVPR 2019) as IIRC's code has it."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..batches import outputs
+from ..label_sets import multi_hot
+from ..lesson import Lesson, Step
+from .method import Method
+from .replay import replay
+
+
+def lucir(*, strength: float = 5.0, margin: float = 0.5, rivals: int = 2) -> Method:
+    """Loss: classification + lambda (1 - cos(f, f_old)) + a margin between true and new classes. Needs a cosine head.
+
+    The second is the mean over all samples, f and f_old their features now and under the old model, and lambda =
+    ``strength`` sqrt(old classes / new classes). The third pushes, for every sample of the memory, the cosine of its label
+    ``margin`` above those of the ``rivals`` new classes that are nearest. Weights of new classes start as the mean of their
+    normalised features, as long as the old weights are on average; those of old classes do not move.
+    """
+    if strength < 0 or margin < 0 or rivals < 1:
+        raise ValueError(f"lucir: strength {strength}, margin {margin}, rivals {rivals}: not negative, and at least one rival")
+    teach = functools.partial(_teach, strength=strength, margin=margin, rivals=rivals)
+    settings = {"strength": strength, "margin": margin, "rivals": rivals}
+    return Method("lucir", replay, "finetune", settings, teach, "herding")
+
+
+def _teach(lesson: Lesson, *, strength: float, margin: float, rivals: int) -> None:
+    model, old = lesson.model, lesson.old_classes
+    if model.eta is None:
+        raise ValueError("lucir compares cosines: the model needs a cosine head (eta 'kept')")
+    if lesson.teacher is None:
+        lesson.fit(lambda step: step.classification())
+        return
+    imprint(lesson)
+    before = model.weight.detach()[:old].clone()
+    hook = model.weight.register_hook(lambda gradient: torch.cat([torch.zeros_like(before), gradient[old:]]))
+    weight = strength * math.sqrt(old / model.groups[-1])
+
+    def loss(step: Step) -> Tensor:
+        return step.classification() + weight * forgetting(step) + margin_loss(step, margin, rivals)
+
+    lesson.fit(loss)
+    hook.remove()
+    with torch.no_grad():
+        # Weight decay has shrunk them, which no cosine saw.
+        model.weight[:old] = before
+
+
+def imprint(lesson: Lesson) -> None:
+    """Weights of the new classes from the features of their samples, in the view of evaluation."""
+    model, old = lesson.model, lesson.old_classes
+    own = lesson.train.take(np.arange(lesson.fresh))
+    unit = nn.functional.normalize(outputs(model, own, lesson.means, what=model.penultimate), dim=1)
+    has = multi_hot(torch.from_numpy(own.labels), model.classes)[:, old:]
+    means = nn.functional.normalize(has.T @ unit, dim=1)
+    with torch.no_grad():
+        model.weight[old:] = means.to(model.weight) * model.weight[:old].norm(dim=1).mean()
+
+
+def forgetting(step: Step) -> Tensor:
+    """1 - cos between features now and under the old model, mean over the batch."""
+    if step.lesson.teacher is None:
+        return torch.zeros((), device=step.logits.device)
+    with torch.no_grad():
+        before = step.lesson.teacher.embed(step.batch.x)
+    return (1 - nn.functional.cosine_similarity(step.embedded, before, dim=-1)).mean()
+
+
+def margin_loss(step: Step, margin: float, rivals: int) -> Tensor:
+    """max(0, margin - cos_y + cos_k), mean over memory samples' labels y and the ``rivals`` nearest new classes k."""
+    lesson = step.lesson
+    kept = (step.batch.rows >= lesson.fresh).to(step.logits.device)
+    if lesson.model.eta is None or not bool(kept.any()):
+        return torch.zeros((), device=step.logits.device)
+    cosines = step.logits[kept] / lesson.model.eta.detach()
+    samples, labels = multi_hot(step.batch.targets[kept], cosines.shape[1]).nonzero(as_tuple=True)
+    nearest = cosines[:, lesson.old_classes :].topk(min(rivals, lesson.model.groups[-1]), dim=1).values
+    return (margin - cosines[samples, labels][:, None] + nearest[samples]).clamp(min=0).mean()

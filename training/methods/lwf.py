@@ -1,0 +1,41 @@
+"""Learning without forgetting (Li and Hoiem, ECCV 2016): the old model's outputs on new samples stand for the old tasks."""
+
+from __future__ import annotations
+
+import functools
+
+import torch
+from torch import Tensor
+
+from ..criteria import softened_distillation
+from ..lesson import Lesson, Step
+from .finetune import finetune
+from .method import Method
+
+
+def lwf(*, strength: float, temperature: float, by_task: bool = False) -> Method:
+    """Loss: classification + lambda times the distillation of the old outputs, softened by T.
+
+    Args:
+        strength: lambda.
+        temperature: T.
+        by_task: a softmax for each old task's classes, their losses added; False: one over all old classes.
+    """
+    teach = functools.partial(_teach, strength=strength, temperature=temperature, by_task=by_task)
+    settings = {"strength": strength, "temperature": temperature, "by_task": by_task}
+    return Method("lwf", finetune, "finetune", settings, teach)
+
+
+def _teach(lesson: Lesson, *, strength: float, temperature: float, by_task: bool) -> None:
+    old = lesson.model.groups[:-1] if by_task else (lesson.old_classes,)
+
+    def loss(step: Step) -> Tensor:
+        if lesson.teacher is None:
+            return step.classification()
+        with torch.no_grad():
+            before = lesson.teacher(step.batch.x)
+        pairs = zip(step.logits[:, : lesson.old_classes].split(old, 1), before.split(old, 1), strict=True)
+        distilled = torch.stack([softened_distillation(now, then, temperature) for now, then in pairs]).sum()
+        return step.classification() + strength * distilled
+
+    lesson.fit(loss)

@@ -1,0 +1,122 @@
+"""A backbone and one linear head that grows: new classes add outputs, and all classes compete."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+
+class Dropout(nn.Module):
+    """Dropout whose masks come from ``generator``, on the CPU, so that every device sees the same; none: no dropout."""
+
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        if not 0 <= share < 1:
+            raise ValueError(f"dropout {share}: a share in [0, 1)")
+        self.share = share
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Zero each number with probability ``share`` and scale the others up, in training; else ``x``."""
+        if not self.training or self.share == 0 or self.generator is None:
+            return x
+        mask = torch.empty(x.shape).bernoulli_(1 - self.share, generator=self.generator)
+        return x * mask.to(x.device) / (1 - self.share)
+
+
+class Classifier(nn.Module):
+    """Logits of all classes seen so far.
+
+    Where the backbone gives several vectors a sample (TSN's segments), the logits are the mean of theirs, and the
+    penultimate vector is the mean vector.
+
+    Args:
+        backbone: (b, ...) -> (b, width) or (b, segments, width).
+        width: length of a feature vector.
+        dropout: before the head.
+        head_std: weights of new outputs are N(0, head_std) and biases 0, as TSN's are; None: uniform in +-1/sqrt(width).
+        eta: None: the head is linear. Else logits are eta cos(weight, feature), without biases (LUCIR's head); the learned
+            eta starts at 1 and is "kept" from task to task, or "reset" to 1 with each (IIRC's iCaRL-norm).
+    """
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        width: int,
+        *,
+        dropout: float = 0.0,
+        head_std: float | None = None,
+        eta: Literal["kept", "reset"] | None = None,
+    ) -> None:
+        if eta not in (None, "kept", "reset"):
+            raise ValueError(f"eta {eta!r}: None, 'kept' or 'reset'")
+        super().__init__()
+        self.backbone = backbone
+        self.dropout = Dropout(dropout)
+        self.weight = nn.Parameter(torch.empty(0, width))
+        self.bias = nn.Parameter(torch.empty(0), requires_grad=eta is None)
+        self.eta = None if eta is None else nn.Parameter(torch.ones(()))
+        # One pair a group of classes that were learned together: BiC's correction, which leaves 1 and 0 everywhere else.
+        self.alpha = nn.Parameter(torch.empty(0), requires_grad=False)
+        self.beta = nn.Parameter(torch.empty(0), requires_grad=False)
+        self.groups: tuple[int, ...] = ()
+        self._head_std = head_std
+        self._reset_eta = eta == "reset"
+
+    @property
+    def classes(self) -> int:
+        """Number of outputs."""
+        return len(self.bias)
+
+    def grow(self, classes: int, init: torch.Generator) -> None:
+        """Add outputs for ``classes`` new classes, drawn from ``init`` alone; the old ones stay as they are."""
+        if classes < 1:
+            raise ValueError(f"{classes} new classes: at least one")
+        width = self.weight.shape[1]
+        weight, bias = torch.empty(classes, width), torch.zeros(classes)
+        if self._head_std is None:
+            bound = 1 / math.sqrt(width)
+            weight.uniform_(-bound, bound, generator=init)
+            bias.uniform_(-bound, bound, generator=init)
+        else:
+            weight.normal_(0, self._head_std, generator=init)
+        for name, values in (("weight", weight), ("bias", bias), ("alpha", torch.ones(1)), ("beta", torch.zeros(1))):
+            old = cast(nn.Parameter, getattr(self, name))
+            grown = torch.cat([old.detach(), values.to(old.device)])
+            setattr(self, name, nn.Parameter(grown, requires_grad=old.requires_grad))
+        self.groups = (*self.groups, classes)
+        if self.eta is not None:
+            with torch.no_grad():
+                self.bias.zero_()
+                if self._reset_eta:
+                    self.eta.fill_(1.0)
+
+    def penultimate(self, x: Tensor) -> Tensor:
+        """(b, width): what the head sees, without dropout, the mean over segments."""
+        features = self.embed(x)
+        return features.mean(1) if features.ndim == 3 else features
+
+    def embed(self, x: Tensor) -> Tensor:
+        """(b, width) or (b, segments, width): what the backbone gives."""
+        return self.backbone(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, classes) logits, corrected by group."""
+        return self.head(self.embed(x))
+
+    def head(self, embedded: Tensor) -> Tensor:
+        """(b, classes) logits of what ``embed`` gave."""
+        seen = self.dropout(embedded)
+        if self.eta is None:
+            logits = nn.functional.linear(seen, self.weight, self.bias)
+        else:
+            unit = nn.functional.normalize
+            logits = self.eta * nn.functional.linear(unit(seen, dim=-1), unit(self.weight, dim=1))
+        if logits.ndim == 3:
+            logits = logits.mean(1)
+        repeats, size = torch.tensor(self.groups, device=logits.device), self.classes
+        alpha, beta = (pair.repeat_interleave(repeats, output_size=size) for pair in (self.alpha, self.beta))
+        return logits * alpha + beta

@@ -1,0 +1,87 @@
+"""Classifiers of pictures: IIRC's reduced ResNet for small ones, torchvision's for large ones."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from ..weights import init_network
+from .classifier import Classifier
+from .resnet import RESNETS, resnet
+from .small_cnn import small_cnn
+
+BACKBONES = (*RESNETS, "reduced_resnet", "small_cnn")
+HEADS: dict[str, Literal["kept", "reset"] | None] = {"linear": None, "cosine_kept": "kept", "cosine_reset": "reset"}
+
+
+class _Block(nn.Module):
+    """Two convolutions and a way past them: a convolution with norm where shapes change."""
+
+    def __init__(self, before: int, after: int, stride: int, *, relu: bool) -> None:
+        super().__init__()
+        self.path = nn.Sequential(
+            nn.Conv2d(before, after, 3, stride=stride, padding=1, bias=False),
+            nn.BatchNorm2d(after),
+            nn.ReLU(),
+            nn.Conv2d(after, after, 3, padding=1, bias=False),
+            nn.BatchNorm2d(after),
+        )
+        self.past = nn.Sequential()
+        if stride != 1 or before != after:
+            self.past = nn.Sequential(nn.Conv2d(before, after, 1, stride=stride, bias=False), nn.BatchNorm2d(after))
+        self.last = nn.ReLU() if relu else nn.Identity()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(b, before, h, w) -> (b, after, h / stride, w / stride)."""
+        return self.last(self.path(x) + self.past(x))
+
+
+def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.Module, int]:
+    """ResNet for pictures of 32 pixels (He et al., CVPR 2016, section 4.2): three stages, a mean over places.
+
+    The last block has no ReLU, so that features have both signs (LUCIR's change, which IIRC took over).
+
+    Args:
+        blocks: of each stage; 5 for ResNet-32.
+        width: channels of the first stage, 16 in the paper; the others have twice and four times as many.
+        init: of the weights.
+
+    Returns:
+        (b, 3, h, w) float32 -> (b, 4 width), and 4 width.
+    """
+    with torch.device("meta"):
+        layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
+        before = width
+        for stage in range(3):
+            for block in range(blocks):
+                after, last = width << stage, stage == 2 and block == blocks - 1
+                layers.append(_Block(before, after, 2 if stage and not block else 1, relu=not last))
+                before = after
+        network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return init_network(network.to_empty(device="cpu"), init), 4 * width
+
+
+def picture_net(init: torch.Generator, *, backbone: str, blocks: int, width: int, head: str) -> Classifier:
+    """A classifier of pictures without outputs yet.
+
+    Args:
+        init: of all weights.
+        backbone: one of ``BACKBONES``.
+        blocks: of a stage of ``reduced_resnet``.
+        width: of ``reduced_resnet`` and ``small_cnn``, which has no ReLU at its end either.
+        head: "linear", "cosine_kept" or "cosine_reset": see ``Classifier``.
+
+    Raises:
+        ValueError: no backbone or head has that name.
+    """
+    if backbone not in BACKBONES or head not in HEADS:
+        raise ValueError(f"backbone {backbone!r}, head {head!r}: there are {', '.join((*BACKBONES, *HEADS))}")
+    if backbone == "reduced_resnet":
+        network, features = reduced_resnet(blocks, width, init)
+    elif backbone == "small_cnn":
+        network, features = small_cnn(width, init, last_relu=False)
+    else:
+        network, features = resnet(backbone, init, None)
+    return Classifier(network, features, eta=HEADS[head])

@@ -1,0 +1,33 @@
+"""A small convolutional backbone, for inputs of 24 to 128 pixels on a CPU."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from ..weights import init_network
+
+
+def small_cnn(width: int, init: torch.Generator, *, last_relu: bool = True) -> tuple[nn.Module, int]:
+    """Three convolutions with norm and ReLU, the sides halved after each, a mean over places.
+
+    Args:
+        width: channels of the first; the others have twice and four times as many.
+        init: of the weights.
+        last_relu: False leaves out the last ReLU, so that features have both signs, as heads of cosines need them.
+
+    Returns:
+        (b, 3, h, w) float32 -> (b, 4 width), and 4 width.
+    """
+    with torch.device("meta"):
+        layers: list[nn.Module] = []
+        for before, after in ((3, width), (width, 2 * width), (2 * width, 4 * width)):
+            layers += [
+                nn.Conv2d(before, after, 3, stride=2, padding=1, bias=False),
+                nn.BatchNorm2d(after),
+                nn.ReLU(),
+            ]
+        if not last_relu:
+            layers.pop()
+        network = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return init_network(network.to_empty(device="cpu"), init), 4 * width

@@ -1,0 +1,110 @@
+"""How the model of a task is optimised, and which epoch is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable
+from typing import Literal
+
+import torch
+from torch import nn
+
+
+@dataclasses.dataclass(frozen=True)
+class Plateau:
+    """Multiply the rate by ``factor`` when more than ``patience`` looks at the validation samples gained no ``threshold``.
+
+    The threshold is absolute. torch's ``ReduceLROnPlateau``.
+    """
+
+    factor: float
+    patience: int
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if not 0 < self.factor < 1 or self.patience < 0 or self.threshold < 0:
+            raise ValueError(f"{self}: the factor lies between 0 and 1, the others are not negative")
+
+
+@dataclasses.dataclass(frozen=True)
+class Schedule:
+    """Settings of a task's training; a paper or a config says each. The optimiser is fresh for every task.
+
+    Attributes:
+        optimiser: "sgd", "adagrad" or "adam".
+        learning_rate: constant without a ``plateau``: the released vCLIMB code lists milestones, and no scheduler takes them.
+        momentum: of SGD; others have none.
+        weight_decay: L2 penalty on all parameters.
+        epochs: passes over the rows.
+        batch_size: rows a step.
+        drop_last: leave out the last incomplete batch of an epoch, unless it is the only one (our choice).
+        clip_norm: largest norm of the whole gradient; None: no limit.
+        mixed_precision: float16 where the device is CUDA; elsewhere float32.
+        select: "validation" keeps the weights of the epoch with the best validation accuracy, the first of equals;
+            "none" those of the last.
+        eval_every: epochs between two looks at the validation accuracy; the last epoch is looked at too (our choice).
+        first_best: what the first look must beat: nothing, or the accuracy before training ("before_training": the
+            released EWC and MAS; where no look does, the weights of the last epoch stay).
+        ties: which of equally good epochs is kept: "first", or "last" (IIRC's released code).
+        plateau: lowers the rate as the validation score stands; None: it stays.
+        first_task_times: how many times ``epochs`` the first task has (IIRC: 2).
+    """
+
+    optimiser: Literal["sgd", "adagrad", "adam"]
+    learning_rate: float
+    momentum: float
+    weight_decay: float
+    epochs: int
+    batch_size: int
+    drop_last: bool
+    clip_norm: float | None
+    mixed_precision: bool
+    select: Literal["validation", "none"]
+    eval_every: int
+    first_best: Literal["nothing", "before_training"]
+    ties: Literal["first", "last"] = "first"
+    plateau: Plateau | None = None
+    first_task_times: int = 1
+
+    def __post_init__(self) -> None:
+        if self.optimiser not in ("sgd", "adagrad", "adam"):
+            raise ValueError(f"optimiser {self.optimiser!r}: 'sgd', 'adagrad' or 'adam'")
+        if self.select not in ("validation", "none") or self.first_best not in ("nothing", "before_training"):
+            raise ValueError(f"select {self.select!r}, first_best {self.first_best!r}: no such words")
+        if self.ties not in ("first", "last"):
+            raise ValueError(f"ties {self.ties!r}: 'first' or 'last'")
+        if min(self.epochs, self.batch_size, self.eval_every, self.first_task_times) < 1:
+            raise ValueError(
+                f"epochs {self.epochs}, batch_size {self.batch_size}, eval_every {self.eval_every}, "
+                f"first_task_times {self.first_task_times}: at least 1 each"
+            )
+        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+            raise ValueError(f"learning_rate {self.learning_rate} must be positive and finite")
+        if self.clip_norm is not None and not self.clip_norm > 0:
+            raise ValueError(f"clip_norm {self.clip_norm} must be positive, or None")
+
+    def make(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+        """A fresh optimiser."""
+        if self.optimiser == "sgd":
+            return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay)
+        kind = torch.optim.Adagrad if self.optimiser == "adagrad" else torch.optim.Adam
+        return kind(parameters, lr=self.learning_rate, weight_decay=self.weight_decay)
+
+    def passes(self, task: int) -> int:
+        """Epochs of ``task`` (0-based)."""
+        return self.epochs * (1 if task else self.first_task_times)
+
+    def lowered(self, optimiser: torch.optim.Optimizer) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
+        """What lowers the rate, told the validation score after each look; None where nothing does."""
+        if self.plateau is None:
+            return None
+        p = self.plateau
+        return torch.optim.lr_scheduler.ReduceLROnPlateau(
+            optimiser, mode="max", factor=p.factor, patience=p.patience, threshold=p.threshold, threshold_mode="abs"
+        )
+
+    def looked_at(self, epoch: int, epochs: int) -> bool:
+        """Whether the validation score is taken after ``epoch`` (0-based) of ``epochs``."""
+        wanted = self.select == "validation" or self.plateau is not None
+        return wanted and ((epoch + 1) % self.eval_every == 0 or epoch == epochs - 1)
