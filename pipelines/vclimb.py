@@ -21,7 +21,8 @@ from ..datasets.vclimb.samples import Placed, place, sample
 from ..datasets.vclimb.split_files import read_split
 from ..datasets.vclimb.splits import InRole, InTask, RoleRule, Untrimmed, assign_roles, assign_tasks, untrim
 from ..datasets.videos.cut import Cut, cut_segments
-from ..datasets.videos.inventory import WithVideo, list_videos, match_videos
+from ..datasets.videos.frame_folders import list_frame_folders, probe_frame_folder, sample_frame_folder
+from ..datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
 from ..datasets.videos.plain import list_csv, list_folder
 from . import vclimb_runs
 from .benchmark import Benchmark
@@ -76,7 +77,9 @@ def _listed(c: VclimbConfig) -> Flow:
             lines = source("lines", read, pieces=files_of, gives=Listed, max_rejects=s.max_rejects)
             return lines.whole("listed", step(as_clips), gives=KineticsClip, expands=True, max_rejects=None)
         case FolderSource():
-            return source("listed", step(list_folder, root=where(_root(c)), layout=s.layout), max_rejects=None)
+            return source(
+                "listed", step(list_folder, root=where(_root(c)), layout=s.layout, form=c.videos.form), max_rejects=None
+            )
         case CsvSource():
             return source("listed", step(list_csv, path=where(s.path)), max_rejects=None)
         case DrawnSource():
@@ -112,13 +115,19 @@ def _split(flow: Flow, c: VclimbConfig, roles: RoleRule) -> Flow:
 def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
     if isinstance(c.source, DrawnSource):
         return flow
-    files = source("videos", step(list_videos, root=where(_root(c))), max_rejects=None)
+    listing = step(list_videos if c.videos.form == "files" else list_frame_folders, root=where(_root(c)))
+    files = source("videos", listing, gives=VideoFile, max_rejects=None)
     match = step(match_videos, videos=rows_of("videos"), names=c.videos.names, bare=c.videos.bare)  # type: ignore[arg-type]
     return join(files, flow).whole("matched", match, gives=WithVideo, max_rejects=c.videos.max_missing)
 
 
 def _probed(flow: Flow, c: VclimbConfig) -> Flow:
-    look = step(probe_drawn) if isinstance(c.source, DrawnSource) else step(probe_video, root=where(_root(c)))
+    if isinstance(c.source, DrawnSource):
+        look = step(probe_drawn)
+    elif c.videos.fps is not None:
+        look = step(probe_frame_folder, root=where(_root(c)), fps=c.videos.fps)
+    else:
+        look = step(probe_video, root=where(_root(c)))
     return flow.each("probed", look, max_rejects=c.videos.max_broken, rows_per_part=c.rows_per_part)
 
 
@@ -128,6 +137,8 @@ def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
     settings = FrameSettings(f.short_side_px, f.jpeg_quality, f.decoder)
     if isinstance(c.source, DrawnSource):
         made = step(sample_drawn, plan=chosen, stored=settings)
+    elif c.videos.fps is not None:
+        made = step(sample_frame_folder, root=where(_root(c)), fps=c.videos.fps, plan=chosen, settings=settings)
     else:
         made = step(sample_frames, root=where(_root(c)), plan=chosen, settings=settings)
     return flow.each("sampled", made, max_rejects=c.videos.max_broken, rows_per_part=c.rows_per_part)

@@ -101,6 +101,8 @@ class Videos:
         root: their folder; None where they are drawn.
         names: how lists name them; see ``datasets/videos/inventory.py``.
         bare: what a file named by a YouTube id alone holds.
+        form: ``files``, or ``frames``: a folder of pictures a video, as the released code reads them.
+        fps: of folders of frames, which do not say it: vCLIMB's are at 25 (UCF101) and 30 (ActivityNet).
         max_missing: clips without a video, and ``max_broken`` those that cannot be used: rows, or a share below 1.
     """
 
@@ -109,6 +111,12 @@ class Videos:
     root: Location | None = None
     names: Literal["path", "stem", "youtube"] = "path"
     bare: Literal["whole", "clip"] = "whole"
+    form: Literal["files", "frames"] = "files"
+    fps: Annotated[float, Field(gt=0, le=1000)] | None = None
+
+    def __post_init__(self) -> None:
+        if (self.fps is None) != (self.form == "files"):
+            raise ValueError(f"form = {self.form!r} with fps = {self.fps}: folders of frames need a rate, files have their own")
 
 
 @dataclass(frozen=True, config=_STRICT)

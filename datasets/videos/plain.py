@@ -17,6 +17,7 @@ import fsspec
 from ...curation.rows import Rejected
 from ...curation.stages.folder import is_outside
 from ..ucf101.names import parse_name
+from .frame_folders import list_frame_folders
 from .inventory import EXTENSIONS, VideoFile, list_videos
 from .rows import ROLES, ListedClip, key_of_name, read_time, segment_key
 
@@ -25,7 +26,11 @@ _ROLE_NAMES = {"training": "train", "validation": "val", "validate": "val", "val
 
 
 def list_folder(
-    *, root: str, layout: Literal["class_folders", "flat"], extensions: Sequence[str] = EXTENSIONS
+    *,
+    root: str,
+    layout: Literal["class_folders", "flat"],
+    form: Literal["files", "frames"] = "files",
+    extensions: Sequence[str] = EXTENSIONS,
 ) -> Iterator[ListedClip | Rejected]:
     """Source step: every video of a folder, labelled by its folder or by its own name.
 
@@ -33,13 +38,14 @@ def list_folder(
         root: folder of videos.
         layout: ``class_folders``: ``[role/]<class>/<video>``, the role where folders ``train``, ``val`` or ``test`` hold those
             of the classes; ``flat``: ``<class>.<extension>``.
-        extensions: of videos.
+        form: whether a video is a file or a folder of frames.
+        extensions: of video files.
 
     Turned away, beside what ``list_videos`` turns away: ``no_class_folder`` for a video outside all class folders.
     """
     if layout not in ("class_folders", "flat"):
         raise ValueError(f"layout is {layout!r}: class_folders or flat")
-    for file in list_videos(root=root, extensions=extensions):
+    for file in list_videos(root=root, extensions=extensions) if form == "files" else list_frame_folders(root=root):
         if isinstance(file, Rejected):
             yield file
             continue

@@ -1,0 +1,152 @@
+"""Videos that lie as folders of pictures, as vCLIMB's released code reads them: ``<class>/<video>/frame<number>.jpg``.
+
+A folder that holds pictures whose names end in a number is a video, its frames in the order of these numbers. Pictures
+are carried over as they are unless they are larger than asked for.
+"""
+
+from __future__ import annotations
+
+import itertools
+import posixpath
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...curation.rows import Blob, Reject, Rejected
+from ...curation.stages.decode import check_pixels, decode_rgb, read_header
+from ...curation.stages.folder import Entry, Folder, open_folder, printable, walk
+from ...curation.video.frames import AS_USUAL, NO_SURPRISES, Clip, FrameSettings, ProbedVideo, SampledClip
+from ...curation.video.limits import Limits
+from ...curation.video.pixels import encode_jpeg, scaled_size
+from ...curation.video.plans import FramePlan, choose
+from .inventory import VideoFile
+
+_FRAME = re.compile(r"(?P<number>\d{1,9})\.(?:jpg|jpeg|png)\Z", re.IGNORECASE)
+
+_MAX_BYTES = 1 << 26
+"""Largest picture that is read."""
+
+
+@dataclass(frozen=True)
+class FrameFolder:
+    """A matched video: ``video`` is the folder's path in the folder of videos."""
+
+    key: str
+    video: str
+
+
+def list_frame_folders(*, root: str) -> Iterator[VideoFile | Rejected]:
+    """Source step: the folders that hold frames, in the order of their paths; ``size`` is that of all frames.
+
+    Turned away: ``not_a_frame`` (a file beside frames, or one that is none), and as ``inventory.list_videos``.
+
+    Args:
+        root: local folder or fsspec URL.
+    """
+    for at, entries in walk(open_folder(root)):
+        frames = [entry for entry in entries if entry.reason is None and _FRAME.search(entry.name)]
+        for entry in entries:
+            if entry not in frames:
+                yield Rejected(printable(posixpath.join(at, entry.name)), entry.reason or "not_a_frame", entry.detail)
+        if frames and at:
+            name = posixpath.basename(at)
+            folder = posixpath.basename(posixpath.dirname(at))
+            yield VideoFile(at, name, folder, sum(entry.size for entry in frames))
+
+
+def probe_frame_folder(row: FrameFolder, *, root: str, fps: float, limits: Limits = NO_SURPRISES) -> ProbedVideo:
+    """Step: what a folder of frames is. Its rate is not in it, and is the setting's.
+
+    Raises:
+        Reject: ``no_frames``, ``repeated_frame``, ``too_many_frames``, and those of ``stages.decode.read_header``.
+    """
+    folder = open_folder(root)
+    names = _frames(folder, row.video, limits)
+    header = read_header(folder.read(names[0].name, max_bytes=_MAX_BYTES), max_pixels=limits.max_pixels)
+    return ProbedVideo(
+        row.key,
+        row.video,
+        container="frames",
+        codec=header.extension,
+        width_px=header.width,
+        height_px=header.height,
+        rotation_deg=0,
+        fps=fps,
+        n_frames=len(names),
+        duration_s=len(names) / fps,
+        start_s=0.0,
+        size_bytes=sum(entry.size for entry in names),
+    )
+
+
+def sample_frame_folder(
+    row: Clip, *, root: str, fps: float, plan: FramePlan, settings: FrameSettings = AS_USUAL, limits: Limits = NO_SURPRISES
+) -> SampledClip:
+    """Step: the frames of a clip that a plan chooses; what ``curation.video.frames.sample_frames`` is for video files.
+
+    A JPEG whose shorter side is not above ``short_side_px`` is carried over byte for byte; other pictures become JPEGs, larger
+    ones scaled down by averages of areas.
+
+    Raises:
+        Reject: as ``probe_frame_folder`` and ``stages.decode.decode_rgb``; also ``bad_segment``, ``too_few_frames`` or
+            ``size_changes``.
+    """
+    folder = open_folder(root)
+    names = _frames(folder, row.video, limits)
+    times_s = np.arange(len(names) + 1) / fps
+    choice = choose(plan, times_s, fps=fps, t_start=row.t_start, t_end=row.t_end, key=row.key)
+    made = {place: _jpeg(folder, names[place].name, settings, limits) for place in sorted(set(choice.frames))}
+    sizes = {size for _, size in made.values()}
+    if len(sizes) > 1:
+        raise Reject("size_changes", f"frames of {' and '.join(f'{w}x{h}' for w, h in sorted(sizes)[:2])}")
+    width, height = sizes.pop()
+    jpegs = [made[place][0] for place in choice.frames]
+    return SampledClip(
+        row.key,
+        row.video,
+        row.t_start,
+        row.t_end,
+        choice.n_available,
+        list(choice.frames),
+        [float(times_s[place]) for place in choice.frames],
+        width,
+        height,
+        Blob(b"".join(jpegs)),
+        [len(jpeg) for jpeg in jpegs],
+    )
+
+
+def _frames(folder: Folder, video: str, limits: Limits) -> list[Entry]:
+    """The frames of a video in order, with their paths in the folder of videos."""
+    try:
+        _, entries = next(walk(Folder(folder.fs, posixpath.join(folder.root, video), folder.local)))
+    except (FileNotFoundError, NotADirectoryError):
+        raise Reject("missing_file", f"{video}: no such folder") from None
+    numbered = [(int(found["number"]), entry) for entry in entries if not entry.reason and (found := _FRAME.search(entry.name))]
+    if not numbered:
+        raise Reject("no_frames", f"{video}: no picture whose name ends in a number")
+    if len(numbered) > limits.max_frames:
+        raise Reject("too_many_frames", f"{len(numbered)} frames, limit {limits.max_frames}")
+    numbered.sort(key=lambda pair: (pair[0], pair[1].name))
+    for (number, entry), (following, other) in itertools.pairwise(numbered):
+        if number == following:
+            raise Reject("repeated_frame", f"{video}: {entry.name} and {other.name} are both frame {number}")
+    return [Entry(posixpath.join(video, entry.name), entry.size) for _, entry in numbered]
+
+
+def _jpeg(folder: Folder, name: str, settings: FrameSettings, limits: Limits) -> tuple[bytes, tuple[int, int]]:
+    """A frame as JPEG, and its width and height."""
+    from PIL import Image
+
+    data = folder.read(name, max_bytes=_MAX_BYTES)
+    header = read_header(data, max_pixels=limits.max_pixels)
+    size = scaled_size(header.width, header.height, settings.short_side_px)
+    if header.extension == "jpg" and size == (header.width, header.height):
+        check_pixels(data, header, max_pixels=limits.max_pixels)
+        return data, size
+    pixels = decode_rgb(data, max_pixels=limits.max_pixels)
+    if size != (header.width, header.height):
+        pixels = np.asarray(Image.fromarray(pixels).resize(size, Image.Resampling.BOX))
+    return encode_jpeg(np.ascontiguousarray(pixels), settings.jpeg_quality), size
