@@ -62,6 +62,7 @@ VARIANTS = {
     "decayed x3": Variant("decayed", {"decay": 3.0}),
     "decayed /3": Variant("decayed", {"decay": 0.3}),
     "decayed /10": Variant("decayed", {"decay": 0.1}),
+    "decayed /1000": Variant("decayed", {"decay": 0.001}),
     "as_written": Variant("as_written"),
     "validated": Variant("validated"),
     "cosine": Variant("as_written", COSINE),

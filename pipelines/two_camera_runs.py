@@ -152,11 +152,10 @@ def _plain(name: str) -> bool:
 
 
 def _network(network: Network, progress: Callable[[str], None], name: str) -> Any:
-    from ..training.side_by_side import Hyper
-    from ..training.two_camera import NetworkEstimator, settings
+    from ..training.two_camera import NetworkEstimator, hyper_of, settings
 
     try:
-        hyper = Hyper(**{**settings(network.preset), **network.settings})
+        hyper = hyper_of({**settings(network.preset), **network.settings})
     except TypeError as error:
         raise ValueError(f"network {name!r}: {error}") from None
 

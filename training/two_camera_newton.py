@@ -80,7 +80,8 @@ def fit_newton(
         progress: told a line a run.
 
     Returns:
-        ``steps`` (R,) taken until a run had converged; ``losses`` (longest, R): after each step, NaN after the end.
+        ``steps`` (R,) taken until a run had converged; ``losses`` (1 + longest, R): at the start and after each
+        step, NaN after the end.
 
     Raises:
         ValueError: no run, a run without rows, values that are not finite, ratios <= 0.
@@ -109,11 +110,11 @@ def fit_newton(
             nets.flat.data[at, : len(found)] = _unstandardised(found, torch.from_numpy(mean), torch.from_numpy(scale)).float()
             histories.append(history)
             if progress is not None:
-                progress(f"{run.key}, seed {run.seed}: {len(history)} steps, loss {history[-1]:.5g}")
+                progress(f"{run.key}, seed {run.seed}: {len(history) - 1} steps, loss {history[-1]:.5g}")
     losses = np.full((max(map(len, histories)), len(runs)), np.nan)
     for at, history in enumerate(histories):
         losses[: len(history), at] = history
-    return Fitted(nets, np.array([len(history) for history in histories]), losses)
+    return Fitted(nets, np.array([len(history) - 1 for history in histories]), losses)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,7 +151,7 @@ class _Problem:
 
 
 def _minimum(problem: _Problem, flat: Tensor) -> tuple[Tensor, list[float]]:
-    """Where the loss does not go down any more, and the loss after each step."""
+    """Where the loss does not go down any more, and the loss at the start and after each step."""
     damping, loss = 1.0, float(problem.loss(flat))
     history: list[float] = [loss]
     for step in range(problem.hyper.iterations):
