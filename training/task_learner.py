@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from .batches import Means, outputs
 from .criteria import Criterion
-from .examples import Examples, Joined, Labels, Rows
+from .examples import Examples, Joined, Rows
 from .exemplars import Capacity, by_class, class_means, given, herding, nearest_means, shuffled
 from .label_sets import predicted_sets
 from .lesson import Lesson, State, frozen
@@ -159,7 +159,7 @@ class TaskLearner:
             self.buffer = rows if self._method.exemplars is None else self._remember(task)
         self.record = {"epochs": lesson.curve, "memory": self._statement()}
 
-    def predict(self, examples: Examples) -> Labels | NDArray[np.bool_]:
+    def predict(self, examples: Examples) -> NDArray[Any]:
         """Class indices (n,) int64, by the head or by the nearest mean of exemplars, as the method says.
 
         Where labels are sets: (n, classes so far) bool, the outputs whose sigmoid is above one half.
