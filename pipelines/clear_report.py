@@ -17,9 +17,8 @@ from ..curation.qa.votes import read_votes
 from ..curation.store import Rows, Store
 from ..datasets.clear.facts import facts
 from ..eval.metrics.clear import IID_METRICS, STREAMING_METRICS
-from ..eval.report.blocks import Block, Card, Cards, Report, Section, Table, Text, Thumb
+from ..eval.report.blocks import Block, Card, Cards, Section, Table, Text, Thumb
 from ..eval.report.figures import bar_chart
-from ..eval.report.html import write
 from ..eval.report.images import encode, thumbnail
 from ..eval.report.sections import (
     Scores,
@@ -27,12 +26,10 @@ from ..eval.report.sections import (
     contact_section,
     counts_table,
     metric_blocks,
-    pipeline_section,
-    provenance_section,
 )
 from .clear_config import ClearConfig, FolderSource
 from .clear_runs import VOTES_FILE, scores
-from .run_report import finished_stages, sources_of, stage_row
+from .run_report import finished_stages, write_page
 
 _THUMB_PX = 96
 _THUMBS = 6
@@ -75,16 +72,10 @@ def write_report(config: ClearConfig, out: str) -> str:
         *_sheets(config, store, made),
         *_votes(out),
         *(_baseline(config, protocol, methods) for protocol, methods in results.items()),
-        pipeline_section([stage_row(store, artifact) for artifact in made.values()]),
-        provenance_section(sources_of(made.values(), drawn=f"{config.source.kind}, seed {config.seed}")),
     ]
-    title = "A CLEAR\u2011style benchmark"
-    last = made[list(made)[-1]]
-    report = Report(title, f"{len(config.classes)} concepts, seed {config.seed}, encoder {config.encoder.kind}", sections)
-    report = Report(report.title, report.subtitle, report.sections, f"{last.stage}: content digest {last.digest}")
-    path = Path(out) / "report.html"
-    write(report, path)
-    return str(path)
+    subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {config.encoder.kind}"
+    drawn = f"{config.source.kind}, seed {config.seed}"
+    return write_page("A CLEAR\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
 
 
 def _cards(made: Mapping[str, Artifact], results: Mapping[str, Mapping[str, Any]]) -> Cards:

@@ -221,6 +221,24 @@ def variants(benchmark: str) -> list[str]:
     )
 
 
+def with_changes(settings: Mapping[str, Any], *changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A baseline's settings with what ``evaluation.settings`` changes of them, table by table; later changes win.
+
+    Raises:
+        ValueError: for a table or a name that ``settings`` does not have.
+    """
+    changed = dict(settings)
+    for table, values in ((table, values) for tables in changes for table, values in tables.items()):
+        known = changed.get(table)
+        if not isinstance(known, dict):
+            tables = [name for name, value in settings.items() if isinstance(value, dict)]
+            raise ValueError(f"evaluation.settings.{table}: there are {', '.join(tables)}")
+        if unknown := [name for name in values if name not in known]:
+            raise ValueError(f"evaluation.settings.{table}.{unknown[0]}: there are {', '.join(map(str, known))}")
+        changed[table] = {**known, **values}
+    return changed
+
+
 def _dataclasses_in(hint: Any) -> list[type]:
     if dataclasses.is_dataclass(hint):
         return [typing.cast(type, hint)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import collections
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -14,16 +13,15 @@ from ..curation.store import Store
 from ..datasets.iirc.assign import ROLES
 from ..datasets.iirc.facts import facts
 from ..datasets.iirc.view import RefinedView
-from ..eval.report.blocks import Block, Card, Cards, Fold, Report, Section, Table, Text, Thumb, Value
+from ..eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Thumb, Value
 from ..eval.report.figures import bar_chart
-from ..eval.report.html import write
 from ..eval.report.images import encode, thumbnail
 from ..eval.report.label_trees import tree_figure
-from ..eval.report.sections import contact_section, pipeline_section, provenance_section
+from ..eval.report.sections import contact_section
 from .iirc_config import DrawnSource, IircConfig
 from .iirc_results import results_sections
 from .iirc_runs import finished, scores
-from .run_report import finished_stages, sources_of, stage_row
+from .run_report import finished_stages, stage_cards, write_page
 
 _THUMB_PX = 64
 _SUPERCLASSES = 30
@@ -47,26 +45,17 @@ def write_report(config: IircConfig, out: str) -> str:
         sections += [_hierarchy(index), _tasks(config, index), _shares(index), _pictures(made["assigned"], store)]
         for information, places in finished(out).items():
             sections += results_sections(config, information, places, index)
-    sections += [
-        pipeline_section([stage_row(store, artifact) for artifact in made.values()]),
-        provenance_section(sources_of(made.values(), drawn=f"{config.source.kind}, seed {config.seed}")),
-    ]
-    last = made[list(made)[-1]]
     subtitle = f"{config.source.kind}, set-up {config.setup}, configurations {', '.join(map(str, config.tasks.configurations))}"
-    page = Report("An IIRC\u2011style benchmark", subtitle, sections, f"{last.stage}: content digest {last.digest}")
-    path = Path(out) / "report.html"
-    write(page, path)
-    return str(path)
+    drawn = f"{config.source.kind}, seed {config.seed}"
+    return write_page("An IIRC\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
 
 
 def _cards(made: Mapping[str, Artifact], out: str) -> Cards:
-    cards: list[Card] = []
-    for stage, label, note in (
+    shown = [
         ("found", "pictures found", "in the source"),
         ("assigned", "in the benchmark", "each stored once"),
-    ):
-        if stage in made:
-            cards.append(Card(label, made[stage].rows, note))
+    ]
+    cards = stage_cards(made, shown)
     lost = sum(sum(artifact.rejects.values()) for artifact in made.values())
     cards.append(Card("turned away", lost, "each with its reason", tone="note" if lost else "plain"))
     best = [(r["mean"]["pw-JS"], name) for methods in scores(out).values() for name, r in methods.items() if r["mean"]["pw-JS"]]

@@ -17,6 +17,7 @@ from ..curation.run import Run
 from ..datasets.iirc.assign import ROLES
 from ..datasets.iirc.samples import columns_of
 from ..datasets.iirc.view import RefinedView
+from .config import with_changes
 from .iirc_config import DrawnSource, IircConfig
 from .publish import publish_shards
 
@@ -153,16 +154,7 @@ def baseline_settings(config: IircConfig, name: str) -> dict[str, Any]:
     from ..training.iirc_baselines import paper_settings
 
     settings = paper_settings(name, dataset=config.evaluation.dataset)
-    for changes in (config.evaluation.settings, config.evaluation.method_settings.get(name, {})):
-        for table, values in changes.items():
-            known = settings.get(table)
-            if not isinstance(known, dict):
-                tables = [one for one, value in settings.items() if isinstance(value, dict)]
-                raise ValueError(f"evaluation.settings.{table}: there are {', '.join(tables)}")
-            if unknown := [one for one in values if one not in known]:
-                raise ValueError(f"evaluation.settings.{table}.{unknown[0]}: there are {', '.join(known)}")
-            settings[table] = {**known, **values}
-    return settings
+    return with_changes(settings, config.evaluation.settings, config.evaluation.method_settings.get(name, {}))
 
 
 def read_tasks(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -15,17 +14,15 @@ from ..curation.store import Store
 from ..datasets.kowl.facts import facts
 from ..datasets.kowl.tables import class_density, increment_table, published_table
 from ..datasets.kowl.transitions import KINDS, transition_counts, transitions
-from ..eval.report.blocks import Block, Card, Cards, Fold, Report, Section, Table, Text, Value
+from ..eval.report.blocks import Block, Cards, Fold, Section, Table, Text, Value
 from ..eval.report.figures import bar_chart
 from ..eval.report.flows import Change, flow_chart
-from ..eval.report.html import write
 from ..eval.report.open_world import class_density as density_figure
 from ..eval.report.open_world import open_world_sections
 from ..eval.report.open_world_strata import strata_section
-from ..eval.report.sections import pipeline_section, provenance_section
 from .kowl_config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig
 from .kowl_runs import NEEDED, TRANSFORM, prior_knowledge, tidy
-from .run_report import finished_stages, sources_of, stage_row
+from .run_report import finished_stages, stage_cards, write_page
 
 _EDGES = 60
 """Changed labels that are shown of each pair of releases."""
@@ -57,28 +54,18 @@ def write_report(config: KowlConfig, out: str) -> str:
             sections.append(_prior(out))
         elif (figure := density_figure(density, caption="Training samples by class.")) is not None:
             sections.append(Section("Class density", [figure]))
-    sections += [
-        pipeline_section([stage_row(store, artifact) for artifact in made.values()]),
-        provenance_section(sources_of(made.values(), drawn=f"{config.source.kind}, seed {config.seed}")),
-    ]
-    last = made[list(made)[-1]]
     subtitle = f"{', '.join(config.labels.releases)}; rules {config.increments.preset}, seed {config.seed}"
-    page = Report("A KOWL-style benchmark", subtitle, sections, f"{last.stage}: content digest {last.digest}")
-    path = Path(out) / "report.html"
-    write(page, path)
-    return str(path)
+    drawn = f"{config.source.kind}, seed {config.seed}"
+    return write_page("A KOWL-style benchmark", subtitle, sections, made, out, drawn=drawn)
 
 
 def _cards(made: Mapping[str, Artifact]) -> Cards:
-    cards: list[Card] = []
-    for stage, label, note in (
+    shown = [
         ("listed", "rows of the lists", "in all releases"),
         ("unified", "labelled samples", "by id, start and end"),
         ("increments", "in the increments", "with video and feature"),
-    ):
-        if stage in made:
-            cards.append(Card(label, made[stage].rows, note))
-    return Cards(cards)
+    ]
+    return Cards(stage_cards(made, shown))
 
 
 def _honesty(config: KowlConfig) -> list[Block]:

@@ -1,12 +1,15 @@
-"""What every report shows of a run: its finished stages, a line a stage, and the sources behind them."""
+"""What every report shows of a run: its finished stages, a line a stage, and the sources behind them; and its page."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 
 from ..curation.artifact import Artifact, load_artifact, load_run
 from ..curation.store import Store
-from ..eval.report.sections import Source, StageRow
+from ..eval.report.blocks import Card, Report, Section
+from ..eval.report.html import write
+from ..eval.report.sections import Source, StageRow, pipeline_section, provenance_section
 
 
 def finished_stages(store: Store) -> dict[str, Artifact]:
@@ -37,3 +40,29 @@ def sources_of(artifacts: Iterable[Artifact], *, drawn: str) -> list[Source]:
                 label = f"{artifact.stage}: {name}"
                 found[label, value["content"]] = Source(label, "", "see its card", value["content"])
     return list(found.values()) or [Source(drawn, "", "drawn by this project")]
+
+
+def stage_cards(made: Mapping[str, Artifact], shown: Iterable[tuple[str, str, str]]) -> list[Card]:
+    """A card with the rows of each stage that is there; ``shown`` are stage, label and note."""
+    return [Card(label, made[stage].rows, note) for stage, label, note in shown if stage in made]
+
+
+def write_page(
+    title: str, subtitle: str, sections: Sequence[Section], made: Mapping[str, Artifact], out: str, *, drawn: str
+) -> str:
+    """Write ``report.html`` into the run's folder: ``sections``, then the pipeline and its sources. Returns its path.
+
+    Args:
+        made: the finished stages, see ``finished_stages``.
+        out: a local folder.
+        drawn: see ``sources_of``.
+    """
+    store = Store(out)
+    ends = [
+        pipeline_section([stage_row(store, artifact) for artifact in made.values()]),
+        provenance_section(sources_of(made.values(), drawn=drawn)),
+    ]
+    last = made[list(made)[-1]]
+    path = Path(out) / "report.html"
+    write(Report(title, subtitle, [*sections, *ends], f"{last.stage}: content digest {last.digest}"), path)
+    return str(path)

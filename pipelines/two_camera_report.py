@@ -22,11 +22,9 @@ from ..datasets.two_camera.facts import STATISTICS, TABLE, facts
 from ..datasets.two_camera.rows import TransformPairs, as_pairs
 from ..datasets.two_camera.samples import IMAGES, VALID
 from ..eval.metrics.angular import angular_error_deg
-from ..eval.report.blocks import Block, Card, Cards, Cell, Figure, ImageGrid, Report, Section, Table, Text, Thumb, Value
+from ..eval.report.blocks import Block, Cards, Cell, Figure, ImageGrid, Section, Table, Text, Thumb, Value
 from ..eval.report.figures import line_chart
-from ..eval.report.html import write
-from ..eval.report.sections import pipeline_section, provenance_section
-from .run_report import finished_stages, sources_of, stage_row
+from .run_report import finished_stages, stage_cards, write_page
 from .two_camera_config import Metadata, QuasiReal, Radiometric, RawPairs, TwoCameraConfig
 from .two_camera_runs import EVAL, SHOWN, scores
 
@@ -56,29 +54,18 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
         sections += [_pairs(pictures, pairs), _transforms(config, pairs, index)]
         sections += _results(config, out, pictures, pairs)
     drawn = f"spectra that colour-science ships, seed {config.seed}"
-    sections += [
-        pipeline_section([stage_row(store, artifact) for artifact in made.values()]),
-        provenance_section(sources_of(made.values(), drawn=drawn)),
-    ]
-    last = made[list(made)[-1]]
     subtitle = f"{config.source.kind}, transforms {config.transform.preset}, seed {config.seed}"
-    page = Report("Two-camera illuminant estimation", subtitle, sections, f"{last.stage}: content digest {last.digest}")
-    path = Path(out) / "report.html"
-    write(page, path)
-    return str(path)
+    return write_page("Two-camera illuminant estimation", subtitle, sections, made, out, drawn=drawn)
 
 
 def _cards(made: Mapping[str, Artifact]) -> Cards:
-    cards: list[Card] = []
-    for stage, label, note in (
+    shown = [
         ("listed", "pairs listed", "raw or matched files"),
         ("measured", "pairs measured", "lights and transforms"),
         ("augmented", "rows with re-illuminated ones", "each pair under the lights of others"),
         ("shards", "rows in the shards", "as published"),
-    ):
-        if stage in made:
-            cards.append(Card(label, made[stage].rows, note))
-    return Cards(cards)
+    ]
+    return Cards(stage_cards(made, shown))
 
 
 def _honesty(config: TwoCameraConfig) -> list[Block]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -17,11 +16,10 @@ from ..curation.video.frames import unpack_frames
 from ..datasets.vclimb.facts import facts
 from ..datasets.vclimb.tables import coverage, leaks, per_task, table_1
 from ..datasets.videos.rows import ROLES
-from ..eval.report.blocks import Block, Card, Cards, Fold, Report, Section, Table, Text, Thumb, Value
-from ..eval.report.html import write
+from ..eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Thumb, Value
 from ..eval.report.images import encode, thumbnail
-from ..eval.report.sections import contact_section, pipeline_section, provenance_section
-from .run_report import finished_stages, sources_of, stage_row
+from ..eval.report.sections import contact_section
+from .run_report import finished_stages, write_page
 from .vclimb_config import DrawnSource, SplitFileSource, VclimbConfig
 from .vclimb_results import memory_section, results_section
 from .vclimb_runs import baseline_settings, cut_warning, leak_warning, scores, seed_results, split_stage
@@ -64,18 +62,11 @@ def write_report(config: VclimbConfig, out: str) -> str:
         sections.append(memory_section(config, stored, baseline_settings(config, config.evaluation.methods[0], frames)))
     missing = sum(made["matched"].rejects.values()) if "matched" in made else 0
     sections += [results_section(config, protocol, methods, tasks, missing) for protocol, methods in results.items()]
-    sections += [
-        pipeline_section([stage_row(store, artifact) for artifact in made.values()]),
-        provenance_section(sources_of(made.values(), drawn=f"{config.source.kind}, seed {config.seed}")),
-    ]
-    last = made[list(made)[-1]]
     frames = config.frames
     chosen = "all frames" if frames.kind == "all" else f"{frames.n} frames a clip ({frames.kind})"
     subtitle = f"{config.source.kind}, {chosen}, seed {config.seed}"
-    page = Report("A vCLIMB\u2011style benchmark", subtitle, sections, f"{last.stage}: content digest {last.digest}")
-    path = Path(out) / "report.html"
-    write(page, path)
-    return str(path)
+    drawn = f"{config.source.kind}, seed {config.seed}"
+    return write_page("A vCLIMB\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
 
 
 def _cards(made: Mapping[str, Artifact], store: Store, out: str) -> Cards:

@@ -14,6 +14,7 @@ from ..curation.publish import Card
 from ..curation.run import Run
 from ..datasets.vclimb.samples import COLUMNS, NOT_IN_INDEX
 from ..datasets.vclimb.tables import leaks, per_task
+from .config import with_changes
 from .publish import publish_shards
 from .vclimb_config import DrawnSource, VclimbConfig
 
@@ -180,16 +181,7 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
     settings = paper_settings(name, dataset=e.dataset, preset=e.preset, frames=frames, variant=e.variant)
     if e.roles[1] == "none":
         settings["schedule"] = {**settings["schedule"], "select": "none"}
-    for changes in (e.settings, e.method_settings.get(name, {})):
-        for table, values in changes.items():
-            known = settings.get(table)
-            if not isinstance(known, dict):
-                tables = [one for one, value in settings.items() if isinstance(value, dict)]
-                raise ValueError(f"evaluation.settings.{table}: there are {', '.join(tables)}")
-            if unknown := [one for one in values if one not in known]:
-                raise ValueError(f"evaluation.settings.{table}.{unknown[0]}: there are {', '.join(known)}")
-            settings[table] = {**known, **values}
-    return settings
+    return with_changes(settings, e.settings, e.method_settings.get(name, {}))
 
 
 def read_tasks(url: str, settings: Mapping[str, Any], roles: tuple[str, str, str]) -> list[Task]:

@@ -224,12 +224,20 @@ def key_of(path: str) -> str:
     image's extension does not count: two files that differ in it alone have one key.
     """
     stem, extension = posixpath.splitext(path)
-    image = normal_extension(extension) in KNOWN_EXTENSIONS
-    stem = stem if image else path
-    plain = image and all(_SAFE.match(part) and "--" not in part for part in stem.split("/"))
-    key = stem.replace("/", "--")
-    if plain and len(key) <= _MAX_KEY:
+    # No stem has a NUL: other files than images can have no image's key.
+    return safe_key(stem if normal_extension(extension) in KNOWN_EXTENSIONS else f"{path}\0")
+
+
+def safe_key(name: str, *, longest: int = _MAX_KEY) -> str:
+    """Key of a name, with folders joined by ``--``; see ``key_of``, of which this is the rule for stems.
+
+    Args:
+        name: of a file or a sample, with ``/`` between folders.
+        longest: most characters of the key.
+    """
+    key = name.replace("/", "--")
+    if len(key) <= longest and all(_SAFE.match(part) and "--" not in part for part in name.split("/")):
         return key
-    digest = hashlib.sha256(f"{stem}{'' if image else chr(0)}".encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", key)[: _MAX_KEY - 9].strip("-_")
+    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", key)[: longest - 9].strip("-_")
     return f"{readable}-{digest}" if readable else digest

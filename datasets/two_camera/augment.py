@@ -54,21 +54,14 @@ class PairToRelight:
 
 
 @dataclass(frozen=True)
-class Relit:
-    """Column that ``relight`` adds, and those that it passes on.
+class Relit(PairToRelight):
+    """The same with the column that ``relight`` adds.
 
     Attributes:
         relit: .npy of float64 (targets, 43): the number of the target among the pairs, then the numbers of ``RELIT``. Targets
             whose colours are singular are left out.
     """
 
-    key: str
-    fold: int
-    image_1: Blob
-    image_2: Blob
-    valid: Blob
-    patches_1: list[float]
-    patches_2: list[float]
     relit: Blob
 
 

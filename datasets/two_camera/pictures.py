@@ -134,18 +134,9 @@ class PairToMeasure:
 
 
 @dataclass(frozen=True)
-class MeasuredPictures:
+class MeasuredPictures(PairToMeasure):
     """``rows.MeasuredPair`` of a pair whose pictures and patches go on beside it."""
 
-    key: str
-    name: str
-    image_1: Blob
-    image_2: Blob
-    valid: Blob
-    patches_1: list[float]
-    patches_2: list[float]
-    gt_1: list[float]
-    gt_2: list[float]
     transform_1to2: list[float]
     transform_2to1: list[float]
     transform_chart_1to2: list[float] | None

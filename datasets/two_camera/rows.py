@@ -71,8 +71,8 @@ class Augmented:
 
 
 @dataclass(frozen=True)
-class TransformPair:
-    """A row of the finished table: ``MeasuredPair`` with ``Folded`` and ``Augmented``, without the conditions."""
+class PairNumbers:
+    """What every finished row has: ``MeasuredPair`` with ``Folded`` and ``Augmented``, without charts and conditions."""
 
     key: str
     name: str
@@ -84,6 +84,12 @@ class TransformPair:
     gt_2: list[float]
     transform_1to2: list[float]
     transform_2to1: list[float]
+
+
+@dataclass(frozen=True)
+class TransformPair(PairNumbers):
+    """A row of the finished table; a chart's transforms are None where there is no chart."""
+
     transform_chart_1to2: list[float] | None
     transform_chart_2to1: list[float] | None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pyarrow as pa
 
 from ...curation.rows import Blob
 from ...curation.shards import assign_shards
+from .rows import PairNumbers
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -40,7 +42,7 @@ COLUMNS = {
 }
 """Meaning of the columns, for the dataset's card."""
 
-_JSON = ("key", "name", "source_key", "target_key", "original", "fold", "gt_1", "gt_2", "transform_1to2", "transform_2to1")
+_JSON = tuple(field.name for field in dataclasses.fields(PairNumbers))
 
 
 @dataclass(frozen=True)
@@ -52,56 +54,20 @@ class Placed:
 
 
 @dataclass(frozen=True)
-class PatchSample:
+class PatchSample(PairNumbers):
     """A drawn row as it is written to a shard."""
 
-    key: str
-    name: str
-    source_key: str
-    target_key: str
-    original: bool
-    fold: int
-    gt_1: list[float]
-    gt_2: list[float]
-    transform_1to2: list[float]
-    transform_2to1: list[float]
     colours_1: list[float]
     colours_2: list[float]
 
 
 @dataclass(frozen=True)
-class PictureSample:
+class PictureSample(PairNumbers):
     """A photographed or re-illuminated row as it is written to a shard; the latter without pictures."""
 
-    key: str
-    name: str
-    source_key: str
-    target_key: str
-    original: bool
-    fold: int
-    gt_1: list[float]
-    gt_2: list[float]
-    transform_1to2: list[float]
-    transform_2to1: list[float]
     image_1: Blob | None
     image_2: Blob | None
     valid: Blob | None
-
-
-@dataclass(frozen=True)
-class PlainSample:
-    """A row of released metadata as it is written to a shard: no picture is known."""
-
-    key: str
-    name: str
-    source_key: str
-    target_key: str
-    original: bool
-    fold: int
-    gt_1: list[float]
-    gt_2: list[float]
-    transform_1to2: list[float]
-    transform_2to1: list[float]
 
 
 def place(rows: Rows, *, max_samples: int) -> pa.Table:
@@ -147,6 +113,6 @@ def picture_sample(row: PictureSample) -> dict[str, Any]:
     return members
 
 
-def plain_sample(row: PlainSample) -> dict[str, Any]:
+def plain_sample(row: PairNumbers) -> dict[str, Any]:
     """Members of a pair of which the numbers alone are known: them as JSON."""
     return {"json": {name: getattr(row, name) for name in _JSON}}

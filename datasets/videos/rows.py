@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-import re
 from dataclasses import dataclass
+
+from ...curation.stages.folder import safe_key
 
 ROLES = ("train", "val", "test")
 """What clips are used for."""
 
-_SAFE = re.compile(r"[A-Za-z0-9_](?:[A-Za-z0-9_-]*[A-Za-z0-9_])?\Z")
 _MAX_KEY = 60
 """Names in a tar have 100 bytes: what is left has room for the times of a segment, its number, and a member's extension."""
 _MAX_TIME_S = 1e6
@@ -45,18 +44,8 @@ class ListedClip:
 
 
 def key_of_name(name: str) -> str:
-    """Key of a video from its name, with folders joined by ``--``.
-
-    A name that the rule would change in any other way, and might so make equal to another, and one above 60 characters, has
-    eight digits of its SHA-256 appended.
-    """
-    key = name.replace("/", "--")
-    plain = all(_SAFE.match(part) and "--" not in part for part in name.split("/"))
-    if plain and len(key) <= _MAX_KEY:
-        return key
-    digest = hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:8]
-    readable = re.sub(r"[^A-Za-z0-9_-]+", "_", key)[: _MAX_KEY - 9].strip("-_")
-    return f"{readable}-{digest}" if readable else digest
+    """Key of a video from its name: ``safe_key`` of 60 characters at most."""
+    return safe_key(name, longest=_MAX_KEY)
 
 
 def segment_key(key: str, t_start: float | None, t_end: float | None) -> str:
