@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from .predictor import Labels, Probabilities, State, Uids
-from .run import replace_file, to_json
+from .run import check_identity, replace_file, to_json
 
 Record = dict[str, Any]
 
@@ -106,13 +106,7 @@ def read_progress(out: Path, whose: Mapping[str, Any] | None = None) -> tuple[li
         return None
     held = json.loads(path.read_bytes())
     if whose is not None:
-        different = sorted(key for key in {*held["identity"], *whose} if held["identity"].get(key) != whose.get(key))
-        if different:
-            key = different[0]
-            raise ValueError(
-                f"{out} holds a run with {key} = {held['identity'].get(key)!r}, and this one has {whose.get(key)!r}: "
-                "choose another folder, or remove that one"
-            )
+        check_identity(held["identity"], whose, out)
     checkpoint = out / held["checkpoint"]["file"]
     _check(checkpoint, held["checkpoint"]["sha256"])
     with np.load(checkpoint, allow_pickle=False) as arrays:

@@ -139,17 +139,22 @@ def held_progress(out: Path, whose: Mapping[str, Any]) -> tuple[dict[str, Any], 
     if not path.exists():
         return None
     held = json.loads(path.read_bytes())
-    different = sorted(key for key in {*held["identity"], *whose} if held["identity"].get(key) != whose.get(key))
-    if different:
-        key = different[0]
-        raise ValueError(
-            f"{out} holds a run with {key} = {held['identity'].get(key)!r}, and this one has {whose.get(key)!r}: "
-            "choose another folder, or remove that one"
-        )
+    check_identity(held["identity"], whose, out)
     checkpoint = out / held["checkpoint"]["file"]
     if not checkpoint.exists() or _sha256(checkpoint) != held["checkpoint"]["sha256"]:
         raise ValueError(f"{checkpoint} is missing or is not the one that {path} names: remove {out} and run again")
     return held, checkpoint
+
+
+def check_identity(held: Mapping[str, Any], whose: Mapping[str, Any], out: Path) -> None:
+    """Raise ValueError, with the first value that differs, where ``out`` holds a run of another identity than ``whose``."""
+    different = sorted(key for key in {*held, *whose} if held.get(key) != whose.get(key))
+    if different:
+        key = different[0]
+        raise ValueError(
+            f"{out} holds a run with {key} = {held.get(key)!r}, and this one has {whose.get(key)!r}: "
+            "choose another folder, or remove that one"
+        )
 
 
 def commit_progress(
