@@ -26,10 +26,15 @@ class Ledger:
     """Content digest and keys of a stage, part after part: of rows that are at hand, or else read back.
 
     The digest depends on the order of the parts, which end in any order; those that came early wait for their turn.
+
+    Args:
+        store: where the parts lie.
+        stage: whose parts they are.
+        keep: whether rows stay at hand for the next stage.
     """
 
-    def __init__(self, store: Store, stage: Stage) -> None:
-        self._store, self._stage = store, stage
+    def __init__(self, store: Store, stage: Stage, *, keep: bool) -> None:
+        self._store, self._stage, self._keeps = store, stage, keep
         self._digest: ContentDigest | None = None
         self._next = 0
         self._early: dict[int, tuple[pa.Table, pa.Table]] = {}
@@ -42,7 +47,8 @@ class Ledger:
     def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
         """Take the rows of a part that was just written. Called from any thread."""
         with self._lock:
-            self._keep(number, rows)
+            if self._keeps:
+                self._keep(number, rows)
             if number >= self._next and len(self._early) < _EARLY_PARTS:
                 self._early[number] = (rows, rejected)
             while self._next in self._early:

@@ -88,9 +88,12 @@ class StageMaker:
         known: dict[str, tuple[str, str]],
         pool: Pool | None,
         recent: dict[str, pa.Table] | None = None,
+        *,
+        read_next: bool = False,
     ) -> None:
         self.store, self.stage, self.schema, self.made, self.known, self.pool = store, stage, schema, made, known, pool
         self.recent: dict[str, pa.Table] = {} if recent is None else recent
+        self.read_next = read_next
 
     def _places(self) -> dict[str, Where]:
         steps = [self.stage.step, *([self.stage.pieces] if self.stage.pieces else [])]
@@ -199,7 +202,7 @@ class StageMaker:
         self.store.remove([posixpath.join(where, name) for name in stale])
         self.store.write(posixpath.join(where, ".witness"), witness.encode())
         started = time.perf_counter()
-        ledger = Ledger(self.store, self.stage)
+        ledger = Ledger(self.store, self.stage, keep=self.read_next)
         records = self._make_parts(sha256(canonical([key, recipe["layouts"]])), report, ledger)
         artifact = self._commit(key, recipe, records, ledger)
         self.recent.clear()

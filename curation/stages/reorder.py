@@ -94,8 +94,11 @@ def reorder(
         if size > HELD_BYTES:
             yield from _through_file(itertools.chain(held, tables), schema, _rank(order, rows.num_rows), edges, scratch)
             return
-    whole = pa.concat_tables(held).combine_chunks()
+    columns = pa.concat_tables(held).columns
     del held
+    with ThreadPoolExecutor() as pool:
+        whole = pa.table(list(pool.map(pa.ChunkedArray.combine_chunks, columns)), schema.names)
+    del columns
     yield from _ahead((a, whole.take(pa.array(order[a:b])).cast(schema)) for a, b in itertools.pairwise(edges.tolist()))
 
 

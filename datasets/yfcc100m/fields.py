@@ -83,7 +83,8 @@ def sift_fields(blocks: Iterable[Block], *, licences: Sequence[str] | None, extr
     total = 0
     for block in blocks:
         frame = block.frame.with_columns(_decoded(name) for name in extra if name in ENCODED) if extra else block.frame
-        table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+        # polars cuts a frame in many: what follows works on whole columns.
+        table = frame.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
         table = table.cast(pa.schema([pa.field(name, pa.string()) for name in table.column_names]))
         good, id_fits, taken, uploaded = _usual(table, licences)
         kept.append(_rows(table, taken, uploaded, extra).filter(good))
@@ -97,7 +98,7 @@ def sift_fields(blocks: Iterable[Block], *, licences: Sequence[str] | None, extr
             left.append(rest.append_column("place", pa.array(places)).append_column("index", pa.array(index + total)))
         rejected.append(block.rejected)
         file, unit, total = block.place.file, block.place.unit, total + table.num_rows
-    rows = pa.concat_tables(kept).combine_chunks()  # polars cuts a frame in many: what follows works on whole columns
+    rows = pa.concat_tables(kept)
     if left:
         rest = pa.concat_tables(left)
         frame = _timed(pl.DataFrame(rest))
@@ -107,7 +108,7 @@ def sift_fields(blocks: Iterable[Block], *, licences: Sequence[str] | None, extr
             index = rest["index"].to_numpy()
             order = np.concatenate([np.delete(np.arange(total), index), index[late.to_numpy()]])
             found = _rows(rest, frame["taken"].to_arrow(), frame["uploaded"].to_arrow(), extra).filter(late.to_arrow())
-            rows = pa.concat_tables([rows, found]).take(pa.array(np.argsort(order)))
+            rows = pa.concat_tables([rows, found]).combine_chunks().take(pa.array(np.argsort(order)))
     return Sifted(rows, pa.concat_tables(rejected))
 
 

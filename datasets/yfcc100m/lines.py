@@ -150,20 +150,19 @@ def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
 
 
 def separators(data: bytes) -> int | None:
-    """Number of tabs and newlines, or None where a byte is not ASCII, NUL, or another control character below the tab.
+    """Number of bytes up to the newline's, which are the tabs and newlines of clean text; None where a byte is not ASCII.
 
     Works in slices that fit the cache: one pass over memory for all of it.
     """
     view = np.frombuffer(data, dtype=np.uint8)
     step = 1 << 17
-    shifted, small = np.empty(step, dtype=np.uint8), np.empty(step, dtype=bool)
+    small = np.empty(step, dtype=bool)
     count = 0
     for at in range(0, len(view), step):
         part = view[at : at + step]
-        np.subtract(part, 9, out=shifted[: len(part)])  # wraps around: NUL becomes 247
-        if shifted[: len(part)].max() > 127 - 9:
+        if part.max() > 127:
             return None
-        np.less(shifted[: len(part)], 2, out=small[: len(part)])
+        np.less_equal(part, 10, out=small[: len(part)])
         count += int(np.count_nonzero(small[: len(part)]))
     return count if data.endswith(b"\n") or not data else count + 1
 
