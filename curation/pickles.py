@@ -11,7 +11,7 @@ import io
 import math
 import pickle
 import pickletools
-from typing import Any, cast
+from typing import IO, Any, cast
 
 import numpy as np
 
@@ -39,20 +39,22 @@ class UnsafePickle(ValueError):
     """A pickle that holds anything but plain values, or that is damaged. Says what and where."""
 
 
-def load_plain(data: bytes, *, arrays: bool = False) -> Any:
+def load_plain(data: bytes | IO[bytes], *, arrays: bool = False) -> Any:
     """Texts, lists and tables of a pickle, nested at will.
 
     Args:
+        data: all bytes, or a file that can be sought, of which no second copy is held.
         arrays: numbers, tuples, bytes and arrays of numbers as well. Texts of Python 2 are then given as bytes.
 
     Raises:
         UnsafePickle: for anything else, before it is loaded; for more than ``MAX_BYTES``; for damaged data.
     """
-    if len(data) > MAX_BYTES:
-        raise UnsafePickle(f"{len(data)} bytes, at most {MAX_BYTES} are read")
+    stream = _Bounded(io.BytesIO(data) if isinstance(data, bytes) else data)
+    if stream.size > MAX_BYTES:
+        raise UnsafePickle(f"{stream.size} bytes, at most {MAX_BYTES} are read")
     try:
-        _check_opcodes(data, arrays)
-        stream = io.BytesIO(data)
+        _check_opcodes(stream, arrays)
+        stream.rewind()
         return _finished(_ArrayUnpickler(stream, encoding="bytes").load()) if arrays else _Unpickler(stream).load()
     except UnsafePickle:
         raise
@@ -62,9 +64,33 @@ def load_plain(data: bytes, *, arrays: bool = False) -> Any:
         raise UnsafePickle(f"claims too much: {type(error).__name__}") from None
 
 
-def _check_opcodes(data: bytes, arrays: bool) -> None:
+class _Bounded:
+    """A file that gives what it has: for an opcode that claims gigabytes a plain file makes room first and reads then."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.size = stream.seek(0, io.SEEK_END)
+        self._stream = stream
+        self.rewind()
+
+    def rewind(self) -> None:
+        self._stream.seek(0)
+
+    def tell(self) -> int:
+        return self._stream.tell()
+
+    def read(self, size: int) -> bytes:
+        return self._stream.read(min(size, self.size - self._stream.tell()))
+
+    def readline(self) -> bytes:
+        return self._stream.readline()
+
+    def readinto(self, buffer: Any) -> int:
+        return self._stream.readinto(buffer)  # type: ignore[attr-defined]
+
+
+def _check_opcodes(data: _Bounded, arrays: bool) -> None:
     safe, told = (_PLAIN | _NUMBERS, "plain values and arrays") if arrays else (_PLAIN, "texts, lists and tables")
-    for number, (opcode, argument, place) in enumerate(pickletools.genops(data)):
+    for number, (opcode, argument, place) in enumerate(pickletools.genops(cast("IO[bytes]", data))):
         if opcode.name not in safe:
             raise UnsafePickle(f"{opcode.name} at byte {place}: only {told} are read")
         # The loader makes room for a memo of twice that number: four bytes could claim 64 GB.

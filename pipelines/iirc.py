@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..curation.flow import Flow, source, step
 from ..curation.keys import where
+from ..curation.stages.embed import embed_images
 from ..curation.stages.first import take_first
 from ..curation.stages.images import check_image
 from ..datasets.class_images.cifar import cifar_pieces, read_cifar
@@ -39,11 +40,15 @@ def plan(c: IircConfig, out: str) -> Flow:
         only_found=h.kind == "file" and h.only_found,
         min_subclasses=h.min_subclasses if h.kind == "file" else 1,
     )
-    return (
+    flow = (
         _found(c)
         .whole("unique", step(take_first), max_rejects=None)
         .each("checked", step(check_image), max_rejects=c.max_broken)
-        .whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=c.max_outside)
+    )
+    if c.vectors is not None:
+        flow = flow.each_batch(iirc_runs.EMBEDDED, step(embed_images, encoder=c.vectors))
+    return (
+        flow.whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=c.max_outside)
         .whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
         .shards("shards", step(sample))
     )

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from ..curation.encoders.spec import Colours, EfficientNetLite
 from ..datasets.iirc.assign import Shares
 from .config import Location
 
@@ -152,6 +153,8 @@ class IircConfig:
         setup: ``iirc``, or ``class_incremental``: every class is lone, as in the paper's comparison.
         max_broken: pictures that do not decode: a number, or a share below 1.
         max_outside: pictures whose class the hierarchy lacks: likewise, or None where any number of them may be left out.
+        vectors: a frozen encoder, by which every picture is one vector for the baselines, which then need the backbone ``mlp``.
+            None: they are given the pictures. What is published is the same.
     """
 
     seed: int
@@ -164,3 +167,4 @@ class IircConfig:
     evaluation: Evaluation
     max_broken: float = 0
     max_outside: float | None = 0
+    vectors: Annotated[EfficientNetLite | Colours, Field(discriminator="kind")] | None = None

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..curation.artifact import Artifact
+from ..curation.encoders.spec import EfficientNetLite
 from ..curation.store import Store
 from ..datasets.iirc.assign import ROLES
 from ..datasets.iirc.facts import facts
@@ -66,10 +67,16 @@ def _cards(made: Mapping[str, Artifact], out: str) -> Cards:
 
 
 def _honesty(config: IircConfig) -> list[Block]:
+    notes: list[Block] = []
     if isinstance(config.source, DrawnSource):
         told = "The pictures of this run are DRAWN from the seed: coloured shapes. Scores say nothing about methods."
-        return [Text([told], tone="note")]
-    return []
+        notes.append(Text([told], tone="note"))
+    if config.vectors is not None:
+        told = f"Methods were given one frozen vector a picture, by the encoder {config.vectors.kind}, and no pixels."
+        if isinstance(config.vectors, EfficientNetLite):
+            told += " Its weights were trained on ImageNet's 1,000 classes: compare methods here, not heights with other runs."
+        notes.append(Text([told], tone="note"))
+    return notes
 
 
 # ------------------------------------------------------------------------------------------------------------- hierarchy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import json
 import posixpath
 import statistics
@@ -10,10 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from ..curation.artifact import load_artifact
 from ..curation.publish import Card
 from ..curation.run import Run
+from ..curation.store import Store
 from ..datasets.iirc.assign import ROLES
 from ..datasets.iirc.samples import columns_of
 from ..datasets.iirc.view import RefinedView
@@ -24,6 +29,10 @@ from .publish import publish_shards
 if TYPE_CHECKING:
     from ..eval.protocols.refined_classification import Asked, RefinedTask
     from ..eval.protocols.refined_files import RefinedResults
+    from ..training.examples import Examples
+
+EMBEDDED = "embedded"
+"""The stage of vectors, where the settings name an encoder."""
 
 EVAL = "eval"
 """Where results of baselines lie in the folder of a run: ``eval/<information>/<method>/configuration-<c>/seed-<n>/``."""
@@ -107,20 +116,26 @@ def evaluate(
     from ..datasets.reader.index import DatasetIndex
     from ..eval.protocols.refined_classification import run_refined
     from ..training.iirc_baselines import identity, learner_maker, picture_view
-    from ..training.pictures import Album, ShardPictures
+    from ..training.pictures import Album, Pictures, ShardPictures
 
     e = config.evaluation
     chosen = list(methods) or e.methods
     numbers = [_number(name, config) for name in protocols] or e.configurations or config.tasks.configurations
     plans = {name: baseline_settings(config, name) for name in chosen}
     index = DatasetIndex.open(posixpath.join(out, "dataset"))
+    keys: list[str] = index.table["key"].to_pylist()
+    vectors = None if config.vectors is None else read_vectors(out, keys)
     store = ShardPictures(index)
     results: dict[str, list[RefinedResults]] = {}
     for name, settings in plans.items():
-        album = Album(store, picture_view(settings), hold=e.hold)
+        if vectors is None:
+            examples = functools.partial(Pictures, Album(store, picture_view(settings), hold=e.hold), keys)
+        else:
+            settings["model"] = {**settings["model"], "inputs": vectors.shape[1]}
+            examples = functools.partial(_of_vectors, vectors, keys)
         make = learner_maker(settings, device=e.device, workers=e.workers)
         for number in numbers if name != "joint" else numbers[:1]:  # its order is that of one configuration
-            tasks, asked = read_tasks(index.table, album, name, number, config)
+            tasks, asked = read_tasks(index.table, examples, name, number, config)
             for seed in e.seeds:
                 place = Path(out) / EVAL / e.information / name / f"configuration-{number}" / f"seed-{seed}"
                 told = {**identity(settings, seed=seed), "configuration": number, "information": e.information}
@@ -158,19 +173,17 @@ def baseline_settings(config: IircConfig, name: str) -> dict[str, Any]:
 
 
 def read_tasks(
-    table: pa.Table, album: Any, method: str, configuration: int, config: IircConfig
+    table: pa.Table, examples: Callable[[Any, Any], Any], method: str, configuration: int, config: IircConfig
 ) -> tuple[list[RefinedTask], Asked]:
     """The tasks of one configuration, and what is asked after each; pictures are read when they are needed.
 
     Args:
         table: the index.
-        album: ``training.pictures.Album`` of its rows.
+        examples: row numbers (n,) and labels (n, k) -> samples that a learner can load.
         method: ``joint`` and ``incremental_joint`` are given other samples and labels than the others.
     """
     from ..eval.protocols.refined_classification import Asked, RefinedTask
-    from ..training.pictures import Pictures
 
-    keys: list[str] = table["key"].to_pylist()
     view = RefinedView(table, configuration, joint=method == "joint")
     information = "complete" if method in JOINT else config.evaluation.information
     reach = "so_far" if method in JOINT else "task"
@@ -179,11 +192,35 @@ def read_tasks(
         given = {
             role: view.training(number, role=role, information=information, reach=reach) for role in ("train", "intask_valid")
         }
-        train, validate = (Pictures(album, keys, one.rows, one.labels) for one in given.values())
+        train, validate = (examples(one.rows, one.labels) for one in given.values())
         tasks.append(RefinedTask(str(number), names, train, validate if len(validate.labels) else None))
     samples = {role: view.evaluation(role) for role in config.evaluation.roles}
-    asked = {role: Pictures(album, keys, one.rows, one.labels) for role, one in samples.items()}
+    asked = {role: examples(one.rows, one.labels) for role, one in samples.items()}
     return tasks, Asked(asked, view.kinds, tuple(config.evaluation.confusion_after))
+
+
+def read_vectors(out: str, keys: list[str]) -> NDArray[np.float32]:
+    """(n, d) vectors of ``keys``, from the stage that made them.
+
+    Raises:
+        ValueError: the run has none, or lacks one.
+    """
+    store = Store(out)
+    artifact = load_artifact(store, EMBEDDED)
+    if artifact is None:
+        raise ValueError(f"{out} has no vectors: run the pipeline with these settings first")
+    rows = artifact.rows_view(store)
+    places = {key: row for row, key in enumerate(rows.table(["key"])["key"].to_pylist())}
+    if missing := next((key for key in keys if key not in places), None):
+        raise ValueError(f"{out} has no vector of {missing!r}: its shards are of another run")
+    return rows.gather("embedding", [places[key] for key in keys]).astype(np.float32)
+
+
+def _of_vectors(vectors: NDArray[np.float32], keys: list[str], rows: NDArray[np.int64], labels: NDArray[np.int64]) -> Examples:
+    from ..training.examples import ArrayExamples
+
+    places: list[int] = rows.tolist()
+    return ArrayExamples(vectors[rows], labels, [keys[row] for row in places])
 
 
 def finished(out: str) -> dict[str, dict[str, list[Path]]]:

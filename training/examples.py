@@ -68,14 +68,14 @@ class ArrayExamples:
 
     Args:
         X: (n, ...) float32.
-        y: (n,) class indices.
+        y: (n,) class indices, or (n, k) sets of them.
         keys: n unique keys; the row numbers by default.
     """
 
     def __init__(self, X: NDArray[np.float32], y: ArrayLike, keys: Sequence[str] | None = None) -> None:
         self.labels = np.asarray(y, dtype=np.int64)
         self.keys = [str(row) for row in range(len(X))] if keys is None else list(keys)
-        if X.dtype != np.float32 or self.labels.shape != X.shape[:1] or len(self.keys) != len(X):
+        if X.dtype != np.float32 or self.labels.shape[:1] != X.shape[:1] or len(self.keys) != len(X):
             raise ValueError(
                 f"{X.dtype} {X.shape}, labels {self.labels.shape}, {len(self.keys)} keys: float32 and one n are needed"
             )

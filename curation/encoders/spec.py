@@ -69,4 +69,26 @@ class Colours:
     kind: Literal["colours"] = "colours"
 
 
-EncoderSpec = OpenClip | Conse | Colours
+@dataclasses.dataclass(frozen=True)
+class EfficientNetLite:
+    """EfficientNet-Lite0 without its last layer, from packaged weights: images alone, it has no space of texts.
+
+    The weights were trained on the 1,000 classes of ImageNet: whatever is measured on such classes is no test of new ones.
+
+    Attributes:
+        resize_px: length to which the shorter side of an image is scaled (bicubic).
+        side_px: side of the square that is cut from the centre.
+    """
+
+    resize_px: int = 256
+    side_px: int = 224
+    kind: Literal["efficientnet_lite"] = "efficientnet_lite"
+
+    def __post_init__(self) -> None:
+        if not 32 <= self.side_px <= self.resize_px <= 1024:
+            raise ValueError(
+                f"encoder efficientnet_lite: side {self.side_px} px of {self.resize_px} px: 32 <= side <= resize <= 1024"
+            )
+
+
+EncoderSpec = OpenClip | Conse | Colours | EfficientNetLite

@@ -5,10 +5,12 @@ Its pictures are no files, so each becomes a PNG: lossless, and of the same byte
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 import tarfile
+import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import IO, Any
 
 import fsspec
 import numpy as np
@@ -20,6 +22,7 @@ from .rows import ClassImage
 
 _ENDINGS = (".tar.gz", ".tgz", ".tar")
 _SIDE_PX = 32
+_CHUNK_BYTES = 1 << 20
 
 
 def cifar_pieces(*, root: str) -> Iterator[str]:
@@ -60,7 +63,8 @@ def read_cifar(piece: str, *, root: str, classes: int = 100) -> Iterator[ClassIm
 def _table(root: str, name: str, *needed: bytes) -> dict[bytes, Any]:
     place = f"CIFAR-100 {root!r}, {name}"
     try:
-        value = load_plain(_bytes(root, name), arrays=True)
+        with _opened(root, name) as stream:
+            value = load_plain(stream, arrays=True)
     except UnsafePickle as error:
         raise ValueError(f"{place} is refused: {error}") from None
     except (FileNotFoundError, KeyError):
@@ -75,13 +79,22 @@ def _table(root: str, name: str, *needed: bytes) -> dict[bytes, Any]:
     return table
 
 
-def _bytes(root: str, name: str) -> bytes:
+@contextlib.contextmanager
+def _opened(root: str, name: str) -> Iterator[IO[bytes]]:
+    """The file, which can be sought: one of an archive lies in a temporary file."""
     if not root.lower().endswith(_ENDINGS):
         with fsspec.open(posixpath.join(root, name), "rb") as stream:
-            return stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
-    with fsspec.open(root, "rb") as stream, tarfile.open(fileobj=stream, mode="r:*") as archive:  # type: ignore[arg-type]
-        for member in archive:
-            if member.isfile() and posixpath.basename(member.name) == name:
-                body = archive.extractfile(member)
-                return b"" if body is None else body.read(MAX_BYTES + 1)
-    raise FileNotFoundError(name)
+            yield stream  # type: ignore[misc]
+        return
+    with tempfile.TemporaryFile() as held:
+        with fsspec.open(root, "rb") as stream, tarfile.open(fileobj=stream, mode="r:*") as archive:  # type: ignore[arg-type]
+            body = next((archive.extractfile(each) for each in archive if _is(each, name)), None)
+            if body is None:
+                raise FileNotFoundError(name)
+            for _ in range(MAX_BYTES // _CHUNK_BYTES + 1):  # a larger one is refused, and need not be there whole
+                held.write(body.read(_CHUNK_BYTES))
+        yield held
+
+
+def _is(member: tarfile.TarInfo, name: str) -> bool:
+    return member.isfile() and posixpath.basename(member.name) == name

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .class_incremental_files import ClassResults, predictions_csv, write_class_results
-from .learner import Labels
+from .learner import Labels, TaskLearner
 from .run import Progress, commit_progress, held_progress, replace_file
 
 
@@ -36,31 +36,6 @@ class Samples(Protocol):
 
     def fingerprint(self) -> str:
         """Digits that change with the samples."""
-        ...
-
-
-class TaskLearner(Protocol):
-    """A model that meets tasks one after another. Anything with these members can be evaluated; nothing is inherited."""
-
-    @property
-    def record(self) -> Mapping[str, Any]:
-        """JSON values on the last lesson: its epochs, what the memory holds. Written into the results."""
-        ...
-
-    def learn(self, train: Any, validate: Sequence[Any], *, classes: int) -> None:
-        """Train on the next task, which brings ``classes`` new classes; ``validate`` are the sets of all tasks so far."""
-        ...
-
-    def predict(self, examples: Any) -> Labels:
-        """Class indices (n,) among all classes seen so far."""
-        ...
-
-    def save(self, path: Path) -> None:
-        """Write the state after the last ``learn``."""
-        ...
-
-    def load(self, path: Path, seen: Sequence[Any]) -> None:
-        """Take up a saved state; ``seen`` are the training sets given to ``learn`` until then, in order."""
         ...
 
 

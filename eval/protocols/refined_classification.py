@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..metrics.label_sets import METRICS, co_predictions, overlaps
+from .learner import TaskLearner
 from .refined_files import RefinedResults, confusion_file, predictions_csv, write_refined_results
 from .run import Progress, commit_progress, held_progress, replace_file
 
@@ -42,35 +43,6 @@ class LabelledSets(Protocol):
 
     def fingerprint(self) -> str:
         """Digits that change with the samples or their labels."""
-        ...
-
-
-class RefinedLearner(Protocol):
-    """A model that meets tasks one after another. Anything with these members can be evaluated; nothing is inherited."""
-
-    @property
-    def record(self) -> Mapping[str, Any]:
-        """JSON values on the last lesson: its epochs, what the memory holds. Written into the results."""
-        ...
-
-    def learn(self, train: Any, validate: Sequence[Any], *, classes: int) -> None:
-        """Train on the next task, which brings ``classes`` new classes.
-
-        ``train`` are ``LabelledSets`` that the learner can load; their labels are below the number of classes seen so far.
-        ``validate`` holds the task's in-task validation samples, labelled as ``train`` is; it may be empty.
-        """
-        ...
-
-    def predict(self, examples: Any) -> NDArray[Any]:
-        """(n, classes seen so far) bool: the predicted sets. Checked, since a learner may give class indices elsewhere."""
-        ...
-
-    def save(self, path: Path) -> None:
-        """Write the state after the last ``learn``."""
-        ...
-
-    def load(self, path: Path, seen: Sequence[Any]) -> None:
-        """Take up a saved state; ``seen`` are the training sets given to ``learn`` until then, in order."""
         ...
 
 
@@ -107,7 +79,7 @@ class Asked:
 
 
 def run_refined(
-    learner: RefinedLearner,
+    learner: TaskLearner,
     tasks: Sequence[RefinedTask],
     asked: Asked,
     *,
@@ -118,7 +90,7 @@ def run_refined(
     """Learn ``tasks`` in order, measure after each, and write the results; or go on where ``out`` stops.
 
     Args:
-        learner: fresh; its state is replaced where ``out`` holds a part of this run.
+        learner: fresh, predicting sets; its state is replaced where ``out`` holds a part of this run.
         identity: JSON values that say what is run (method, model, schedule, configuration, seed). A folder that holds a run of
             another identity, or of other samples, is refused.
         out: folder of this run alone: ``progress.json`` and the last checkpoint, ``confusion-<role>-<task>.npy``; when all is
@@ -219,7 +191,7 @@ Guessed = tuple[list[str], Sets, Sets]
 """Keys, true sets and predicted sets (n, known) of the samples that have a known label."""
 
 
-def _guess(learner: RefinedLearner, samples: LabelledSets, known: int) -> Guessed:
+def _guess(learner: TaskLearner, samples: LabelledSets, known: int) -> Guessed:
     labels = samples.labels
     rows = np.flatnonzero(((labels >= 0) & (labels < known)).any(1))
     true = np.zeros((len(rows), known + 1), dtype=bool)  # one column more for labels that are not known yet

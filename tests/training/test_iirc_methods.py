@@ -12,7 +12,7 @@ import pytest
 import torch
 from benchwright.training.batches import Batch, Means
 from benchwright.training.criteria import CRITERIA, binary_cross_entropy, sigmoid_distillation
-from benchwright.training.examples import ArrayExamples, Rows
+from benchwright.training.examples import ArrayExamples
 from benchwright.training.exemplars import Capacity, by_class
 from benchwright.training.iirc_baselines import identity, learner_maker, paper_methods, paper_settings, picture_view
 from benchwright.training.label_sets import multi_hot, precision_weighted_jaccard, predicted_sets
@@ -44,17 +44,6 @@ PLAN = Schedule(
     first_best="nothing",
 )
 SMALL = {"side_px": 8, "resize_px": 8, "pad_px": 1}
-
-
-class Sets(ArrayExamples):
-    """Vectors with sets of labels."""
-
-    def __init__(self, X: np.ndarray, labels: Any, keys: list[str] | None = None) -> None:
-        super().__init__(X, np.zeros(len(X)), keys)
-        self.labels = np.asarray(labels, dtype=np.int64)
-
-    def take(self, rows: Rows) -> Sets:
-        return Sets(self._X[rows], self.labels[rows], [self.keys[row] for row in rows.tolist()])
 
 
 def a_lesson(model: Classifier, train: ArrayExamples, *, teacher: Classifier | None, fresh: int, **plan: Any) -> Lesson:
@@ -161,7 +150,7 @@ def test_quirk_icarl_replaces_old_targets_whatever_the_labels_say():
     with torch.no_grad():
         teacher.weight.zero_()
         teacher.bias.fill_(math.log(3))
-    lesson = a_lesson(grown(1, 1), Sets(np.zeros((1, 2), np.float32), [[1, -1]]), teacher=teacher, fresh=1)
+    lesson = a_lesson(grown(1, 1), ArrayExamples(np.zeros((1, 2), np.float32), [[1, -1]]), teacher=teacher, fresh=1)
     z = math.log(3)
     # Old class: -(3/4 ln(3/4) + 1/4 ln(1/4)) although it is not in the label; new class, logit 0, in the label: ln 2.
     expected = (-(0.75 * math.log(0.75) + 0.25 * math.log(0.25)) + math.log(2)) / 2
@@ -182,7 +171,7 @@ def test_bic_can_distil_sigmoids():
 
 def test_quirk_agem_learns_the_outputs_of_the_task_alone():
     model = grown(2, 2)
-    lesson = a_lesson(model, Sets(np.zeros((1, 2), np.float32), [[2, -1]]), teacher=frozen(grown(2)), fresh=1)
+    lesson = a_lesson(model, ArrayExamples(np.zeros((1, 2), np.float32), [[2, -1]]), teacher=frozen(grown(2)), fresh=1)
     for old in (-9.0, 9.0):  # what the old outputs say does not matter
         value = loss_of_new(a_step(lesson, [[old, old, 0.0, 0.0]], [[2, -1]]))
         assert float(value) == pytest.approx(math.log(2))
@@ -208,7 +197,7 @@ def test_lucirs_margin_by_hand():
     assert model.eta is not None
     with torch.no_grad():
         model.eta.fill_(10.0)
-    lesson = a_lesson(model, Sets(np.zeros((2, 2), np.float32), [[2, -1], [0, -1]]), teacher=frozen(grown(2)), fresh=1)
+    lesson = a_lesson(model, ArrayExamples(np.zeros((2, 2), np.float32), [[2, -1], [0, -1]]), teacher=frozen(grown(2)), fresh=1)
     cosines = [[0.9, 0.9, 0.0, 0.9, 0.9], [0.4, 0.1, 0.3, -0.5, 0.0]]
     step = a_step(lesson, 10 * np.array(cosines), [[2, -1], [0, -1]])
     # 0.5 - 0.4 + 0.3 and 0.5 - 0.4 + 0.0
@@ -225,7 +214,7 @@ def test_lucir_imprints_new_weights_and_freezes_old_ones():
     model = grown(2, 1, eta="kept")
     with torch.no_grad():
         model.weight[:2] = torch.tensor([[2.0, 0], [0, 4]])
-    train = Sets(np.array([[5, 0], [0, 0.1], [9, 9]], np.float32), [[2, -1], [2, -1], [0, -1]])
+    train = ArrayExamples(np.array([[5, 0], [0, 0.1], [9, 9]], np.float32), [[2, -1], [2, -1], [0, -1]])
     lesson = a_lesson(model, train, teacher=frozen(grown(2, eta="kept")), fresh=2)
     imprint(lesson)
     # Unit features (1, 0) and (0, 1): the diagonal, as long as the old weights are on average, (2 + 4) / 2.

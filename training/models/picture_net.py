@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from ..weights import init_network
 from .classifier import Classifier
+from .mlp import vector_net
 from .resnet import RESNETS, resnet
 from .small_cnn import small_cnn
 
-BACKBONES = (*RESNETS, "reduced_resnet", "small_cnn")
+BACKBONES = (*RESNETS, "mlp", "reduced_resnet", "small_cnn")
 HEADS: dict[str, Literal["kept", "reset"] | None] = {"linear": None, "cosine_kept": "kept", "cosine_reset": "reset"}
 
 
@@ -63,25 +64,37 @@ def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.M
     return init_network(network.to_empty(device="cpu"), init), 4 * width
 
 
-def picture_net(init: torch.Generator, *, backbone: str, blocks: int, width: int, head: str) -> Classifier:
-    """A classifier of pictures without outputs yet.
+def picture_net(init: torch.Generator, *, backbone: str, blocks: int, width: int, head: str, inputs: int = 0) -> Classifier:
+    """A classifier of pictures, or of vectors of them, without outputs yet.
 
     Args:
         init: of all weights.
         backbone: one of ``BACKBONES``.
         blocks: of a stage of ``reduced_resnet``.
-        width: of ``reduced_resnet`` and ``small_cnn``, which has no ReLU at its end either.
+        width: of ``reduced_resnet``, ``mlp``, and ``small_cnn``, which has no ReLU at its end either.
         head: "linear", "cosine_kept" or "cosine_reset": see ``Classifier``.
+        inputs: length of the vectors that ``mlp`` takes; 0 for the others, which take pictures.
 
     Raises:
-        ValueError: no backbone or head has that name.
+        ValueError: see ``check_picture_net``.
     """
-    if backbone not in BACKBONES or head not in HEADS:
-        raise ValueError(f"backbone {backbone!r}, head {head!r}: there are {', '.join((*BACKBONES, *HEADS))}")
+    check_picture_net(backbone, head, inputs)
     if backbone == "reduced_resnet":
         network, features = reduced_resnet(blocks, width, init)
     elif backbone == "small_cnn":
         network, features = small_cnn(width, init, last_relu=False)
+    elif backbone == "mlp":
+        network, features = vector_net(inputs, width, init)
     else:
         network, features = resnet(backbone, init, None)
     return Classifier(network, features, eta=HEADS[head])
+
+
+def check_picture_net(backbone: str, head: str, inputs: int) -> None:
+    """Raise ValueError where no backbone or head has that name, or pictures are given to ``mlp``, vectors to another."""
+    if backbone not in BACKBONES or head not in HEADS:
+        raise ValueError(f"backbone {backbone!r}, head {head!r}: there are {', '.join((*BACKBONES, *HEADS))}")
+    if (backbone == "mlp") != (inputs > 0):
+        raise ValueError(
+            f"backbone {backbone!r} for {'vectors' if inputs else 'pictures'}: 'mlp' is for vectors, and they for it"
+        )
