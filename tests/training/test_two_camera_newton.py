@@ -168,7 +168,7 @@ def test_a_pupil_says_what_the_average_of_its_teachers_says_and_needs_no_truth_o
     teacher = NetworkEstimator(200, short, range(3))
     with pytest.raises(ValueError, match="train on as many first"):
         teacher.averaged([folds[0].X_test])
-    pupils = DistilledEstimator(teacher, dataclasses.replace(short, decay=0.01), [5], rows=60, measured_times=1)
+    pupils = DistilledEstimator(teacher, 200, dataclasses.replace(short, decay=0.01), [5], rows=60, measured_times=1)
     found = pupils.estimate_folds(folds)
     said = teacher.estimate_folds(folds)
     logs = [np.mean([np.log(ratios_of(run[k])) for run in said.values()], axis=0) for k in range(2)]
