@@ -26,13 +26,21 @@ from benchwright.datasets.two_camera.rows import MeasuredPair, TransformPairs
 from benchwright.eval.metrics.angular import angular_error_deg, fold_mean, pooled
 from benchwright.eval.protocols.cross_validation import AVERAGE, Estimator, Examples, evaluate_folds, examples, rotating_folds
 from benchwright.training.reillumination import reilluminated
-from benchwright.training.two_camera import Fold, LinearEstimator, NetworkEstimator, hyper_of, settings
+from benchwright.training.side_by_side import Fitted, estimates
+from benchwright.training.two_camera import (
+    Fold,
+    LinearEstimator,
+    NetworkEstimator,
+    hyper_of,
+    load_networks,
+    settings,
+    with_green,
+)
 from benchwright.training.two_camera_distilled import DistilledEstimator
 from benchwright.training.two_camera_newton import Newton
 
 SEEDS = range(10)
 INNER_SEEDS = range(3)
-INNER_TEACHERS = range(5)
 INNER_FOLDS = 4
 
 
@@ -42,7 +50,8 @@ class Variant:
 
     Attributes:
         more: whether re-illuminated rows are learned from.
-        taught: whether the average of ten 200-parameter networks, trained on such rows, takes the place of the truth.
+        taught: whether the average of the networks that ``teaches`` names takes the place of the truth.
+        teaches: these are the ten 200-parameter networks that learn from such rows.
     """
 
     preset: str
@@ -50,8 +59,11 @@ class Variant:
     more: bool = False
     lights_of_test: bool = False
     taught: bool = False
+    teaches: bool = False
 
     def estimator(self, parameters: int, seeds: range, epochs: float, teacher: NetworkEstimator) -> Estimator:
+        if self.teaches and parameters == teacher.parameters:
+            return teacher
         values = {**settings(self.preset), **self.changes}
         length = "epochs" if "epochs" in values else "iterations"
         values[length] = max(1, round(values[length] * epochs))
@@ -63,36 +75,44 @@ class Variant:
 
 
 class Once(NetworkEstimator):
-    """A teacher that is trained once for all variants of pupils: they are given the same folds."""
+    """The ten networks that learn from re-illuminated rows, and teach others: trained once for all variants.
+
+    ``kept``: where their weights lie if an earlier call has trained them.
+    """
+
+    def __init__(self, epochs: float, seeds: range, kept: Path) -> None:
+        values = settings("reilluminated")
+        values["epochs"] = max(1, round(values["epochs"] * epochs))
+        super().__init__(200, hyper_of(values), seeds, measured_times=12)
+        self.kept = kept
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[str, list[np.ndarray]]:
-        rows = [fold.X_train for fold in folds]
-        if self._trained is None or not all(map(np.array_equal, rows, self.rows)):
-            self.rows, self.found = rows, super().estimate_folds(folds)
-        return self.found
+        if self._trained is None and self.kept.exists():
+            nets, names = load_networks(self.kept.read_bytes())
+            self._trained = Fitted(nets, np.zeros(len(names), dtype=np.int64), np.empty((0, len(names)))), names
+        if self._trained is None:
+            super().estimate_folds(folds)
+        assert self._trained is not None
+        found = iter(estimates(self._trained[0].nets, [fold.X_test for _ in self.seeds for fold in folds]))
+        return {f"seed {seed}": [with_green(next(found)) for _ in folds] for seed in self.seeds}
 
 
-def teacher_of(epochs: float, seeds: range) -> Once:
-    values = settings("reilluminated")
-    values["epochs"] = max(1, round(values["epochs"] * epochs))
-    return Once(200, hyper_of(values), seeds, measured_times=12)
-
-
-DECAYS = {200: (1.0, 0.3, 0.1), 470: (0.3, 0.1, 0.03, 0.01), 1460: (0.001, 0.0001)}
-SEVERAL = {200: (1.0, 0.3), 470: (0.1, 0.03), 1460: ()}
-RATES = {200: (1e-2,), 470: (1e-2,), 1460: (3e-3,)}
-PUPILS = {200: (0.2, 0.05, 0.01), 470: (0.2, 0.05), 1460: (0.01,)}
+DECAYS = {200: (1.0, 0.3, 0.1), 470: (0.1, 0.03, 0.01), 1460: (0.001,)}
+SEVERAL = {200: (1.0, 0.3), 470: (0.03,), 1460: ()}
+PUPILS = {200: (0.2, 0.05), 470: (0.05,), 1460: ()}
 
 
 def variants(parameters: int) -> dict[str, Variant]:
     """What is compared on inner folds."""
-    found = {"as written, 10,000 epochs": Variant("as_written", {"epochs": 10_000, "patience_epochs": None})}
+    found: dict[str, Variant] = {}
+    if parameters == 200:
+        found["as written, 10,000 epochs"] = Variant("as_written", {"epochs": 10_000, "patience_epochs": None})
     for decay in DECAYS[parameters]:
         found[f"decay {decay:g}"] = Variant("decayed", {"decay": decay})
     for decay in SEVERAL[parameters]:
         found[f"decay {decay:g}, best of 4 starts"] = Variant("decayed", {"decay": decay, "starts": 4, "scouting": 15})
-    for rate in RATES[parameters]:
-        found[f"reilluminated, rate {rate:g}"] = Variant("reilluminated", {"learning_rate": rate}, True)
+    if parameters == 200:
+        found["reilluminated"] = Variant("reilluminated", {}, True, teaches=True)
     for decay in PUPILS[parameters]:
         found[f"taught, decay {decay:g}"] = Variant("pupil", {"decay": decay}, True, taught=True)
     return found
@@ -144,7 +164,10 @@ def inner_errors(
             for one in rotating_folds(take(rows, inside, fold)):
                 inner.append(dataclasses.replace(one, name=f"{outer} {one.name}"))
                 outer_of.append(outer)
-        found = variant.estimator(parameters, INNER_SEEDS, epochs, teacher).estimate_folds(inner)
+        made = variant.estimator(parameters, INNER_SEEDS, epochs, teacher)
+        found = made.estimate_folds(inner)
+        out.mkdir(parents=True, exist_ok=True)
+        (out / "inner_networks.npz").write_bytes(made.artifacts()["networks.npz"])
         gt = dict(zip(rows.key.tolist(), rows.gt, strict=True))
         scores: dict[str, list[float]] = {"seeds": [], "average": []}
         for outer in np.unique(rows.fold):
@@ -153,7 +176,6 @@ def inner_errors(
             runs = np.array([np.concatenate([run[k] for k in mine]) for run in found.values()])
             scores["seeds"].append(float(np.median([angular_error_deg(run, truth).mean() for run in runs])))
             scores["average"].append(float(angular_error_deg(np.exp(np.log(runs).mean(axis=0)), truth).mean()))
-        out.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(scores))
     return json.loads(path.read_text())
 
@@ -189,11 +211,13 @@ def main() -> None:
     )
     linear = evaluate_folds(LinearEstimator(), measured, parts="rotating", identity={}, out=args.out / "linear")
     print(line("linear regression", linear.summary, None, ""))
-    teacher, inner_teacher = teacher_of(epochs, SEEDS), teacher_of(epochs, INNER_TEACHERS)
+    folder = args.out / ("200 reilluminated" if epochs == 1 else f"200 reilluminated, epochs x {epochs}")
+    teacher = Once(epochs, SEEDS, folder / "networks.npz")
+    inner_teacher = Once(epochs, INNER_SEEDS, folder / "inner_networks.npz")
     for parameters in args.sizes:
         inner_of, errors_of = {}, {}
         compared = variants(parameters)
-        for name, variant in {**compared, **AS_RELEASED}.items():
+        for name, variant in {**compared, **(AS_RELEASED if parameters == 200 else {})}.items():
             if not any(part in name for part in args.only):
                 continue
             rows = more if variant.more else measured
