@@ -224,9 +224,9 @@ def _paper_name(method: str) -> str:
 
 _LEARNED = ("chromagenic", "corrected_moments")
 _ON_LEARNED = (
-    "Corrected moments and the chromagenic lights are no statistics baselines and no rows of the paper's tables: they are fitted "
-    "to the training pictures and their lights, as the networks are, and see pictures where the networks see the nine numbers "
-    "of T. The chromagenic lights can only name lights that training pictures have shown."
+    "Corrected moments and the chromagenic lights are no statistics baselines, and no rows of the paper's tables: they are "
+    "fitted to the training pictures and their lights, as the networks are, and see pictures where the networks see the nine "
+    "numbers of T. The chromagenic lights can only name lights that training pictures have shown."
 )
 
 
