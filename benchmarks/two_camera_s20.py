@@ -97,8 +97,8 @@ class Once(NetworkEstimator):
         return {f"seed {seed}": [with_green(next(found)) for _ in folds] for seed in self.seeds}
 
 
-DECAYS = {200: (1.0, 0.3, 0.1), 470: (0.1, 0.03, 0.01), 1460: (0.001,)}
-SEVERAL = {200: (1.0, 0.3), 470: (0.03,), 1460: ()}
+DECAYS = {200: (1.0, 0.3, 0.1), 470: (0.1, 0.03), 1460: (0.001,)}
+SEVERAL = {200: (1.0, 0.3), 470: (0.1,), 1460: ()}
 PUPILS = {200: (0.2, 0.05), 470: (0.05,), 1460: ()}
 
 
