@@ -231,7 +231,7 @@ def test_methods_that_cannot_be_are_told(tmp_path: Path) -> None:
         two_camera_runs.evaluate(bare, str(tmp_path))
     wrong = settings("two_camera.tiny.toml", "evaluation.networks.network-200.settings.rate=1")
     with pytest.raises(ValueError, match=r"network 'network-200': .*rate"):
-        two_camera_runs._network(wrong.evaluation.networks["network-200"], lambda _: None, "network-200")
+        two_camera_runs._network(wrong.evaluation.networks, "network-200", lambda _: None)
 
 
 # --------------------------------------------------------------------------------------------------------- command line
