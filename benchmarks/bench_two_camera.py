@@ -66,7 +66,9 @@ def ours(data: list[bytes], homography: np.ndarray, *, method: str) -> np.ndarra
 
     pictures = [read_linear(each, method=method)[0] for each in data]
     found = align(*pictures, homography=homography, factor=FACTOR)
-    return fit(found.image_1[found.valid], found.image_2[found.valid], preset="as_released").matrix
+    valid = found.valid.ravel()
+    colours = [np.compress(valid, image.reshape(-1, 3), axis=0) for image in (found.image_1, found.image_2)]
+    return fit(*colours, preset="as_released").matrix
 
 
 def interleaved(calls: dict, times: int) -> dict[str, tuple[float, float]]:

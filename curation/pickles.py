@@ -2,7 +2,8 @@
 
 The opcodes are read first: those that import, call or build objects, numbers that claim memory, and anything beyond plain
 values are refused before a byte is loaded; the loader itself finds no class either. On request arrays of numbers are read as
-well: numpy's names in the pickle are answered with stand-ins that take a shape, a dtype and bytes, and nothing else.
+well, or arrays of such values: numpy's names in the pickle are answered with stand-ins that take a shape, a dtype and bytes or
+a list, and nothing else.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ _NUMBERS = frozenset({
     "TUPLE2", "TUPLE3", "EMPTY_TUPLE", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD",
 })
 # fmt: on
+_FRACTIONS = frozenset({"FLOAT", "BINFLOAT"})
 _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 _CORES = ("numpy.core.multiarray", "numpy._core.multiarray")
 _DTYPES = frozenset({"b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"})
+_OBJECT = "O8"
 _DAMAGE = (pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError, TypeError, AttributeError)
 
 
@@ -39,12 +42,13 @@ class UnsafePickle(ValueError):
     """A pickle that holds anything but plain values, or that is damaged. Says what and where."""
 
 
-def load_plain(data: bytes | IO[bytes], *, arrays: bool = False) -> Any:
+def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool = False) -> Any:
     """Texts, lists and tables of a pickle, nested at will.
 
     Args:
         data: all bytes, or a file that can be sought, of which no second copy is held.
         arrays: numbers, tuples, bytes and arrays of numbers as well. Texts of Python 2 are then given as bytes.
+        objects: the same, and fractions, numpy's scalars and arrays of objects, which hold any of these values.
 
     Raises:
         UnsafePickle: for anything else, before it is loaded; for more than ``MAX_BYTES``; for damaged data.
@@ -53,9 +57,11 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False) -> Any:
     if stream.size > MAX_BYTES:
         raise UnsafePickle(f"{stream.size} bytes, at most {MAX_BYTES} are read")
     try:
-        _check_opcodes(stream, arrays)
+        _check_opcodes(stream, arrays, objects)
         stream.rewind()
-        return _finished(_ArrayUnpickler(stream, encoding="bytes").load()) if arrays else _Unpickler(stream).load()
+        if not (arrays or objects):
+            return _Unpickler(stream).load()
+        return _finished(_ArrayUnpickler(stream, objects).load(), {})
     except UnsafePickle:
         raise
     except _DAMAGE as error:
@@ -88,8 +94,12 @@ class _Bounded:
         return self._stream.readinto(buffer)  # type: ignore[attr-defined]
 
 
-def _check_opcodes(data: _Bounded, arrays: bool) -> None:
-    safe, told = (_PLAIN | _NUMBERS, "plain values and arrays") if arrays else (_PLAIN, "texts, lists and tables")
+def _check_opcodes(data: _Bounded, arrays: bool, objects: bool) -> None:
+    safe, told = _PLAIN, "texts, lists and tables"
+    if arrays or objects:
+        safe, told = safe | _NUMBERS, "plain values and arrays"
+    if objects:
+        safe |= _FRACTIONS
     for number, (opcode, argument, place) in enumerate(pickletools.genops(cast("IO[bytes]", data))):
         if opcode.name not in safe:
             raise UnsafePickle(f"{opcode.name} at byte {place}: only {told} are read")
@@ -110,18 +120,22 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _StandIn:
-    """What a name of numpy's becomes: called, it makes an ``_Array`` or a ``_Dtype``. It has no attribute to set."""
+    """What a name of numpy's becomes: called, it makes an ``_Array``, a ``_Dtype`` or a number. It has no attribute to set."""
 
-    __slots__ = ("_name",)
+    __slots__ = ("_dtypes", "_name")
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, dtypes: frozenset[str] = _DTYPES) -> None:
+        self._name, self._dtypes = name, dtypes
 
     def __call__(self, *arguments: Any) -> Any:
         if self._name == "_reconstruct":
             return _Array()
-        if self._name == "dtype" and arguments and _text(arguments[0]) in _DTYPES:
+        if self._name == "dtype" and arguments and _text(arguments[0]) in self._dtypes:
             return _Dtype(_text(arguments[0]))
+        if self._name == "scalar" and len(arguments) == 2:
+            number = _Array()
+            number.__setstate__((1, (), arguments[0], False, arguments[1]))
+            return number
         if self._name == "encode" and len(arguments) == 2 and isinstance(arguments[0], str):
             return arguments[0].encode("latin-1")  # how protocol 2 of Python 3 writes bytes
         raise UnsafePickle(f"calls {self._name} with {str(arguments)[:80]}")
@@ -153,23 +167,39 @@ class _Array:
 
     def __setstate__(self, state: Any) -> None:
         _, shape, dtype, fortran, data = state
-        if not isinstance(dtype, _Dtype) or not isinstance(data, bytes) or not isinstance(shape, tuple):
-            raise UnsafePickle("an array that is not of numbers")
+        if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple):
+            raise UnsafePickle("an array without shape or dtype")
         sizes = cast("tuple[Any, ...]", shape)
         if not all(isinstance(side, int) and side >= 0 for side in sizes) or len(sizes) > 16:
             raise UnsafePickle(f"an array of shape {str(sizes)[:80]}")
-        kind = np.dtype(dtype.code)
-        if math.prod(sizes) * kind.itemsize != len(data):
-            raise UnsafePickle(f"an array of {sizes} {kind} in {len(data)} bytes")
-        self.values = np.frombuffer(data, dtype=kind).reshape(sizes, order="F" if fortran else "C")
+        flat = _flat(data, dtype.code)
+        if math.prod(sizes) != len(flat):
+            raise UnsafePickle(
+                f"an array of {sizes} {flat.dtype} in {len(data)} {'values' if flat.dtype.hasobject else 'bytes'}"
+            )
+        self.values = flat.reshape(sizes, order="F" if fortran else "C")
+
+
+def _flat(data: Any, code: str) -> np.ndarray:
+    """What an array holds, in one row."""
+    if code[-2:] == _OBJECT and isinstance(data, list):
+        values = cast("list[Any]", data)
+        return np.fromiter(values, object, len(values))
+    if code[-2:] == _OBJECT or not isinstance(data, bytes):
+        raise UnsafePickle("an array that is not of numbers")
+    return np.frombuffer(data, dtype=np.dtype(code))
 
 
 class _ArrayUnpickler(_Unpickler):
+    def __init__(self, stream: _Bounded, objects: bool) -> None:
+        super().__init__(stream, encoding="bytes")
+        self._objects = objects
+
     def find_class(self, module_name: str, global_name: str, /) -> Any:
-        if global_name == "_reconstruct" and module_name in _CORES:
-            return _StandIn("_reconstruct")
-        if module_name == "numpy" and global_name in ("ndarray", "dtype"):
+        if module_name in _CORES and (global_name == "_reconstruct" or (self._objects and global_name == "scalar")):
             return _StandIn(global_name)
+        if module_name == "numpy" and global_name in ("ndarray", "dtype"):
+            return _StandIn(global_name, _DTYPES | {_OBJECT} if self._objects else _DTYPES)
         if (module_name, global_name) == ("_codecs", "encode"):
             return _StandIn("encode")
         return super().find_class(module_name, global_name)
@@ -179,20 +209,36 @@ def _text(value: Any) -> str:
     return value.decode("latin-1") if isinstance(value, bytes) else str(value)
 
 
-def _finished(value: Any, depth: int = 0) -> Any:
-    """The value with arrays in place of their stand-ins, to a depth of lists and tables that data files have."""
+_OPEN = object()
+
+
+def _finished(value: Any, done: dict[int, Any]) -> Any:
+    """The value with arrays in place of their stand-ins. ``done``: what has become of each value, which may be named often."""
+    if not _is_odd(value):
+        return value
+    if id(value) in done:
+        if done[id(value)] is _OPEN:
+            raise UnsafePickle("a value that holds itself")
+        return done[id(value)]
+    done[id(value)] = _OPEN
+    done[id(value)] = found = _rebuilt(value, done)
+    return found
+
+
+def _rebuilt(value: Any, done: dict[int, Any]) -> Any:
     if isinstance(value, _Array):
         if value.values is None:
             raise UnsafePickle("an array without values")
-        return value.values
+        if value.values.dtype.hasobject:
+            held = [_finished(item, done) for item in value.values.ravel().tolist()]
+            return np.fromiter(held, object, len(held)).reshape(value.values.shape)
+        return value.values if value.values.shape else value.values[()]
     if isinstance(value, (_StandIn, _Dtype)):
         raise UnsafePickle("a dtype or function as a value")
-    if isinstance(value, dict) and depth < 3:
-        return {key: _finished(item, depth + 1) for key, item in cast("dict[Any, Any]", value).items()}
-    if isinstance(value, (list, tuple)) and depth < 3:
-        items = cast("list[Any]", value)
-        return type(items)(_finished(item, depth + 1) for item in items) if any(map(_is_odd, items)) else items
-    return value
+    if isinstance(value, dict):
+        return {key: _finished(item, done) for key, item in cast("dict[Any, Any]", value).items()}
+    items = cast("list[Any]", value)
+    return type(items)(_finished(item, done) for item in items) if any(map(_is_odd, items)) else items
 
 
 def _is_odd(value: Any) -> bool:

@@ -134,6 +134,9 @@ class Network:
         settings: changes to the preset.
         reilluminated: whether rows are added that ``training.reillumination`` makes of transforms alone.
         measured_times: how often a measured row counts.
+        taught_by: another network of the settings, trained on the same rows: the average of its seeds is learned instead of the
+            measured lights, by ``training.two_camera_distilled``; ``preset`` is one with a decay.
+        taught_rows: re-illuminated rows that each seed then learns from.
         lights_of_test: keep training rows that wear the light of a test pair, as the release does; the results say so.
     """
 
@@ -143,6 +146,8 @@ class Network:
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     reilluminated: bool = False
     measured_times: Annotated[int, Field(ge=1)] = 1
+    taught_by: str | None = None
+    taught_rows: Annotated[int, Field(ge=0)] = 1400
     lights_of_test: bool = False
 
 

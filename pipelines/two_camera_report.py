@@ -26,7 +26,7 @@ from ..eval.report.blocks import Block, Cards, Cell, Figure, ImageGrid, Section,
 from ..eval.report.figures import line_chart
 from .run_report import finished_stages, stage_cards, write_page
 from .two_camera_config import Metadata, QuasiReal, Radiometric, RawPairs, TwoCameraConfig
-from .two_camera_runs import EVAL, SHOWN, scores
+from .two_camera_runs import EVAL, LINEAR, SHOWN, scores
 
 _PAIRS = 3
 _SQUARES = 8
@@ -222,6 +222,22 @@ def _paper_name(method: str) -> str:
     return {"bright_dark_pca": "pca"}.get(method, method.replace("_", " "))
 
 
+_LEARNED = ("chromagenic", "corrected_moments")
+_ON_LEARNED = (
+    "Corrected moments and the chromagenic lights are no statistics baselines, and no rows of the paper's tables: they are "
+    "fitted to the training pictures and their lights, as the networks are, and see pictures where the networks see the nine "
+    "numbers of T. The chromagenic lights can only name lights that training pictures have shown."
+)
+
+
+def _kind(config: TwoCameraConfig, method: str) -> str:
+    if method in config.evaluation.networks:
+        return "network on T"
+    if method == LINEAR:
+        return "regression on T"
+    return "learned from pictures" if method in _LEARNED else "statistics of pictures"
+
+
 def _results(config: TwoCameraConfig, out: str, pictures: _Pictures, pairs: TransformPairs) -> list[Section]:
     found = scores(out).get(config.folds.kind, {})
     if not found:
@@ -229,10 +245,17 @@ def _results(config: TwoCameraConfig, out: str, pictures: _Pictures, pairs: Tran
     order = sorted(found, key=lambda name: found[name]["mean"]["mean"])
     headings = ["method", *STATISTICS]
     ours: list[Sequence[Value]] = [
-        [Cell(name, note="not a fair figure" if found[name]["warnings"] else ""), *(found[name]["mean"][s] for s in SHOWN)]
+        [
+            Cell(name, note="not a fair figure" if found[name]["warnings"] else ""),
+            _kind(config, name),
+            *(found[name]["mean"][s] for s in SHOWN),
+        ]
         for name in order
     ]
-    blocks: list[Block] = [Table(headings, ours, "This run: angular errors in degrees, means over seeds and folds", decimals=2)]
+    caption = "This run: angular errors in degrees, means over seeds and folds"
+    blocks: list[Block] = [Table(["method", "kind", *STATISTICS], ours, caption, decimals=2)]
+    if set(order) & set(_LEARNED):
+        blocks.append(Text([_ON_LEARNED]))
     if config.compare_with is not None:
         table = facts().tables[config.compare_with]
         theirs: list[Sequence[Value]] = [[name, *row] for name, row in sorted(table.items(), key=lambda item: item[1][0])]

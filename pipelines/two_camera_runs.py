@@ -104,7 +104,7 @@ def evaluate(
         lights_of_test = network is not None and network.lights_of_test
         mine = rows
         if network is not None:
-            estimator: Any = _network(network, progress, name)
+            estimator: Any = _network(config.evaluation.networks, name, progress)
             if network.reilluminated:
                 from ..training.reillumination import reilluminated
 
@@ -151,9 +151,12 @@ def _plain(name: str) -> bool:
     return bool(name) and all(letter.isalnum() or letter in "-_" for letter in name)
 
 
-def _network(network: Network, progress: Callable[[str], None], name: str) -> Any:
+def _network(networks: Mapping[str, Network], name: str, progress: Callable[[str], None]) -> Any:
     from ..training.two_camera import NetworkEstimator, hyper_of, settings
+    from ..training.two_camera_distilled import DistilledEstimator
+    from ..training.two_camera_newton import Newton
 
+    network = networks[name]
     try:
         hyper = hyper_of({**settings(network.preset), **network.settings})
     except TypeError as error:
@@ -162,7 +165,21 @@ def _network(network: Network, progress: Callable[[str], None], name: str) -> An
     def tell(line: str) -> None:
         progress(f"{name}: {line}")
 
-    return NetworkEstimator(network.parameters, hyper, network.seeds, measured_times=network.measured_times, progress=tell)
+    if network.taught_by is None:
+        return NetworkEstimator(network.parameters, hyper, network.seeds, measured_times=network.measured_times, progress=tell)
+    teacher = networks.get(network.taught_by)
+    if teacher is None or teacher.taught_by is not None or not isinstance(hyper, Newton):
+        raise ValueError(
+            f"network {name!r}, taught by {network.taught_by!r}: a network that has no teacher, and a preset with a decay"
+        )
+    same = ("reilluminated", "lights_of_test")
+    if unlike := [field for field in same if getattr(network, field) != getattr(teacher, field)]:
+        raise ValueError(
+            f"network {name!r}: {unlike[0]} = {getattr(teacher, unlike[0])} is wanted, as {network.taught_by!r} has it"
+        )
+    taught = _network(networks, network.taught_by, tell)
+    rows, times = network.taught_rows, network.measured_times
+    return DistilledEstimator(taught, network.parameters, hyper, network.seeds, rows=rows, measured_times=times)
 
 
 def read_pairs(url: str) -> TransformPairs:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..curation.rng import rng
+from .models.illuminant_net import hidden_layers_of
 from .side_by_side import Run, estimates
 from .two_camera import Features, Fold, Lights, NetworkEstimator, networks_npz, with_green
 from .two_camera_newton import Newton, fit_newton
@@ -24,6 +25,7 @@ class DistilledEstimator:
 
     Args:
         teacher: is trained first, on the same folds; a test row or light that it does not see, its pupils do not see.
+        parameters: of a pupil, as ``NetworkEstimator.parameters``.
         hyper: the pupils' training.
         seeds: of the pupils.
         rows: re-illuminated rows that a pupil learns from, drawn for each; all where there are fewer.
@@ -31,7 +33,14 @@ class DistilledEstimator:
     """
 
     def __init__(
-        self, teacher: NetworkEstimator, hyper: Newton, seeds: Sequence[int], *, rows: int, measured_times: int
+        self,
+        teacher: NetworkEstimator,
+        parameters: int,
+        hyper: Newton,
+        seeds: Sequence[int],
+        *,
+        rows: int,
+        measured_times: int,
     ) -> None:
         if rows < 0 or measured_times < 1 or not seeds or len(set(seeds)) != len(seeds):
             raise ValueError(
@@ -39,6 +48,7 @@ class DistilledEstimator:
             )
         self.teacher, self.hyper, self.seeds = teacher, hyper, tuple(seeds)
         self.rows, self.measured_times = rows, measured_times
+        self.parameters, self.hidden_layers = parameters, hidden_layers_of(parameters)
         self._weights: dict[str, bytes] = {}
 
     @property
@@ -48,6 +58,7 @@ class DistilledEstimator:
             "estimator": "distilled network",
             "hyper": dataclasses.asdict(self.hyper),
             "measured_times": self.measured_times,
+            "parameters": self.parameters,
             "rows": self.rows,
             "seeds": list(self.seeds),
             "teacher": self.teacher.identity,
@@ -65,8 +76,8 @@ class DistilledEstimator:
         ratios = np.concatenate(self.teacher.averaged([fold.X_train for fold in folds]))
         starts = np.cumsum([0, *(len(fold.X_train) for fold in folds)])
         runs = [self._run(fold, int(starts[k]), seed) for seed in self.seeds for k, fold in enumerate(folds)]
-        layers = self.teacher.hidden_layers
-        fitted = fit_newton(X, ratios, runs, hidden_layers=layers, hyper=self.hyper, progress=self.teacher.progress)
+        layers, tell = self.hidden_layers, self.teacher.progress
+        fitted = fit_newton(X, ratios, runs, hidden_layers=layers, hyper=self.hyper, progress=tell)
         self._weights = {"networks.npz": networks_npz(fitted.nets, [f"{run.key}, seed {run.seed}" for run in runs])}
         tests: list[Features] = [fold.X_test for _ in self.seeds for fold in folds]
         found = [with_green(ratios) for ratios in estimates(fitted.nets, tests)]

@@ -39,6 +39,8 @@ class Newton:
         tolerance: training has converged when ten steps lower the loss by less than this share of it, or no step lowers it.
         curvature_rows: about how many rows the curvature is taken from (another share of all rows each step); 0: from all.
             The gradient is always that of all rows.
+        starts: weights that a run sets out from; which minimum is reached, and how soon, depends on them.
+        scouting: steps from each start, after which that of the least loss goes on alone.
     """
 
     decay: float
@@ -46,6 +48,8 @@ class Newton:
     iterations: int
     tolerance: float
     curvature_rows: int
+    starts: int = 1
+    scouting: int = 40
 
     keep: ClassVar[Keep] = "last"
     """No held-out loss decides: the minimum is kept."""
@@ -55,6 +59,8 @@ class Newton:
             raise ValueError(f"decay {self.decay}, tip {self.tip}, tolerance {self.tolerance}: above 0, and below 1 the last")
         if self.iterations < 1 or self.curvature_rows < 0:
             raise ValueError(f"iterations {self.iterations}, curvature_rows {self.curvature_rows}: at least 1 and 0")
+        if self.starts < 1 or self.scouting < 1:
+            raise ValueError(f"starts {self.starts}, scouting {self.scouting}: at least 1")
 
 
 def fit_newton(
@@ -74,8 +80,8 @@ def fit_newton(
     Args:
         X: (n, 9) transforms, row by row, which the runs share.
         ratios: (n, 2) R/G and B/G of their lights, above 0.
-        runs: rows and seeds; weights start where ``side_by_side.fit_runs`` starts them, but for the output's bias, which
-            starts at the mean log ratio.
+        runs: rows and seeds; the first start is that of ``side_by_side.fit_runs``, but for the output's bias, which starts at
+            the mean log ratio.
         hidden_layers: of all of them.
         progress: told a line a run.
 
@@ -103,10 +109,7 @@ def fit_newton(
                 torch.from_numpy(counts.astype(np.float64))[:, None],
                 hyper,
             )
-            start = draw_nets(hidden_layers, [generator(run.seed, "two_camera weights", run.key)]).flat.detach().double()[0]
-            start = start[: parameter_count(hidden_layers)]
-            start[-RATIOS:] = ((problem.truth.log() * problem.weight).sum(dim=0) / problem.weight.sum()).flatten()
-            found, history = _minimum(problem, start)
+            found, history = _best_minimum(problem, run, hidden_layers)
             nets.flat.data[at, : len(found)] = _unstandardised(found, torch.from_numpy(mean), torch.from_numpy(scale)).float()
             histories.append(history)
             if progress is not None:
@@ -150,27 +153,56 @@ class _Problem:
         return (by_parameter * each[..., None]).flatten(0, 1)
 
 
-def _minimum(problem: _Problem, flat: Tensor) -> tuple[Tensor, list[float]]:
-    """Where the loss does not go down any more, and the loss at the start and after each step."""
-    damping, loss = 1.0, float(problem.loss(flat))
-    history: list[float] = [loss]
-    for step in range(problem.hyper.iterations):
-        root, gradient = problem.root(flat, step), problem.gradient(flat)
+def _best_minimum(problem: _Problem, run: Run, hidden_layers: int) -> tuple[Tensor, list[float]]:
+    """The weights to which the most promising start leads, and the loss at that start and after each step."""
+    hyper = problem.hyper
+    descents: list[_Descent] = []
+    for start in range(hyper.starts):
+        key = f"{run.key}, start {start}" if start else run.key
+        flat = draw_nets(hidden_layers, [generator(run.seed, "two_camera weights", key)]).flat.detach().double()[0]
+        flat = flat[: parameter_count(hidden_layers)]
+        flat[-RATIOS:] = ((problem.truth.log() * problem.weight).sum(dim=0) / problem.weight.sum()).flatten()
+        descents.append(_Descent(problem, flat))
+    if hyper.starts > 1:
+        for descent in descents:
+            descent.go_on(min(hyper.scouting, hyper.iterations))
+    best = min(descents, key=lambda descent: descent.history[-1])
+    best.go_on(hyper.iterations)
+    return best.flat, best.history
+
+
+class _Descent:
+    """One way down: ``flat`` (P,), and in ``history`` the loss at the start and after each step."""
+
+    def __init__(self, problem: _Problem, flat: Tensor) -> None:
+        self.problem, self.flat = problem, flat
+        self.history = [float(problem.loss(flat))]
+        self._damping, self._over = 1.0, False
+
+    def go_on(self, steps: int) -> None:
+        """Until so many steps have been taken since the start, or the loss does not go down any more."""
+        while not self._over and len(self.history) <= steps:
+            self._over = not self._step() or self._flattened()
+
+    def _flattened(self) -> bool:
+        losses, tolerance = self.history, self.problem.hyper.tolerance
+        return len(losses) > _WINDOW and losses[-1 - _WINDOW] - losses[-1] < tolerance * losses[-1]
+
+    def _step(self) -> bool:
+        problem, flat = self.problem, self.flat
+        root, gradient = problem.root(flat, len(self.history) - 1), problem.gradient(flat)
         small = root @ root.T if len(root) < len(flat) else root.T @ root
-        damping = max(damping, 1e-6 * float(small.diagonal().max()))  # from lower down, the trials would not get up again
+        # From lower down, the trials would not get up again.
+        damping = max(self._damping, 1e-6 * float(small.diagonal().max()))
         for _ in range(_TRIALS):
             there = flat - solve(root, small, problem.hyper.decay + damping, gradient)
             new = float(problem.loss(there))
-            if new < loss:
-                break
+            if new < self.history[-1]:
+                self.flat, self._damping = there, damping / 3
+                self.history.append(new)
+                return True
             damping *= 5
-        else:
-            break
-        flat, loss, damping = there, new, damping / 3
-        history.append(loss)
-        if len(history) > _WINDOW and history[-1 - _WINDOW] - loss < problem.hyper.tolerance * loss:
-            break
-    return flat, history
+        return False
 
 
 def solve(root: Tensor, small: Tensor, ridge: float, gradient: Tensor) -> Tensor:

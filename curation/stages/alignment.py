@@ -20,6 +20,7 @@ MIN_MATCHES = 20
 
 _FEATURES = 4000
 _RATIO = 0.75  # Lowe, "Distinctive image features from scale-invariant keypoints" (IJCV 2004), section 7.1, asks for 0.8
+_STRIP_ROWS = 16  # of the result
 _LEAST_DETAIL, _LEAST_PEAK = 4.0, 0.3  # grey levels; share of the correlation that lies around its peak
 _CONFIDENCE, _MOST_TRIALS = 0.9999, 20_000
 
@@ -227,8 +228,14 @@ def align(
     def averaged(picture: np.ndarray) -> np.ndarray:
         return cv2.resize(picture, (columns, rows), interpolation=cv2.INTER_AREA)
 
-    warped = cv2.warpPerspective(picture_2.rgb, place, size, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-    images = [averaged(picture_1.rgb[: size[1], : size[0]]), averaged(warped)]
+    warped = np.empty((rows, columns, 3), dtype=picture_2.rgb.dtype)
+    for top in range(0, rows, _STRIP_ROWS):  # strips stay in the processor's cache until they are averaged
+        strip = warped[top : top + _STRIP_ROWS]
+        up = np.array([[1, 0, 0], [0, 1, -top * each], [0, 0, 1]], dtype=np.float64)
+        part = (size[0], len(strip) * each)
+        seen_2 = cv2.warpPerspective(picture_2.rgb, up @ place, part, flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
+        cv2.resize(seen_2, (columns, len(strip)), dst=strip, interpolation=cv2.INTER_AREA)
+    images = [averaged(picture_1.rgb[: size[1], : size[0]]), warped]
     for place, picture in enumerate((picture_1, picture_2)):
         if picture.full_scale != 1:
             images[place] = images[place].astype(np.float32) / np.float32(picture.full_scale)

@@ -26,6 +26,8 @@ SATURATED = 0.98
 _TO_MIDDLE = {0: np.array([0, 0.75, 0.25], np.float32), 1: np.array([0.25, 0.75, 0], np.float32)}
 """Weights of a site's column or row and its neighbours in the middle of 2 x 2 sites."""
 
+_STRIP_ROWS = 64
+
 _ORIENTATION = {0: 1, 3: 3, 5: 8, 6: 6}  # LibRaw's flip -> EXIF's orientation
 
 
@@ -158,19 +160,7 @@ def demosaic(bayer: Bayer, *, method: Literal["bin2", "bilinear"], saturated: fl
         saturated: share of full scale from which a value counts as saturated.
     """
     if method == "bin2":
-        planes: dict[str, list[np.ndarray]] = {"R": [], "G": [], "B": []}
-        over = np.zeros((bayer.mosaic.shape[0] // 2, bayer.mosaic.shape[1] // 2), dtype=bool)
-        for letter, row, column in _sites(bayer.pattern):
-            site = np.ascontiguousarray(bayer.mosaic[row::2, column::2])
-            black, white = bayer.black[row, column], bayer.white[row, column]
-            over |= site >= _level(black, white, saturated)
-            gain = (0.5 if letter == "G" else 1.0) / (white - black)
-            across, down = _TO_MIDDLE[column] * np.float32(gain), _TO_MIDDLE[row]
-            planes[letter].append(
-                cv2.sepFilter2D(site, cv2.CV_32F, across, down, delta=-gain * black, borderType=cv2.BORDER_REPLICATE)
-            )
-        planes["G"][0] += planes["G"][1]
-        return Linear(cv2.merge([planes[letter][0] for letter in "RGB"]), _spread(over), 2)
+        return _binned(bayer, saturated)
     levels = np.empty(bayer.mosaic.shape, dtype=np.uint16)
     over = np.empty(bayer.mosaic.shape, dtype=np.uint8)
     for _, row, column in _sites(bayer.pattern):
@@ -180,6 +170,28 @@ def demosaic(bayer: Bayer, *, method: Literal["bin2", "bilinear"], saturated: fl
         over[row::2, column::2] = site >= _level(black, white, saturated)
     code = getattr(cv2, f"COLOR_Bayer{bayer.pattern}2RGB")
     return Linear(cv2.demosaicing(levels, code), _spread(over), 1)
+
+
+def _binned(bayer: Bayer, saturated: float) -> Linear:
+    """``demosaic`` by ``bin2``, in strips: what lies between mosaic and picture stays in the processor's cache."""
+    height, width = bayer.mosaic.shape[0] // 2, bayer.mosaic.shape[1] // 2
+    rgb = np.empty((height, width, 3), dtype=np.float32)
+    over = np.zeros((height, width), dtype=bool)
+    for top in range(0, height, _STRIP_ROWS):
+        bottom = min(top + _STRIP_ROWS, height)
+        first, last = max(top - 1, 0), min(bottom + 1, height)  # the neighbours of its first and last row
+        planes: dict[str, list[np.ndarray]] = {"R": [], "G": [], "B": []}
+        for letter, row, column in _sites(bayer.pattern):
+            site = np.ascontiguousarray(bayer.mosaic[2 * first + row : 2 * last : 2, column::2])
+            black, white = bayer.black[row, column], bayer.white[row, column]
+            over[top:bottom] |= site[top - first : bottom - first] >= _level(black, white, saturated)
+            gain = (0.5 if letter == "G" else 1.0) / (white - black)
+            across, down = _TO_MIDDLE[column] * np.float32(gain), _TO_MIDDLE[row]
+            filtered = cv2.sepFilter2D(site, cv2.CV_32F, across, down, delta=-gain * black, borderType=cv2.BORDER_REPLICATE)
+            planes[letter].append(filtered[top - first : bottom - first])
+        planes["G"][0] += planes["G"][1]
+        cv2.merge([planes[letter][0] for letter in "RGB"], dst=rgb[top:bottom])
+    return Linear(rgb, _spread(over), 2)
 
 
 def _spread(over: np.ndarray) -> np.ndarray:

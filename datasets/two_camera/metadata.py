@@ -1,15 +1,13 @@
 """The released metadata of real pairs: lights and transforms without the pictures.
 
-Source: PROTOCOLS 3.1. The release has a ``.npy`` file a pair, which holds a pickled dict with the keys of ``FIELDS``; it is
-read through an unpickler that can build arrays and plain containers and nothing else. Lists of such dicts, and JSON, are
-read too.
+Source: PROTOCOLS 3.1. The release has a ``.npy`` file a pair, which holds a pickled dict with the keys of ``FIELDS``; only
+plain values and arrays are read of it. Lists of such dicts, and JSON, are read too.
 """
 
 from __future__ import annotations
 
 import io
 import json
-import pickle
 import posixpath
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +16,7 @@ from typing import Any, cast
 import fsspec
 import numpy as np
 
+from ...curation.pickles import MAX_BYTES, load_plain
 from ...curation.rows import Reject, Rejected
 from .rows import MeasuredPair
 from .transforms import checked_light, checked_matrix
@@ -34,25 +33,7 @@ FIELDS = (
 )
 """Keys of a pair that are read, the chart's only where they are there."""
 
-MAX_BYTES = 1 << 30
 _SUFFIX = re.compile(r"_CAM_[0-9]+\Z")
-_BUILDERS = {
-    *((module, name) for module in ("numpy.core.multiarray", "numpy._core.multiarray") for name in ("_reconstruct", "scalar")),
-    ("numpy", "ndarray"),
-    ("numpy", "dtype"),
-    ("numpy.core.numeric", "_frombuffer"),
-    ("numpy._core.numeric", "_frombuffer"),
-    ("_codecs", "encode"),
-}
-
-
-class _Plain(pickle.Unpickler):
-    """Builds numpy arrays, numbers, text and containers; whatever else a file names is refused before it is looked up."""
-
-    def find_class(self, module_name: str, global_name: str, /) -> Any:
-        if (module_name, global_name) not in _BUILDERS:
-            raise pickle.UnpicklingError(f"names {module_name}.{global_name}: only arrays and plain containers are read")
-        return super().find_class(module_name, global_name)
 
 
 def read_metadata(*, path: str, augmented: int = 0) -> Iterator[MeasuredPair | Rejected]:
@@ -68,7 +49,7 @@ def read_metadata(*, path: str, augmented: int = 0) -> Iterator[MeasuredPair | R
 
     Raises:
         FileNotFoundError: nothing there.
-        ValueError: a file that holds no list of pairs, is above 1 GiB, or names code to be run; a number of rows that is no
+        ValueError: a file that holds no list of pairs, is above 256 MiB, or names code to be run; a number of rows that is no
             multiple of ``augmented + 1``. In a folder such a file is a reject.
     """
     fs, place = fsspec.core.url_to_fs(path)
@@ -138,11 +119,9 @@ def _npy(data: bytes, path: str) -> Any:
         _, _, dtype = readers[version](stream)
         if not dtype.hasobject:
             raise ValueError(f"an array of {dtype}, where pairs are wanted")
-        found = _Plain(stream).load()
-    except (pickle.UnpicklingError, ValueError, EOFError, LookupError, AttributeError, TypeError, OverflowError) as error:
+        found = load_plain(stream.read(), objects=True)
+    except (ValueError, EOFError, TypeError, OverflowError) as error:
         raise ValueError(f"{path} is not metadata of pairs: {error}") from None
-    except (ImportError, RecursionError, MemoryError) as error:
-        raise ValueError(f"{path} is not metadata of pairs: {type(error).__name__}") from None
     if not isinstance(found, np.ndarray):
         raise ValueError(f"{path} is not metadata of pairs: no array in it")
     return found.item() if found.ndim == 0 else found.ravel().tolist()

@@ -414,7 +414,7 @@ def measure_pictures(row: PairToMeasure, *, preset: Preset, max_condition: float
 
 def valid_colours(image_1: Blob, image_2: Blob, valid: Blob, *, darkest: float) -> tuple[np.ndarray, np.ndarray]:
     """Colours of the valid pixels in both pictures, float64 (n, 3) each, 1 at full scale."""
-    keep = array_of(valid)
-    one, two = (array_of(image)[keep].astype(np.float64) / 65535 for image in (image_1, image_2))
+    keep = array_of(valid).ravel()
+    one, two = (np.compress(keep, array_of(image).reshape(-1, 3), axis=0) / 65535 for image in (image_1, image_2))
     bright = np.minimum(one.sum(axis=1), two.sum(axis=1)) > darkest
     return one[bright], two[bright]

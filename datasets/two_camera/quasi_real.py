@@ -30,7 +30,7 @@ _PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass(frozen=True)
-class MatchedPair:
+class MatchToRead:
     """Two pictures of one scene by two cameras that stood side by side.
 
     Attributes:
@@ -43,7 +43,6 @@ class MatchedPair:
     """
 
     key: str
-    name: str
     file_1: str
     file_2: str
     black_1: float
@@ -57,20 +56,10 @@ class MatchedPair:
 
 
 @dataclass(frozen=True)
-class MatchToRead:
-    """What ``simulate`` needs of a pair; see ``MatchedPair``."""
+class MatchedPair(MatchToRead):
+    """The same with its name, which ``simulate`` does not need and which goes on beside its results."""
 
-    key: str
-    file_1: str
-    file_2: str
-    black_1: float
-    white_1: float
-    black_2: float
-    white_2: float
-    chart_1: list[float] | None
-    chart_2: list[float] | None
-    listed_gt_1: list[float]
-    listed_gt_2: list[float]
+    name: str
 
 
 @dataclass(frozen=True)

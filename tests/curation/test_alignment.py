@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 from benchwright.curation.rows import Reject
+from benchwright.curation.stages import alignment
 from benchwright.curation.stages.alignment import align, fit_homography, mapped, match_points, scaled, tile_points
 from benchwright.curation.stages.colour_chart import find_chart, light, measure_patches, outline, patch_centres
 from benchwright.curation.stages.raw import Linear
@@ -109,6 +110,18 @@ def test_aligning_averages_squares_and_masks_what_is_unseen_or_saturated():
     assert found.image_1 == pytest.approx(means, abs=1e-5)
     assert found.image_2[:, 1:] == pytest.approx(means[:, 1:], abs=1e-5)
     assert found.valid.tolist() == [[False, True, True], [False, False, True]]
+
+
+def test_a_picture_warped_in_strips_is_that_warped_at_once(pair, monkeypatch):
+    place = np.array([[1.01, 0.02, -3.3], [-0.01, 0.99, 2.2], [1e-5, -2e-5, 1.0]])
+    found = []
+    for strip in (10_000, 5):
+        monkeypatch.setattr(alignment, "_STRIP_ROWS", strip)
+        found.append(align(*pair[:2], homography=place, factor=6))
+    whole, strips = found
+    # OpenCV rounds places to 1/32 of a pixel, from sums that differ in their last digit.
+    assert np.abs(strips.image_2.astype(float) - whole.image_2).max() < 0.002 * whole.image_2.max()
+    assert np.array_equal(strips.valid, whole.valid)
 
 
 def test_a_picture_smaller_than_a_square_is_turned_away():

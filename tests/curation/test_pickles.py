@@ -67,6 +67,52 @@ def test_what_is_refused(name: str) -> None:
         load_plain(data, arrays=True)
 
 
+@pytest.mark.parametrize("protocol", range(2, 5))
+def test_arrays_of_objects_with_fractions_and_scalars(protocol: int) -> None:
+    shared = {"deep": [[[[np.eye(2, dtype=np.float32), (0.5, np.float64(2.5), np.int16(-7))]]]]}
+    value = np.array([[shared, shared, None], [1.5, "text", b"bytes"]], dtype=object)
+    found = load_plain(pickle.dumps(value, protocol=protocol), objects=True)
+    assert (found.shape, found.dtype) == ((2, 3), np.dtype(object))
+    [[[[matrix, numbers]]]] = found[0, 0]["deep"]
+    assert (matrix == np.eye(2)).all()
+    assert numbers == (0.5, 2.5, -7)
+    assert (type(numbers[1]), type(numbers[2])) == (np.float64, np.int16)
+    assert found[0, 1] is found[0, 0]
+    assert found[0, 2] is None
+    assert found[1].tolist() == [1.5, "text", b"bytes"]
+    alone = np.empty((), dtype=object)
+    alone[()] = {"a": 1.0}
+    assert load_plain(pickle.dumps(alone, protocol=protocol), objects=True).item() == {"a": 1.0}
+
+
+OBJECTS = pickle.dumps(np.array([{}, [], None], dtype=object), protocol=2)
+HOSTILE_OBJECTS = {
+    "calls open": (pickle.dumps(np.array([Calls(open, "/tmp/never", "w")], dtype=object), protocol=2), r"names (_io|io)\.open"),
+    "more than there is": (OBJECTS.replace(b"K\x03\x85", b"K\x04\x85"), "in 3 values"),
+    "bytes as pointers": (ARRAY.replace(b"u1", b"O8"), "not of numbers"),
+    "a scalar of objects": (
+        b"\x80\x02cnumpy.core.multiarray\nscalar\n(cnumpy\ndtype\n(X\x02\x00\x00\x00O8K\x00K\x01tR]tR.",
+        "in 0 values",
+    ),
+    "holds itself": (b"\x80\x02]q\x00h\x00a.", "holds itself"),
+    "texts for numbers": (b"\x80\x02F1.5x\n.", "damaged"),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE_OBJECTS)
+def test_what_is_refused_of_objects(name: str) -> None:
+    data, message = HOSTILE_OBJECTS[name]
+    with pytest.raises(UnsafePickle, match=message):
+        load_plain(data, objects=True)
+
+
+def test_a_list_that_is_named_often_is_read_once() -> None:
+    value: list[Any] = [0.5]
+    for _ in range(60):  # 2 to the 60 numbers, were each name read by itself
+        value = [value, value]
+    assert load_plain(pickle.dumps(value, protocol=2), objects=True)[0] is not None
+
+
 def test_arrays_are_for_those_who_ask() -> None:
     with pytest.raises(UnsafePickle, match="GLOBAL at byte 2: only texts, lists and tables are read"):
         load_plain(ARRAY)

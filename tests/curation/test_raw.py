@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import rawpy
 from benchwright.curation.rows import Reject
+from benchwright.curation.stages import raw
 from benchwright.curation.stages.raw import Bayer, as_uint16, demosaic, read_bayer, read_linear, upright
 
 pytest.importorskip("pidng", reason="pidng writes the DNGs of these tests: pip install benchwright[dev]")
@@ -141,3 +142,14 @@ def test_pictures_are_brought_upright_as_pillow_does():
     for orientation, turn in turns.items():
         assert np.array_equal(upright(picture, orientation), np.asarray(Image.fromarray(picture).transpose(turn)))
     assert np.array_equal(upright(picture, 1), picture)
+
+
+@pytest.mark.parametrize("strip", [1, 3, 64])
+def test_a_picture_binned_in_strips_is_that_binned_at_once(monkeypatch, strip):
+    bayer = read_bayer(phone.write_dng(levels(12, height=150), bits=12, white=4095, black=(64, 65, 66, 67)))
+    monkeypatch.setattr(raw, "_STRIP_ROWS", 1000)
+    whole = demosaic(bayer, method="bin2", saturated=0.9)
+    monkeypatch.setattr(raw, "_STRIP_ROWS", strip)
+    found = demosaic(bayer, method="bin2", saturated=0.9)
+    assert np.array_equal(found.rgb, whole.rgb)
+    assert np.array_equal(found.saturated, whole.saturated)

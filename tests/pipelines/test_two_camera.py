@@ -193,6 +193,32 @@ def test_linear_regression_on_the_released_pairs_is_that_of_table_3(shared_data:
     assert "2.19" in page
 
 
+def test_networks_that_are_taught_by_others_are_evaluated_with_them(shared_data: Path, tmp_path: Path) -> None:
+    path = shared_data / "two_camera" / "s20_metadata_162_pairs.json"
+    short = "seeds = [0], settings = { iterations = 2 }, measured_times = 2, reilluminated = true"
+    pupil = f"{{ parameters = 470, preset = 'pupil', taught_by = 'teacher', taught_rows = 50, {short} }}"
+    teacher = f"{{ parameters = 200, preset = 'decayed', {short} }}"
+    given = ("evaluation.baselines=[]", f"source.path={path}")
+    c = settings("two_camera.metadata.toml", *given, f"evaluation.networks={{ pupil = {pupil}, teacher = {teacher} }}")
+    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="sync")
+    found = two_camera_runs.evaluate(c, str(tmp_path), methods=["pupil"])["pupil"]
+    told = found["identity"]["estimator"]
+    assert (told["estimator"], told["parameters"], told["rows"]) == ("distilled network", 470, 50)
+    assert told["teacher"]["parameters"] == 200
+    assert found["warnings"] == []
+    for changes, message in [
+        ((("'teacher',", "'nobody',"),), "taught by 'nobody'"),
+        ((("'pupil', taught", "'as_written', taught"), ("iterations", "epochs")), "a preset with a decay"),
+        ((("reilluminated = true", "reilluminated = false"),), "reilluminated = True is wanted"),
+    ]:
+        text = pupil
+        for old, new in changes:
+            text = text.replace(old, new)
+        wrong = settings("two_camera.metadata.toml", *given, f"evaluation.networks={{ pupil = {text}, teacher = {teacher} }}")
+        with pytest.raises(ValueError, match=message):
+            two_camera_runs.evaluate(wrong, str(tmp_path), methods=["pupil"])
+
+
 def test_methods_that_cannot_be_are_told(tmp_path: Path) -> None:
     c = settings("two_camera.tiny.toml")
     for methods, told in ((["network-9"], "no method 'network-9'"), (["gamut"], "no method 'gamut'")):
@@ -205,7 +231,7 @@ def test_methods_that_cannot_be_are_told(tmp_path: Path) -> None:
         two_camera_runs.evaluate(bare, str(tmp_path))
     wrong = settings("two_camera.tiny.toml", "evaluation.networks.network-200.settings.rate=1")
     with pytest.raises(ValueError, match=r"network 'network-200': .*rate"):
-        two_camera_runs._network(wrong.evaluation.networks["network-200"], lambda _: None, "network-200")
+        two_camera_runs._network(wrong.evaluation.networks, "network-200", lambda _: None)
 
 
 # --------------------------------------------------------------------------------------------------------- command line

@@ -21,6 +21,8 @@ from benchwright.training.two_camera import (
     settings,
 )
 
+from .two_camera_rows import Part, drawn
+
 SHORT = Hyper(
     epochs=40,
     batch_size=16,
@@ -33,15 +35,6 @@ SHORT = Hyper(
 )
 
 
-def drawn(n: int = 60, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    """Transforms (n, 9) and ratios (n, 2) that depend on them."""
-    draw = np.random.default_rng(seed)
-    ratios = np.exp(draw.normal(-0.4, 0.25, (n, 2)))
-    noise = draw.normal(0, 0.02, (n, 9))
-    X = (np.tile(np.eye(3).ravel(), (n, 1)) + ratios @ draw.normal(0, 0.3, (2, 9)) + noise).astype(np.float32)
-    return X, ratios
-
-
 def runs_of(n: int, sizes: list[int], hyper: Hyper = SHORT) -> list[Run]:
     """Seed s learns from the first ``sizes[s]`` rows and watches the others."""
     rows = np.arange(n)
@@ -51,21 +44,6 @@ def runs_of(n: int, sizes: list[int], hyper: Hyper = SHORT) -> list[Run]:
 
 def weights(nets: IlluminantNets, run: int) -> np.ndarray:
     return np.concatenate([part[run].detach().numpy().ravel() for layer in nets.layers() for part in layer])
-
-
-@dataclasses.dataclass
-class Part:
-    """A fold as the estimator reads it."""
-
-    name: str
-    X_train: np.ndarray
-    gt_train: np.ndarray
-    pair_train: np.ndarray
-    light_train: np.ndarray
-    X_validate: np.ndarray
-    gt_validate: np.ndarray
-    X_test: np.ndarray
-    gt_test: np.ndarray | None
 
 
 def part(name: str = "fold 0", *, reveal: bool = False, validation: int = 0) -> Part:

@@ -14,16 +14,17 @@ from benchwright.training.two_camera import NetworkEstimator, hyper_of, load_net
 from benchwright.training.two_camera_distilled import DistilledEstimator
 from benchwright.training.two_camera_newton import Newton, fit_newton, log_ratio_jacobian, solve
 
+from . import two_camera_rows
+from .two_camera_rows import Part
+
 HYPER = Newton(decay=0.5, tip=0.01, iterations=200, tolerance=1e-5, curvature_rows=0)
 
 
 def drawn(n: int = 40) -> tuple[np.ndarray, np.ndarray]:
-    """Transforms (n, 9), the last column constant, and ratios (n, 2) that depend on them."""
-    draw = np.random.default_rng(3)
-    ratios = np.exp(draw.normal(-0.4, 0.25, (n, 2)))
-    X = np.tile(np.eye(3).ravel(), (n, 1)) + ratios @ draw.normal(0, 0.3, (2, 9)) + draw.normal(0, 0.02, (n, 9))
+    """As ``two_camera_rows.drawn``, the last column constant."""
+    X, ratios = two_camera_rows.drawn(n, seed=3)
     X[:, 8] = 0.5
-    return X.astype(np.float32), ratios
+    return X, ratios
 
 
 def runs_of(n: int, seeds: range) -> list[Run]:
@@ -122,6 +123,21 @@ def test_curvature_of_some_rows_finds_a_minimum_about_as_low():
     assert np.nanmin(some.losses) < 1.05 * np.nanmin(every.losses)
 
 
+def test_the_start_of_the_least_loss_goes_on():
+    X, ratios = drawn()
+    hyper = dataclasses.replace(HYPER, iterations=12, scouting=4)
+    found = [
+        fit_newton(X, ratios, runs_of(40, range(1)), hidden_layers=5, hyper=dataclasses.replace(hyper, starts=starts))
+        for starts in (1, 2, 4, 6)
+    ]
+    after_scouting = [float(fitted.losses[4, 0]) for fitted in found]
+    assert after_scouting == sorted(after_scouting, reverse=True)
+    assert after_scouting[-1] < after_scouting[0]
+    assert all(fitted.steps[0] == 12 for fitted in found)
+    with pytest.raises(ValueError, match="starts 0"):
+        dataclasses.replace(HYPER, starts=0)
+
+
 def test_settings_that_make_no_sense_are_told():
     assert isinstance(hyper_of(settings("decayed")), Newton)
     with pytest.raises(ValueError, match="decay 0"):
@@ -135,21 +151,6 @@ def test_settings_that_make_no_sense_are_told():
             hidden_layers=2,
             hyper=HYPER,
         )
-
-
-@dataclasses.dataclass
-class Part:
-    """A fold as estimators read it; its test truth is held back."""
-
-    name: str
-    X_train: np.ndarray
-    gt_train: np.ndarray
-    pair_train: np.ndarray
-    light_train: np.ndarray
-    X_validate: np.ndarray
-    gt_validate: np.ndarray
-    X_test: np.ndarray
-    gt_test: None = None
 
 
 def part(name: str) -> Part:
@@ -167,7 +168,7 @@ def test_a_pupil_says_what_the_average_of_its_teachers_says_and_needs_no_truth_o
     teacher = NetworkEstimator(200, short, range(3))
     with pytest.raises(ValueError, match="train on as many first"):
         teacher.averaged([folds[0].X_test])
-    pupils = DistilledEstimator(teacher, dataclasses.replace(short, decay=0.01), [5], rows=60, measured_times=1)
+    pupils = DistilledEstimator(teacher, 200, dataclasses.replace(short, decay=0.01), [5], rows=60, measured_times=1)
     found = pupils.estimate_folds(folds)
     said = teacher.estimate_folds(folds)
     logs = [np.mean([np.log(ratios_of(run[k])) for run in said.values()], axis=0) for k in range(2)]
