@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from benchwright.eval.metrics.class_incremental import accuracy_curve, backward_forgetting, final_accuracy
 from benchwright.eval.metrics.order_sensitivity import (
@@ -14,6 +15,14 @@ from benchwright.eval.metrics.order_sensitivity import (
     mean_and_deviation,
     order_difference,
     task_accuracy_matrix,
+)
+from benchwright.eval.protocols.order_sensitivity import (
+    IDENTITY,
+    class_differences,
+    measures,
+    orders_in,
+    streams,
+    task_differences,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -108,3 +117,68 @@ def test_one_repeat_has_no_deviation():
     assert np.isnan(deviation).all()
     with pytest.raises(ValueError, match="at least one"):
         mean_and_deviation([])
+
+
+# --- from rows of results
+
+
+def rows(kind: str, index: int, repeat: int, tasks: list[list[int]], accuracy: list[list[float]]) -> list[dict[str, Any]]:
+    shared = dict(zip(IDENTITY, ("ewc", "{}", "gcn", 64, 2, kind, index, repeat), strict=True))
+    return [
+        {
+            **shared,
+            "k": k,
+            "classes": [each for task in tasks[:k] for each in task],
+            "sizes": [len(task) for task in tasks[:k]],
+            "class_accuracy": accuracy[k - 1],
+            "val_class_accuracy": [1.0] * len(accuracy[k - 1]),
+        }
+        for k in range(1, len(tasks) + 1)
+    ]
+
+
+RESULTS = pa.Table.from_pylist(
+    [
+        *rows("task_order", 0, 0, [[0, 1], [2]], [[0.9, 0.7], [0.2, 0.4, 1.0]]),
+        *rows("task_order", 1, 0, [[2], [0, 1]], [[1.0], [0.1, 0.9, 1.0]]),
+        *rows("class_order", 0, 0, [[0, 2], [1]], [[0.5, 0.5], [0.0, 0.7, 0.8]]),
+        *rows("task_order", 0, 1, [[0, 1], [2]], [[0.9, 0.7], [0.3, 0.3, 1.0]]),
+        *rows("task_order", 1, 1, [[2], [0, 1]], [[1.0], [0.5, 0.8, 1.0]]),
+        *rows("default", 0, 0, [[0, 1], [2]], [[0.9, 0.7], [0.2, 0.4, 1.0]]),
+    ][::-1]  # whatever the order of the rows
+)
+
+
+def test_streams_by_hand():
+    found = {(one.kind, one.order_index, one.repeat): one for one in streams(RESULTS)}
+    one = found["task_order", 0, 0]
+    assert one.tasks == ((0, 1), (2,))
+    np.testing.assert_allclose(one.matrix, [[0.8, NAN], [0.3, 1.0]])
+    told = one.measures()
+    assert told["aa"] == pytest.approx(0.65)
+    assert told["af_from_best"] == pytest.approx(0.5) == -told["af_final_minus_diagonal"]
+    assert told["bound"] == pytest.approx(1 - 2 * 0.65 + 1)
+    assert told["val_aa"] == 1
+    assert measures(streams(RESULTS)).num_rows == 6
+    assert orders_in(found.values()) == {"class_order": 1, "default": 1, "task_order": 2}
+
+
+def test_differences_go_by_what_was_learned_and_not_by_when():
+    found = streams(RESULTS)
+    names, by_task = task_differences(found) or pytest.fail("there are task orders")
+    assert names == [(0, 1), (2,)]
+    # Repeat 0: (0.2 + 0.4) / 2 against (0.9 + 1.0) / 2; 1.0 against 0.1. Repeat 1: 0.3 against 0.9; 1.0 against 0.5.
+    np.testing.assert_allclose(by_task.opd, [[0.65, 0.9], [0.6, 0.5]])
+    # Repeat 1 lacks the class order, and is left out.
+    names, by_class = class_differences(found) or pytest.fail("there are class orders")
+    assert names == [(0,), (1,), (2,)]
+    np.testing.assert_allclose(by_class.opd, [[0.9 - 0.0, 1.0 - 0.4, 1.0 - 0.1]])
+    assert task_differences([one for one in found if one.kind == "default"]) is None
+
+
+def test_a_stream_with_a_hole_is_refused():
+    with pytest.raises(ValueError, match=r"after \[2\] tasks"):
+        streams(RESULTS.slice(0, 1))
+    twice = pa.concat_tables([RESULTS, RESULTS])
+    with pytest.raises(ValueError, match=r"after \[1, 1, 2, 2\] tasks"):
+        streams(twice)
