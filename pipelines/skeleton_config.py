@@ -10,6 +10,7 @@ from pydantic.dataclasses import dataclass
 from ..datasets.skeleton.splits import SplitRule
 from ..datasets.skeleton.tensors import TensorForm
 from .config import Location
+from .skeleton_experiments import Evaluation
 
 _STRICT = ConfigDict(extra="forbid")
 Side = Literal["train", "test"]
@@ -98,6 +99,7 @@ class SkeletonConfig:
     split: SplitRules
     orders: OrderCounts
     shards: ShardSizes
+    evaluation: Evaluation
     only: dict[Literal["x_sub", "x_view", "x_set"], Side] = Field(
         default_factory=dict[Literal["x_sub", "x_view", "x_set"], Side]
     )
