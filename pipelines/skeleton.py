@@ -14,7 +14,7 @@ from ..datasets.skeleton.nwucla import list_nwucla, read_nwucla
 from ..datasets.skeleton.orders import list_orders, orders_row, task_orders
 from ..datasets.skeleton.samples import Placed, place, sample
 from ..datasets.skeleton.splits import Chosen, Split, choose, split
-from . import skeleton_publish
+from . import skeleton_publish, skeleton_results, skeleton_runs
 from .benchmark import Benchmark
 from .config import ConfigError
 from .skeleton_config import PackagedLayout, SkeletonConfig
@@ -58,4 +58,7 @@ BENCHMARK = Benchmark(
     config=SkeletonConfig,
     plan=plan,
     publish=skeleton_publish.publish,
+    evaluate=skeleton_runs.evaluate,
+    scores=skeleton_results.scores,
+    report=skeleton_runs.report,
 )

@@ -57,6 +57,7 @@ class Evaluation:
     """Training of streams in many orders, and what is measured of them.
 
     Attributes:
+        preset: of the methods and the read-out, where CGLB's code does other than the papers say.
         methods: which learn; ``settings`` has their settings.
         experiments: what ``benchwright train`` runs where none is named: ``default`` (the default order), ``task_order``,
             ``class_order``, ``architecture``, and ``grid`` (all of ``grid`` on the default order, for a choice by validation).
@@ -68,9 +69,10 @@ class Evaluation:
         paper: whose figures of Table 2 stand beside this run's; None: data or settings are not the paper's.
         device: ``cpu`` or ``cuda``.
         workers: processes that train side by side.
-        orders_per_part: orders that are trained together, sharing their common beginnings; what a kill costs.
+        orders_per_part: orders that are trained together, sharing their common beginnings; a kill costs as many.
     """
 
+    preset: Literal["as_released", "as_written"]
     methods: Annotated[list[Method], Field(min_length=1)]
     experiments: Annotated[list[Experiment], Field(min_length=1)]
     repeats: Positive

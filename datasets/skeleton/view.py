@@ -1,4 +1,4 @@
-"""A published data set as arrays, with its graph and its orders. Needs no torch."""
+"""A published data set as arrays, with its graph and its orders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ..reader.dataset import ShardDataset
 from ..reader.features import read_features
 from ..reader.index import DatasetIndex
 from .layouts import Layout, layout_of
@@ -55,6 +54,8 @@ def load_arrays(url: str) -> SkeletonArrays:
         ShardError: a shard is missing or damaged.
         ValueError: it has no sample.
     """
+    from ..reader.dataset import ShardDataset  # takes torch with it, which those who read the orders alone do not need
+
     index = DatasetIndex.open(_dataset(url))
     if not len(index):
         raise ValueError(f"{url}: the data set is empty")

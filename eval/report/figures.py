@@ -58,15 +58,23 @@ MARKERS = "osD^vPX*"
 
 
 def heat_map(
-    matrix: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, row_axis: str, column_axis: str, caption: str = ""
+    matrix: ArrayLike,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    row_axis: str,
+    column_axis: str,
+    what: str = "accuracies",
+    caption: str = "",
 ) -> Figure:
-    """An annotated matrix of accuracies in [0, 1], printed in percent; NaN cells stay empty.
+    """An annotated matrix of accuracies, or other shares, in [0, 1], printed in percent; NaN cells stay empty.
 
     Args:
         matrix: (r, c) float.
         rows, columns: r and c labels.
         row_axis, column_axis: what rows and columns are ("trained up to", "tested on"). Where the labels of both are the
             same, the diagonal is framed.
+        what: the values, for the words.
     """
     values = np.asarray(matrix, dtype=np.float64)
     if values.shape != (len(rows), len(columns)) or values.size == 0:
@@ -105,7 +113,7 @@ def heat_map(
     side = 1.3 + 0.5 * len(columns)
     height = 1.0 + 0.5 * len(rows)
     alt = (
-        f"Matrix of accuracies, {len(rows)} rows ({row_axis}) by {len(columns)} columns ({column_axis}), "
+        f"Matrix of {what}, {len(rows)} rows ({row_axis}) by {len(columns)} columns ({column_axis}), "
         f"from {low:.1%} to {high:.1%}."
     )
     table = Table([row_axis, *columns], [[name, *row] for name, row in zip(rows, values.tolist(), strict=True)])
