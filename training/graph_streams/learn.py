@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..loop import generator, one_thread
 from ..models.gcn import Gcn
+from ..models.st_gcn import StGcn
 from .methods import METHODS, StreamMethod
 from .recipe import GraphData, Learned, Recipe, Rows, Task
 from .streams import GraphNet, Streams
@@ -99,6 +100,10 @@ def learn_next(
 def make_net(data: GraphData, recipe: Recipe, device: torch.device) -> GraphNet:
     """The network of a recipe for a data set."""
     operators = torch.from_numpy(data.operators).to(device)
+    if recipe.architecture == "st_gcn":
+        if data.x.ndim != 4 or operators.ndim != 3:
+            raise ValueError(f"ST-GCN needs x (n, C, T, V), partitions (K, V, V), not {data.x.shape}, {operators.shape}")
+        return StGcn(operators, data.x.shape[1], data.classes, width=recipe.width, depth=recipe.depth)
     if data.x.ndim != 3 or operators.ndim != 2:
         raise ValueError(f"a GCN needs node vectors (n, V, F) and an adjacency (V, V), not {data.x.shape}, {operators.shape}")
     return Gcn(
