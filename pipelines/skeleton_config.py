@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from ..datasets.skeleton.arrays import ArrayFile
+from ..datasets.skeleton.bodies import BodyRule
 from ..datasets.skeleton.splits import SplitRule
 from ..datasets.skeleton.tensors import TensorForm
 from .config import Location
@@ -14,6 +16,7 @@ from .skeleton_experiments import Evaluation
 
 _STRICT = ConfigDict(extra="forbid")
 Side = Literal["train", "test"]
+Protocol = Literal["x_sub", "x_view", "x_set"]
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -22,6 +25,64 @@ class NwuclaSource:
 
     kind: Literal["nwucla"]
     root: Location
+
+
+@dataclass(frozen=True, config=_STRICT)
+class NtuSource:
+    """NTU RGB+D's folder of ``.skeleton`` files, 60 or 120; see ``datasets/skeleton/ntu.py``.
+
+    Attributes:
+        missing: the authors' list of names without skeletons, which do not take part.
+    """
+
+    kind: Literal["ntu"]
+    root: Location
+    missing: Location | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class NtuNamesSource:
+    """Names of NTU's sequences alone, one a line: the result is a table of the split, without tensors."""
+
+    kind: Literal["ntu_names"]
+    path: Location
+    missing: Location | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ArraySource:
+    """Arrays in circulation; see ``datasets/skeleton/arrays.py``.
+
+    Attributes:
+        root: their folder.
+        files: which of them to read.
+        names: of the classes by number: those of a published set, or a list; None: ``class000`` and so on.
+        protocol: which one the sides of the files belong to.
+    """
+
+    kind: Literal["arrays"]
+    root: Location
+    files: Annotated[list[ArrayFile], Field(min_length=1)]
+    names: Literal["nwucla", "ntu"] | list[str] | None = None
+    protocol: Protocol | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class FolderSource:
+    """Class folders of one's own ``.npy``, ``.json`` or ``.skeleton`` files; see ``datasets/skeleton/files.py``."""
+
+    kind: Literal["folders"]
+    root: Location
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DrawnSource:
+    """Sequences drawn from the seed: no file is needed. See ``datasets/skeleton/drawn.py``."""
+
+    kind: Literal["drawn"]
+    per_class: Annotated[int, Field(ge=1, le=10_000)]
+    noise_m: Annotated[float, Field(ge=0, le=1)]
+    broken: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -68,10 +129,17 @@ class SplitRules:
 
 @dataclass(frozen=True, config=_STRICT)
 class OrderCounts:
-    """Orders of learning: all of ``tasks`` tasks, and ``classes`` drawn orders of the classes."""
+    """Orders of learning; see ``datasets/skeleton/orders.py``.
+
+    Attributes:
+        tasks: how many tasks there are.
+        classes: drawn orders of the classes.
+        task_orders: orders of the tasks, the default one and drawn ones; None: all of up to seven tasks.
+    """
 
     tasks: Annotated[int, Field(ge=1)]
     classes: Annotated[int, Field(ge=0)]
+    task_orders: Annotated[int, Field(ge=1)] | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -87,21 +155,24 @@ class SkeletonConfig:
 
     Attributes:
         seed: draws the class orders, and sequences that are drawn.
+        bodies: of the ``.skeleton`` files that make a sequence: a preset, or a rule; see ``datasets/skeleton/bodies.py``.
         only: protocol -> side that takes part, such as ``{x_sub = "train"}``.
-        classes: names of the actions that take part, in the order of their labels; None: all, by name.
+        classes: names of the actions that take part, in the order of their labels; a number: so many of the set, in its own
+            order; None: all, by name.
         max_broken: files that cannot be used: a number, or a share below 1.
     """
 
     seed: int
-    source: NwuclaSource
+    source: Annotated[
+        NwuclaSource | NtuSource | NtuNamesSource | ArraySource | FolderSource | DrawnSource, Field(discriminator="kind")
+    ]
     layout: Annotated[PackagedLayout | DeclaredLayout, Field(discriminator="kind")]
     tensor: TensorForm
     split: SplitRules
     orders: OrderCounts
     shards: ShardSizes
     evaluation: Evaluation
-    only: dict[Literal["x_sub", "x_view", "x_set"], Side] = Field(
-        default_factory=dict[Literal["x_sub", "x_view", "x_set"], Side]
-    )
-    classes: list[str] | None = None
+    bodies: Literal["st_gcn", "two_s_agcn", "ctr_gcn", "longest", "most_moving"] | BodyRule = "st_gcn"
+    only: dict[Protocol, Side] = Field(default_factory=dict[Protocol, Side])
+    classes: Annotated[int, Field(ge=1)] | list[str] | None = None
     max_broken: float = 0

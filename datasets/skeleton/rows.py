@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 
 from ...curation.rows import Reject, Shape
 
+MAX_FRAMES = 100_000
+"""Longer sequences are turned away: a small file can claim many gigabytes."""
+
 
 @dataclass(frozen=True)
 class ListedSequence:

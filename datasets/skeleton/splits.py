@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...curation.rows import Sifted, sift, with_column
+from .ntu import read_missing
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -48,16 +49,16 @@ class Split:
     task: int
 
 
-def choose(rows: Rows, *, classes: Sequence[str] | None, only: Mapping[str, str], missing: Sequence[str] = ()) -> Sifted:
+def choose(rows: Rows, *, classes: Sequence[str] | None, only: Mapping[str, str], missing: str | None = None) -> Sifted:
     """Whole step: keep the sequences of some classes and of one side of published protocols.
 
-    Turned away: ``missing_skeleton``: its key is one of ``missing``; ``other_class``; ``outside_subset``.
+    Turned away: ``missing_skeleton``: the list ``missing`` has it; ``other_class``; ``outside_subset``.
 
     Args:
         rows: with the columns of ``ListedSequence``.
         classes: names in the order of their labels; None: all that there are, by name.
         only: protocol -> side, such as ``{"x_sub": "train"}``; all of them must hold.
-        missing: keys of sequences known to lack skeletons.
+        missing: list of names without skeletons; see ``ntu.read_missing``.
 
     Raises:
         ValueError: a class twice, or of which no sequence is left; a protocol that the source does not have.
@@ -67,7 +68,7 @@ def choose(rows: Rows, *, classes: Sequence[str] | None, only: Mapping[str, str]
     wanted = sorted(set(names.tolist())) if classes is None else list(classes)
     if len(set(wanted)) < len(wanted):
         raise ValueError(f"classes {wanted}: each is named once")
-    lost = set(missing)
+    lost = frozenset[str]() if missing is None else read_missing(missing)
     rules = {
         "missing_skeleton": np.asarray([key in lost for key in table["key"].to_pylist()], dtype=bool),
         "other_class": ~np.isin(names, wanted),

@@ -10,12 +10,10 @@ from numpy.typing import NDArray
 
 from ...curation.rows import Reject
 from .layouts import Layout
-from .rows import InFile, Sequence, TensorRow
+from .rows import MAX_FRAMES, InFile, Sequence, TensorRow
 
 Modality = Literal["joint", "bone", "joint_motion", "bone_motion"]
 Fit = Literal["resample", "pad", "interpolate"]
-
-MAX_FRAMES = 100_000
 
 
 @dataclass(frozen=True)
@@ -33,11 +31,11 @@ class TensorForm:
             taken from the next, the last one 0.
     """
 
-    centre_joint: int | None
     scale: Literal["min_max", "none"]
     fit: Fit
     frames: int
     bodies: int
+    centre_joint: int | None = None
     modality: Modality = "joint"
 
     def __post_init__(self) -> None:
