@@ -21,6 +21,7 @@ from ...curation.rows import Reject
 AXES = 3
 _NEWLINE, _SPACE = ord("\n"), ord(" ")
 _NUMBER = r"^-?\d+(\.\d*)?([eE][+-]?\d+)?$"
+_WIDTHS = (40, 1000)  # bytes in which the first three numbers of a line end: nearly always, and at most
 
 
 @dataclass(frozen=True)
@@ -70,15 +71,13 @@ class _Lines:
 
     Attributes:
         data: the file, which ends a line.
-        blanks: (n,) int64, places of all blanks, ends of lines among them.
         ends: (lines,) int64, places of the ends of lines.
+        count: of the lines.
     """
 
     def __init__(self, data: bytes) -> None:
         self.data = data if data.endswith(b"\n") else data + b"\n"
-        buffer = np.frombuffer(self.data, dtype=np.uint8)
-        self.blanks = np.flatnonzero(buffer <= _SPACE)
-        self.ends = self.blanks[buffer[self.blanks] == _NEWLINE]
+        self.ends = np.flatnonzero(np.frombuffer(self.data, dtype=np.uint8) == _NEWLINE)
         self._ends: list[int] = [*self.ends.tolist(), -1]  # line 0 begins after place -1
         self.count = len(self.ends)
 
@@ -89,7 +88,7 @@ class _Lines:
         """The count that a line holds."""
         if line >= self.count:
             raise Reject("truncated", f"{self.count} lines: a number of {what} should follow")
-        text = self[line].strip()
+        text = self[line].rstrip()
         if not text.isdigit() or len(text) > 9:
             raise Reject("bad_count", f"line {line + 1}: {text[:20]!r} is no number of {what}")
         return int(text)
@@ -122,8 +121,11 @@ def _blocks(lines: _Lines, joints: int) -> tuple[int, list[tuple[int, int, int, 
 def _first_three(text: _Lines, lines: NDArray[np.int64]) -> NDArray[np.float64]:
     """The first three numbers of ``lines``, (n, 3), none of which is the first. Raises ``Reject``."""
     starts, ends = text.ends[lines - 1] + 1, text.ends[lines]
-    blanks = np.append(text.blanks, [len(text.data)] * AXES)
-    stops = blanks[np.searchsorted(blanks, starts)[:, None] + np.arange(AXES)]
+    stops = starts[:, None] + _three_blanks(text.data, starts)
+    # A line that is too short ends before its third number does.
+    wrong = stops[:, -1] > ends
+    if wrong.any():
+        raise _not_numbers(text, int(lines[wrong.argmax()]))
     # A string array over the file's own bytes, in which every second string is what lies between two numbers, and null.
     offsets = np.stack([np.column_stack([starts, stops[:, :-1] + 1]), stops], axis=-1).ravel()
     count = max(len(offsets) - 1, 0)
@@ -136,11 +138,31 @@ def _first_three(text: _Lines, lines: NDArray[np.int64]) -> NDArray[np.float64]:
     except pa.ArrowInvalid:
         numbers = pc.if_else(pc.match_substring_regex(words, _NUMBER), 0.0, None)
     values = numbers.to_numpy(zero_copy_only=False)[::2].reshape(-1, AXES)
-    # A line that is too short ends before its third number does. Null numbers are NaN, as NaN is.
-    wrong = ~np.isfinite(values).all(1) | (stops[:, -1] > ends)
+    wrong = ~np.isfinite(values).all(1)  # what is no number is null, and so NaN
     if wrong.any():
-        line = int(lines[wrong.argmax()])
-        told = text[line][:60]
-        reason = "not_finite" if any(word in told.lower() for word in (b"nan", b"inf")) else "not_a_number"
-        raise Reject(reason, f"line {line + 1}: {told!r} does not begin with {AXES} finite numbers")
+        raise _not_numbers(text, int(lines[wrong.argmax()]))
     return values
+
+
+def _three_blanks(data: bytes, starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Bytes from each start to the first, second and third blank after it, (n, 3); far beyond a line that has fewer."""
+    found = np.empty((len(starts), AXES), dtype=np.int64)
+    for width in _WIDTHS if len(starts) else ():
+        buffer = np.frombuffer(data + b"_" * width, dtype=np.uint8)
+        windows = np.lib.stride_tricks.sliding_window_view(buffer, width)[starts]
+        blanks = np.append(np.flatnonzero(windows <= _SPACE), [windows.size + len(data)] * AXES)
+        firsts = np.arange(len(starts)) * width
+        found = blanks[np.searchsorted(blanks, firsts)[:, None] + np.arange(AXES)] - firsts[:, None]
+        if (found[:, -1] < width).all():
+            break
+    return found
+
+
+def _not_numbers(text: _Lines, line: int) -> Reject:
+    words = text[line].split()[:AXES]
+    told = f"line {line + 1}: {text[line][:60]!r} does not begin with {AXES} finite numbers"
+    try:
+        finite = len(words) < AXES or all(np.isfinite([float(word) for word in words]))
+    except ValueError:
+        finite = True
+    return Reject("not_a_number" if finite else "not_finite", told)
