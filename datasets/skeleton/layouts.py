@@ -82,9 +82,8 @@ class Layout:
 
         Args:
             preset: ``as_written``: (itself and those equally far from the centre, those nearer, those further);
-                ``as_released``: (itself, those further or equally far, those nearer). The released code cuts distances off
-                after one edge: there joints two edges or more from the centre are equally far, and the third part holds
-                the centre's edges alone.
+                ``as_released``: (itself, those further or equally far, those nearer), and the released code cuts distances
+                off after one edge: joints two edges or more from the centre count as equally far.
 
         Returns:
             (3, V, V) float32; entry [k, v, w] weighs what joint v gives to joint w: ``y[..., w] = sum_v x[..., v] A[k, v, w]``.
