@@ -35,8 +35,9 @@ def learn_next(
 ) -> list[Learned]:
     """Teach each stream its next task.
 
-    A result depends on (seed, repeat, the tasks so far) alone: so orders that begin alike share their beginning, and on the
-    CPU the streams that are trained at once do not change one bit of each other.
+    A result depends on (seed, repeat, the tasks so far) alone, to the last bit on one machine: so orders that begin alike
+    share their beginning, and it does not matter which streams a call has. Only where several are trained in one tensor
+    program does a stream depend on how many there are, by rounding: multiplications of stacks add up in another order.
 
     Args:
         parents: where each stream stands; None begins one. ``joint`` draws new weights for each task and takes no more than
@@ -44,8 +45,8 @@ def learn_next(
         tasks: the classes that each stream learns next, none of which it knows.
         repeats: of each stream; a parent's own.
         device: "cpu" or "cuda". Not tried on "cuda" here: the program has no kernel of its own, but bits differ there.
-        streams_at_once: at most so many streams in one tensor program; of those that learn from the same rows. Changes the
-            speed only. One step fills a processor core, so more than 1 pays on an accelerator only.
+        streams_at_once: at most so many streams in one tensor program, of those that learn from the same rows. One step
+            fills a core of a processor and its cache, so more than 1 pays on an accelerator only.
         progress: told a line a program.
 
     Raises:

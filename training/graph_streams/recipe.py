@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import zipfile
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
@@ -131,5 +132,5 @@ class Learned:
             order = tuple(tuple(int(c) for c in part) for part in np.split(arrays["classes"], ends)[: len(ends)])
             state = {name[6:]: torch.from_numpy(value) for name, value in arrays.items() if name.startswith("state/")}
             return cls(order, int(arrays["repeat"]), state, arrays["class_accuracy"], arrays["val_class_accuracy"])
-        except (KeyError, OSError, EOFError, IndexError) as error:
+        except (KeyError, OSError, EOFError, IndexError, ValueError, zipfile.BadZipFile) as error:
             raise ValueError(f"{len(data)} bytes are no state of a stream: {error}") from error
