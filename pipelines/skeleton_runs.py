@@ -183,7 +183,7 @@ def _flow(chosen: Iterable[Training], c: SkeletonConfig, out: str) -> Flow:
                     repeat=one.repeat,
                     device=e.device,
                 ),
-                pieces=step(stretches, orders=len(one.orders), orders_per_part=how(_together(one, e))),
+                pieces=step(stretches, orders=len(one.orders), orders_per_part=_together(one, e)),
                 gives=LearnedRow,
             )
             for one in chosen
@@ -193,7 +193,9 @@ def _flow(chosen: Iterable[Training], c: SkeletonConfig, out: str) -> Flow:
 
 def _together(one: Training, e: Evaluation) -> int:
     # Joint learns each set of tasks once, however many orders it stands in.
-    return len(one.orders) if one.method == "joint" else e.orders_per_part
+    orders = len(one.orders) if one.method == "joint" else e.orders_per_part
+    # On an accelerator streams are trained in one program, and how many there are shows in the last bits.
+    return how(orders) if e.device == "cpu" else orders
 
 
 # ---------------------------------------------------------------------------------------------------------- train

@@ -52,11 +52,14 @@ def skeleton_chart(
                 colour = ramp(0.25 + 0.7 * column / max(frames - 1, 1))
                 axes.add_collection(LineCollection(list(joints.T[pairs]), colors=[colour], linewidths=1.5, capstyle="round"))
                 axes.plot(*joints, "o", color=colour, markersize=1.9, markeredgewidth=0)
-            axes.text(-0.62, -row, short_labels([name])[0], ha="right", va="center", fontsize=8.5, color=theme.ink)
         axes.set_xlim(-0.6, frames - 0.4)
         axes.set_ylim(0.6 - len(bodies), 0.55)
         axes.set_aspect("equal")
-        axes.set_axis_off()
+        axes.set_yticks([-row for row in range(len(bodies))], short_labels(list(bodies)))
+        axes.set_xticks([])
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
 
     alt = f"Stick figures of {len(bodies)} sequences, {frames} frames each from first to last: {', '.join(bodies)}."
     rows: list[Sequence[Value]] = [
