@@ -145,10 +145,12 @@ def _first_three(text: _Lines, lines: NDArray[np.int64]) -> NDArray[np.float64]:
 
 
 def _three_blanks(data: bytes, starts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Bytes from each start to the first, second and third blank after it, (n, 3); far beyond a line that has fewer."""
+    """Bytes from each of ascending starts to the first three blanks after it, (n, 3); far beyond a line that has fewer."""
     found = np.empty((len(starts), AXES), dtype=np.int64)
     for width in _WIDTHS if len(starts) else ():
-        buffer = np.frombuffer(data + b"_" * width, dtype=np.uint8)
+        if starts[-1] + width > len(data):  # the last line is a short one: a copy only then
+            data += b"_" * width
+        buffer = np.frombuffer(data, dtype=np.uint8)
         windows = np.lib.stride_tricks.sliding_window_view(buffer, width)[starts]
         blanks = np.append(np.flatnonzero(windows <= _SPACE), [windows.size + len(data)] * AXES)
         firsts = np.arange(len(starts)) * width
