@@ -106,11 +106,7 @@ class Gcn:
             training: normalise by the batch. A gradient can be asked for once, before the next call with ``training``.
         """
         p, seen = self.parameters.views(flat), self.statistics.views(statistics)
-        if training:
-            names = [name for name in p if not name.startswith(("hidden", "output"))]
-            both = _Embed.apply(self, inputs, seen, names, *(p[name] for name in names))
-        else:
-            both = self.embed(p, seen, inputs, training=False)
+        both = _Embed.apply(self, inputs, seen, flat) if training else self.embed(p, seen, inputs, training=False)
         hidden = torch.baddbmm(p["hidden_bias"], both, p["hidden"]).relu()
         normal = batch_norm("hidden", p, seen, hidden, training=training)
         return torch.baddbmm(p["output_bias"], normal, p["output"])
@@ -189,15 +185,13 @@ class _Embed(torch.autograd.Function):
     """``Gcn.embed`` in training, with its gradient by hand: in memory that is there, with as few passes as can be."""
 
     @staticmethod
-    def forward(
-        ctx: Any, net: Gcn, inputs: GraphInputs, seen: dict[str, Tensor], names: list[str], *parameters: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, net: Gcn, inputs: GraphInputs, seen: dict[str, Tensor], flat: Tensor) -> Tensor:
         """The read-out; keeps what the gradient needs in ``net``'s workspace."""
-        p = dict(zip(names, parameters, strict=True))
+        p = net.parameters.views(flat.detach())
         work, width, graphs = net._work, net.width, inputs.graphs  # pyright: ignore[reportPrivateUsage]
         work.serial += 1
-        streams, rows = len(parameters[0]), inputs.x.shape[1]
-        ones = torch.ones(1, 1, rows, dtype=parameters[0].dtype, device=parameters[0].device).expand(streams, 1, rows)
+        streams, rows = len(flat), inputs.x.shape[1]
+        ones = torch.ones(1, 1, rows, dtype=flat.dtype, device=flat.device).expand(streams, 1, rows)
         operator = net.adjacency.to(ones.dtype).expand(streams, -1, -1)
         spare = work("spare", ones, streams, rows, width)
         z, moments = inputs.x.expand(streams, -1, -1), list[tuple[Tensor, Tensor]]()
@@ -227,7 +221,7 @@ class _Embed(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *upstream: Tensor) -> tuple[Tensor | None, ...]:
-        """Gradients of the parameters."""
+        """The gradient of ``flat``; 0 where the read-out does not depend on a parameter."""
         net, inputs, p = ctx.net, ctx.inputs, ctx.p
         work, width, graphs = net._work, net.width, inputs.graphs
         if work.serial != ctx.serial:
@@ -236,11 +230,13 @@ class _Embed(torch.autograd.Function):
         spare, d_conv, d_residual, dz = (
             work(name, ones, streams, rows, width) for name in ("spare", "d_conv", "d_residual", "dz")
         )
-        found = _into_nodes(ctx, upstream[0], work((net.depth - 1, "z"), ones, streams, rows, width), spare, dz)
+        gradient = torch.zeros(streams, net.parameters.size, dtype=ones.dtype, device=ones.device)
+        found = net.parameters.views(gradient)
+        _into_nodes(ctx, upstream[0], work((net.depth - 1, "z"), ones, streams, rows, width), spare, dz, found)
         for layer in reversed(range(net.depth)):
             kept = {name: work((layer, name), ones, streams, rows, width) for name in ("conv", "residual", "sum", "az")}
             mean, inverse = ctx.moments[layer]
-            d_shift = torch.bmm(ones, dz)
+            d_shift = found[f"{layer}/shift"].copy_(torch.bmm(ones, dz))
             d_scale = (torch.bmm(ones, torch.mul(dz, kept["sum"], out=spare)) - mean * d_shift) * inverse
             scale = inverse * p[f"{layer}/scale"]
             slope = -scale * inverse * d_scale / rows
@@ -251,24 +247,20 @@ class _Embed(torch.autograd.Function):
             last = layer == 0
             az = inputs.ax.expand(streams, -1, -1) if last else kept["az"]
             z = inputs.x.expand(streams, -1, -1) if last else work((layer - 1, "z"), ones, streams, rows, width)
-            found |= {
-                f"{layer}/conv": torch.bmm(az.transpose(1, 2), d_conv),
-                f"{layer}/conv_bias": torch.bmm(ones, d_conv),
-                f"{layer}/residual": torch.bmm(z.transpose(1, 2), d_residual),
-                f"{layer}/residual_bias": torch.bmm(ones, d_residual),
-                f"{layer}/scale": d_scale,
-                f"{layer}/shift": d_shift,
-            }
+            found[f"{layer}/scale"].copy_(d_scale)
+            for branch, given, into in ("conv", az, d_conv), ("residual", z, d_residual):
+                found[f"{layer}/{branch}"].copy_(torch.bmm(given.transpose(1, 2), into))
+                found[f"{layer}/{branch}_bias"].copy_(torch.bmm(ones, into))
             if not last:
                 by_node = (streams, -1, graphs * width)
                 torch.bmm(d_conv, p[f"{layer}/conv"].transpose(1, 2), out=spare)
                 torch.bmm(ctx.operator.transpose(1, 2), spare.view(by_node), out=dz.view(by_node))
                 dz.baddbmm_(d_residual, p[f"{layer}/residual"].transpose(1, 2))
-        return (None, None, None, None, *(found[name] for name in p))
+        return None, None, None, gradient
 
 
-def _into_nodes(ctx: Any, upstream: Tensor, z: Tensor, spare: Tensor, dz: Tensor) -> dict[str, Tensor]:
-    """Write the read-out's gradient by the nodes' vectors into ``dz``; the gradient of the gate comes back."""
+def _into_nodes(ctx: Any, upstream: Tensor, z: Tensor, spare: Tensor, dz: Tensor, found: dict[str, Tensor]) -> None:
+    """Write the read-out's gradient by the nodes' vectors into ``dz``, and that of the gate into ``found``."""
     width, shape = z.shape[2], (len(z), -1, ctx.inputs.graphs, z.shape[2])
     nodes, by_node, d_nodes = z.view(shape), spare.view(shape), dz.view(shape)
     d_sum, d_top = (part[:, None] for part in upstream.split(width, dim=2))
@@ -277,9 +269,10 @@ def _into_nodes(ctx: Any, upstream: Tensor, z: Tensor, spare: Tensor, dz: Tensor
     torch.mul(by_node, d_top / by_node.sum(1, keepdim=True), out=d_nodes)
     if ctx.gate is None:
         d_nodes.add_(d_sum)
-        return {}
+        return
     d_nodes.addcmul_(ctx.gate.view(len(z), -1, ctx.inputs.graphs, 1), d_sum)
     torch.mul(nodes, d_sum, out=by_node)
     d_gate = spare.sum(2, keepdim=True) * ctx.gate * (1 - ctx.gate)
     dz.addcmul_(d_gate, ctx.p["gate"].transpose(1, 2))
-    return {"gate": torch.bmm(z.transpose(1, 2), d_gate), "gate_bias": d_gate.sum(1, keepdim=True)}
+    found["gate"].copy_(torch.bmm(z.transpose(1, 2), d_gate))
+    found["gate_bias"].copy_(d_gate.sum(1, keepdim=True))
