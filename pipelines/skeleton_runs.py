@@ -146,11 +146,12 @@ def _recipes(e: Evaluation, experiment: Experiment, method: Method) -> Iterator[
 
 
 def _recipe(e: Evaluation, method: Method, settings: Mapping[str, Any], width: int, depth: int) -> Recipe:
+    from ..training.graph_streams.learn import method_of
     from ..training.graph_streams.published import READINGS
     from ..training.graph_streams.recipe import Recipe
 
     try:
-        return Recipe(
+        recipe = Recipe(
             architecture=e.network.architecture,
             width=width,
             depth=depth,
@@ -160,8 +161,10 @@ def _recipe(e: Evaluation, method: Method, settings: Mapping[str, Any], width: i
             epochs=e.schedule.epochs,
             learning_rate=e.schedule.learning_rate,
         )
+        method_of(recipe)
     except (ValueError, TypeError) as error:
         raise WrongUse(f"evaluation.settings.{method}: {error}") from None
+    return recipe
 
 
 def _flow(chosen: Iterable[Training], c: SkeletonConfig, out: str) -> Flow:

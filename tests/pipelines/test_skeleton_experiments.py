@@ -174,8 +174,8 @@ def test_tables_are_printed(run: Path, capfd: pytest.CaptureFixture[str]) -> Non
 def test_published_figures_stand_beside_ours_where_the_settings_say_so(copy: Path) -> None:
     record = json.loads((copy / "run.json").read_text())
     assert record["config"]["evaluation"]["paper"] is None
-    again = ["run", "skeleton", "--config", "tiny", "--out", str(copy), "--quiet", "--set", "evaluation.paper=ucla"]
-    assert cli.call(again) == 0
+    chosen = [argument for each in (*EVERYTHING, "evaluation.paper=ucla") for argument in ("--set", each)]
+    assert cli.call(["run", "skeleton", "--config", "tiny", "--out", str(copy), "--quiet", *chosen]) == 0
     lines = scores(str(copy))["difference over orders, by task"]
     assert lines["bare, Table 2"]["mean"] == {"AOPD": 0.9674, "MOPD": 1.0}
     assert lines["bare, Table 2"]["std"]["AOPD"] == pytest.approx(0.0072)
@@ -203,10 +203,10 @@ def test_report_shows_it_all(run: Path) -> None:
         ((), {"methods": ["ewcc"]}, "no method 'ewcc'"),
         ((), {"methods": ["ewc"]}, "no method 'ewc': there are bare, replay, joint"),
         ((), {"protocols": ["task_orders"]}, "did you mean 'task_order'"),
-        (("evaluation.settings={replay = {share = 0.2}}",), {}, r"evaluation.settings.replay: .*share"),
+        (("evaluation.settings={replay = {share = 0.2}}",), {}, r"evaluation.settings.replay: .*fraction"),
         (("evaluation.task_orders=121",), {"protocols": ["task_order"]}, "evaluation.task_orders = 121"),
         (("evaluation.class_orders=11",), {"protocols": ["class_order"]}, "evaluation.class_orders = 11: the run wrote 10"),
-        (("evaluation.network.depth=1000",), {}, "depth"),
+        (("evaluation.settings={ewc = {strength = 1}}", 'evaluation.methods=["ewc", "lwf"]'), {}, "evaluation.settings.lwf: "),
     ],
 )
 def test_what_does_not_fit_is_told(run: Path, overrides: tuple[str, ...], asked: dict[str, Any], says: str) -> None:

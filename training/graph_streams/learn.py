@@ -54,7 +54,7 @@ def learn_next(
             no such device.
         ArithmeticError: weights are no longer finite.
     """
-    method = _method(recipe)
+    method = method_of(recipe)
     if not len(parents) == len(tasks) == len(repeats):
         raise ValueError(f"{len(parents)} parents, {len(tasks)} tasks, {len(repeats)} repeats: one of each a stream")
     orders = [_order(parent, task, repeat) for parent, task, repeat in zip(parents, tasks, repeats, strict=True)]
@@ -118,7 +118,8 @@ def make_net(data: GraphData, recipe: Recipe, device: torch.device) -> GraphNet:
     )
 
 
-def _method(recipe: Recipe) -> StreamMethod:
+def method_of(recipe: Recipe) -> StreamMethod:
+    """The method of a recipe. Raises ``ValueError`` for one that there is not, or settings that it does not take."""
     if recipe.method not in METHODS:
         raise ValueError(f"no method is called {recipe.method!r}: there are {', '.join(sorted(METHODS))}")
     method = METHODS[recipe.method]
