@@ -20,6 +20,7 @@ NAMES = {
     "clear": "benchwright.pipelines.clear",
     "iirc": "benchwright.pipelines.iirc",
     "kowl": "benchwright.pipelines.kowl",
+    "skeleton": "benchwright.pipelines.skeleton",
     "two_camera": "benchwright.pipelines.two_camera",
     "vclimb": "benchwright.pipelines.vclimb",
 }

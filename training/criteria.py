@@ -32,12 +32,15 @@ CRITERIA: dict[str, Criterion] = {"binary_cross_entropy": binary_cross_entropy, 
 
 
 def softened_distillation(logits: Tensor, old: Tensor, temperature: float) -> Tensor:
-    """-sum_c p_c log q_c, mean over samples; p and q are softmaxes of ``old`` / T and ``logits`` / T, both (b, c).
+    """-sum_c p_c log q_c, mean over samples; p and q are softmaxes of ``old`` / T and ``logits`` / T, both (..., b, c).
 
     Not multiplied by T squared.
+
+    Returns:
+        (...): a number a model, where several stand side by side.
     """
-    target = torch.softmax(old / temperature, dim=1)
-    return -(target * torch.log_softmax(logits / temperature, dim=1)).sum(1).mean()
+    target = torch.softmax(old / temperature, dim=-1)
+    return -(target * torch.log_softmax(logits / temperature, dim=-1)).sum(-1).mean(-1)
 
 
 def sigmoid_distillation(logits: Tensor, old: Tensor, temperature: float) -> Tensor:

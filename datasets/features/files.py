@@ -316,6 +316,30 @@ class _Window:
         return None
 
 
+def array_shapes(root: str, path: str) -> dict[str, tuple[int, ...]]:
+    """Shape of every array of an .npz file by its entry, or of an .npy file by "". Raises as ``stretches`` does."""
+    place = _place(root, path)
+    with _open(place) as stream:
+        if not path.endswith(".npz"):
+            return {"": _npy_head(stream, place)[0]}
+        with _zip(stream, place) as archive:
+            found: dict[str, tuple[int, ...]] = {}
+            for name, info in _members(archive).items():
+                with archive.open(info) as member:
+                    found[name] = _npy_head(member, f"{place}, {name}")[0]
+            return found
+
+
+def array_rows(root: str, path: str, entry: str, start: int, stop: int) -> np.ndarray:
+    """Rows [start, stop) of an array of ``array_shapes``, read with a seek where it is not packed. Raises ``ValueError``."""
+    place = _place(root, path)
+    with _open(place) as stream:
+        if not entry:
+            return _rows_of_npy(stream, place, start, stop)
+        with _zip(stream, place) as archive, _member(stream, archive, _members(archive)[entry]) as member:
+            return _rows_of_npy(member, f"{place}, {entry}", start, stop)
+
+
 # -------------------------------------------------------------------------------------------------------------- torch
 
 

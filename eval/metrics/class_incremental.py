@@ -22,7 +22,7 @@ def final_accuracy(matrix: ArrayLike, weights: ArrayLike | None = None) -> float
         matrix: R.
         weights: (N,) numbers of classes, as the released code has it; None: the paper's plain mean.
     """
-    values = _lower(matrix)
+    values = learned_cells(matrix)
     return _mean(values[-1], weights, len(values))
 
 
@@ -35,7 +35,7 @@ def backward_forgetting(matrix: ArrayLike, weights: ArrayLike | None = None) -> 
         matrix: R.
         weights: (N,) numbers of classes, as the released code has it; None: the paper's plain mean.
     """
-    values = _lower(matrix)
+    values = learned_cells(matrix)
     if len(values) == 1:
         return float("nan")
     return _mean(np.diagonal(values)[:-1] - values[-1, :-1], weights, len(values))
@@ -43,11 +43,16 @@ def backward_forgetting(matrix: ArrayLike, weights: ArrayLike | None = None) -> 
 
 def accuracy_curve(matrix: ArrayLike, weights: ArrayLike | None = None) -> NDArray[np.float64]:
     """(N,): after each task, the mean accuracy over the tasks seen so far; its last value is ``final_accuracy``."""
-    values = _lower(matrix)
+    values = learned_cells(matrix)
     return np.array([_mean(values[i, : i + 1], weights, len(values)) for i in range(len(values))])
 
 
-def _lower(matrix: ArrayLike) -> NDArray[np.float64]:
+def learned_cells(matrix: ArrayLike) -> NDArray[np.float64]:
+    """``matrix`` as (N, N) float64, whose cells R[i, j] with j <= i were all tested.
+
+    Raises:
+        ValueError: not square, a cell outside [0, 1], or one that was not tested.
+    """
     values = check_matrix(matrix)
     untested = np.argwhere(np.isnan(values) & np.tri(len(values), dtype=bool))
     if len(untested):

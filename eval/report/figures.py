@@ -42,7 +42,7 @@ LIGHT = Theme(
     bar="#2f6f9f",
     empty="#eef1f4",
     ramp=("#f3f7fa", "#b9d8e6", "#5fa8c4", "#22759c", "#0b3f66"),
-    series=("#1b6ca8", "#c2571a", "#2c7a4b", "#8a3f8f", "#8c6d00", "#b0305c"),
+    series=("#1b6ca8", "#c2571a", "#2c7a4b", "#8a3f8f", "#8c6d00", "#b0305c", "#0d7f89", "#6b5b4f"),
 )
 DARK = Theme(
     page="#12171d",
@@ -52,21 +52,29 @@ DARK = Theme(
     bar="#5ba4d1",
     empty="#242c35",
     ramp=("#17212b", "#1d435a", "#2b7390", "#5fb0c6", "#c9edf2"),
-    series=("#6db7ea", "#f0975a", "#6cc592", "#cf92d6", "#d9bb4a", "#f08aac"),
+    series=("#6db7ea", "#f0975a", "#6cc592", "#cf92d6", "#d9bb4a", "#f08aac", "#56c5cb", "#b8a394"),
 )
-_MARKERS = "osD^vP"
+MARKERS = "osD^vPX*"
 
 
 def heat_map(
-    matrix: ArrayLike, rows: Sequence[str], columns: Sequence[str], *, row_axis: str, column_axis: str, caption: str = ""
+    matrix: ArrayLike,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    *,
+    row_axis: str,
+    column_axis: str,
+    what: str = "accuracies",
+    caption: str = "",
 ) -> Figure:
-    """An annotated matrix of accuracies in [0, 1], printed in percent; NaN cells stay empty.
+    """An annotated matrix of accuracies, or other shares, in [0, 1], printed in percent; NaN cells stay empty.
 
     Args:
         matrix: (r, c) float.
         rows, columns: r and c labels.
         row_axis, column_axis: what rows and columns are ("trained up to", "tested on"). Where the labels of both are the
             same, the diagonal is framed.
+        what: the values, for the words.
     """
     values = np.asarray(matrix, dtype=np.float64)
     if values.shape != (len(rows), len(columns)) or values.size == 0:
@@ -105,7 +113,7 @@ def heat_map(
     side = 1.3 + 0.5 * len(columns)
     height = 1.0 + 0.5 * len(rows)
     alt = (
-        f"Matrix of accuracies, {len(rows)} rows ({row_axis}) by {len(columns)} columns ({column_axis}), "
+        f"Matrix of {what}, {len(rows)} rows ({row_axis}) by {len(columns)} columns ({column_axis}), "
         f"from {low:.1%} to {high:.1%}."
     )
     table = Table([row_axis, *columns], [[name, *row] for name, row in zip(rows, values.tolist(), strict=True)])
@@ -127,7 +135,7 @@ def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str
             for tick in axes.get_xticklabels():
                 tick.set_horizontalalignment("right")
                 tick.set_rotation_mode("anchor")
-        _axes_style(axes, theme, label_axis, value_axis)
+        axes_style(axes, theme, label_axis, value_axis)
         axes.yaxis.set_major_formatter(lambda value, _: _short(value))
         axes.margins(y=0.12)
 
@@ -147,7 +155,7 @@ def line_chart(
     caption: str = "",
     spread: Mapping[str, ArrayLike] | None = None,
 ) -> Figure:
-    """Curves over the same places, told apart by colour and marker; at most six.
+    """Curves over the same places, told apart by colour and marker; at most eight.
 
     Args:
         labels: (n,) places along the axis, in order.
@@ -155,19 +163,19 @@ def line_chart(
         spread: name -> (n,) half-widths of a band around the curve (a standard deviation, say).
     """
     curves = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
-    if not 1 <= len(curves) <= len(_MARKERS) or any(curve.shape != (len(labels),) for curve in curves.values()):
+    if not 1 <= len(curves) <= len(MARKERS) or any(curve.shape != (len(labels),) for curve in curves.values()):
         shapes = {name: curve.shape for name, curve in curves.items()}
-        raise ValueError(f"curves {shapes} over {len(labels)} labels: one to six, each ({len(labels)},)")
+        raise ValueError(f"curves {shapes} over {len(labels)} labels: one to eight, each ({len(labels)},)")
     bands = {name: np.asarray(values, dtype=np.float64) for name, values in (spread or {}).items()}
 
     def draw(axes: Axes, theme: Theme) -> None:
         x = np.arange(len(labels))
-        for (name, curve), colour, marker in zip(curves.items(), theme.series, _MARKERS, strict=False):
+        for (name, curve), colour, marker in zip(curves.items(), theme.series, MARKERS, strict=False):
             axes.plot(x, curve, color=colour, marker=marker, markersize=4.5, linewidth=1.8, label=short_labels([name])[0])
             if name in bands:
                 axes.fill_between(x, curve - bands[name], curve + bands[name], color=colour, alpha=0.15, linewidth=0)
         axes.set_xticks(x, short_labels(labels))
-        _axes_style(axes, theme, label_axis, value_axis)
+        axes_style(axes, theme, label_axis, value_axis)
         legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5)
         for text in legend.get_texts():
             text.set_color(theme.ink)
@@ -188,7 +196,7 @@ def place_chart(
     legend_title: str = "",
     caption: str = "",
 ) -> Figure:
-    """Curves over numbers, told apart by colour and marker; at most six.
+    """Curves over numbers, told apart by colour and marker; at most eight.
 
     Args:
         places: (n,) numbers along the axis, ascending.
@@ -201,15 +209,15 @@ def place_chart(
     x = np.asarray(places, dtype=np.float64)
     curves = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
     empty = np.zeros(x.shape, dtype=bool) if hollow is None else np.asarray(hollow, dtype=bool)
-    if not 1 <= len(curves) <= len(_MARKERS) or any(curve.shape != x.shape for curve in [*curves.values(), empty]):
+    if not 1 <= len(curves) <= len(MARKERS) or any(curve.shape != x.shape for curve in [*curves.values(), empty]):
         shapes = {name: curve.shape for name, curve in curves.items()}
-        raise ValueError(f"curves {shapes} over places {x.shape}: one to six, each of the shape of the places")
+        raise ValueError(f"curves {shapes} over places {x.shape}: one to eight, each of the shape of the places")
     there = {name: ~np.isnan(curve) for name, curve in curves.items()}
     if not any(known.any() for known in there.values()):
         raise ValueError("curves of NaN alone show nothing")
 
     def draw(axes: Axes, theme: Theme) -> None:
-        for (name, curve), colour, marker in zip(curves.items(), theme.series, _MARKERS, strict=False):
+        for (name, curve), colour, marker in zip(curves.items(), theme.series, MARKERS, strict=False):
             known = there[name]
             if not known.any():
                 continue
@@ -220,7 +228,7 @@ def place_chart(
         axes.set_xticks(np.unique(np.floor(x)))
         if limits is not None:
             axes.set_ylim(*limits)
-        _axes_style(axes, theme, label_axis, value_axis)
+        axes_style(axes, theme, label_axis, value_axis)
         legend = axes.legend(
             loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5, title=legend_title, alignment="left"
         )
@@ -261,7 +269,7 @@ def rank_chart(
             )
         axes.set_yscale("log")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-        _axes_style(axes, theme, rank_axis, value_axis)
+        axes_style(axes, theme, rank_axis, value_axis)
         axes.yaxis.set_major_formatter(lambda value, _: _short(value))
         # Within a decade or two matplotlib labels minor ticks as well, in mathtext, which is off here.
         axes.yaxis.set_minor_formatter(lambda value, _: _short(value) if f"{value:.0e}"[0] in "25" else "")
@@ -306,7 +314,7 @@ def _readable_on(colour: tuple[float, ...]) -> str:
     return "#ffffff" if 1.05 / (luminance + 0.05) > (luminance + 0.05) / 0.05 else "#10161c"
 
 
-def _axes_style(axes: Axes, theme: Theme, x_label: str, y_label: str) -> None:
+def axes_style(axes: Axes, theme: Theme, x_label: str, y_label: str) -> None:
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.grid(axis="y", color=theme.grid, linewidth=0.8)

@@ -116,11 +116,11 @@ def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[s
         tidy: columns of ``open_world_measures.COLUMNS`` and ``predictor``.
         measure: one of the table's.
         shown: which rows.
-        curves: name -> the rows of the curve among them, as a Polars expression; at most six.
+        curves: name -> the rows of the curve among them, as a Polars expression; at most eight.
         of: what all curves have in common, for the legend and the caption.
 
     Raises:
-        ValueError: more than six curves, or two values for one point: the curves do not tell runs apart.
+        ValueError: more than eight curves, or two values for one point: the curves do not tell runs apart.
     """
     frame = shown.rows(pl.DataFrame(pl.from_arrow(tidy)), measure)
     places = frame.select("at", "phase").unique().sort("at")

@@ -257,7 +257,7 @@ def test_figures_tell_their_numbers_in_words_and_in_a_table():
     assert "from 70.0% to 90.0%" in heat_map([[0.9, math.nan], [0.7, 0.8]], "ab", "ab", row_axis="r", column_axis="c").alt
     with pytest.raises(ValueError, match="2 row and 1 column labels"):
         heat_map([[1.0]], "ab", "a", row_axis="r", column_axis="c")
-    with pytest.raises(ValueError, match="one to six"):
+    with pytest.raises(ValueError, match="one to eight"):
         line_chart(["a"], {}, label_axis="", value_axis="")
     with pytest.raises(ValueError, match="no alt text"):
         Figure(b"<svg/>", "  ")

@@ -1,0 +1,168 @@
+"""Arrays in circulation: ST-GCN's .npy (N, C, T, V, M) with a pickle of names and labels, CTR-GCN's .npz with x_train, y_train.
+
+A sequence in them is padded with zeros: it ends with the last frame that has a body. Nothing is unpickled as code.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import posixpath
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, cast
+
+import numpy as np
+
+from ...curation.pickles import UnsafePickle, load_plain
+from ...curation.rows import Reject, Rejected
+from ...curation.stages.folder import key_of, open_folder, printable
+from ..features.files import array_rows, array_shapes
+from .layouts import Layout
+from .ntu import listed_by_name
+from .rows import InFile, ListedSequence, TensorRow, sequence_of
+from .rows import Sequence as SkeletonSequence
+from .tensors import TensorForm, tensor_row
+
+MAX_LABEL_BYTES = 1 << 28
+AXES = 3
+SIDES = ("train", "test")
+
+
+@dataclass(frozen=True)
+class ArrayFile:
+    """One file of sequences.
+
+    Attributes:
+        data: path within the root. ``.npy``: (N, C, T, V, M), as ST-GCN and PaddleVideo have it. ``.npz``: ``x_train`` and
+            ``x_test`` (N, T, M * V * 3), ``y_train`` and ``y_test``, one of n or numbers, as CTR-GCN has it.
+        labels: of an ``.npy`` file: a pickle of two lists, names and numbers, or an ``.npy`` file of numbers.
+        side: of an ``.npy`` file, where it is one side of a protocol.
+    """
+
+    data: str
+    labels: str | None = None
+    side: Literal["train", "test"] | None = None
+
+
+def list_arrays(
+    *, root: str, files: Sequence[ArrayFile], protocol: str | None, names: Sequence[str] | None
+) -> Iterator[ListedSequence | Rejected]:
+    """Source step: the sequences of the files, in their order. A name such as NTU's says what it says; others are only keys.
+
+    Turned away: ``bad_label``: a number that has no name.
+
+    Args:
+        root: folder of the files, local or an fsspec URL.
+        files: to be read.
+        protocol: which one their sides belong to: ``x_sub``, ``x_view`` or ``x_set``; None: that of the names alone counts.
+        names: of the classes, by number; None: ``class000`` and so on.
+
+    Raises:
+        FileNotFoundError, ValueError: a file that is missing, or not of its form, or labels of another length.
+    """
+    for file in files:
+        for entry, side, samples, labels in _parts(root, file):
+            for number, (sample, label) in enumerate(zip(samples, labels, strict=True)):
+                place = f"{file.data}{f':{entry}' if entry else ''}#{number}"
+                if label < 0 or (names is not None and label >= len(names)):
+                    yield Rejected(place, "bad_label", f"{label}: {'0 and up' if names is None else f'0 to {len(names) - 1}'}")
+                    continue
+                known = listed_by_name(sample.removesuffix(".skeleton"), place)
+                row = known or ListedSequence(key_of(printable(sample)), place, "")
+                name = names[label] if names is not None else f"class{label:03d}"
+                sides = {protocol: side} if protocol is not None and side is not None else {}
+                yield dataclasses.replace(row, class_name=name, **sides)
+
+
+def _parts(root: str, file: ArrayFile) -> Iterator[tuple[str, str | None, list[str], list[int]]]:
+    """Each array of a file: its entry, side, the names and the labels of its rows."""
+    shapes = array_shapes(root, file.data)
+    if not file.data.endswith(".npz"):
+        samples, labels = _labels(root, file, shapes[""][0] if shapes[""] else 0)
+        yield "", file.side, samples, labels
+        return
+    stem = posixpath.splitext(file.data)[0]
+    found = [side for side in SIDES if f"x_{side}" in shapes]
+    if not found:
+        raise ValueError(f"{file.data} has {', '.join(shapes)}: x_train and x_test are wanted")
+    for side in found:
+        count = shapes[f"x_{side}"][0]
+        if shapes.get(f"y_{side}", (-1,))[0] != count:
+            raise ValueError(f"{file.data}: x_{side} has {count} rows, y_{side} is {shapes.get(f'y_{side}')}")
+        values = array_rows(root, file.data, f"y_{side}", 0, count)
+        numbers = values.argmax(1) if values.ndim == 2 else values
+        yield f"x_{side}", side, [f"{stem}-{side}-{n:06d}" for n in range(count)], [int(number) for number in numbers.tolist()]
+
+
+def _labels(root: str, file: ArrayFile, count: int) -> tuple[list[str], list[int]]:
+    if file.labels is None:
+        raise ValueError(f"{file.data}: an .npy file needs a file of labels")
+    if file.labels.endswith(".npy"):
+        numbers = array_rows(root, file.labels, "", 0, array_shapes(root, file.labels)[""][0]).reshape(-1).tolist()
+        samples = [f"{posixpath.splitext(file.data)[0]}-{n:06d}" for n in range(len(numbers))]
+    else:
+        samples, numbers = _pickled(root, file.labels)
+    if not len(samples) == len(numbers) == count:
+        raise ValueError(f"{file.data} has {count} rows, {file.labels} {len(samples)} names and {len(numbers)} labels")
+    return samples, [int(number) for number in numbers]
+
+
+def _pickled(root: str, path: str) -> tuple[list[str], list[Any]]:
+    try:
+        value = load_plain(open_folder(root).read(path, max_bytes=MAX_LABEL_BYTES), arrays=True)
+    except UnsafePickle as error:
+        raise ValueError(f"labels {path!r}: {error}") from None
+    except Reject as error:
+        raise ValueError(f"labels {path!r}: {error.reason} {error.detail}") from None
+    lists = [cast("Any", item) for item in value] if isinstance(value, (list, tuple)) else []
+    if len(lists) < 2 or not all(isinstance(item, (list, tuple, np.ndarray)) for item in lists[:2]):
+        raise ValueError(f"labels {path!r}: a pickle of two lists, names and labels, is wanted")
+    samples = [name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in lists[0]]
+    numbers = list(lists[1])
+    if not all(isinstance(number, (int, np.integer)) for number in numbers):
+        raise ValueError(f"labels {path!r}: the second list holds what is no whole number")
+    return samples, numbers
+
+
+def read_arrays(rows: list[InFile], *, root: str, layout: Layout, form: TensorForm) -> list[TensorRow | Rejected]:
+    """Batch step: the tensors of rows that ``list_arrays`` listed; neighbours are read at once.
+
+    Turned away: as ``tensor_of`` and ``rows.sequence_of`` do.
+    """
+    made: list[TensorRow | Rejected] = []
+    for (path, entry, _), group in itertools.groupby(enumerate(rows), key=_stretch):
+        some = [row for _, row in group]
+        first = _place(some[0].file)[2]
+        for row, values in zip(some, array_rows(root, path, entry, first, first + len(some)), strict=True):
+            try:
+                made.append(tensor_row(row, _sequence(values, len(layout.joints)), layout, form))
+            except Reject as error:
+                made.append(Rejected(row.key, error.reason, error.detail))
+    return made
+
+
+def _place(file: str) -> tuple[str, str, int]:
+    where, _, number = file.rpartition("#")
+    path, colon, entry = where.rpartition(":")
+    return (path, entry, int(number)) if colon else (where, "", int(number))
+
+
+def _stretch(item: tuple[int, InFile]) -> tuple[str, str, int]:
+    """The same for rows that lie one after another in one array."""
+    path, entry, number = _place(item[1].file)
+    return path, entry, number - item[0]
+
+
+def _sequence(values: np.ndarray, joints: int) -> SkeletonSequence:
+    if values.dtype.kind not in "fiu":
+        raise Reject("not_an_array", f"{values.dtype}: numbers are wanted")
+    if values.ndim == 4:
+        whole = values.transpose(1, 3, 2, 0)
+    elif values.ndim == 2 and values.shape[1] % (joints * AXES) == 0:
+        whole = values.reshape(len(values), -1, joints, AXES)
+    else:
+        raise Reject("wrong_joint_count", f"{values.shape} numbers, (C, T, V, M) or (T, M x {joints} x {AXES}) are wanted")
+    found = sequence_of(np.ascontiguousarray(whole))
+    end = int(np.flatnonzero(found.present.any(1))[-1]) + 1
+    return SkeletonSequence(found.joints[:end], found.present[:end])

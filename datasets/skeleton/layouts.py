@@ -1,0 +1,134 @@
+"""Joint layouts as graphs: names, edges and a centre; ST-GCN's and CTR-GCN's partitions of their neighbourhoods."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+MAX_JOINTS = 1000
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Joints and the bones between them. A value that is checked when it is made.
+
+    Attributes:
+        name: of the layout.
+        joints: name of each, in the order of the data.
+        edges: pairs of joints, numbered from 0, in either direction, each once; they connect all joints.
+        centre: joint from which distances are counted.
+
+    Raises:
+        ValueError: a name twice, an edge that leaves the joints, a loop, an edge twice, joints that no path connects.
+    """
+
+    name: str
+    joints: tuple[str, ...]
+    edges: tuple[tuple[int, int], ...]
+    centre: int
+
+    def __post_init__(self) -> None:
+        count = len(self.joints)
+        where = f"layout {self.name!r}"
+        if not 1 <= count <= MAX_JOINTS:
+            raise ValueError(f"{where} has {count} joints: 1 to {MAX_JOINTS} are possible")
+        if twice := [joint for joint in self.joints if self.joints.count(joint) > 1]:
+            raise ValueError(f"{where}: joint {twice[0]!r} is named twice")
+        if not 0 <= self.centre < count:
+            raise ValueError(f"{where}: centre {self.centre} is no joint: they are numbered 0 to {count - 1}")
+        seen: set[frozenset[int]] = set()
+        for edge in self.edges:
+            if len(edge) != 2 or not all(0 <= joint < count for joint in edge):
+                raise ValueError(f"{where}: edge {list(edge)} is no pair of joints: they are numbered 0 to {count - 1}")
+            if len(set(edge)) == 1 or frozenset(edge) in seen:
+                raise ValueError(f"{where}: edge {list(edge)} {'is a loop' if len(set(edge)) == 1 else 'stands twice'}")
+            seen.add(frozenset(edge))
+        if (apart := np.flatnonzero(~np.isfinite(self.hops()[self.centre]))).size:
+            raise ValueError(f"{where}: no path of edges leads from joint {self.joints[int(apart[0])]!r} to the centre")
+
+    def adjacency(self) -> NDArray[np.float32]:
+        """Which joints share an edge, (V, V) float32 of 0 and 1, symmetric, without self-loops."""
+        found = np.zeros((len(self.joints), len(self.joints)), dtype=np.float32)
+        for one, other in self.edges:
+            found[one, other] = found[other, one] = 1
+        return found
+
+    def hops(self) -> NDArray[np.float64]:
+        """Edges on the shortest way between two joints, (V, V) float64; infinite where there is none."""
+        count = len(self.joints)
+        hops = np.full((count, count), np.inf)
+        step, reached = self.adjacency() > 0, np.eye(count, dtype=bool)
+        front, distance = reached, 0
+        while front.any():
+            hops[front] = distance
+            front = (front.astype(np.float32) @ step > 0) & ~reached
+            reached, distance = reached | front, distance + 1
+        return hops
+
+    def parents(self) -> NDArray[np.int64]:
+        """The next joint on the shortest way to the centre, (V,) int64, the lowest of several; the centre's is itself."""
+        hops = self.hops()
+        nearer = (hops == 1) & (hops[self.centre][None] == hops[self.centre][:, None] - 1)
+        return np.where(hops[self.centre] == 0, self.centre, nearer.argmax(1)).astype(np.int64)
+
+    def partitions(self, preset: Literal["as_released", "as_written"] = "as_released") -> NDArray[np.float32]:
+        """The spatial configuration of ST-GCN (Yan et al., AAAI 2018, section 3.3): three parts of one matrix with self-loops.
+
+        Args:
+            preset: ``as_written``: (itself and those equally far from the centre, those nearer, those further);
+                ``as_released``: (itself, those further or equally far, those nearer), and the released code cuts distances
+                off after one edge: joints two edges or more from the centre count as equally far.
+
+        Returns:
+            (3, V, V) float32; entry [k, v, w] weighs what joint v gives to joint w: ``y[..., w] = sum_v x[..., v] A[k, v, w]``.
+            The columns of the sum over k sum to 1.
+        """
+        joined, itself = self.adjacency(), np.eye(len(self.joints))
+        far = self.hops()[self.centre]
+        if preset == "as_released":
+            far = np.where(far > 1, np.inf, far)
+        elif preset != "as_written":
+            raise ValueError(f"preset {preset!r}: as_released or as_written")
+        further, nearer = joined * (far[:, None] > far[None]), joined * (far[:, None] < far[None])
+        equal = joined - further - nearer
+        parts = (itself, equal + further, nearer) if preset == "as_released" else (itself + equal, nearer, further)
+        return np.stack([part / (joined + itself).sum(0) for part in parts]).astype(np.float32)
+
+    def directed_partitions(self) -> NDArray[np.float32]:
+        """CTR-GCN's three matrices (Chen et al., ICCV 2021, released code): itself, edges inward, edges outward.
+
+        Returns:
+            (3, V, V) float32; [v, w] as in ``partitions``: inward rows are nearer to the centre. The columns of each matrix
+            sum to 1, or to 0 where a joint has no such neighbour. An edge between joints equally far stands in neither.
+        """
+        joined, far = self.adjacency(), self.hops()[self.centre]
+        parts = (np.eye(len(self.joints)), joined * (far[:, None] < far[None]), joined * (far[:, None] > far[None]))
+        return np.stack([part / np.maximum(part.sum(0), 1) for part in parts]).astype(np.float32)
+
+    def as_values(self) -> dict[str, Any]:
+        """The layout as plain values, for JSON; ``layout_of`` reads them."""
+        return {
+            "name": self.name,
+            "joints": list(self.joints),
+            "edges": [list(edge) for edge in self.edges],
+            "centre": self.centre,
+        }
+
+
+def layout_of(values: dict[str, Any]) -> Layout:
+    """The layout whose ``as_values`` these are. Raises ``ValueError`` as ``Layout`` does."""
+    edges = tuple((int(one), int(other)) for one, other in values["edges"])
+    return Layout(str(values["name"]), tuple(map(str, values["joints"])), edges, int(values["centre"]))
+
+
+@functools.cache
+def packaged() -> dict[str, Layout]:
+    """The layouts of ``layouts.toml`` by name."""
+    text = resources.files(__package__ or "").joinpath("layouts.toml").read_text(encoding="utf-8")
+    return {name: layout_of({"name": name, **values}) for name, values in tomllib.loads(text).items()}

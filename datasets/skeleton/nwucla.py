@@ -1,0 +1,59 @@
+"""Northwestern-UCLA Multiview Action 3D (Wang et al., CVPR 2014), as the JSON files ``all_sqe`` that circulate with CTR-GCN.
+
+A file ``a01_s02_e03_v01.json`` (action, subject, repetition, view) has ``file_name``, ``label`` (1 to 10) and ``skeletons``,
+T frames of 20 joints of x, y, z in metres.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+
+from ...curation.rows import Reject, Rejected
+from ...curation.stages.folder import open_folder, printable, walk
+from .facts import facts
+from .files import MAX_BYTES, json_values, sequence_from_json
+from .layouts import Layout
+from .rows import InFile, ListedSequence, TensorRow
+from .tensors import TensorForm, tensor_row
+
+_NAME = re.compile(r"a(\d\d)_s(\d\d)_e(\d\d)_v(\d\d)", re.ASCII)
+
+
+def list_nwucla(*, root: str) -> Iterator[ListedSequence | Rejected]:
+    """Source step: the sequences of a folder by their names, in the order of the names.
+
+    Turned away: ``not_json``: a file of another ending; ``bad_name``: a name that does not say action, subject, repetition and
+    view; ``unknown_action``; what cannot be listed.
+    """
+    fact = facts().nwucla
+    for at, entries in walk(open_folder(root)):
+        for entry in entries:
+            file = posixpath.join(at, entry.name)
+            stem, extension = posixpath.splitext(entry.name)
+            found = _NAME.fullmatch(stem)
+            if entry.reason or extension != ".json":
+                yield Rejected(printable(file), entry.reason or "not_json", entry.detail)
+            elif not found:
+                yield Rejected(printable(file), "bad_name", "a01_s01_e00_v01.json is the form of a name")
+            elif int(found[1]) not in fact.actions:
+                yield Rejected(file, "unknown_action", f"action {found[1]}: there are {', '.join(map(str, fact.actions))}")
+            else:
+                action, subject, repetition, view = map(int, found.groups())
+                side = "train" if view in fact.x_view_train_cameras else "test"
+                name = fact.classes[fact.actions.index(action)]
+                yield ListedSequence(stem, file, name, None, view, subject, repetition, None, side, None)
+
+
+def read_nwucla(row: InFile, *, root: str, layout: Layout, form: TensorForm) -> TensorRow:
+    """Each step: the tensor of a file that ``list_nwucla`` listed.
+
+    Raises:
+        Reject: as ``files.read_file`` does, and ``label_differs`` where file and name disagree.
+    """
+    values = json_values(open_folder(root).read(row.file, max_bytes=MAX_BYTES))
+    wanted = facts().nwucla.classes.index(row.class_name) + 1
+    if values.get("label", wanted) != wanted:
+        raise Reject("label_differs", f"label {values['label']!r:.40}, by its name it is {wanted}")
+    return tensor_row(row, sequence_from_json(values), layout, form)

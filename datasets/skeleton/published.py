@@ -1,0 +1,29 @@
+"""Table 2 of the paper on the order sensitivity of continual graph learning, as records: ``published.toml``."""
+
+from __future__ import annotations
+
+import functools
+import tomllib
+from dataclasses import dataclass
+from importlib import resources
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class Published:
+    """One method's figures in percent, each with its standard deviation over five repeats (0 where none is printed)."""
+
+    aopd_percent: float
+    aopd_std_percent: float
+    mopd_percent: float
+    mopd_std_percent: float
+
+
+def table_2(by: Literal["task", "class"], dataset: Literal["ucla", "ntu"]) -> dict[str, Published]:
+    """Table 2, GCN: method -> figures over task orders (accuracy by task), or over all 220 orders (accuracy by class)."""
+    return {method: Published(*values) for method, values in _read()[by][dataset].items()}
+
+
+@functools.cache
+def _read() -> dict[str, dict[str, dict[str, list[float]]]]:
+    return tomllib.loads(resources.files(__package__ or "").joinpath("published.toml").read_text(encoding="utf-8"))

@@ -1,0 +1,95 @@
+"""Rows of skeleton sequences, as every source of them gives them, and a sequence in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...curation.rows import Reject, Shape
+
+MAX_FRAMES = 100_000
+"""Longer sequences are turned away: a small file can claim many gigabytes."""
+
+
+@dataclass(frozen=True)
+class ListedSequence:
+    """A sequence that is known by name, not yet read.
+
+    Attributes:
+        key: unique; letters, digits, ``_`` and ``-``.
+        file: path within the source, or place in an array; "" where only the name is known.
+        class_name: its action.
+        setup, camera, performer, replication: as the name says; None where it does not.
+        x_sub, x_view, x_set: ``train`` or ``test`` in the published protocol of that name; None where there is none.
+    """
+
+    key: str
+    file: str
+    class_name: str
+    setup: int | None = None
+    camera: int | None = None
+    performer: int | None = None
+    replication: int | None = None
+    x_sub: str | None = None
+    x_view: str | None = None
+    x_set: str | None = None
+
+
+@dataclass(frozen=True)
+class InFile:
+    """What a reading step needs of a listed sequence."""
+
+    key: str
+    file: str
+    class_name: str
+
+
+@dataclass(frozen=True)
+class TensorRow:
+    """A sequence as a tensor.
+
+    Attributes:
+        x: (C, T, V, M): axes of space, frames, joints, bodies; zeros where a body or frame is missing.
+        source_frames: frames that the source has, of which a tensor may hold more or fewer.
+        bodies: bodies that the tensor holds.
+    """
+
+    key: str
+    file: str
+    class_name: str
+    x: Annotated[np.ndarray, Shape((-1, -1, -1, -1), "float32")]
+    source_frames: int
+    bodies: int
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """Joints over time, of one body or several.
+
+    Attributes:
+        joints: (T, M, V, C) float32 or float64, in the units of the source; zeros where a body is not in a frame.
+        present: (T, M) bool: whether the body is in the frame.
+    """
+
+    joints: NDArray[Any]
+    present: NDArray[np.bool_]
+
+
+def sequence_of(joints: NDArray[Any]) -> Sequence:
+    """A sequence from (T, M, V, C) numbers: a body is in a frame where not all of its numbers are 0.
+
+    Raises:
+        Reject: ``no_frames``: T is 0; ``not_finite``: NaN or an infinity; ``no_body``: nothing but zeros.
+    """
+    if not joints.shape[0]:
+        raise Reject("no_frames", "0 frames: at least 1 is wanted")
+    if not np.isfinite(joints).all():
+        frame, body, joint, _ = np.argwhere(~np.isfinite(joints))[0].tolist()
+        raise Reject("not_finite", f"frame {frame}, body {body}, joint {joint}: NaN or infinite")
+    present = (joints != 0).any(axis=(2, 3))
+    if not present.any():
+        raise Reject("no_body", f"{joints.shape[0]} frames of zeros")
+    return Sequence(joints, present)

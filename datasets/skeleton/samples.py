@@ -1,0 +1,77 @@
+"""The last steps before the shards: which shard every sequence goes to, and what a sample holds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...curation.rows import Shape
+from ...curation.shards import assign_shards
+from .layouts import Layout
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+TENSOR = "x.npy"
+"""Extension of the tensor's member."""
+
+COLUMNS = {
+    "class_name": "the action",
+    "label": "place of the class in the published order, from 0",
+    "role": "train, val or test",
+    "task": "of the class in label order, from 0",
+    "position": "place of the sequence in the source's order: sort by it to have the order of the files",
+    "file": "path within the source, or place in its array",
+    "source_frames": "frames that the source has",
+    "bodies": "bodies in the tensor",
+    "setup": "as the name says; none where it does not",
+    "camera": "as the name says (N-UCLA: view)",
+    "performer": "as the name says (N-UCLA: subject)",
+    "replication": "as the name says (N-UCLA: e)",
+    "x_sub": "side in the cross-subject protocol: train, test, or none",
+    "x_view": "side in the cross-view protocol",
+    "x_set": "side in the cross-setup protocol",
+    "sha256": "of the sample's members: extension, NUL, size, NUL, bytes, in the order of the extensions",
+}
+"""Meaning of the columns, for the dataset's card."""
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Column that ``place`` adds."""
+
+    key: str
+    shard: str
+
+
+def place(rows: Rows, *, max_samples: int) -> pa.Table:
+    """Whole step: name shards by task and role; rows keep their order within them.
+
+    Args:
+        rows: with columns ``task`` and ``role``.
+        max_samples: most samples a shard.
+    """
+    return assign_shards(rows.table(), by=["task", "role"], max_samples=max_samples)
+
+
+@dataclass(frozen=True)
+class Sampled:
+    """A row as it is written to a shard."""
+
+    key: str
+    x: Annotated[np.ndarray, Shape((-1, -1, -1, -1), "float32")]
+    class_name: str
+    label: int
+    role: str
+    task: int
+    source_frames: int
+    bodies: int
+
+
+def sample(row: Sampled, *, layout: Layout) -> dict[str, Any]:
+    """Members of a sample: the tensor, and JSON with its labels and its graph."""
+    names = ("key", "class_name", "label", "role", "task", "source_frames", "bodies")
+    return {TENSOR: row.x, "json": {**{name: getattr(row, name) for name in names}, "layout": layout.as_values()}}

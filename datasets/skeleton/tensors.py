@@ -1,0 +1,121 @@
+"""From joints over time to tensors (C, T, V, M): centring, scaling, a fixed number of frames, modalities. Deterministic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...curation.rows import Reject
+from .layouts import Layout
+from .rows import MAX_FRAMES, InFile, Sequence, TensorRow
+
+Modality = Literal["joint", "bone", "joint_motion", "bone_motion"]
+Fit = Literal["resample", "pad", "interpolate"]
+
+
+@dataclass(frozen=True)
+class TensorForm:
+    """How a sequence becomes a tensor, step by step in this order.
+
+    Attributes:
+        centre_joint: joint whose place in the first frame of the first body is subtracted from all; None: nothing is.
+        scale: ``min_max``: each axis of the whole sequence to [-1, 1] (an axis of one value to 0); ``none``.
+        fit: ``resample``: frames ``linspace(0, T - 1, frames)``, rounded down; ``pad``: zeros after the last frame;
+            ``interpolate``: linear, as torch's bilinear with ``align_corners=False``.
+        frames: T of the tensor.
+        bodies: M of the tensor: the first ones of the sequence, zeros where it has fewer.
+        modality: ``joint``; ``bone``: each joint less its parent; ``joint_motion`` and ``bone_motion``: each frame of these
+            taken from the next, the last one 0.
+    """
+
+    scale: Literal["min_max", "none"]
+    fit: Fit
+    frames: int
+    bodies: int
+    centre_joint: int | None = None
+    modality: Modality = "joint"
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("frames", self.frames, MAX_FRAMES), ("bodies", self.bodies, 100)):
+            if not 1 <= value <= most:
+                raise ValueError(f"tensor {name} is {value}: 1 to {most} are possible")
+
+
+def tensor_of(sequence: Sequence, layout: Layout, form: TensorForm) -> NDArray[np.float32]:
+    """The tensor of a sequence, (C, T, V, M) float32.
+
+    Missing bodies stay 0 in all steps but ``interpolate``, which does not know of them; ``min_max`` looks at those present.
+
+    Raises:
+        Reject: ``wrong_joint_count``: not the layout's; ``too_long``: more frames than ``pad`` makes room for.
+    """
+    frames, bodies, joints, axes = sequence.joints.shape
+    if joints != len(layout.joints):
+        raise Reject("wrong_joint_count", f"{joints} joints: layout {layout.name} has {len(layout.joints)}")
+    if form.fit == "pad" and frames > form.frames:
+        raise Reject("too_long", f"{frames} frames: at most {form.frames} are padded")
+    taken = min(bodies, form.bodies)
+    x = sequence.joints[:, :taken]
+    present = sequence.present[:, :taken, None, None]
+    if form.centre_joint is not None:
+        first = int(sequence.present[:, 0].argmax())
+        x = np.where(present, x - x[first, 0, form.centre_joint], 0)
+    if form.scale == "min_max":
+        x = np.where(present, _scaled(x, x[sequence.present[:, :taken]].reshape(-1, axes)), 0)
+    full = np.zeros((axes, form.frames, joints, form.bodies), dtype=np.float32)
+    full[..., :taken] = _fitted(x, form).transpose(3, 0, 2, 1)
+    return modality_of(full, layout, form.modality)
+
+
+def _scaled(x: NDArray[Any], values: NDArray[Any]) -> NDArray[Any]:
+    low, high = values.min(0), values.max(0)
+    span = high - low
+    # The order of operations is the released code's, so that the last bit is.
+    return np.where(span > 0, (x - low) / np.where(span > 0, span, 1) * 2 - 1, 0)
+
+
+def _fitted(x: NDArray[Any], form: TensorForm) -> NDArray[Any]:
+    count = len(x)
+    if form.fit == "resample":
+        return x[np.linspace(0, count - 1, form.frames).astype(np.int64)]
+    if form.fit == "pad":
+        return np.concatenate([x, np.zeros((form.frames - count, *x.shape[1:]), dtype=x.dtype)])
+    place = np.maximum((np.arange(form.frames) + 0.5) * (count / form.frames) - 0.5, 0)
+    low = np.minimum(place.astype(np.int64), count - 1)
+    share = (place - low).astype(x.dtype)[:, None, None, None]
+    return x[low] * (1 - share) + x[np.minimum(low + 1, count - 1)] * share
+
+
+def modality_of(x: NDArray[np.float32], layout: Layout, modality: Modality) -> NDArray[np.float32]:
+    """Another modality of joint tensors.
+
+    Args:
+        x: (..., C, T, V, M).
+        modality: see ``TensorForm``. CTR-GCN's pairs of joints for bones are those of ``layout.parents()``.
+
+    Returns:
+        Of the shape of ``x``; ``x`` itself for ``joint``.
+    """
+    if modality in ("bone", "bone_motion"):
+        x = x - x[..., layout.parents(), :]
+    if modality in ("joint_motion", "bone_motion"):
+        moved = np.zeros_like(x)
+        moved[..., :-1, :, :] = x[..., 1:, :, :] - x[..., :-1, :, :]
+        return moved
+    return x
+
+
+def node_vectors(x: NDArray[np.float32]) -> NDArray[np.float32]:
+    """Features of the joints of the first body: (n, C, T, V, M) to (n, V, T * C), the axes of frame 0, of frame 1, ..."""
+    n, axes, frames, joints, _ = x.shape
+    return np.ascontiguousarray(x[..., 0].transpose(0, 3, 2, 1)).reshape(n, joints, frames * axes)
+
+
+def tensor_row(row: InFile, sequence: Sequence, layout: Layout, form: TensorForm) -> TensorRow:
+    """The row of a sequence that was read. Raises ``Reject`` as ``tensor_of`` does."""
+    bodies = min(int(sequence.present.any(0).sum()), form.bodies)
+    x = tensor_of(sequence, layout, form)
+    return TensorRow(row.key, row.file, row.class_name, x, len(sequence.joints), bodies)

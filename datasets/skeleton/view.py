@@ -1,0 +1,117 @@
+"""A published data set as arrays, with its graph and its orders."""
+
+from __future__ import annotations
+
+import posixpath
+from dataclasses import dataclass
+
+import fsspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from ..reader.features import read_features
+from ..reader.index import DatasetIndex
+from .layouts import Layout, layout_of
+from .samples import TENSOR
+
+ORDERS = "orders.parquet"
+"""File beside the folder of the data set."""
+
+
+@dataclass(frozen=True)
+class SkeletonArrays:
+    """All sequences of a data set, in the order of the source's files.
+
+    Attributes:
+        x: (n, C, T, V, M) float32.
+        labels: (n,) int64, place of the class in the published order.
+        roles: (n,) ``train``, ``val`` or ``test``.
+        tasks: (n,) int64, task of the class in the default order.
+        keys: of the sequences.
+        classes: names in the published order.
+        layout: the joints' graph.
+    """
+
+    x: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    roles: NDArray[np.str_]
+    tasks: NDArray[np.int64]
+    keys: tuple[str, ...]
+    classes: tuple[str, ...]
+    layout: Layout
+
+
+def load_arrays(url: str) -> SkeletonArrays:
+    """Read the shards of a data set.
+
+    Args:
+        url: folder ``dataset`` of a run, or that of the run itself; local or an fsspec URL.
+
+    Raises:
+        FileNotFoundError: there is none.
+        ShardError: a shard is missing or damaged.
+        ValueError: it has no sample.
+    """
+    from ..reader.dataset import ShardDataset  # takes torch with it, which those who read the orders alone do not need
+
+    index = DatasetIndex.open(_dataset(url))
+    if not len(index):
+        raise ValueError(f"{url}: the data set is empty")
+    x, table = read_features(index, TENSOR)
+    order = np.argsort(table["position"].to_numpy(), kind="stable")
+    table = table.take(pa.array(order))
+    labels = table["label"].to_numpy()
+    names = dict(zip(labels.tolist(), table["class_name"].to_pylist(), strict=True))
+    layout = layout_of(ShardDataset(index)[0]["json"]["layout"])
+    return SkeletonArrays(
+        x[order],
+        labels,
+        np.asarray(table["role"].to_pylist()),
+        table["task"].to_numpy(),
+        tuple(table["key"].to_pylist()),
+        tuple(names[label] for label in sorted(names)),
+        layout,
+    )
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Orders of learning, as a run wrote them.
+
+    Attributes:
+        task_of_class: (classes,) int64, in the default order.
+        task_orders: (n, classes) int64: classes in the order in which they are learned, task by task; row 0 is the default.
+        class_orders: (m, classes) int64.
+    """
+
+    task_of_class: NDArray[np.int64]
+    task_orders: NDArray[np.int64]
+    class_orders: NDArray[np.int64]
+
+
+def load_orders(url: str) -> Orders:
+    """Read the orders beside a data set.
+
+    Args:
+        url: as for ``load_arrays``.
+
+    Raises:
+        FileNotFoundError: there are none.
+    """
+    path = posixpath.join(posixpath.dirname(_dataset(url)), ORDERS)
+    with fsspec.open(path, "rb") as stream:
+        table = pq.read_table(stream).sort_by("label")
+    found: dict[str, list[NDArray[np.int64]]] = {"task_order": [], "class_order": []}
+    for name in table.column_names:
+        if (kind := name.rstrip("0123456789")) in found:
+            found[kind].append(np.argsort(table[name].to_numpy()))
+    width = table.num_rows
+    task, classes = (np.asarray(orders, dtype=np.int64).reshape(len(orders), width) for orders in found.values())
+    return Orders(table["task"].to_numpy(), task, classes)
+
+
+def _dataset(url: str) -> str:
+    at = url.rstrip("/")
+    return at if posixpath.basename(at) == "dataset" else posixpath.join(at, "dataset")

@@ -1,0 +1,127 @@
+"""What the order of tasks or classes does to a learner: forgetting, its bound, and the performance difference over orders.
+
+Source: the paper on continual graph learning of skeletons, PROTOCOLS.md 5.5. R[i, j] is the accuracy on the task learned j-th
+after learning tasks 0..i, all classes seen so far competing; (N, N) in [0, 1], cells above the diagonal are not used. The
+paper's AA_k is ``class_incremental.accuracy_curve``. Forgetting has three definitions here, of two signs:
+
+===============================  =====================================================  ======================
+``forgetting_from_best``         best accuracy before task k, minus the accuracy now    positive is forgetting
+``backward_forgetting``          accuracy just after the task, minus the accuracy now   positive is forgetting
+``final_minus_diagonal``         the accuracy now, minus that just after the task       negative is forgetting
+===============================  =====================================================  ======================
+
+The first is the paper's AF_k, the last what the code of CGLB prints; ``backward_forgetting`` is in ``class_incremental``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .class_incremental import backward_forgetting, learned_cells
+
+
+def forgetting_from_best(matrix: ArrayLike) -> float:
+    """AF of the paper: mean over j < N-1 of max_{l < N-1} R[l, j] - R[N-1, j], in [-1, 1]. NaN for one task."""
+    values = learned_cells(matrix)
+    if len(values) == 1:
+        return float("nan")
+    best = np.where(np.tri(len(values), dtype=bool), values, -np.inf)[:-1, :-1].max(axis=0)
+    return float((best - values[-1, :-1]).mean())
+
+
+def final_minus_diagonal(matrix: ArrayLike) -> float:
+    """AF as CGLB's code prints it: mean over j < N-1 of R[N-1, j] - R[j, j], in [-1, 1]. NaN for one task."""
+    return -backward_forgetting(matrix)
+
+
+def forgetting_bound(average_accuracy: ArrayLike, tasks: int, newest: ArrayLike = 1.0) -> NDArray[np.float64]:
+    """Theorem 1: ``forgetting_from_best`` is at most 1 - k/(k-1) AA_k + a_kk/(k-1).
+
+    Args:
+        average_accuracy: AA_k in [0, 1], any shape.
+        tasks: k, 2 or more.
+        newest: a_kk, the accuracy on the task just learned; 1, as the paper plots it, makes the bound hold for every learner.
+
+    Raises:
+        ValueError: fewer than two tasks, of which none is old.
+    """
+    if tasks < 2:
+        raise ValueError(f"{tasks} tasks: forgetting needs an old one and a new one")
+    average = np.asarray(average_accuracy, dtype=np.float64)
+    return 1 - tasks / (tasks - 1) * average + np.asarray(newest, dtype=np.float64) / (tasks - 1)
+
+
+def task_accuracy_matrix(class_accuracy: Sequence[ArrayLike], sizes: Sequence[int]) -> NDArray[np.float64]:
+    """R of a stream from its accuracies by class: a task's accuracy is the plain mean over its classes.
+
+    Args:
+        class_accuracy: N arrays; the i-th has the accuracies in [0, 1] of the classes of tasks 0..i, in the order learned.
+        sizes: N numbers of classes.
+
+    Returns:
+        (N, N) float64, NaN above the diagonal.
+
+    Raises:
+        ValueError: arrays of other lengths than the sizes say.
+    """
+    ends = np.cumsum(sizes)
+    lengths = [np.shape(row) for row in class_accuracy]
+    if lengths != [(end,) for end in ends.tolist()]:
+        raise ValueError(f"accuracies of shapes {lengths} after tasks of {list(sizes)} classes: all classes seen, each time")
+    matrix = np.full((len(ends), len(ends)), np.nan)
+    for i, row in enumerate(class_accuracy):
+        values = np.asarray(row, dtype=np.float64)
+        matrix[i, : i + 1] = np.add.reduceat(values, [0, *ends[:i].tolist()]) / np.asarray(sizes[: i + 1])
+    return matrix
+
+
+@dataclasses.dataclass(frozen=True)
+class OrderDifference:
+    """Order-normalised performance difference: how much a final accuracy depends on the order, in [0, 1].
+
+    Attributes:
+        opd: (S, T) of each repeat and task (or class): highest minus lowest final accuracy over the orders.
+        aopd: (S,) mean over tasks.
+        mopd: (S,) maximum over tasks.
+    """
+
+    opd: NDArray[np.float64]
+    aopd: NDArray[np.float64]
+    mopd: NDArray[np.float64]
+
+
+def order_difference(final: ArrayLike) -> OrderDifference:
+    """OPD, AOPD and MOPD of final accuracies; ``mean_and_deviation`` tells them over repeats.
+
+    Args:
+        final: (S, R, T) accuracies in [0, 1] of S repeats, R orders and T tasks (or classes), each named by what it is and
+            not by when it was learned.
+
+    Raises:
+        ValueError: another shape, nothing in it, a value outside [0, 1] or NaN.
+    """
+    values = np.asarray(final, dtype=np.float64)
+    if values.ndim != 3 or values.size == 0:
+        raise ValueError(f"final accuracies {values.shape}: (repeats, orders, tasks), none of them 0")
+    if not ((values >= 0) & (values <= 1)).all():
+        s, r, t = np.argwhere(~((values >= 0) & (values <= 1)))[0]
+        raise ValueError(f"final accuracy {values[s, r, t]} of repeat {s}, order {r}, task {t}: it lies in [0, 1]")
+    opd = values.max(axis=1) - values.min(axis=1)
+    return OrderDifference(opd, opd.mean(axis=1), opd.max(axis=1))
+
+
+def mean_and_deviation(repeats: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and sample standard deviation (n - 1) over the first axis; the deviation of one repeat is NaN.
+
+    Raises:
+        ValueError: no repeat.
+    """
+    values = np.asarray(repeats, dtype=np.float64)
+    if values.ndim == 0 or len(values) == 0:
+        raise ValueError(f"repeats {values.shape}: (S, ...) with at least one")
+    spread = values.std(axis=0, ddof=1) if len(values) > 1 else np.full(values.shape[1:], np.nan)
+    return values.mean(axis=0), spread

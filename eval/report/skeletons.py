@@ -1,0 +1,69 @@
+"""Pictures of skeleton sequences: stick figures drawn from the tensor that networks are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .blocks import Figure, Table, Value
+from .figures import Theme, drawn_figure, short_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def skeleton_chart(
+    sequences: Mapping[str, ArrayLike], edges: Sequence[tuple[int, int]], *, frames: int = 9, caption: str = ""
+) -> Figure:
+    """A row of stick figures a sequence, at frames evenly placed from its first to its last.
+
+    Args:
+        sequences: name -> (C, T, V) coordinates of one body: first to the right, second up. Each row has a scale of its own.
+        edges: pairs of joints, numbered from 0.
+        frames: figures in a row, fewer where a sequence is shorter.
+
+    Raises:
+        ValueError: no sequence, or one that is no (C, T, V) of finite values with two coordinates at least.
+    """
+    bodies = {name: np.asarray(x, dtype=np.float64) for name, x in sequences.items()}
+    for name, x in bodies.items():
+        if x.ndim != 3 or len(x) < 2 or not x.size or not np.isfinite(x).all():
+            raise ValueError(f"sequence {name!r} {x.shape}: finite (C, T, V) with C of 2 or more")
+    if not bodies:
+        raise ValueError("no sequence to draw")
+    shown = {name: np.unique(np.linspace(0, x.shape[1] - 1, frames).astype(np.int64)) for name, x in bodies.items()}
+    pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        from matplotlib.collections import LineCollection
+        from matplotlib.colors import LinearSegmentedColormap
+
+        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp[1:])
+        for row, (name, x) in enumerate(bodies.items()):
+            drawn = x[:2, shown[name]]
+            middle = (drawn.max((1, 2)) + drawn.min((1, 2))) / 2
+            span = max(float((drawn.max((1, 2)) - drawn.min((1, 2))).max()), 1e-9)
+            placed = (drawn - middle[:, None, None]) / span * 0.86
+            for column in range(len(shown[name])):
+                joints = placed[:, column] + np.array([[column], [-row]])
+                colour = ramp(0.25 + 0.7 * column / max(frames - 1, 1))
+                axes.add_collection(LineCollection(list(joints.T[pairs]), colors=[colour], linewidths=1.5, capstyle="round"))
+                axes.plot(*joints, "o", color=colour, markersize=1.9, markeredgewidth=0)
+        axes.set_xlim(-0.6, frames - 0.4)
+        axes.set_ylim(0.6 - len(bodies), 0.55)
+        axes.set_aspect("equal")
+        axes.set_yticks([-row for row in range(len(bodies))], short_labels(list(bodies)))
+        axes.set_xticks([])
+        axes.tick_params(length=0)
+        for spine in axes.spines.values():
+            spine.set_visible(False)
+
+    alt = f"Stick figures of {len(bodies)} sequences, {frames} frames each from first to last: {', '.join(bodies)}."
+    rows: list[Sequence[Value]] = [
+        [name, x.shape[1], x.shape[2], ", ".join(map(str, shown[name].tolist()))] for name, x in bodies.items()
+    ]
+    size_in = (8.4, 0.35 + 0.72 * len(bodies))
+    return drawn_figure(draw, size_in, alt, caption, Table(["sequence", "frames", "joints", "drawn"], rows))

@@ -1,0 +1,321 @@
+"""The skeleton plan through the engine: UCLA-CIL on its real data, NTU-CIL from names, text and arrays, own joints."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from benchwright.curation.run import Run, TooManyRejects, run
+from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.datasets.skeleton.facts import facts
+from benchwright.datasets.skeleton.tensors import node_vectors
+from benchwright.datasets.skeleton.view import load_arrays, load_orders
+from benchwright.pipelines import api, cli, config, skeleton, skeleton_publish
+from benchwright.pipelines.config import ConfigError
+from benchwright.pipelines.skeleton_config import SkeletonConfig
+
+from tests.datasets.skeleton_files import one_body
+
+
+def settings(name: str | None, *overrides: str) -> SkeletonConfig:
+    return config.load(SkeletonConfig, config.find_config("skeleton", name), overrides, benchmark="skeleton")[0]
+
+
+def made(c: SkeletonConfig, out: Path, scheduler: str = "sync") -> Run:
+    found = run(skeleton.plan(c, str(out)), str(out), scheduler=scheduler, workers=2)
+    skeleton_publish.publish(found, c, str(out / "dataset"))
+    return found
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory) -> Path:
+    """The tiny run. Only to be read."""
+    out = tmp_path_factory.mktemp("skeleton") / "run"
+    assert cli.call(["run", "skeleton", "--config", "tiny", "--out", str(out), "--quiet"]) == 0
+    return out
+
+
+def test_ucla_cil_on_its_real_data(shared_data: Path, tmp_path: Path) -> None:
+    fact = facts().nwucla
+    c = settings(None, f"source.root={shared_data / 'nwucla' / 'all_sqe'}")
+    found = made(c, tmp_path, "threads")
+    arrays = load_arrays(str(tmp_path))
+    assert arrays.x.shape == (fact.sequences, 3, 52, 20, 1)
+    assert tuple(np.bincount(arrays.labels)) == fact.per_class
+    assert tuple(np.bincount(arrays.tasks)) == fact.per_task
+    assert arrays.classes == fact.classes
+    assert arrays.keys == tuple(sorted(arrays.keys))
+    for label, count in enumerate(fact.per_class):
+        roles = arrays.roles[arrays.labels == label].tolist()
+        held = int(0.1 * count)
+        assert roles == ["train"] * (count - 2 * held) + ["val"] * held + ["test"] * held
+    # Class 0 as PROTOCOLS has it.
+    assert [int(((arrays.labels == 0) & (arrays.roles == role)).sum()) for role in ("train", "val", "test")] == [120, 15, 15]
+    sides = found.rows("chosen").table(["x_view"])["x_view"].to_pylist()
+    assert (sides.count("train"), sides.count("test")) == fact.x_view
+    # A sequence of one frame is that frame, 52 times.
+    for key in fact.length_1:
+        one = arrays.x[arrays.keys.index(key)]
+        assert np.array_equal(one, np.repeat(one[:, :1], 52, axis=1))
+    table = found.rows("split").table(["key", "source_frames", "label"])
+    whole = arrays.x[np.asarray(table["source_frames"]) <= 52]  # of longer ones not every frame is taken
+    assert (whole.min((2, 3, 4)) == -1).all()
+    assert (whole.max((2, 3, 4)) == 1).all()
+    assert np.abs(arrays.x).max() == 1
+    # One sequence by hand, from its file.
+    joints = np.asarray(json.loads((shared_data / "nwucla/all_sqe/a05_s03_e02_v02.json").read_text())["skeletons"])
+    moved = joints - joints[0, 1]
+    scaled = (moved - moved.min((0, 1))) / (moved.max((0, 1)) - moved.min((0, 1))) * 2 - 1
+    frames = np.linspace(0, len(joints) - 1, 52).astype(int)
+    wanted = scaled[frames].transpose(2, 0, 1).astype(np.float32)
+    assert np.array_equal(arrays.x[arrays.keys.index("a05_s03_e02_v02")][..., 0], wanted)
+    lists = json.loads((shared_data / "nwucla/split_train_val.json").read_text())
+    published = {entry["file_name"]: entry for side in lists.values() for entry in side}
+    told = {row["key"]: (row["source_frames"], row["label"] + 1) for row in table.to_pylist()}
+    assert told == {name: (entry["length"], entry["label"]) for name, entry in published.items()}
+
+
+def test_ntu_cil_from_names(shared_data: Path, tmp_path: Path) -> None:
+    fact, names = facts().ntu_cil, shared_data / "ntu"
+    lists = f'path="{names / "skes_available_name.txt"}", missing="{names / "samples_with_missing_skeletons.txt"}"'
+    found = made(settings("ntu", f'source={{kind="ntu_names", {lists}}}'), tmp_path)
+    table = found.rows().table()
+    assert table.num_rows == fact.sequences
+    assert tuple(np.bincount(table["label"])) == fact.per_class
+    assert tuple(np.bincount(table["task"])) == fact.per_task
+    roles = np.asarray(table["role"].to_pylist())[np.asarray(table["label"]) == 0].tolist()
+    assert [roles.count(role) for role in ("train", "val", "test")] == [534, 66, 66]
+    assert not (tmp_path / "dataset").exists()
+    assert load_orders(str(tmp_path)).task_orders.shape == (120, 10)
+    assert api.verify(str(tmp_path)) == []
+
+
+def test_processes_and_another_seed(tiny: Path, tmp_path: Path) -> None:
+    def digests(out: Path) -> dict[str, str]:
+        return {stage["name"]: stage["digest"] for stage in api.show(str(out))["stages"]}
+
+    made(settings("tiny"), tmp_path / "processes", "processes")
+    assert digests(tmp_path / "processes") == digests(tiny)
+    made(settings("tiny", "seed=1"), tmp_path / "other")
+    assert not {digests(tmp_path / "other")[name] for name in ("tensors", "orders", "shards")} & set(digests(tiny).values())
+
+
+def test_rejects_and_what_is_published(tiny: Path, tmp_path: Path) -> None:
+    counts = {stage["name"]: stage["rejects"] for stage in api.show(str(tiny))["stages"] if stage["rejects"]}
+    assert counts == {"tensors": {"not_finite": 2}}
+    assert api.verify(str(tiny)) == []
+    with pytest.raises(TooManyRejects, match="tensors"):
+        made(settings("tiny", "max_broken=1"), tmp_path)
+    table = DatasetIndex.open(str(tiny / "dataset")).table
+    card = (tiny / "dataset" / "README.md").read_text()
+    assert all(f"`{name}`" in card for name in table.column_names)
+    assert "DRAWN" in card
+    assert {shard.rsplit("-", 1)[0] for shard in table["shard"].to_pylist()} == {
+        f"task{task:02d}-{role}" for task in range(5) for role in ("train", "val", "test")
+    }
+
+
+def test_drawn_actions_are_told_apart_but_not_by_everyone(tiny: Path) -> None:
+    """The nearest training sequence has the right class far more often than chance, and is often wrong."""
+    arrays = load_arrays(str(tiny))
+    vectors = node_vectors(arrays.x).reshape(len(arrays.x), -1)
+    train, test = arrays.roles == "train", arrays.roles == "test"
+    nearest = ((vectors[test, None] - vectors[None, train]) ** 2).sum(-1).argmin(1)
+    right = (arrays.labels[train][nearest] == arrays.labels[test]).mean()
+    assert 0.3 < right < 0.95
+
+
+# ------------------------------------------------------------------------------------------------- text, arrays, folders
+
+
+@pytest.fixture(scope="module")
+def ntu_files(tmp_path_factory) -> tuple[Path, dict[str, np.ndarray]]:
+    """Files of NTU's format, four of each of three actions by performers that train, one by another, and their joints."""
+    root = tmp_path_factory.mktemp("ntu")
+    drawn = np.random.default_rng(5)
+    held: dict[str, np.ndarray] = {}
+    for action in (1, 2, 3):
+        for performer in (1, 2, 4, 5, 3):
+            name = f"S001C00{action}P{performer:03d}R001A{action:03d}"
+            joints = drawn.normal(size=(int(drawn.integers(1, 30)), 25, 3)).astype(np.float32)
+            (root / f"{name}.skeleton").write_bytes(one_body(joints))
+            held[name] = np.asarray([[[float(f"{v:.7g}") for v in joint] for joint in frame] for frame in joints], "f4")
+    return root, held
+
+
+NTU = ("classes=3", "orders.tasks=2", "orders.classes=3", "split.val=0.2", "split.test=0.2")
+
+
+def test_text_and_arrays_give_the_same(ntu_files, tmp_path: Path) -> None:
+    root, held = ntu_files
+    missing = tmp_path / "missing.txt"
+    missing.write_text("S001C003P005R001A003\n")
+    of_text = settings("ntu", f'source={{kind="ntu", root="{root}", missing="{missing}"}}', *NTU)
+    made(of_text, tmp_path / "text")
+    text = load_arrays(str(tmp_path / "text"))
+    taking_part = {name: joints for name, joints in held.items() if "P003" not in name and name != "S001C003P005R001A003"}
+    assert text.keys == tuple(sorted(taking_part))
+    assert text.x.shape == (11, 3, 300, 25, 1)
+    for key, x in zip(text.keys, text.x, strict=True):
+        assert np.array_equal(x[:, : len(taking_part[key]), :, 0], taking_part[key].transpose(2, 0, 1))
+        assert not x[:, len(taking_part[key]) :].any()
+    assert text.layout.name == "kinect_v2"
+    away = {reason for stage in api.show(str(tmp_path / "text"))["stages"] for reason in stage["rejects"]}
+    assert away == {"missing_skeleton", "outside_subset"}
+
+    # ST-GCN's form: (N, C, T, V, M) of two bodies, and a pickle of names and labels, as Python 2 and 3 write it.
+    arrays = tmp_path / "arrays"
+    arrays.mkdir()
+    x = np.zeros((11, 3, 300, 25, 2), dtype=np.float32)
+    x[..., 0] = text.x[..., 0]
+    np.save(arrays / "train_data.npy", x)
+    for protocol in (2, 4):
+        names = [f"{key}.skeleton" for key in text.keys]
+        (arrays / "train_label.pkl").write_bytes(pickle.dumps((names, text.labels.tolist()), protocol=protocol))
+        files = 'files=[{data="train_data.npy", labels="train_label.pkl"}], names="ntu"'
+        made(settings("ntu", f'source={{kind="arrays", root="{arrays}", {files}}}', *NTU), tmp_path / f"st_gcn{protocol}")
+        again = load_arrays(str(tmp_path / f"st_gcn{protocol}"))
+        assert again.keys == text.keys
+        assert np.array_equal(again.x, text.x)
+        assert np.array_equal(again.roles, text.roles)
+
+    # CTR-GCN's form: (N, T, 2 x 25 x 3) and one of n; no names.
+    wide = x.transpose(0, 2, 4, 3, 1).reshape(11, 300, 150)
+    hot = np.eye(60)[text.labels]
+    for save in (np.savez, np.savez_compressed):
+        save(arrays / "NTU60_CS.npz", x_train=wide[:9], y_train=hot[:9], x_test=wide[9:], y_test=hot[9:])
+        files = 'files=[{data="NTU60_CS.npz"}], names="ntu", protocol="x_sub"'
+        one = settings("ntu", f'source={{kind="arrays", root="{arrays}", {files}}}', *NTU, "only={}", 'split.rule="x_sub"')
+        made(one, tmp_path / save.__name__)
+        again = load_arrays(str(tmp_path / save.__name__))
+        assert np.array_equal(again.x, text.x)
+        assert np.array_equal(again.labels, text.labels)
+        assert again.roles.tolist().count("test") == 2
+
+
+def test_arrays_that_are_damaged_are_told_in_one_line(ntu_files, tmp_path: Path, capsys) -> None:
+    root = tmp_path / "arrays"
+    root.mkdir()
+    np.save(root / "x.npy", np.ones((2, 3, 4, 25, 1), np.float32))
+    (root / "y.pkl").write_bytes(pickle.dumps((["a", "b"], [0, 1])))
+
+    class Evil:
+        def __reduce__(self):
+            return (print, ("run",))
+
+    (root / "evil.pkl").write_bytes(pickle.dumps(Evil()))
+    (root / "short.pkl").write_bytes(pickle.dumps((["a"], [0])))
+    (root / "cut.npy").write_bytes((root / "x.npy").read_bytes()[:300])
+    for data, labels, message in (
+        ("x.npy", "evil.pkl", "labels 'evil.pkl': names builtins.print"),
+        ("x.npy", "short.pkl", "x.npy has 2 rows, short.pkl 1 names"),
+        ("../x.npy", "y.pkl", "a path within"),
+        ("x.npy", "../y.pkl", "outside_folder"),
+        ("cut.npy", "y.pkl", "cut.npy ends within row 0"),
+        ("none.npy", "y.pkl", "is not there"),
+    ):
+        source = f'source={{kind="arrays", root="{root}", files=[{{data="{data}", labels="{labels}"}}]}}'
+        call = ["run", "skeleton", "--config", "ntu", "--out", str(tmp_path / "run"), "--quiet", "--scheduler", "sync"]
+        assert cli.call([*call, "--set", source, "--set", "only={}", "--set", "classes=['class000','class001']"]) != 0
+        told = capsys.readouterr()
+        assert message in told.err
+        assert "Traceback" not in told.err
+        assert "run\n" not in told.out
+
+
+def test_broken_files_are_rejects_of_the_run(ntu_files, tmp_path: Path) -> None:
+    root = tmp_path / "copy"
+    root.mkdir()
+    for path in ntu_files[0].iterdir():
+        (root / path.name).write_bytes(path.read_bytes())
+    (root / "S001C001P001R001A001.skeleton").write_bytes(b"5\n1\n1 2 3\n999999999\n")
+    (root / "S001C001P002R001A001.skeleton").write_bytes(b"")
+    (root / "readme.txt").write_text("x")
+    c = settings("ntu", f'source={{kind="ntu", root="{root}"}}', *NTU, "max_broken=2", "split.val=0.1", "only={}")
+    made(c, tmp_path / "run")
+    counts = {stage["name"]: stage["rejects"] for stage in api.show(str(tmp_path / "run"))["stages"] if stage["rejects"]}
+    assert counts == {"listed": {"not_skeleton": 1}, "tensors": {"wrong_joint_count": 1, "empty": 1}}
+
+
+OWN = """
+extends = "tiny"
+max_broken = 0
+[source]
+kind = "folders"
+root = "sequences"
+[layout]
+kind = "declared"
+name = "hand"
+joints = ["wrist", "thumb", "index", "little"]
+edges = [[0, 1], [0, 2], [0, 3]]
+centre = 0
+[tensor]
+centre_joint = 0
+fit = "pad"
+frames = 12
+modality = "bone"
+[split]
+classes_per_task = 1
+[orders]
+tasks = 3
+classes = 2
+"""
+
+
+def test_joints_of_ones_own(tmp_path: Path) -> None:
+    """The example of the dataset's README: class folders of .npy and .json files, a layout declared in TOML."""
+    drawn = np.random.default_rng(0)
+    for name in ("grasp", "point", "wave"):
+        folder = tmp_path / "sequences" / name
+        folder.mkdir(parents=True)
+        for number in range(6):
+            joints = drawn.normal(size=(4 + number, 4, 2))
+            if number % 2:
+                np.save(folder / f"{number}.npy", joints)
+            else:
+                (folder / f"{number}.json").write_text(json.dumps({"skeletons": joints.tolist()}))
+    (tmp_path / "own.toml").write_text(
+        OWN.replace('extends = "tiny"', 'extends = "tiny"\nclasses = ["wave", "point", "grasp"]')
+    )
+    out = tmp_path / "run"
+    assert cli.call(["run", "skeleton", "--config", str(tmp_path / "own.toml"), "--out", str(out), "--quiet"]) == 0
+    arrays = load_arrays(str(out))
+    assert arrays.x.shape == (18, 2, 12, 4, 1)
+    assert arrays.classes == ("wave", "point", "grasp")
+    assert arrays.layout.joints == ("wrist", "thumb", "index", "little")
+    assert np.bincount(arrays.tasks).tolist() == [6, 6, 6]
+    assert not arrays.x[:, :, :, 0].any()  # bones: the centre has none
+    assert load_orders(str(out)).task_orders.shape == (6, 3)
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        ("tiny", ['layout={kind="packaged", name="kinect_v2"}'], "drawn sequences have the packaged layout 'kinect_v1'"),
+        ("tiny", ['layout={kind="declared", name="x", joints=["a", "b"], edges=[[0, 2]], centre=0}'], "is no pair of joints"),
+        ("tiny", ["orders.tasks=8"], "orders: 8 tasks: all orders of 1 to 7"),
+        ("tiny", ["classes=11"], "classes = 11: 10 have an order"),
+        ("tiny", ["tensor.frames=0"], "1 to 100000 are possible"),
+        ("tiny", ["tensor.length=3"], "tensor.length: there is no such setting"),
+        ("tiny", ["split.rule=x_fold"], "split.rule"),
+        ("ntu", ['bodies="stgcn"'], "bodies"),
+        (None, ["source.kind=ucla"], "one of 'nwucla', 'ntu', 'ntu_names', 'arrays', 'folders', 'drawn'"),
+    ],
+)
+def test_settings_that_do_not_fit(name: str | None, overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        skeleton.plan(settings(name, *overrides), "out")
+
+
+def test_presets_have_the_values_of_the_facts() -> None:
+    assert config.variants("skeleton")[:2] == ["ntu", "tiny"]
+    ucla, ntu = settings(None), settings("ntu")
+    assert tuple(ucla.classes or ()) == facts().nwucla.classes  # type: ignore[arg-type]
+    assert (ucla.tensor.frames * 3, ntu.tensor.frames * 3) == (156, 900)
+    assert (ntu.classes, ntu.only) == (10, {"x_sub": "train"})
+    assert sum(facts().ntu_cil.per_task) == facts().ntu_cil.sequences == sum(facts().ntu_cil.per_class)
+    assert sum(facts().nwucla.per_task) == facts().nwucla.sequences == sum(facts().nwucla.per_class)
+    assert sum(facts().ntu.x_sub) == sum(facts().ntu.x_view) == facts().ntu.available

@@ -1,0 +1,173 @@
+"""GCN and ST-GCN along a stream axis: values by hand, gradients against autograd, batch norm against torch's."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from benchwright.training.models.flat import Piece, Pieces
+from benchwright.training.models.gcn import EPSILON, Gcn, batch_norm
+from benchwright.training.models.st_gcn import StGcn
+from torch import Tensor, nn
+
+
+def graph(nodes: int = 6, seed: int = 0) -> Tensor:
+    upper = torch.rand(nodes, nodes, generator=torch.Generator().manual_seed(seed)) > 0.6
+    return ((upper | upper.T) | torch.eye(nodes, dtype=torch.bool)).double()
+
+
+def drawn(net: Gcn | StGcn, streams: int = 2, noise: float = 0.3) -> tuple[Tensor, Tensor]:
+    """Parameters, moved so that some scales of batch norm are below zero, and statistics."""
+    generator = torch.Generator().manual_seed(5)
+    flat = torch.stack([net.parameters.draw(generator) for _ in range(streams)]).double()
+    flat = flat + noise * torch.randn(flat.shape, generator=generator, dtype=torch.float64)
+    return flat, torch.stack([net.statistics.draw(generator) for _ in range(streams)]).double()
+
+
+def logits_by_autograd(net: Gcn, flat: Tensor, statistics: Tensor, x: Tensor) -> Tensor:
+    p, seen = net.parameters.views(flat), net.statistics.views(statistics)
+    both = net.embed(p, seen, net.inputs(x), training=True)
+    hidden = torch.baddbmm(p["hidden_bias"], both, p["hidden"]).relu()
+    return torch.baddbmm(p["output_bias"], batch_norm("hidden", p, seen, hidden, training=True), p["output"])
+
+
+def test_pieces_pad_rows_and_draw_from_their_generator_alone() -> None:
+    pieces = Pieces({"a": Piece((3, 5), "glorot"), "b": Piece((1, 5), "linear", 4), "c": Piece((2,), "ones")})
+    flat = pieces.draw(torch.Generator().manual_seed(3))
+    torch.manual_seed(0)
+    assert torch.equal(flat, pieces.draw(torch.Generator().manual_seed(3)))
+    assert flat.shape == (64,)
+    assert pieces.used == 22
+    assert not flat[22:].any()
+    views = pieces.views(flat[None])
+    assert views["a"].shape == (1, 3, 5)
+    assert views["a"].abs().max() <= (6 / 8) ** 0.5
+    assert views["b"].abs().max() <= 0.5
+    assert views["c"].tolist() == [[1, 1]]
+
+
+def test_a_layer_and_the_readout_by_hand() -> None:
+    # Node 0 hears itself and node 1; node 1 itself. Running variance 1 - epsilon makes batch norm the identity.
+    net = Gcn(torch.tensor([[1.0, 1.0], [0.0, 1.0]]), 1, 2, width=1, depth=1)
+    flat, statistics = torch.zeros(1, net.parameters.size), torch.zeros(1, net.statistics.size)
+    p, seen = net.parameters.views(flat), net.statistics.views(statistics)
+    p["0/conv"].fill_(2), p["0/conv_bias"].fill_(-1), p["0/residual"].fill_(-1), p["0/residual_bias"].fill_(1.5)
+    p["0/scale"].fill_(1), seen["0/variance"].fill_(1 - EPSILON)
+    # Node 0: relu(2 * 3 - 1) + relu(-1 + 1.5) = 5.5; node 1: relu(2 * 2 - 1) + relu(-2 + 1.5) = 3. The gate is sigmoid(0).
+    both = net.embed(p, seen, net.inputs(torch.tensor([[[1.0], [2.0]]])), training=False)
+    assert torch.allclose(both, torch.tensor([[[0.5 * 8.5, 5.5]]]))
+    plain = Gcn(net.adjacency, 1, 2, width=1, depth=1, readout="sum_max")
+    p.pop("gate"), p.pop("gate_bias")
+    both = plain.embed(p, seen, net.inputs(torch.tensor([[[1.0], [2.0]]])), training=False)
+    assert torch.allclose(both, torch.tensor([[[8.5, 5.5]]]))
+
+
+@pytest.mark.parametrize("readout", ["weighted_sum_max", "sum_max"])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_the_gradient_by_hand_is_autograds(readout: str, depth: int) -> None:
+    net = Gcn(graph(), 5, 4, width=3, depth=depth, hidden=7, readout=readout)  # pyright: ignore[reportArgumentType]
+    flat, statistics = drawn(net)
+    x = torch.randn(8, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    x[2] = x[2, :1]  # equal nodes share the maximum
+    flat.requires_grad_()
+    other = statistics.clone()
+    ours = net.logits(flat, statistics, net.inputs(x), training=True)
+    theirs = logits_by_autograd(net, flat, other, x)
+    weights = torch.randn(ours.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    (mine,) = torch.autograd.grad((ours * weights).sum(), flat)
+    (reference,) = torch.autograd.grad((theirs * weights).sum(), flat)
+    assert torch.allclose(ours, theirs, atol=1e-12)
+    assert torch.allclose(statistics, other, atol=1e-12)
+    assert reference.abs().max() > 0.1
+    assert torch.allclose(mine, reference, atol=1e-9)
+
+
+def test_a_gradient_asked_for_too_late_is_refused() -> None:
+    net = Gcn(graph(), 5, 4, width=3)
+    flat, statistics = drawn(net)
+    flat.requires_grad_()
+    inputs = net.inputs(torch.randn(4, 6, 5, dtype=torch.float64))
+    first = net.logits(flat, statistics, inputs, training=True)
+    net.logits(flat, statistics, inputs, training=True)
+    with pytest.raises(RuntimeError, match="used again"):
+        first.sum().backward()
+
+
+def test_running_statistics_move_as_torchs_batch_norm_moves_them() -> None:
+    net = Gcn(graph(), 5, 4, width=3, depth=1)
+    flat, statistics = drawn(net, streams=1)
+    p, seen = net.parameters.views(flat), net.statistics.views(statistics)
+    x = torch.randn(8, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    conv = (net.adjacency @ x @ p["0/conv"][0] + p["0/conv_bias"][0]).relu()
+    before = conv + (x @ p["0/residual"][0] + p["0/residual_bias"][0]).relu()
+    norm = nn.BatchNorm1d(3, dtype=torch.float64)
+    norm(before.flatten(0, 1))
+    net.logits(flat, statistics, net.inputs(x), training=True)
+    assert norm.running_mean is not None
+    assert norm.running_var is not None
+    assert torch.allclose(seen["0/mean"][0, 0], norm.running_mean)
+    assert torch.allclose(seen["0/variance"][0, 0], norm.running_var)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_gcn_does_not_ask_how_nodes_are_numbered(training: bool) -> None:
+    adjacency, order = graph(), torch.tensor([3, 0, 5, 1, 4, 2])
+    x = torch.randn(7, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    nets = [Gcn(adjacency, 5, 4, width=3, depth=2), Gcn(adjacency[order][:, order], 5, 4, width=3, depth=2)]
+    flat, statistics = drawn(nets[0])
+    first, second = (
+        net.logits(flat, statistics.clone(), net.inputs(given), training=training)
+        for net, given in zip(nets, (x, x[:, order]), strict=True)
+    )
+    assert torch.allclose(first, second, atol=1e-12)
+    assert torch.allclose(nets[0].topology(flat, nets[0].inputs(x)), nets[1].topology(flat, nets[1].inputs(x[:, order])))
+
+
+def test_attention_over_equal_nodes_is_uniform() -> None:
+    adjacency = graph()
+    net = Gcn(adjacency, 5, 4, width=3)
+    flat, _ = drawn(net)
+    found = net.topology(flat, net.inputs(torch.ones(2, 6, 5, dtype=torch.float64)))
+    # A node with d neighbours has d edges of weight 1 / d: squares add up to 1 / d; two graphs.
+    expected = (2 * (1 / adjacency.sum(1)).sum()).sqrt()
+    assert torch.allclose(found, expected.expand(2))
+
+
+def test_st_gcn_by_hand() -> None:
+    # One channel, three frames, two joints; one partition that gives joint 1 what joint 0 has. Convolutions pass through.
+    net = StGcn(torch.tensor([[[0.0, 1.0], [0.0, 0.0]]]), 1, 1, width=1, depth=1)
+    flat, statistics = torch.zeros(1, net.parameters.size), torch.zeros(1, net.statistics.size)
+    p, seen = net.parameters.views(flat), net.statistics.views(statistics)
+    for name in p:
+        if name.endswith("scale"):
+            p[name].fill_(1)
+    for name in seen:
+        if name.endswith("variance"):
+            seen[name].fill_(1 - EPSILON)
+    p["0/spatial"].fill_(1), p["0/edges"].fill_(3), p["output"].fill_(1), p["output_bias"].fill_(10)
+    p["0/temporal"][..., 4, 0] = 1  # the frame itself
+    p["0/temporal"][..., 5, 0] = 2  # the next
+    x = torch.tensor([[[[1.0, 7.0], [-2.0, 7.0], [4.0, 7.0]]]])
+    # Joint 1 has relu(3 x joint 0): 3, 0, 12; with twice the next frame 3, 24, 12; the mean over 3 frames and 2 joints.
+    assert net.logits(flat, statistics, x, training=False).item() == pytest.approx(10 + 39 / 6, abs=1e-4)
+
+
+def test_st_gcn_does_not_ask_how_nodes_are_numbered_and_streams_stand_apart() -> None:
+    partitions = torch.rand(3, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    order = torch.tensor([4, 2, 0, 1, 3])
+    x = torch.randn(6, 2, 7, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    nets = [StGcn(part, 2, 4, width=3) for part in (partitions, partitions[:, order][:, :, order])]
+    flat, statistics = drawn(nets[0], noise=0)
+    first, second = (
+        net.logits(flat, statistics.clone(), given, training=True) for net, given in zip(nets, (x, x[..., order]), strict=True)
+    )
+    assert torch.allclose(first, second, atol=1e-12)
+    assert not torch.allclose(first[0], first[1])
+    alone = nets[0].logits(flat[1:], statistics[1:].clone(), x, training=True)
+    assert torch.equal(first[1:], alone)
+
+
+def test_shapes_are_checked() -> None:
+    with pytest.raises(ValueError, match="depth 0"):
+        Gcn(graph(), 5, 4, depth=0)
+    with pytest.raises(ValueError, match="readout 'mean'"):
+        Gcn(graph(), 5, 4, readout="mean")  # pyright: ignore[reportArgumentType]

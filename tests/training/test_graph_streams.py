@@ -1,0 +1,348 @@
+"""Streams of tasks on graphs: what is shared is what would be trained alone, and methods do what their formulas say."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from benchwright.training.graph_streams.learn import learn_next
+from benchwright.training.graph_streams.published import BEST, GRIDS, READINGS, settings
+from benchwright.training.graph_streams.recipe import GraphData, Learned, Recipe, Task
+from benchwright.training.graph_streams.streams import memory, task_rows
+from benchwright.training.loop import generator
+from benchwright.training.methods import importance
+from benchwright.training.models.gcn import Gcn
+from torch import Tensor, nn
+
+TASKS: tuple[Task, ...] = ((0, 1), (2, 3), (4, 5))
+METHODS = sorted(BEST["ucla"])
+
+
+@pytest.fixture(scope="module")
+def data() -> GraphData:
+    """Six classes on a ring of five nodes, ten samples each: a class is a direction in the features."""
+    draw = np.random.default_rng(0)
+    labels = np.repeat(np.arange(6), 10)
+    x = draw.normal(size=(60, 5, 7)) + 1.5 * draw.normal(size=(6, 5, 7))[labels]
+    ring = np.eye(5) + np.roll(np.eye(5), 1, axis=0) + np.roll(np.eye(5), -1, axis=0)
+    at = np.arange(60).reshape(6, 10)
+    train, val, test = (at[:, part].ravel() for part in (slice(0, 7), slice(7, 8), slice(8, 10)))
+    return GraphData(x.astype(np.float32), labels, train, val, test, ring.astype(np.float32), 6)
+
+
+def recipe(method: str, **changed: Any) -> Recipe:
+    given = settings("ucla", method, changed.pop("variant", "as_released")) | changed.pop("settings", {})
+    return Recipe(method, given, width=8, hidden=8, epochs=changed.pop("epochs", 6), **changed)
+
+
+def learned(data: GraphData, how: Recipe, order: tuple[Task, ...], *, seed: int = 0, repeat: int = 0) -> Learned:
+    """One stream, alone."""
+    last: Learned | None = None
+    for task in order:
+        (last,) = learn_next(data, how, [last], [task], seed=seed, repeats=[repeat])
+    assert last is not None
+    return last
+
+
+@pytest.mark.parametrize(
+    ("method", "variant"),
+    [(method, "as_released") for method in METHODS] + [(method, "as_written") for method in READINGS["as_written"]],
+)
+def test_shared_beginnings_and_neighbours_do_not_change_a_bit(data: GraphData, method: str, variant: Any) -> None:
+    how = recipe(method, variant=variant, epochs=3)
+    orders = list(itertools.permutations(TASKS))
+    tree: dict[tuple[Task, ...], Learned | None] = {(): None}
+    for k in range(1, 4):
+        prefixes = sorted({order[:k] for order in orders})
+        parents, tasks = [tree[prefix[:-1]] for prefix in prefixes], [prefix[-1] for prefix in prefixes]
+        found = learn_next(data, how, parents, tasks, seed=3, repeats=[0] * len(prefixes))
+        tree |= dict(zip(prefixes, found, strict=True))
+    for order in orders[1], orders[4]:
+        end = tree[order]
+        assert end is not None
+        assert learned(data, how, order, seed=3).to_bytes() == end.to_bytes()
+        assert end.order == order
+        assert np.isfinite(end.class_accuracy).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_program_of_many_streams_is_each_of_them_up_to_rounding(data: GraphData, method: str) -> None:
+    how = recipe(method, epochs=4)
+    parents: list[Learned | None] = [learned(data, how, TASKS[:1], repeat=repeat) for repeat in range(3)]
+    together = learn_next(data, how, parents, TASKS[1:2] * 3, seed=0, repeats=range(3), streams_at_once=3)
+    for parent, repeat, found in zip(parents, range(3), together, strict=True):
+        (alone,) = learn_next(data, how, [parent], TASKS[1:2], seed=0, repeats=[repeat])
+        # Adam moves a parameter by up to 1e-3 a step, whatever the size of its gradient: so a mean, not each.
+        assert (found.state["weights"] - alone.state["weights"]).abs().mean() < 2e-6
+        assert torch.allclose(found.state["statistics"], alone.state["statistics"], atol=1e-4)
+
+
+def test_repeats_differ_and_stand_apart(data: GraphData) -> None:
+    how = recipe("replay")
+    both = learn_next(data, how, [None, None], TASKS[:1] * 2, seed=0, repeats=[0, 1])
+    assert not torch.equal(both[0].state["weights"], both[1].state["weights"])
+    assert learned(data, how, TASKS[:1], repeat=1).to_bytes() == both[1].to_bytes()
+    with pytest.raises(ValueError, match="parent has repeat 1"):
+        learn_next(data, how, [both[1]], [TASKS[1]], seed=0, repeats=[0])
+
+
+class Plain(nn.Module):
+    """The network as one would write it with torch's modules."""
+
+    def __init__(self, net: Gcn, features: int) -> None:
+        super().__init__()
+        w, self.adjacency = net.width, net.adjacency
+        sizes = [features] + [w] * (net.depth - 1)
+        self.conv = nn.ModuleList([nn.Linear(size, w) for size in sizes])
+        self.residual = nn.ModuleList([nn.Linear(size, w) for size in sizes])
+        self.norm = nn.ModuleList([nn.BatchNorm1d(w) for _ in sizes])
+        self.gate, self.hidden = nn.Linear(w, 1), nn.Linear(2 * w, 8)
+        self.hidden_norm, self.output = nn.BatchNorm1d(8), nn.Linear(8, net.classes)
+
+    def load(self, p: dict[str, Tensor]) -> None:
+        with torch.no_grad():
+            for layer in range(len(self.conv)):
+                for name, module in (("conv", self.conv[layer]), ("residual", self.residual[layer])):
+                    assert isinstance(module, nn.Linear)
+                    module.weight.copy_(p[f"{layer}/{name}"][0].T)
+                    module.bias.copy_(p[f"{layer}/{name}_bias"][0, 0])
+            for name in ("gate", "hidden", "output"):
+                module = getattr(self, name)
+                module.weight.copy_(p[name][0].T)
+                module.bias.copy_(p[f"{name}_bias"][0, 0])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for conv, residual, norm in zip(self.conv, self.residual, self.norm, strict=True):
+            x = conv(self.adjacency @ x).relu() + residual(x).relu()
+            x = norm(x.flatten(0, 1)).view(x.shape)
+        both = torch.cat([(x * self.gate(x).sigmoid()).sum(1), x.amax(1)], dim=1)
+        return self.output(self.hidden_norm(self.hidden(both).relu()))
+
+
+def plain_run(data: GraphData, seed: int, epochs: int) -> tuple[Tensor, Tensor]:
+    """Two tasks with torch's modules and Adam, weighted cross-entropy over the classes seen: logits of the test set."""
+    net = Gcn(torch.from_numpy(data.operators), 7, 6, width=8, hidden=8)
+    model = Plain(net, 7)
+    drawn = net.parameters.draw(generator(seed, "graph_streams weights", "0"))
+    model.load(net.parameters.views(drawn[None]))
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    for seen, task in ((2, TASKS[0]), (4, TASKS[1])):
+        rows = task_rows(data, task)
+        x, y = torch.from_numpy(data.x[rows]), torch.from_numpy(data.labels[rows])
+        for _ in range(epochs):
+            model.train()
+            weight = 1 / torch.bincount(y, minlength=seen).clamp_min(1)
+            loss = nn.functional.cross_entropy(model(x)[:, :seen], y, weight=weight)
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+    with torch.no_grad():
+        return model.eval()(torch.from_numpy(data.x[data.test])), model.output.weight
+
+
+def test_bare_is_what_torchs_modules_and_adam_give(data: GraphData) -> None:
+    end = learned(data, recipe("bare", epochs=8), TASKS[:2], seed=5)
+    logits, weight = plain_run(data, 5, 8)
+    net = Gcn(torch.from_numpy(data.operators), 7, 6, width=8, hidden=8)
+    state = {name: value[None] for name, value in end.state.items()}
+    ours = net.logits(state["weights"], state["statistics"], net.inputs(torch.from_numpy(data.x[data.test])), training=False)
+    assert torch.allclose(ours[0], logits, atol=2e-4)
+    assert torch.allclose(net.parameters.views(state["weights"])["output"][0].T, weight, atol=1e-5)
+    chosen, labels = logits[:, :4].argmax(1).numpy(), data.labels[data.test]
+    expected = [float((chosen[labels == c] == c).mean()) for c in range(4)]
+    assert end.class_accuracy[:4].tolist() == expected
+    assert np.isnan(end.class_accuracy[4:]).all()
+    assert end.val_class_accuracy.shape == (6,)
+    assert set(end.val_class_accuracy[:4]) <= {0.0, 1.0}
+
+
+def test_ewc_keeps_squared_gradients_and_the_penalty_is_that_of_the_other_learners(data: GraphData) -> None:
+    end = learned(data, recipe("ewc"), TASKS[:1])
+    net = Gcn(torch.from_numpy(data.operators), 7, 6, width=8, hidden=8)
+    rows = task_rows(data, TASKS[0])
+    flat = end.state["weights"][None].clone().requires_grad_()
+    logits = net.logits(flat, end.state["statistics"][None].clone(), net.inputs(torch.from_numpy(data.x[rows])), training=True)
+    loss = nn.functional.cross_entropy(logits[0][:, :2], torch.from_numpy(data.labels[rows]))
+    (gradient,) = torch.autograd.grad(loss, flat)
+    kept = end.state["0000/importance/flat"]
+    assert kept.max() > 0
+    assert torch.allclose(kept, gradient[0] ** 2, rtol=1e-3, atol=1e-9)
+    assert torch.equal(end.state["0000/value/flat"], end.state["weights"])
+    now = {"flat": end.state["weights"][None] + 0.1}
+    along_streams = importance.penalty(now, {name: value[None] for name, value in end.state.items()})
+    parts = {kind: net.parameters.views(end.state[f"0000/{kind}/flat"][None]) for kind in ("importance", "value")}
+    by_name = {f"0000/{kind}/{name}": value for kind, views in parts.items() for name, value in views.items()}
+    assert torch.allclose(along_streams, importance.penalty(net.parameters.views(now["flat"]), by_name))
+
+
+@pytest.mark.parametrize("method", ["ewc", "mas", "twp"])
+def test_a_strong_penalty_holds_what_matters(data: GraphData, method: str) -> None:
+    names = [name for name in GRIDS[method] if name.startswith("strength")]
+    moved: list[float] = []
+    for strength in (0.0, 1e8):
+        how = recipe(method, variant="as_written", settings=dict.fromkeys(names, strength))
+        first = learned(data, how, TASKS[:1])
+        (second,) = learn_next(data, how, [first], [TASKS[1]], seed=0, repeats=[0])
+        weight = learned(data, recipe("ewc"), TASKS[:1]).state["0000/importance/flat"]
+        moved.append(float((weight * (second.state["weights"] - first.state["weights"]) ** 2).sum()))
+        bare = learned(data, recipe("bare"), TASKS[:2])
+        # Taking the importance moves the statistics of batch norm; weights are those of the method without a penalty.
+        assert (strength == 0) == torch.equal(second.state["weights"], bare.state["weights"])
+    assert moved[1] < moved[0] / 2
+
+
+def test_masa_average_is_cglbs_or_a_mean(data: GraphData) -> None:
+    parent = learned(data, recipe("mas"), TASKS[:2])
+    kept = {
+        average: learn_next(data, recipe("mas", settings={"average": average}), [parent], [TASKS[2]], seed=0, repeats=[0])[0]
+        for average in ("released", "mean")
+    }
+    old, seen, count = parent.state["0000/importance/flat"], float(parent.state["seen"]), 14.0
+    assert seen == 14  # importance is taken at the start of a task, from its own samples: none at the first
+    fresh = kept["mean"].state["0000/importance/flat"] * (seen + count) - old * seen
+    expected = (old * seen + fresh / count + count) / (seen + count)
+    assert torch.allclose(kept["released"].state["0000/importance/flat"], expected, atol=1e-5)
+    assert torch.equal(kept["mean"].state["0000/value/flat"], parent.state["weights"])
+
+
+def test_distillation_holds_the_old_outputs(data: GraphData) -> None:
+    bare = learned(data, recipe("bare"), TASKS[:2])
+    idle = learned(data, recipe("lwf", settings={"strength": 0.0, "heads": "seen"}), TASKS[:2])
+    assert torch.equal(idle.state["weights"], bare.state["weights"])
+    net = Gcn(torch.from_numpy(data.operators), 7, 6, width=8, hidden=8)
+    inputs = net.inputs(torch.from_numpy(data.x[task_rows(data, TASKS[1])]))
+
+    def shares(state: Learned) -> Tensor:
+        logits = net.logits(state.state["weights"][None], state.state["statistics"][None], inputs, training=True)
+        return logits[0, :, :2].softmax(1)
+
+    first = learned(data, recipe("bare", epochs=40), TASKS[:1])
+    apart: list[float] = []
+    for strength in (0.0, 30.0):
+        how = recipe("lwf", epochs=40, settings={"strength": strength})
+        (second,) = learn_next(data, how, [first], [TASKS[1]], seed=0, repeats=[0])
+        apart.append(float((shares(second) - shares(first)).abs().mean()))
+    assert apart[1] < apart[0] / 2
+
+
+def test_memories_are_a_share_of_each_task_whatever_the_order(data: GraphData) -> None:
+    kept = memory(data, TASKS[1], 0.2, seed=1, repeat=0)
+    assert len(kept) == int(0.2 * 14) == 2
+    assert kept.max() < 14
+    assert kept.tolist() == memory(data, TASKS[1][::-1], 0.2, seed=1, repeat=0).tolist()
+    draws = {tuple(memory(data, TASKS[1], 0.2, seed=1, repeat=repeat).tolist()) for repeat in range(9)}
+    assert len(draws) > 3
+    assert len(memory(data, TASKS[1], 0.01, seed=1, repeat=0)) == 1
+
+
+@pytest.mark.parametrize("method", ["replay", "gem"])
+def test_a_memory_of_the_past_holds_its_loss_down(data: GraphData, method: str) -> None:
+    more = {"fraction": 1.0} | ({"strength": 0.5, "forward": "memory"} if method == "gem" else {})
+    first = learned(data, recipe("bare", epochs=30), TASKS[:1])
+    net = Gcn(torch.from_numpy(data.operators), 7, 6, width=8, hidden=8)
+    rows = task_rows(data, TASKS[0])
+    losses: dict[str, float] = {}
+    for how in recipe("bare", epochs=30), recipe(method, epochs=30, settings=more):
+        (end,) = learn_next(data, how, [first], [TASKS[1]], seed=0, repeats=[0])
+        state = {name: value[None] for name, value in end.state.items()}
+        inputs = net.inputs(torch.from_numpy(data.x[rows]))
+        logits = net.logits(state["weights"], state["statistics"], inputs, training=True)[0, :, :4]
+        losses[how.method] = float(nn.functional.cross_entropy(logits, torch.from_numpy(data.labels[rows])))
+    assert losses[method] < losses["bare"] - 0.05
+
+
+def test_joint_asks_for_the_set_of_tasks_alone(data: GraphData) -> None:
+    how = recipe("joint")
+    ends = [learned(data, how, order) for order in (TASKS, TASKS[::-1])]
+    assert all(torch.equal(value, ends[1].state[name]) for name, value in ends[0].state.items())
+    nothing = np.full(6, np.nan)
+    parent = Learned(TASKS[:2], 0, {}, nothing, nothing)
+    (again,) = learn_next(data, how, [parent], [TASKS[2]], seed=0, repeats=[0])
+    assert again.to_bytes() == ends[0].to_bytes()
+
+
+def test_the_optimiser_may_begin_anew(data: GraphData) -> None:
+    carried, fresh = (learned(data, recipe("bare", carry_optimiser=carry), TASKS[:2]) for carry in (True, False))
+    assert float(carried.state["adam/step"]) == 12
+    assert "adam/step" not in fresh.state
+    assert not torch.equal(carried.state["weights"], fresh.state["weights"])
+
+
+def test_summed_gradients_are_summed(data: GraphData) -> None:
+    # Adam's first step does not ask how long the gradient is, so 2 g gives what g gives, but where g is next to nothing.
+    one, bare = (learned(data, recipe(method, epochs=1), TASKS[:1]).state["weights"] for method in ("twp", "bare"))
+    assert (one - bare).abs().mean() < 1e-5
+    fresh = recipe("twp", epochs=5, settings={"gradients": "fresh"})
+    summed = recipe("twp", epochs=5)
+    a, b = (learned(data, how, TASKS[:1]).state["adam/exp_avg"] for how in (fresh, summed))
+    assert b.norm() > 3 * a.norm()
+
+
+def test_states_are_bytes_without_pickles(data: GraphData) -> None:
+    end = learned(data, recipe("gem"), TASKS[:2])
+    again = Learned.from_bytes(end.to_bytes())
+    assert again.to_bytes() == end.to_bytes()
+    assert again.order == TASKS[:2]
+    (next_,) = learn_next(data, recipe("gem"), [again], [TASKS[2]], seed=0, repeats=[0])
+    assert next_.to_bytes() == learned(data, recipe("gem"), TASKS).to_bytes()
+    for broken in (b"", b"junk", end.to_bytes()[:200]):
+        with pytest.raises(ValueError, match="no state of a stream"):
+            Learned.from_bytes(broken)
+
+
+@pytest.mark.parametrize(("width", "depth"), [(16, 4), (4, 16), (64, 1)])
+def test_deep_and_wide_networks_train(data: GraphData, width: int, depth: int) -> None:
+    how = dataclasses.replace(recipe("bare", epochs=30), width=width, depth=depth)
+    assert np.nanmean(learned(data, how, TASKS[:1]).class_accuracy) >= 0.75
+
+
+def test_st_gcn_learns_by_every_method_but_twp(data: GraphData) -> None:
+    x = np.ascontiguousarray(data.x.transpose(0, 2, 1)[:, None])
+    moving = dataclasses.replace(data, x=x, operators=np.stack([np.eye(5, dtype=np.float32), data.operators]))
+    for method in METHODS:
+        how = dataclasses.replace(recipe(method, epochs=2), architecture="st_gcn", width=4)
+        if method == "twp":
+            with pytest.raises(ValueError, match="twp takes its attention from a GCN"):
+                learned(moving, how, TASKS[:2])
+        else:
+            assert np.isfinite(learned(moving, how, TASKS[:2]).class_accuracy[:4]).all()
+    long = dataclasses.replace(recipe("bare", epochs=40), architecture="st_gcn", width=8)
+    assert np.nanmean(learned(moving, long, TASKS[:1]).class_accuracy) >= 0.75
+
+
+def test_what_cannot_be_learned_is_refused(data: GraphData) -> None:
+    bare, first = recipe("bare"), learned(data, recipe("bare"), TASKS[:1])
+    cases: list[tuple[str, Recipe, list[Learned | None], Task]] = [
+        ("no method is called 'sgd'", Recipe("sgd"), [None], (0, 1)),
+        ("'ewc', settings", Recipe("ewc", {"strenght": 1}), [None], (0, 1)),
+        ("none that is known", bare, [first], (1, 2)),
+        ("at least one class", bare, [None], ()),
+        ("class 9 of task", bare, [None], (9,)),
+        ("ST-GCN needs x", Recipe("bare", architecture="st_gcn"), [None], (0, 1)),
+    ]
+    for message, how, parents, task in cases:
+        with pytest.raises(ValueError, match=message):
+            learn_next(data, how, parents, [task], seed=0, repeats=[0])
+    with pytest.raises(ValueError, match="epochs 0"):
+        Recipe("bare", epochs=0)
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="device 'cuda'"):
+            learn_next(data, bare, [None], [TASKS[0]], seed=0, repeats=[0], device="cuda")
+
+
+def test_a_loss_that_explodes_is_said(data: GraphData) -> None:
+    broken = dataclasses.replace(data, x=np.where(data.x > 2, np.float32(np.inf), data.x))
+    with pytest.raises(ArithmeticError, match="not finite after bare"):
+        learned(broken, recipe("bare"), TASKS[:1])
+
+
+def test_published_settings_name_what_methods_take(data: GraphData) -> None:
+    for benchmark, method, variant in itertools.product(("ucla", "ntu"), METHODS, ("as_released", "as_written")):
+        found = settings(benchmark, method, variant)  # pyright: ignore[reportArgumentType]
+        assert set(GRIDS[method]) <= set(found)
+        assert all(found[name] in values for name, values in GRIDS[method].items())
+        learn_next(data, Recipe(method, found, width=4, epochs=1), [None], [TASKS[0]], seed=0, repeats=[0])

@@ -1,0 +1,168 @@
+"""Learn one further task on many streams: what the order-sensitivity experiment calls level after level."""
+
+from __future__ import annotations
+
+import inspect
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..loop import generator, one_thread
+from ..models.gcn import Gcn
+from ..models.st_gcn import StGcn
+from .methods import METHODS, StreamMethod
+from .recipe import GraphData, Learned, Recipe, Rows, Task
+from .streams import GraphNet, Streams
+
+Progress = Callable[[str], None]
+
+
+def learn_next(
+    data: GraphData,
+    recipe: Recipe,
+    parents: Sequence[Learned | None],
+    tasks: Sequence[Task],
+    *,
+    seed: int,
+    repeats: Sequence[int],
+    device: str = "cpu",
+    streams_at_once: int = 1,
+    progress: Progress | None = None,
+) -> list[Learned]:
+    """Teach each stream its next task.
+
+    A result depends on (seed, repeat, the tasks so far) alone, to the last bit on one machine: so orders that begin alike
+    share their beginning, and it does not matter which streams a call has. Only where several are trained in one tensor
+    program does a stream depend on how many there are, by rounding: multiplications of stacks add up in another order.
+
+    Args:
+        parents: where each stream stands; None begins one. ``joint`` draws new weights for each task and takes no more than
+            the order from its parent, and its result does not depend on the order of the tasks.
+        tasks: the classes that each stream learns next, none of which it knows.
+        repeats: of each stream; a parent's own.
+        device: "cpu" or "cuda". Not tried on "cuda" here: the program has no kernel of its own, but bits differ there.
+        streams_at_once: at most so many streams in one tensor program, of those that learn from the same rows. One step
+            fills a core of a processor and its cache, so more than 1 pays on an accelerator only.
+        progress: told a line a program.
+
+    Raises:
+        ValueError: unknown method or settings, a task whose class is known or has no training row, arrays that do not pair,
+            no such device.
+        ArithmeticError: weights are no longer finite.
+    """
+    method = method_of(recipe)
+    if not len(parents) == len(tasks) == len(repeats):
+        raise ValueError(f"{len(parents)} parents, {len(tasks)} tasks, {len(repeats)} repeats: one of each a stream")
+    orders = [_order(parent, task, repeat) for parent, task, repeat in zip(parents, tasks, repeats, strict=True)]
+    if streams_at_once < 1:
+        raise ValueError(f"streams_at_once {streams_at_once}: at least 1")
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("device 'cuda': this machine has none that torch can use")
+    place = torch.device(device)
+    net = make_net(data, recipe, place)
+    groups: defaultdict[object, list[int]] = defaultdict(list)
+    rows: list[Rows] = []
+    for stream, (order, repeat) in enumerate(zip(orders, repeats, strict=True)):
+        rows.append(method.rows(data, order, recipe.settings, seed, repeat))
+        past = (order, repeat) if method.by_order else tuple(len(task) for task in order)
+        groups[rows[-1].tobytes(), past].append(stream)
+    done: dict[int, Learned] = {}
+    with one_thread():
+        looked_at = [(part, net.inputs(torch.from_numpy(data.x[part]).to(place))) for part in (data.test, data.val)]
+        for members in groups.values():
+            for at in range(0, len(members), streams_at_once):
+                chunk = members[at : at + streams_at_once]
+                streams = Streams(
+                    net,
+                    data,
+                    recipe,
+                    _stacked(net, method, [parents[s] for s in chunk], [repeats[s] for s in chunk], seed),
+                    orders=[orders[s] for s in chunk],
+                    repeats=[repeats[s] for s in chunk],
+                    rows=rows[chunk[0]],
+                    seed=seed,
+                    device=place,
+                )
+                method.teach(streams, **recipe.settings)
+                test, val = (_accuracy(streams, part, inputs) for part, inputs in looked_at)
+                if method.finish is not None and len({c for task in orders[chunk[0]] for c in task}) < data.classes:
+                    method.finish(streams, **recipe.settings)
+                for s, state, *found in zip(chunk, streams.saved(), test, val, strict=True):
+                    done[s] = Learned(orders[s], repeats[s], state, found[0], found[1])
+                if progress is not None:
+                    progress(f"{recipe.method}: {len(done)} of {len(orders)} streams have learned task {streams.task}")
+    return [done[stream] for stream in range(len(orders))]
+
+
+def make_net(data: GraphData, recipe: Recipe, device: torch.device) -> GraphNet:
+    """The network of a recipe for a data set."""
+    operators = torch.from_numpy(data.operators).to(device)
+    if recipe.architecture == "st_gcn":
+        if data.x.ndim != 4 or operators.ndim != 3:
+            raise ValueError(f"ST-GCN needs x (n, C, T, V), partitions (K, V, V), not {data.x.shape}, {operators.shape}")
+        return StGcn(operators, data.x.shape[1], data.classes, width=recipe.width, depth=recipe.depth)
+    if data.x.ndim != 3 or operators.ndim != 2:
+        raise ValueError(f"a GCN needs node vectors (n, V, F) and an adjacency (V, V), not {data.x.shape}, {operators.shape}")
+    return Gcn(
+        operators,
+        data.x.shape[2],
+        data.classes,
+        width=recipe.width,
+        depth=recipe.depth,
+        hidden=recipe.hidden,
+        readout=recipe.readout,
+    )
+
+
+def method_of(recipe: Recipe) -> StreamMethod:
+    """The method of a recipe. Raises ``ValueError`` for one that there is not, or settings that it does not take."""
+    if recipe.method not in METHODS:
+        raise ValueError(f"no method is called {recipe.method!r}: there are {', '.join(sorted(METHODS))}")
+    method = METHODS[recipe.method]
+    try:
+        inspect.signature(method.teach).bind(None, **recipe.settings)
+    except TypeError as error:
+        raise ValueError(f"method {recipe.method!r}, settings {dict(recipe.settings)}: {error}") from error
+    return method
+
+
+def _order(parent: Learned | None, task: Task, repeat: int) -> tuple[Task, ...]:
+    order = () if parent is None else parent.order
+    known = {label for past in order for label in past}
+    if not task or known & set(task) or len(set(task)) < len(task):
+        raise ValueError(f"task {task} after {order}: at least one class, each once, and none that is known")
+    if parent is not None and parent.repeat != repeat:
+        raise ValueError(f"repeat {repeat} of a stream whose parent has repeat {parent.repeat}")
+    return (*order, tuple(task))
+
+
+def _stacked(
+    net: GraphNet, method: StreamMethod, parents: Sequence[Learned | None], repeats: Sequence[int], seed: int
+) -> dict[str, Tensor]:
+    """What the streams go on from, along a stream axis."""
+    states: list[dict[str, Tensor]] = []
+    for parent, repeat in zip(parents, repeats, strict=True):
+        if parent is not None and not method.scratch:
+            states.append(dict(parent.state))
+            continue
+        drawn = net.parameters.draw(generator(seed, "graph_streams weights", str(repeat)))
+        states.append({"weights": drawn, "statistics": net.statistics.draw(torch.Generator())})
+    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+
+
+@torch.no_grad()
+def _accuracy(streams: Streams, rows: Rows, inputs: object) -> list[NDArray[np.float64]]:
+    """(classes,) of each stream: the share of a class's rows whose largest logit among the classes seen is their own."""
+    seen = streams.heads(0, streams.task + 1)
+    logits = streams.net.logits(streams.flat.detach(), streams.statistics, inputs, training=False)
+    chosen = logits.masked_fill(~seen[:, None], -torch.inf).argmax(2).cpu().numpy()
+    labels, classes = streams.data.labels[rows], streams.data.classes
+    found = np.full((len(chosen), classes), np.nan)
+    for stream, order in enumerate(streams.orders):
+        for label in {label for task in order for label in task} & set(labels.tolist()):
+            found[stream, label] = (chosen[stream, labels == label] == label).mean()
+    return list(found)

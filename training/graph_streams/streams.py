@@ -1,0 +1,192 @@
+"""Streams side by side, as a method sees them: what a ``Lesson`` is to one model."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...curation.rng import rng
+from ..models.flat import Pieces
+from .recipe import GraphData, Recipe, Rows, Task
+
+
+class GraphNet(Protocol):
+    """A network over a stream axis: ``models.gcn.Gcn`` or ``models.st_gcn.StGcn``."""
+
+    parameters: Pieces
+    statistics: Pieces
+
+    def inputs(self, x: Tensor) -> Any:
+        """Samples as the network takes them."""
+        ...
+
+    def logits(self, flat: Tensor, statistics: Tensor, inputs: Any, *, training: bool) -> Tensor:
+        """(R, n, classes)."""
+        ...
+
+    def topology(self, flat: Tensor, inputs: Any) -> Tensor:
+        """(R,) the norm of an attention over the edges."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Samples that the streams share.
+
+    Attributes:
+        inputs: as the network takes them.
+        labels: (n,) int64.
+        weights: (n,) or (R, n) float32, 1 in all: one over the samples of the class, as CGLB weighs.
+    """
+
+    inputs: Any
+    labels: Tensor
+    weights: Tensor
+
+
+class Streams:
+    """R streams that learn their next task from the same rows.
+
+    A loss is a number a stream; they are summed, so that each stream's gradient is its own, and Adam treats each
+    parameter by itself.
+
+    Attributes:
+        net: what the streams compute.
+        recipe: the settings.
+        flat: (R, P) parameters.
+        statistics: (R, S) running statistics of batch norm.
+        state: what the method keeps, name -> (R, ...).
+        orders: of each stream, the task that is being learned last.
+        repeats: of each stream.
+        batch: what the streams learn from.
+    """
+
+    def __init__(
+        self,
+        net: GraphNet,
+        data: GraphData,
+        recipe: Recipe,
+        state: Mapping[str, Tensor],
+        *,
+        orders: Sequence[tuple[Task, ...]],
+        repeats: Sequence[int],
+        rows: Rows,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self.net, self.data, self.recipe, self.seed, self.device = net, data, recipe, seed, device
+        self.orders, self.repeats = list(orders), list(repeats)
+        held = {name: value.to(device, copy=True) for name, value in state.items()}
+        self.flat = held.pop("weights").requires_grad_()
+        self.statistics = held.pop("statistics")
+        self._optimiser = torch.optim.Adam([self.flat], lr=recipe.learning_rate, fused=True)
+        moments = {name: held.pop(f"adam/{name}") for name in ("exp_avg", "exp_avg_sq", "step") if f"adam/{name}" in held}
+        if moments and recipe.carry_optimiser:
+            self._optimiser.state[self.flat] = {**moments, "step": moments["step"][0].clone()}
+        self.state = held
+        self.batch = self.batch_of(rows)
+
+    @property
+    def task(self) -> int:
+        """0-based."""
+        return len(self.orders[0]) - 1
+
+    def batch_of(self, rows: Rows, chosen: Sequence[Rows] | None = None) -> Batch:
+        """Rows of the data; with ``chosen`` (positions in ``rows``, one array a stream) the others weigh nothing."""
+        labels = self.data.labels[rows]
+        weights = 1 / np.bincount(labels)[labels]
+        if chosen is not None:
+            weights = np.stack([np.where(np.isin(np.arange(len(rows)), mine), weights, 0) for mine in chosen])
+        weights = weights / weights.sum(-1, keepdims=True)
+        x = torch.from_numpy(self.data.x[rows]).to(self.device)
+        kept = torch.from_numpy(labels).to(self.device), torch.from_numpy(weights.astype(np.float32)).to(self.device)
+        return Batch(self.net.inputs(x), *kept)
+
+    def heads(self, start: int, stop: int) -> Tensor:
+        """(R, classes) bool: the classes of each stream's tasks start .. stop - 1."""
+        mask = torch.zeros(len(self.orders), self.data.classes, dtype=torch.bool)
+        for stream, order in enumerate(self.orders):
+            mask[stream, [label for task in order[start:stop] for label in task]] = True
+        return mask.to(self.device)
+
+    def columns(self, position: int) -> Tensor:
+        """(R, k) int64: the classes of each stream's task at ``position``."""
+        return torch.tensor([order[position] for order in self.orders], device=self.device)
+
+    def outputs(self, batch: Batch, *, training: bool = True) -> Tensor:
+        """(R, n, classes) logits."""
+        return self.net.logits(self.flat, self.statistics, batch.inputs, training=training)
+
+    def classification(self, batch: Batch, heads: Tensor, logits: Tensor | None = None) -> Tensor:
+        """(R,) cross-entropy over the classes in ``heads``, weighted by ``batch.weights``."""
+        found = self.outputs(batch) if logits is None else logits
+        logarithms = found.masked_fill(~heads[:, None], -torch.inf).log_softmax(2)
+        wanted = batch.labels.expand(len(found), -1)[..., None]
+        return -(logarithms.gather(2, wanted)[..., 0] * batch.weights).sum(1)
+
+    def gradient(self, loss: Tensor) -> Tensor:
+        """(R, P) by the parameters."""
+        (found,) = torch.autograd.grad(loss.sum(), self.flat, materialize_grads=True)
+        return found
+
+    def fit(self, loss: Callable[[], Tensor], adjust: Callable[[Tensor], Tensor] | None = None) -> None:
+        """Minimise ``loss``, one full-batch step an epoch.
+
+        Args:
+            loss: (R,), or their sum.
+            adjust: what the step is taken along, from the gradient.
+
+        Raises:
+            ArithmeticError: weights are no longer finite.
+        """
+        for _ in range(self.recipe.epochs):
+            found = self.gradient(loss())
+            self.flat.grad = found if adjust is None else adjust(found)
+            self._optimiser.step()
+        self.flat.grad = None
+        broken = (~self.flat.detach().isfinite().all(1)).nonzero()
+        if len(broken):
+            raise ArithmeticError(
+                f"weights are not finite after {self.recipe.method} on {self.orders[int(broken[0])]}: "
+                f"the learning rate {self.recipe.learning_rate} or a strength in {dict(self.recipe.settings)} is too high"
+            )
+
+    def saved(self) -> list[dict[str, Tensor]]:
+        """What each stream goes on from, on the CPU."""
+        kept = {"weights": self.flat.detach(), "statistics": self.statistics, **self.state}
+        if self.recipe.carry_optimiser:
+            moments = self._optimiser.state[self.flat]
+            kept |= {f"adam/{name}": moments[name] for name in ("exp_avg", "exp_avg_sq")}
+            kept["adam/step"] = moments["step"].expand(len(self.orders))
+        return [{name: value[r].cpu().clone() for name, value in kept.items()} for r in range(len(self.orders))]
+
+    def task_rows(self, task: Task) -> Rows:
+        """The training rows of a task's classes, in their order."""
+        return task_rows(self.data, task)
+
+    def memory(self, stream: int, position: int, share: float) -> Rows:
+        """Positions in ``task_rows`` of what a stream keeps of a past task."""
+        return memory(self.data, self.orders[stream][position], share, seed=self.seed, repeat=self.repeats[stream])
+
+
+def task_rows(data: GraphData, task: Task) -> Rows:
+    """The training rows of a task's classes, in their order. Raises ValueError where a class has none."""
+    labels = data.labels[data.train]
+    for label in task:
+        if not (labels == label).any():
+            raise ValueError(f"class {label} of task {task} has no training row")
+    return data.train[np.isin(labels, task)]
+
+
+def memory(data: GraphData, task: Task, share: float, *, seed: int, repeat: int) -> Rows:
+    """Positions in ``task_rows``, ascending: int(share n), at least 1, drawn once a task and repeat, whatever the order."""
+    count = len(task_rows(data, task))
+    key = f"{repeat}/{','.join(map(str, sorted(task)))}"
+    chosen: NDArray[np.int64] = rng(seed, "graph_streams memory", key).permutation(count)[: max(1, int(share * count))]
+    return np.sort(chosen)

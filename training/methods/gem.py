@@ -1,0 +1,64 @@
+"""Gradient episodic memory (Lopez-Paz and Ranzato, NeurIPS 2017): no step against the gradient on any past task's memory.
+
+Unlike A-GEM (``agem``), every past task has a constraint of its own, so the step is the solution of a small quadratic program.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+from torch import Tensor
+
+MOST_TASKS = 10
+EPSILON = 1e-3
+"""Added to the diagonal of the program, as GEM's released code and CGLB have it."""
+
+
+def project(gradient: Tensor, references: Tensor, *, margin: float) -> Tensor:
+    """g + M^T v where some m_t g < 0, else g; v minimises v (M M^T + epsilon) v / 2 + v M g over v >= ``margin``.
+
+    The program is solved exactly: of all sets of tasks whose v stands at the margin, the one that meets the conditions of
+    Karush, Kuhn and Tucker is taken. With a margin of 0 the step then has no component against any m_t, up to epsilon; a
+    margin above 0 adds at least so much of every past gradient.
+
+    Args:
+        gradient: (R, P), a gradient a stream.
+        references: (R, T, P), its gradients on the memories of T past tasks.
+        margin: CGLB's ``memory_strength``, at least 0.
+
+    Raises:
+        ValueError: more than ``MOST_TASKS`` past tasks.
+    """
+    if not references.shape[1]:
+        return gradient
+    g, memories = gradient.double(), references.double()
+    along = torch.einsum("rtp,rp->rt", memories, g)
+    gram = torch.einsum("rtp,rsp->rts", memories, memories)
+    solution = solve_above(gram + EPSILON * torch.eye(gram.shape[1], dtype=gram.dtype, device=gram.device), along, margin)
+    moved = (g + torch.einsum("rt,rtp->rp", solution, memories)).to(gradient.dtype)
+    return torch.where((along < 0).any(1, keepdim=True), moved, gradient)
+
+
+def solve_above(matrix: Tensor, linear: Tensor, margin: float) -> Tensor:
+    """(R, T): the v >= ``margin`` of least v A v / 2 + b v.
+
+    Args:
+        matrix: A, (R, T, T), symmetric and positive definite.
+        linear: b, (R, T).
+    """
+    count = matrix.shape[1]
+    if count > MOST_TASKS:
+        raise ValueError(f"{count} past tasks: the quadratic program of GEM is solved for at most {MOST_TASKS}")
+    # With u = v - margin >= 0: A u + c >= 0, and u or A u + c is 0 in each component. Free components solve A u = -c.
+    offset = linear + margin * matrix.sum(2)
+    free = torch.tensor(list(itertools.product([False, True], repeat=count)), device=matrix.device)
+    inner = free[:, :, None] & free[:, None, :]
+    systems = torch.where(inner, matrix[:, None], torch.eye(count, dtype=matrix.dtype, device=matrix.device))
+    u = torch.linalg.solve(systems, torch.where(free, -offset[:, None], 0.0)[..., None])[..., 0]
+    slack = torch.einsum("rts,rks->rkt", matrix, u) + offset[:, None]
+    # How far a set is from the conditions, slacks and solutions measured alike.
+    diagonal = matrix.diagonal(dim1=1, dim2=2)[:, None]
+    short = torch.where(free, u * diagonal.sqrt(), slack / diagonal.sqrt()).amin(2)
+    best = short.argmax(1)
+    return u[torch.arange(len(u), device=u.device), best].clamp_min(0) + margin

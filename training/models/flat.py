@@ -1,0 +1,59 @@
+"""Many networks of one shape along an axis of streams: all parameters of a network are one row of one tensor."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Init = Literal["glorot", "linear", "ones", "zeros"]
+_ROW = 64  # floats: a multiple of every processor's vector registers
+
+
+@dataclasses.dataclass(frozen=True)
+class Piece:
+    """A parameter: its shape, and how it is drawn.
+
+    "glorot" is Glorot's uniform over the first two axes, "linear" uniform in +-1/sqrt(``fan_in``), which is what torch draws
+    for weights and biases of linear layers and convolutions.
+    """
+
+    shape: tuple[int, ...]
+    init: Init
+    fan_in: int = 1
+
+
+class Pieces:
+    """Where each piece lies in a row.
+
+    Rows are padded with zeros to whole vector registers: fused optimisers round differently in what is left over, and a
+    stream's numbers must not depend on its neighbours.
+    """
+
+    def __init__(self, pieces: Mapping[str, Piece]) -> None:
+        self.pieces = dict(pieces)
+        self._sizes = [math.prod(piece.shape) for piece in pieces.values()]
+        self.used = sum(self._sizes)
+        self._sizes.append(-self.used % _ROW)
+        self.size = self.used + self._sizes[-1]
+
+    def views(self, flat: Tensor) -> dict[str, Tensor]:
+        """(R, size) -> name -> (R, *shape), views."""
+        parts = flat.split(self._sizes, dim=1)
+        return {name: part.view(-1, *piece.shape) for (name, piece), part in zip(self.pieces.items(), parts[:-1], strict=True)}
+
+    def draw(self, init: torch.Generator) -> Tensor:
+        """(size,) float32, in the order of the pieces, from ``init`` alone."""
+        flat = torch.zeros(1, self.size)
+        for name, view in self.views(flat).items():
+            piece = self.pieces[name]
+            if piece.init == "ones":
+                view.fill_(1)
+            elif piece.init != "zeros":
+                fan = piece.fan_in if piece.init == "linear" else sum(piece.shape[:2]) / 6
+                view.copy_(torch.empty(view.shape).uniform_(-1, 1, generator=init) / math.sqrt(fan))
+        return flat[0]
