@@ -90,17 +90,18 @@ def _differences(config: SkeletonConfig, found: Sequence[Trained], by: By, names
     for method, one in ours.items():
         rows.append([method, one.orders, _cell(one.aopd), _cell(one.mopd), *_paper(paper.get(method))])
     columns = ["method", "orders", "AOPD", "MOPD", "AOPD, Table 2", "MOPD, Table 2"]
-    caption = f"Highest minus lowest final accuracy of a {by} over the orders, in percent: mean and maximum over all {by}s"
+    every = "classes" if by == "class" else "tasks"
+    caption = f"Highest minus lowest final accuracy of a {by} over the orders, in percent: mean and maximum over all {every}"
     whole = next(iter(ours.values())).names
     labels = [" + ".join(names[each] if names else str(each) for each in group) for group in whole]
     several = "" if len({one.orders for one in ours.values()}) == 1 else " Methods with more orders have larger ranges."
     blocks: list[Block] = [Table(columns, rows, caption + "." + several, decimals=1)]
     heat = heat_map(
-        [[mean for mean, _ in one.opd] for one in ours.values()],
-        list(ours),
+        [list(by_method) for by_method in zip(*([mean for mean, _ in one.opd] for one in ours.values()), strict=True)],
         labels,
-        row_axis="method",
-        column_axis=by,
+        list(ours),
+        row_axis=by,
+        column_axis="method",
         what="differences over orders",
         caption=f"OPD by {by} in percent, mean over repeats.",
     )

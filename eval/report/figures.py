@@ -110,7 +110,7 @@ def heat_map(
         for spine in axes.spines.values():
             spine.set_visible(False)
 
-    side = 1.3 + 0.5 * len(columns)
+    side = 1.3 + 0.09 * max(0, max(map(len, short_labels(rows))) - 6) + 0.5 * len(columns)
     height = 1.0 + 0.5 * len(rows)
     alt = (
         f"Matrix of {what}, {len(rows)} rows ({row_axis}) by {len(columns)} columns ({column_axis}), "
