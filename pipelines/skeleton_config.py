@@ -21,10 +21,11 @@ Protocol = Literal["x_sub", "x_view", "x_set"]
 
 @dataclass(frozen=True, config=_STRICT)
 class NwuclaSource:
-    """N-UCLA's folder of JSON files; see ``datasets/skeleton/nwucla.py``."""
+    """N-UCLA's folder of JSON files, and CTR-GCN's lists, whose order decides what tests; see ``datasets/skeleton/nwucla.py``."""
 
     kind: Literal["nwucla"]
     root: Location
+    lists: Location | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)
