@@ -21,7 +21,10 @@ Protocol = Literal["x_sub", "x_view", "x_set"]
 
 @dataclass(frozen=True, config=_STRICT)
 class NwuclaSource:
-    """N-UCLA's folder of JSON files, and CTR-GCN's lists, whose order decides what tests; see ``datasets/skeleton/nwucla.py``."""
+    """N-UCLA's folder of JSON files; ``lists``: CTR-GCN's, whose order then decides what tests.
+
+    See ``datasets/skeleton/nwucla.py``.
+    """
 
     kind: Literal["nwucla"]
     root: Location

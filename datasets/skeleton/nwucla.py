@@ -33,8 +33,8 @@ def list_nwucla(*, root: str, lists: str | None = None) -> Iterator[ListedSequen
 
     Args:
         root: the folder.
-        lists: JSON file, ``{"train": [{"file_name": "a05_s04_e02_v01"}, ...], "val": [...]}``: the lists of CTR-GCN's feeder, which
-            are shuffled. Sequences come in its order, those that train (views 1 and 2) first.
+        lists: JSON file, ``{"train": [{"file_name": "a05_s04_e02_v01"}, ...], "val": [...]}``: the lists of CTR-GCN's feeder,
+            which are shuffled. Sequences come in their order, those that train (views 1 and 2) first.
 
     Raises:
         ValueError: the lists are no such file.
