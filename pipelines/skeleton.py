@@ -69,7 +69,11 @@ def _listed(c: SkeletonConfig) -> Flow:
     s, most = c.source, c.max_broken
     match s:
         case NwuclaSource():
-            return source("listed", step(list_nwucla, root=where(s.root)), max_rejects=most)
+            return source(
+                "listed",
+                step(list_nwucla, root=where(s.root), lists=None if s.lists is None else where(s.lists)),
+                max_rejects=most,
+            )
         case NtuSource():
             return source("listed", step(list_ntu, root=where(s.root)), max_rejects=most)
         case NtuNamesSource():

@@ -21,10 +21,14 @@ Protocol = Literal["x_sub", "x_view", "x_set"]
 
 @dataclass(frozen=True, config=_STRICT)
 class NwuclaSource:
-    """N-UCLA's folder of JSON files; see ``datasets/skeleton/nwucla.py``."""
+    """N-UCLA's folder of JSON files; ``lists``: CTR-GCN's, whose order then decides what tests.
+
+    See ``datasets/skeleton/nwucla.py``.
+    """
 
     kind: Literal["nwucla"]
     root: Location
+    lists: Location | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -6,9 +6,13 @@ T frames of 20 joints of x, y, z in metres.
 
 from __future__ import annotations
 
+import json
 import posixpath
 import re
 from collections.abc import Iterator
+from typing import Any, cast
+
+import fsspec
 
 from ...curation.rows import Reject, Rejected
 from ...curation.stages.folder import open_folder, printable, walk
@@ -21,12 +25,49 @@ from .tensors import TensorForm, tensor_row
 _NAME = re.compile(r"a(\d\d)_s(\d\d)_e(\d\d)_v(\d\d)", re.ASCII)
 
 
-def list_nwucla(*, root: str) -> Iterator[ListedSequence | Rejected]:
-    """Source step: the sequences of a folder by their names, in the order of the names.
+def list_nwucla(*, root: str, lists: str | None = None) -> Iterator[ListedSequence | Rejected]:
+    """Source step: the sequences of a folder, in the order of their names, or of CTR-GCN's lists.
 
     Turned away: ``not_json``: a file of another ending; ``bad_name``: a name that does not say action, subject, repetition and
-    view; ``unknown_action``; what cannot be listed.
+    view; ``unknown_action``; what cannot be listed; ``not_in_lists``, ``no_file``: of the lists and the folder one has it.
+
+    Args:
+        root: the folder.
+        lists: JSON file, ``{"train": [{"file_name": "a05_s04_e02_v01"}, ...], "val": [...]}``: the lists of CTR-GCN's feeder,
+            which are shuffled. Sequences come in their order, those that train (views 1 and 2) first.
+
+    Raises:
+        ValueError: the lists are no such file.
     """
+    if lists is None:
+        yield from _in_folder(root)
+        return
+    place = {name: at for at, name in enumerate(_names(lists))}
+    found: dict[str, ListedSequence] = {}
+    for one in _in_folder(root):
+        if isinstance(one, Rejected):
+            yield one
+        elif one.key not in place:
+            yield Rejected(one.file, "not_in_lists", one.key)
+        else:
+            found[one.key] = one
+    for name in place:
+        yield found.get(name) or Rejected(printable(name), "no_file", "it is in the lists")
+
+
+def _names(lists: str) -> list[str]:
+    with fsspec.open(lists, "rb") as stream:
+        data = cast(Any, stream).read()
+    try:
+        values = json.loads(data)
+        return [str(entry["file_name"]) for part in ("train", "val") for entry in values[part]]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        raise ValueError(
+            f"lists {lists!r}: JSON with train and val, each entry with file_name, is wanted: {error!r:.200}"
+        ) from None
+
+
+def _in_folder(root: str) -> Iterator[ListedSequence | Rejected]:
     fact = facts().nwucla
     for at, entries in walk(open_folder(root)):
         for entry in entries:

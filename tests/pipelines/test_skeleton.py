@@ -8,9 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchwright.curation.rows import Rejected
 from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.skeleton.facts import facts
+from benchwright.datasets.skeleton.nwucla import list_nwucla
+from benchwright.datasets.skeleton.rows import ListedSequence
 from benchwright.datasets.skeleton.tensors import node_vectors
 from benchwright.datasets.skeleton.view import load_arrays, load_orders
 from benchwright.pipelines import api, cli, config, skeleton, skeleton_publish
@@ -76,6 +79,25 @@ def test_ucla_cil_on_its_real_data(shared_data: Path, tmp_path: Path) -> None:
     published = {entry["file_name"]: entry for side in lists.values() for entry in side}
     told = {row["key"]: (row["source_frames"], row["label"] + 1) for row in table.to_pylist()}
     assert told == {name: (entry["length"], entry["label"]) for name, entry in published.items()}
+
+
+def test_the_order_of_the_lists(shared_data: Path, tmp_path: Path) -> None:
+    root, path = shared_data / "nwucla" / "all_sqe", shared_data / "nwucla" / "split_train_val.json"
+    lists = json.loads(path.read_text())
+    wanted = [entry["file_name"] for side in ("train", "val") for entry in lists[side]]
+    found = [row for row in list_nwucla(root=str(root), lists=str(path)) if isinstance(row, ListedSequence)]
+    assert [row.key for row in found] == wanted != sorted(wanted)
+    assert [row.x_view for row in found] == ["train"] * 1020 + ["test"] * 464
+    by_name = {row.key: row for row in list_nwucla(root=str(root)) if isinstance(row, ListedSequence)}
+    assert all(by_name[row.key] == row for row in found)
+    short = tmp_path / "lists.json"
+    short.write_text(json.dumps({"train": [{"file_name": wanted[0]}, {"file_name": "a01_s99_e00_v01"}], "val": []}))
+    told = list(list_nwucla(root=str(root), lists=str(short)))
+    reasons = [row.reason for row in told if isinstance(row, Rejected)]
+    assert (reasons.count("not_in_lists"), reasons.count("no_file"), len(told)) == (1483, 1, 1485)
+    short.write_text('{"train": []}')
+    with pytest.raises(ValueError, match="JSON with train and val"):
+        list(list_nwucla(root=str(root), lists=str(short)))
 
 
 def test_ntu_cil_from_names(shared_data: Path, tmp_path: Path) -> None:
