@@ -2,45 +2,54 @@
 
     python benchmarks/bench_iirc.py [--rows 12500] [--quick]
 
-``archive`` reads a CIFAR-100 archive of random pixels, picture by picture, and assigns; ``listing`` assigns rows that name
-pictures, as a listing of ImageNet's folders does (ten times as many). ``compare_iirc.py`` has the authors' package beside it.
+Through the engine, in parts on disk. ``archive`` reads a CIFAR-100 archive of random pixels, picture by picture, and assigns;
+``listing`` assigns rows that name pictures, as a listing of ImageNet's folders does (ten times as many). ``compare_iirc.py``
+has the authors' package beside it.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import pickle
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from benchwright.datasets.class_images.cifar import read_cifar
-from benchwright.datasets.iirc.assign import Shares, assign
+from benchwright.curation.flow import Flow, source, step
+from benchwright.curation.keys import where
+from benchwright.curation.run import run
+from benchwright.datasets.class_images.cifar import read_archive
+from benchwright.datasets.iirc.assign import Shares, assign, assigned_row
 from benchwright.datasets.iirc.hierarchy import Hierarchy
 from benchwright.datasets.iirc.tasks import DrawnTasks
-from benchwright.datasets.iirc.view import RefinedView
 
 NAMES = [f"class{number:03}" for number in range(100)]
 TREE = Hierarchy(tuple((f"top{n:02}", tuple(NAMES[5 * n : 5 * n + 5])) for n in range(15)), tuple(NAMES[75:]))
-COLUMNS = ("key", "split", "class_name", "file")
+STRETCH = 50_000
 
 
 class Held:
-    """A table where a step wants rows."""
+    """Tables, as parts of a stage lie, where a step wants rows."""
 
-    def __init__(self, table: Any) -> None:
-        self._table = table
+    def __init__(self, parts: Sequence[pa.Table]) -> None:
+        self._parts = list(parts)
+        self.num_rows = sum(part.num_rows for part in self._parts)
+        self.schema = self._parts[0].schema
 
-    def table(self, columns: Any = None) -> Any:
-        return self._table
+    def repetitive(self) -> list[str]:
+        return []
+
+    def batches(self, columns: Any = None, *, encoded: Any = ()) -> Iterator[pa.Table]:
+        for part in self._parts:
+            yield part if columns is None else part.select(list(columns))
 
 
 def archive(folder: Path, rows: int) -> None:
@@ -53,39 +62,47 @@ def archive(folder: Path, rows: int) -> None:
     (folder / "meta").write_bytes(pickle.dumps({b"fine_label_names": [name.encode() for name in NAMES]}, protocol=4))
 
 
-def listed(kind: str, rows: int, root: str) -> Iterator[tuple[str, str, str, str]]:
-    """Columns of each picture; its pixels go as soon as it has been read, as a stage writes them out."""
-    if kind == "archive":
-        for piece in ("train", "test"):
-            for one in read_cifar(piece, root=root):
-                yield one.key, one.split, one.class_name, one.file
-        return
-    for number in range(10 * rows):
+@dataclass(frozen=True)
+class Listed:
+    """What a listing of class folders knows of a picture."""
+
+    key: str
+    split: str
+    class_name: str
+    file: str
+
+
+def stretches(*, rows: int) -> Iterator[str]:
+    """Pieces of a listing."""
+    for start in range(0, rows, STRETCH):
+        yield f"{start} {min(start + STRETCH, rows)}"
+
+
+def list_pictures(piece: str, *, rows: int) -> Iterator[Listed]:
+    """Pictures as folders of ImageNet's shape name them."""
+    for number in range(*map(int, piece.split())):
         name = NAMES[number % len(NAMES)]
         split = "test" if number < len(NAMES) else "train"
-        yield f"{name}-{number:08}", split, name, f"{split}/{name}/{name}_{number:08}.JPEG"
+        yield Listed(f"{name}-{number:08}", split, name, f"{split}/{name}/{name}_{number:08}.JPEG")
+
+
+def flow(kind: str, rows: int, root: str) -> Flow:
+    """From the source to the assigned rows, with pixels kept as a run keeps them."""
+    if kind == "archive":
+        found = source("found", step(read_archive, root=where(root)), rows_per_part=2_500)
+    else:
+        found = source("found", step(list_pictures, rows=10 * rows), pieces=step(stretches, rows=10 * rows))
+    shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8)
+    assigning = step(assign, hierarchy=TREE, shares=shares, tasks=DrawnTasks(10, 5, 0), configurations=[0])
+    return found.whole("assigned", assigning, gives=assigned_row((0,)))
 
 
 def build(kind: str, rows: int, root: str) -> dict[str, float]:
     """CPU seconds and peak memory, and that of the process before."""
     before, begun = peak_mib(), time.process_time()
-    pictures = listed(kind, rows, root)
-    parts: list[pa.Table] = []  # as a stage leaves them: no list of all texts is ever held
-    while part := list(itertools.islice(pictures, 10_000)):
-        columns = zip(*part, strict=True)
-        parts.append(pa.table({name: pa.array(column, pa.string()) for name, column in zip(COLUMNS, columns, strict=True)}))
-    table = pa.concat_tables(parts)
-    shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8)
-    made = assign(
-        Held(table),  # type: ignore[arg-type]
-        hierarchy=TREE,
-        shares=shares,
-        tasks=DrawnTasks(10, 5, 0),
-        configurations=[0],
-    ).kept
-    view = RefinedView(made, 0)
-    given = sum(len(view.training(task).rows) for task in range(len(view.tasks)))
-    return {"rows": len(made), "given": given, "seconds": time.process_time() - begun, "start": before, "peak": peak_mib()}
+    with tempfile.TemporaryDirectory() as folder:
+        count = run(flow(kind, rows, root), folder, scheduler="sync").result.rows
+    return {"rows": count, "seconds": time.process_time() - begun, "start": before, "peak": peak_mib()}
 
 
 def peak_mib() -> float:

@@ -30,8 +30,9 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from bench_iirc import Held
 from benchwright.curation.stages.folder import open_folder, walk
-from benchwright.datasets.class_images.cifar import cifar_pieces, read_cifar
+from benchwright.datasets.class_images.cifar import read_archive
 from benchwright.datasets.iirc.assign import Shares, assign
 from benchwright.datasets.iirc.view import RefinedView, names_of
 
@@ -89,14 +90,15 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
     )
 
     def made(configurations: list[int]) -> Any:
-        return assign(
-            Held(listed),  # type: ignore[arg-type]
+        parts = assign(
+            Held([listed]),  # type: ignore[arg-type]
             hierarchy=job["hierarchy"],
             setup="iirc" if job["setup"] == "IIRC" else "class_incremental",
             shares=shares,
             tasks=job["tasks"],
             configurations=configurations,
-        ).kept
+        )
+        return pa.concat_tables(part.kept for part in parts)
 
     begun = time.process_time()
     listed = read(job)
@@ -121,24 +123,13 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
     return {"read": spent, "built": built, "peak_mib": peak, "told": told}
 
 
-class Held:
-    """A table where a step wants rows."""
-
-    def __init__(self, table: Any) -> None:
-        self._table = table
-
-    def table(self, columns: Any = None) -> Any:
-        return self._table
-
-
 def read(job: dict[str, Any]) -> Any:
     """The rows of the input; a picture is dropped as soon as its file is there, as a stage writes it out."""
 
     def rows() -> Iterator[tuple[str, str, str, str]]:
         if "cifar" in job["name"]:
-            for piece in cifar_pieces(root=job["root"]):
-                for one in read_cifar(piece, root=job["root"]):
-                    yield one.key, one.split, one.class_name, one.file
+            for one in read_archive(root=job["root"]):
+                yield one.key, one.split, one.class_name, one.file
             return
         for at, entries in walk(open_folder(job["root"])):  # paths alone, as the package lists them
             split, _, name = at.partition("/")

@@ -262,7 +262,13 @@ class Flow:
 
 
 def source(
-    name: str, step: Step, *, pieces: Step | None = None, gives: type | None = None, max_rejects: float | None = 0
+    name: str,
+    step: Step,
+    *,
+    pieces: Step | None = None,
+    gives: type | None = None,
+    max_rejects: float | None = 0,
+    rows_per_part: int = 65536,
 ) -> Flow:
     """Begin a plan.
 
@@ -273,8 +279,9 @@ def source(
             by one, one part each.
         gives: row dataclass of the columns; may be left out where the function's return annotation names it.
         max_rejects: as for ``Flow``.
+        rows_per_part: without ``pieces``, rows that are held until they are written; few where each brings a payload.
     """
-    return Flow((Stage(name, "source", step, None, pieces, gives, 65536, max_rejects),))
+    return Flow((Stage(name, "source", step, None, pieces, gives, rows_per_part, max_rejects),))
 
 
 def join(*flows: Flow) -> Flow:

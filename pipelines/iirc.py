@@ -12,7 +12,7 @@ from ..curation.keys import where
 from ..curation.stages.embed import embed_images
 from ..curation.stages.first import take_first
 from ..curation.stages.images import check_image
-from ..datasets.class_images.cifar import cifar_pieces, read_cifar
+from ..datasets.class_images.cifar import read_archive
 from ..datasets.class_images.folders import image_pieces, read_class_images
 from ..datasets.iirc.assign import Proposal, assign, assigned_row
 from ..datasets.iirc.drawn import draw_class_images, drawn_hierarchy
@@ -58,8 +58,7 @@ def _found(c: IircConfig) -> Flow:
     s = c.source
     match s:
         case CifarSource():
-            root = where(s.root)
-            return source("found", step(read_cifar, root=root), pieces=step(cifar_pieces, root=root))
+            return source("found", step(read_archive, root=where(s.root)), rows_per_part=2_500)
         case ImageSource():
             root = where(s.root)
             reading = step(

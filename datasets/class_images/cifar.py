@@ -25,13 +25,14 @@ _SIDE_PX = 32
 _CHUNK_BYTES = 1 << 20
 
 
-def cifar_pieces(*, root: str) -> Iterator[str]:
-    """``train`` and ``test``. ``root`` is not looked at."""
-    yield from ("train", "test")
+def read_archive(*, root: str, classes: int = 100) -> Iterator[ClassImage]:
+    """Source step: the pictures of both files of the archive, those that train first; see ``read_cifar``."""
+    for piece in ("train", "test"):
+        yield from read_cifar(piece, root=root, classes=classes)
 
 
 def read_cifar(piece: str, *, root: str, classes: int = 100) -> Iterator[ClassImage]:
-    """Source step: the pictures of one file of the archive, in its order.
+    """The pictures of one file of the archive, in its order.
 
     Args:
         piece: ``train`` or ``test``.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.rows import REJECTS, Sifted, with_column
+from ...curation.stages.reorder import reorder
 from .hierarchy import Hierarchy, propose, read_hierarchy, read_parents
 from .tasks import DrawnTasks, Tasks, check_tasks, draw_tasks, read_tasks, restricted_tasks
 
@@ -105,10 +106,10 @@ def assign(
     configurations: Sequence[int],
     only_found: bool = False,
     min_subclasses: int = 1,
-) -> Sifted:
+) -> Iterator[Sifted]:
     """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file.
 
-    Turned away: ``class_not_in_hierarchy``.
+    Turned away: ``class_not_in_hierarchy``. What is held of a row is its class, split, file and key.
 
     Args:
         rows: with ``key``, ``split``, ``class_name`` and ``file``.
@@ -127,8 +128,9 @@ def assign(
             a source with splits and a test share, or one without both, a configuration that there is not or that does not
             fit the hierarchy.
     """
-    table = rows.table()
-    found = set(pc.unique(table["class_name"]).to_pylist())  # type: ignore[attr-defined]
+    found: set[str] = set()
+    for batch in rows.batches(["class_name"]):
+        found.update(pc.unique(batch["class_name"]).to_pylist())  # type: ignore[attr-defined]
     if not found:
         raise ValueError("the source has no picture: there is nothing to assign")
     tree = _tree(hierarchy, form, proposal, found)
@@ -142,26 +144,19 @@ def assign(
     tree = tree.flat() if setup == "class_incremental" else tree
     made = {c: _configuration(tasks, c, tree, only_found) for c in configurations}
 
-    place = pc.index_in(table["class_name"], value_set=pa.array(tree.subclasses, pa.string()))  # type: ignore[attr-defined]
-    known = pc.is_valid(place)
-    stranger = table.filter(pc.invert(known))
-    rejected = pa.table(
-        {
-            "key": stranger["key"],
-            "reason": pa.array(["class_not_in_hierarchy"] * stranger.num_rows, pa.string()),
-            "detail": stranger["class_name"],
-        },
-        schema=REJECTS,
-    )
-    kept, code = _in_file_order(table.filter(known), place.filter(known).cast(pa.int64()))
-    role = assign_roles(code, kept["split"], shares)
+    schema = rows.schema.remove_metadata()
+    no_code, no_label = np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
+    nothing = _with_columns(schema.empty_table(), no_code, no_code, no_label, no_label, tree, made)
+    for stranger in _strangers(rows, tree):
+        yield Sifted(nothing, stranger)
+    order, code, split = _in_file_order(rows, tree)
+    role = assign_roles(code, split, shares)
     in_super, in_sub = assign_labels(code, role, tree, shares)
-    order = np.lexsort((np.arange(len(code)), code, role))
-    columns = _columns(code[order], role[order], in_super[order], in_sub[order], tree, made)
-    kept = kept.take(pa.array(order))
-    for name, column in columns.items():
-        kept = with_column(kept, name, column)
-    return Sifted(kept, rejected)
+    sort = np.lexsort((np.arange(len(code)), code, role))
+    for at, table in reorder(rows, order[sort], []):
+        mine = sort[at : at + table.num_rows]
+        kept = _with_columns(table, code[mine], role[mine], in_super[mine], in_sub[mine], tree, made)
+        yield Sifted(kept, REJECTS.empty_table())
 
 
 def _tree(hierarchy: str | Hierarchy, form: str, proposal: Proposal | None, found: set[str]) -> Hierarchy:
@@ -194,11 +189,33 @@ def _configuration(tasks: str | DrawnTasks, number: int, tree: Hierarchy, only_f
     return made
 
 
-def _in_file_order(table: pa.Table, code: pa.Array | pa.ChunkedArray) -> tuple[pa.Table, Ints]:
-    """Rows by (class, file), which is what sorted listings of class folders give, and the class of each."""
-    keyed = table.select(["file", "key"]).append_column("code", code)
-    order = pc.sort_indices(keyed, [("code", "ascending"), ("file", "ascending"), ("key", "ascending")])
-    return table.take(order), np.asarray(code.take(order), dtype=np.int64)
+def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
+    """``REJECTS`` of the rows whose class the hierarchy does not have."""
+    classes = pa.array(tree.subclasses, pa.string())
+    for batch in rows.batches(["key", "class_name"]):
+        stranger = batch.filter(pc.invert(pc.is_in(batch["class_name"], value_set=classes)))  # type: ignore[attr-defined]
+        if stranger.num_rows:
+            reason = pa.array(["class_not_in_hierarchy"] * stranger.num_rows, pa.string())
+            columns = {"key": stranger["key"], "reason": reason, "detail": stranger["class_name"]}
+            yield pa.table(columns, schema=REJECTS)
+
+
+def _in_file_order(rows: Rows, tree: Hierarchy) -> tuple[Ints, Ints, pa.ChunkedArray]:
+    """Numbers of known rows by (class, file), as sorted listings of class folders have them; class and split of each."""
+    classes = pa.array(tree.subclasses, pa.string())
+    keyed: list[pa.Table] = []
+    at = 0
+    for batch in rows.batches(["class_name", "split", "file", "key"]):
+        place = pc.index_in(batch["class_name"], value_set=classes)  # type: ignore[attr-defined]
+        number = pa.array(np.arange(at, at + batch.num_rows))
+        columns = {"code": place, "file": batch["file"], "key": batch["key"], "number": number}
+        columns["split"] = batch["split"].dictionary_encode()
+        keyed.append(pa.table(columns).filter(pc.is_valid(place)))
+        at += batch.num_rows
+    table = pa.concat_tables(keyed).unify_dictionaries()
+    order = pc.sort_indices(table, [("code", "ascending"), ("file", "ascending"), ("key", "ascending")])
+    number, code, split = (table[name].take(order) for name in ("number", "code", "split"))
+    return np.asarray(number), np.asarray(code, dtype=np.int64), split
 
 
 def ranks(group: Ints) -> tuple[Ints, Ints]:
@@ -212,12 +229,12 @@ def ranks(group: Ints) -> tuple[Ints, Ints]:
     return rank, size
 
 
-def assign_roles(code: Ints, split: pa.Array | pa.ChunkedArray, shares: Shares) -> Ints:
+def assign_roles(code: Ints, split: pa.ChunkedArray, shares: Shares) -> Ints:
     """Place in ``ROLES`` of each row.
 
     Args:
         code: (n,) its class; rows of a class in file order.
-        split: "train", "test", or all "".
+        split: "train", "test", or all "", as a dictionary.
     """
     names = set(pc.unique(split).to_pylist())  # type: ignore[attr-defined]
     if not names <= {"train", "test"} and names != {""}:
@@ -225,7 +242,7 @@ def assign_roles(code: Ints, split: pa.Array | pa.ChunkedArray, shares: Shares) 
     if (names == {""}) != (shares.test > 0):
         stated = "has no splits" if names == {""} else f"has the splits {', '.join(sorted(names))}"
         raise ValueError(f"the source {stated}, and shares.test is {shares.test}: one of them says what tests")
-    testing = np.asarray(pc.equal(split, "test"), dtype=bool)
+    testing = np.asarray(pc.equal(split.cast(pa.string()), "test"), dtype=bool)
     rank, size = ranks(code)
     testing |= rank >= size - (shares.test * size).astype(np.int64)
     rank, size = ranks(2 * code + testing)
@@ -263,14 +280,16 @@ def assign_labels(code: Ints, role: Ints, tree: Hierarchy, shares: Shares) -> tu
     return in_super, in_sub
 
 
-def _columns(
+def _with_columns(
+    table: pa.Table,
     code: Ints,
     role: Ints,
     in_super: NDArray[np.bool_],
     in_sub: NDArray[np.bool_],
     tree: Hierarchy,
     made: Mapping[int, Tasks],
-) -> dict[str, pa.Array]:
+) -> pa.Table:
+    """The rows with the columns of ``assigned_row``."""
     parents = list(tree.parents.items())
     columns = {
         "role": pa.array(ROLES).take(pa.array(role)),
@@ -287,17 +306,22 @@ def _columns(
         values = (*values, [index.get(sub) for sub, _ in parents], [task.get(sub) for sub, _ in parents])
         for name, of_class in zip(names, values, strict=True):
             columns[name] = pa.array(of_class, pa.int64()).take(pa.array(code))
-    first = configuration_columns(next(iter(made)))
-    columns["part"] = _parts(columns[first[1]], columns[first[3]], in_super, in_sub)
-    return columns
+    number, tasks = next(iter(made.items()))
+    _, super_task, _, sub_task = (columns[name] for name in configuration_columns(number))
+    columns["part"] = _parts(super_task, sub_task, in_super, in_sub, len(tasks))
+    for name, column in columns.items():
+        table = with_column(table, name, column)
+    return table
 
 
-def _parts(super_task: pa.Array, sub_task: pa.Array, in_super: NDArray[np.bool_], in_sub: NDArray[np.bool_]) -> pa.Array:
+def _parts(
+    super_task: pa.Array, sub_task: pa.Array, in_super: NDArray[np.bool_], in_sub: NDArray[np.bool_], tasks: int
+) -> pa.Array:
     late = np.iinfo(np.int64).max
     of_super = np.where(in_super, np.asarray(super_task.fill_null(late)), late)
     of_sub = np.where(in_sub, np.asarray(sub_task.fill_null(late)), late)
     first = np.minimum(of_super, of_sub)
-    width = max(2, len(str(first[first < late].max(initial=0))))
+    width = max(2, len(str(tasks - 1)))
     values, inverse = np.unique(first, return_inverse=True)
     names = ["unused" if value == late else f"task{value:0{width}d}" for value in values.tolist()]
     return pa.array(names, pa.string()).take(pa.array(inverse))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+from benchwright.curation.rows import Sifted
 from benchwright.datasets.iirc.assign import Shares, assign
 
 CIFAR = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8)
@@ -13,13 +14,25 @@ IMAGENET = Shares(in_task=0.04, post_task=0.04, superclass=0.4, subclass=0.8, ca
 
 
 class Held:
-    """A table where a step wants rows."""
+    """A table, in two parts, where a step wants rows."""
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table
+        self.num_rows, self.schema = table.num_rows, table.schema
 
-    def table(self, columns: Any = None) -> pa.Table:
-        return self._table
+    def repetitive(self) -> list[str]:
+        return []
+
+    def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
+        half = self.num_rows // 2
+        for part in (self._table.slice(0, half), self._table.slice(half)):
+            yield part if columns is None else part.select(list(columns))
+
+
+def sifted(table: pa.Table, **settings: Any) -> Sifted:
+    """All that ``assign`` keeps and turns away."""
+    made = list(assign(Held(table), **settings))  # type: ignore[arg-type]
+    return Sifted(*(pa.concat_tables(part) for part in zip(*made, strict=True)))
 
 
 def listed(counts: Mapping[str, tuple[int, int]]) -> pa.Table:
@@ -36,4 +49,4 @@ def listed(counts: Mapping[str, tuple[int, int]]) -> pa.Table:
 
 def assigned(counts: Mapping[str, tuple[int, int]], **settings: Any) -> pa.Table:
     """What ``assign`` keeps of ``listed(counts)``."""
-    return assign(Held(listed(counts)), **settings).kept  # type: ignore[arg-type]
+    return sifted(listed(counts), **settings).kept

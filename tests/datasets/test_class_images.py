@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from benchwright.curation.png import stored_png
 from benchwright.curation.rows import Rejected
-from benchwright.datasets.class_images.cifar import cifar_pieces, read_cifar
+from benchwright.datasets.class_images.cifar import read_archive, read_cifar
 from benchwright.datasets.class_images.folders import image_pieces, read_class_images, read_class_list
 from PIL import Image
 
@@ -52,7 +52,7 @@ def archive(tmp_path: Path) -> Path:
 
 
 def test_cifar(archive: Path) -> None:
-    rows = [row for piece in cifar_pieces(root=str(archive)) for row in read_cifar(piece, root=str(archive), classes=3)]
+    rows = list(read_archive(root=str(archive), classes=3))
     assert [row.class_name for row in rows] == ["apple", "bear", "cup"] * 3
     assert [row.split for row in rows] == ["train"] * 6 + ["test"] * 3
     assert (rows[4].key, rows[4].file, rows[4].extension) == ("train-00004", "train/00004", "png")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from benchwright.datasets.iirc.assign import Proposal, Shares, assign
+from benchwright.datasets.iirc.assign import Proposal, Shares
 from benchwright.datasets.iirc.hierarchy import Hierarchy
 from benchwright.datasets.iirc.tasks import DrawnTasks
 from benchwright.datasets.iirc.view import RefinedView, label_sets, names_of
 
-from tests.datasets.iirc_rows import CIFAR, IMAGENET, Held, assigned, listed
+from tests.datasets.iirc_rows import CIFAR, IMAGENET, assigned, listed, sifted
 
 TREE = Hierarchy((("top", ("a", "b")),), ("lone",))
 DRAWN = DrawnTasks(first=1, later=2, seed=0)
@@ -90,28 +90,28 @@ def test_the_last_of_a_source_without_splits_test() -> None:
     table = listed({"a": (10, 0), "b": (10, 0), "lone": (5, 0)})
     table = table.set_column(1, "split", pa.array([""] * table.num_rows))
     shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8, test=0.2)
-    kept = assign(Held(table), hierarchy=TREE, shares=shares, tasks=DRAWN, configurations=[0]).kept
+    kept = sifted(table, hierarchy=TREE, shares=shares, tasks=DRAWN, configurations=[0]).kept
     assert stretch(kept, "a", "test", "in_sub") == [8, 9]
     assert stretch(kept, "lone", "test", "in_sub") == [4]
     assert stretch(kept, "lone", "train", "in_sub") == [0, 1, 2, 3]
     with pytest.raises(ValueError, match=r"the source has no splits, and shares\.test is 0"):
-        assign(Held(table), hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0])
+        sifted(table, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0])
     with pytest.raises(ValueError, match=r"has the splits test, train, and shares\.test is 0\.2"):
         assigned({"a": (5, 5), "b": (5, 5), "lone": (5, 5)}, hierarchy=TREE, shares=shares, tasks=DRAWN, configurations=[0])
 
 
 def test_classes_that_are_not_there() -> None:
-    rows = Held(listed({"a": (10, 1), "stray": (2, 1)}))
+    rows = listed({"a": (10, 1), "stray": (2, 1)})
     with pytest.raises(ValueError, match="2 classes of the hierarchy have no sample, the first is 'b'"):
-        assign(rows, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0])
-    sifted = assign(rows, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0], only_found=True)
-    assert set(sifted.kept["subclass"].to_pylist()) == {"a"}
-    assert sifted.rejected["reason"].to_pylist() == ["class_not_in_hierarchy"] * 3
+        sifted(rows, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0])
+    made = sifted(rows, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0], only_found=True)
+    assert set(made.kept["subclass"].to_pylist()) == {"a"}
+    assert made.rejected["reason"].to_pylist() == ["class_not_in_hierarchy"] * 3
     with pytest.raises(ValueError, match="no class of the source is a subclass of the hierarchy; the source has x, y"):
         assigned({"x": (1, 0), "y": (1, 1)}, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0], only_found=True)
     with pytest.raises(ValueError, match="the source has no picture"):
-        assign(Held(listed({"a": (1, 0)}).slice(1)), hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0])
-    alone = assign(rows, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0], only_found=True, min_subclasses=2)
+        sifted(listed({"a": (1, 0)}).slice(1), hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0])
+    alone = sifted(rows, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0], only_found=True, min_subclasses=2)
     assert set(alone.kept["superclass"].to_pylist()) == {None}
 
 
