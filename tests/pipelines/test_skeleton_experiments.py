@@ -191,6 +191,7 @@ def test_report_shows_it_all(run: Path) -> None:
         "Architecture sensitivity",
         "Grids",
         "bound for 5 tasks",
+        "over all classes",
         "DRAWN",
     ):
         assert words in page
