@@ -237,6 +237,8 @@ def test_memories_are_a_share_of_each_task_whatever_the_order(data: GraphData) -
     draws = {tuple(memory(data, TASKS[1], 0.2, seed=1, repeat=repeat).tolist()) for repeat in range(9)}
     assert len(draws) > 3
     assert len(memory(data, TASKS[1], 0.01, seed=1, repeat=0)) == 1
+    with pytest.raises(ValueError, match=r"fraction 7 of a task kept in memory: above 0, and 1 at most"):
+        memory(data, TASKS[1], 7, seed=1, repeat=0)
 
 
 @pytest.mark.parametrize("method", ["replay", "gem"])

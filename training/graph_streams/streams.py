@@ -186,6 +186,8 @@ def task_rows(data: GraphData, task: Task) -> Rows:
 
 def memory(data: GraphData, task: Task, share: float, *, seed: int, repeat: int) -> Rows:
     """Positions in ``task_rows``, ascending: int(share n), at least 1, drawn once a task and repeat, whatever the order."""
+    if not 0 < share <= 1:
+        raise ValueError(f"fraction {share} of a task kept in memory: above 0, and 1 at most")
     count = len(task_rows(data, task))
     key = f"{repeat}/{','.join(map(str, sorted(task)))}"
     chosen: NDArray[np.int64] = rng(seed, "graph_streams memory", key).permutation(count)[: max(1, int(share * count))]
