@@ -46,7 +46,7 @@ demo: $(STAMP)
 	$(BIN)/benchwright demo --out '$(OUT)'
 
 test: $(STAMP)
-	@$(BIN)/pytest -q $(ARGS)
+	@$(BIN)/pytest -q -n logical $(ARGS)
 
 # pyright sees neither that the folder curation/ is imported as benchwright.curation nor what pyarrow.compute makes on import: tell it.
 lint: $(STAMP)
