@@ -13,6 +13,7 @@ import mmap
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
 
@@ -261,6 +262,14 @@ def read_sample(span: bytes, key: str, *, place: str, base: int) -> dict[str, by
 
 class _HasTable(Protocol):
     def table(self, columns: Sequence[str] | None = None) -> pa.Table: ...
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Column that ``assign_shards`` adds, for the ``gives`` of a stage."""
+
+    key: str
+    shard: str
 
 
 def assign_shards(

@@ -15,6 +15,7 @@ from ..curation.flow import Flow, Step, source, step
 from ..curation.keys import how, where
 from ..curation.qa.sensitive import screen_sensitive
 from ..curation.qa.votes import Voted, count_votes
+from ..curation.shards import Placed
 from ..curation.stages.buckets import (
     Bucketed,
     Limits,
@@ -32,7 +33,7 @@ from ..curation.stages.retrieve import Concept, Retrieved, retrieve
 from ..curation.stages.tar_sources import read_tar, tar_pieces
 from ..datasets.clear.drawn import draw_pictures
 from ..datasets.clear.facts import published_limits
-from ..datasets.clear.samples import Placed, keep_labelled_buckets, keep_taken_before_upload, place, sample
+from ..datasets.clear.samples import keep_labelled_buckets, keep_taken_before_upload, place, sample
 from ..datasets.clear.splits import IidSplits, assign_iid_splits
 from ..datasets.yfcc100m.metadata import Photo, read_metadata
 from ..datasets.yfcc100m.metadata import pieces as metadata_pieces

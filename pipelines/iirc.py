@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..curation.flow import Flow, source, step
 from ..curation.keys import where
+from ..curation.shards import Placed
 from ..curation.stages.embed import embed_images
 from ..curation.stages.first import take_first
 from ..curation.stages.images import check_image
@@ -17,7 +18,7 @@ from ..datasets.class_images.folders import image_pieces, read_class_images
 from ..datasets.iirc.assign import Proposal, assign, assigned_row
 from ..datasets.iirc.drawn import draw_class_images, drawn_hierarchy
 from ..datasets.iirc.hierarchy import Hierarchy
-from ..datasets.iirc.samples import Placed, place, sample
+from ..datasets.iirc.samples import place, sample
 from ..datasets.iirc.tasks import DrawnTasks
 from . import iirc_runs
 from .benchmark import Benchmark

@@ -11,6 +11,7 @@ from __future__ import annotations
 from ..curation.encoders.preprocess import Crop
 from ..curation.flow import Flow, join, rows_of, source, step
 from ..curation.keys import how, where
+from ..curation.shards import Placed
 from ..curation.stages.visual_transforms import our_ranges
 from ..datasets.ava_kinetics.annotations import Annotated
 from ..datasets.ava_kinetics.annotations import pieces as pieces_of_ava
@@ -25,7 +26,7 @@ from ..datasets.kinetics.lists import Listed, pieces, read_list
 from ..datasets.kowl.drawn import draw_lists, draw_missing, drawing
 from ..datasets.kowl.drawn_features import Centred, choose_centres, draw_features
 from ..datasets.kowl.increments import Incremented, assign_increments
-from ..datasets.kowl.samples import Placed, place, sample
+from ..datasets.kowl.samples import place, sample
 from ..datasets.kowl.splits import Assigned, assign_splits
 from ..datasets.kowl.unify import unified_row, unify
 from . import kowl_runs

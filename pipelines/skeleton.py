@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ..curation.flow import Flow, join, rows_of, source, step
 from ..curation.keys import where
+from ..curation.shards import Placed
 from ..curation.stages.first import take_first
 from ..datasets.skeleton.arrays import list_arrays, read_arrays
 from ..datasets.skeleton.bodies import PRESETS
@@ -20,7 +21,7 @@ from ..datasets.skeleton.layouts import Layout, packaged
 from ..datasets.skeleton.ntu import list_ntu, list_ntu_names
 from ..datasets.skeleton.nwucla import list_nwucla, read_nwucla
 from ..datasets.skeleton.orders import list_orders, orders_row, task_orders
-from ..datasets.skeleton.samples import Placed, place, sample
+from ..datasets.skeleton.samples import place, sample
 from ..datasets.skeleton.splits import Chosen, Split, choose, split
 from . import skeleton_publish, skeleton_results, skeleton_runs
 from .benchmark import Benchmark

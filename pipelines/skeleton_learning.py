@@ -88,15 +88,11 @@ def learn_orders(
     """
     start, stop = map(int, piece.split("-"))
     data = graph_data(dataset, digest, recipe.architecture)
-    mine = {index: tuple(tuple(task) for task in orders[at]) for at, index in list(enumerate(indices))[start:stop]}
-    rows = [
-        _row(recipe, kind, index, repeat, found)
-        for (index, _), learned in zip(
-            mine.items(), _learn_all(data, recipe, list(mine.values()), seed, repeat, device), strict=True
-        )
-        for found in learned
-    ]
-    yield from rows
+    mine = list(zip(indices, orders, strict=True))[start:stop]
+    learned = _learn_all(data, recipe, [tuple(tuple(task) for task in order) for _, order in mine], seed, repeat, device)
+    for (index, _), found in zip(mine, learned, strict=True):
+        for one in found:
+            yield _row(recipe, kind, index, repeat, one)
 
 
 def _learn_all(

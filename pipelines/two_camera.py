@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ..curation.flow import Flow, rows_of, source, step
 from ..curation.keys import where
+from ..curation.shards import Placed
 from ..datasets.two_camera.augment import Expanded, expand, relight
 from ..datasets.two_camera.folds import assign_folds
 from ..datasets.two_camera.metadata import read_metadata
@@ -32,7 +33,7 @@ from ..datasets.two_camera.radiometric import (
     released_parts,
 )
 from ..datasets.two_camera.rows import Augmented, Folded, MeasuredPair
-from ..datasets.two_camera.samples import Placed, patch_sample, picture_sample, place, plain_sample
+from ..datasets.two_camera.samples import patch_sample, picture_sample, place, plain_sample
 from . import two_camera_runs
 from .benchmark import Benchmark
 from .config import ConfigError

@@ -68,7 +68,7 @@ def stable_order(values: np.ndarray) -> np.ndarray:
 
 
 def reorder(
-    rows: Rows, order: np.ndarray, cuts: Sequence[int], *, scratch: str | None = None
+    rows: Rows, order: np.ndarray, cuts: Sequence[int], *, scratch: str | None = None, held_bytes: int | None = None
 ) -> Iterator[tuple[int, pa.Table]]:
     """Rows at the indices ``order``, in that order, as tables of at most ``TABLE_ROWS`` rows.
 
@@ -77,6 +77,7 @@ def reorder(
         order: int64 of shape (m,): indices of rows, each at most once. Rows that are not named are left out.
         cuts: places in ``order`` at which a table must not go on, such as the starts of buckets.
         scratch: folder for the temporary file, which takes about as much room as the rows in memory would.
+        held_bytes: of rows that are held, ``HELD_BYTES`` by default; where there are more, all go through the file.
 
     Yields:
         Place in ``order`` of the table's first row, and the table.
@@ -91,7 +92,7 @@ def reorder(
     for table in tables:
         held.append(table.replace_schema_metadata())
         size += table.nbytes
-        if size > HELD_BYTES:
+        if size > (HELD_BYTES if held_bytes is None else held_bytes):
             yield from _through_file(itertools.chain(held, tables), schema, _rank(order, rows.num_rows), edges, scratch)
             return
     columns = pa.concat_tables(held).columns

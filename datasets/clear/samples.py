@@ -37,14 +37,6 @@ COLUMNS = {
 """Meaning of the label columns, for the dataset's card."""
 
 
-@dataclass(frozen=True)
-class Placed:
-    """Column that ``place`` adds."""
-
-    key: str
-    shard: str
-
-
 def keep_taken_before_upload(table: pa.Table) -> Sifted:
     """Turn away rows that were captured at or after their upload: ``taken_not_before_upload``.
 

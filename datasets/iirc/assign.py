@@ -31,6 +31,8 @@ ROLES = ("train", "intask_valid", "posttask_valid", "test")
 
 Ints = NDArray[np.int64]
 
+_HELD_BYTES = 1 << 26  # rows that are put in order in memory; more go through a file
+
 
 @dataclass(frozen=True)
 class Shares:
@@ -109,7 +111,8 @@ def assign(
 ) -> Iterator[Sifted]:
     """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file.
 
-    Turned away: ``class_not_in_hierarchy``. What is held of a row is its class, split, file and key.
+    Turned away: ``class_not_in_hierarchy``. What is held of a row is a few numbers; of classes whose rows do not come in the
+    order of their files, as no source here gives them, file and key too.
 
     Args:
         rows: with ``key``, ``split``, ``class_name`` and ``file``.
@@ -144,16 +147,16 @@ def assign(
     tree = tree.flat() if setup == "class_incremental" else tree
     made = {c: _configuration(tasks, c, tree, only_found) for c in configurations}
 
-    schema = rows.schema.remove_metadata()
-    no_code, no_label = np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
-    nothing = _with_columns(schema.empty_table(), no_code, no_code, no_label, no_label, tree, made)
-    for stranger in _strangers(rows, tree):
-        yield Sifted(nothing, stranger)
+    if not found <= set(tree.subclasses):
+        no_code, no_label = np.empty(0, dtype=np.int64), np.empty(0, dtype=bool)
+        nothing = _with_columns(rows.schema.remove_metadata().empty_table(), no_code, no_code, no_label, no_label, tree, made)
+        for stranger in _strangers(rows, tree):
+            yield Sifted(nothing, stranger)
     order, code, split = _in_file_order(rows, tree)
     role = assign_roles(code, split, shares)
     in_super, in_sub = assign_labels(code, role, tree, shares)
-    sort = np.lexsort((np.arange(len(code)), code, role))
-    for at, table in reorder(rows, order[sort], []):
+    sort = np.argsort(role, kind="stable")  # they lie by class and file already
+    for at, table in reorder(rows, order[sort], [], held_bytes=_HELD_BYTES):
         mine = sort[at : at + table.num_rows]
         kept = _with_columns(table, code[mine], role[mine], in_super[mine], in_sub[mine], tree, made)
         yield Sifted(kept, REJECTS.empty_table())
@@ -203,19 +206,65 @@ def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
 def _in_file_order(rows: Rows, tree: Hierarchy) -> tuple[Ints, Ints, pa.ChunkedArray]:
     """Numbers of known rows by (class, file), as sorted listings of class folders have them; class and split of each."""
     classes = pa.array(tree.subclasses, pa.string())
-    keyed: list[pa.Table] = []
-    at = 0
+    codes: list[NDArray[np.int32]] = []
+    splits: list[pa.Array] = []
+    last: dict[int, tuple[str, str]] = {}
+    unsorted: set[int] = set()
     for batch in rows.batches(["class_name", "split", "file", "key"]):
-        place = pc.index_in(batch["class_name"], value_set=classes)  # type: ignore[attr-defined]
-        number = pa.array(np.arange(at, at + batch.num_rows))
-        columns = {"code": place, "file": batch["file"], "key": batch["key"], "number": number}
-        columns["split"] = batch["split"].dictionary_encode()
-        keyed.append(pa.table(columns).filter(pc.is_valid(place)))
+        codes.append(_codes(batch, classes))
+        splits += batch["split"].dictionary_encode().chunks
+        unsorted |= _steps_back(codes[-1], batch, last)
+    code = np.concatenate(codes)
+    order = np.argsort(code, kind="stable")
+    order = order[np.searchsorted(code, 0, sorter=order) :]
+    code = code[order].astype(np.int64)
+    if unsorted:
+        # Both are sorted by class and have the same rows of these classes, so one takes the place of the other.
+        order[np.isin(code, list(unsorted))] = _sorted_rows(rows, classes, unsorted)
+    return order, code, pa.chunked_array(splits).unify_dictionaries().take(pa.array(order))
+
+
+def _codes(batch: pa.Table, classes: pa.Array) -> NDArray[np.int32]:
+    place = pc.index_in(batch["class_name"], value_set=classes)  # type: ignore[attr-defined]
+    return np.asarray(place.fill_null(-1), dtype=np.int32)
+
+
+def _steps_back(code: NDArray[np.int32], batch: pa.Table, last: dict[int, tuple[str, str]]) -> set[int]:
+    """Classes with a row whose (file, key) is below that of the row before it; ``last``, the last row of each, is moved on."""
+    order = np.argsort(code, kind="stable")
+    order = order[code[order] >= 0]
+    if not len(order):
+        return set()
+    code = code[order]
+    file, key = (batch[name].combine_chunks().take(pa.array(order)) for name in ("file", "key"))
+    below = pc.or_kleene(  # type: ignore[attr-defined]
+        pc.less(file[1:], file[:-1]),  # type: ignore[attr-defined]
+        pc.and_kleene(pc.equal(file[1:], file[:-1]), pc.less(key[1:], key[:-1])),  # type: ignore[attr-defined]
+    )
+    starts = np.flatnonzero(np.diff(code, prepend=code[:1] - 1))
+    inside = np.diff(code) == 0
+    found = set(code[1:][inside & np.asarray(below, dtype=bool)].tolist())
+    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(code)], strict=True):
+        mine = int(code[start])
+        if (file[start].as_py(), key[start].as_py()) < last.get(mine, ("", "")):
+            found.add(mine)
+        last[mine] = file[stop - 1].as_py(), key[stop - 1].as_py()
+    return found
+
+
+def _sorted_rows(rows: Rows, classes: pa.Array, wanted: set[int]) -> Ints:
+    """Numbers of the rows of these classes by (class, file, key), which are held."""
+    held: list[pa.Table] = []
+    at = 0
+    for batch in rows.batches(["class_name", "file", "key"]):
+        code = _codes(batch, classes)
+        mine = np.flatnonzero(np.isin(code, list(wanted)))
+        found = batch.select(["file", "key"]).take(pa.array(mine))
+        held.append(found.append_column("code", pa.array(code[mine])).append_column("number", pa.array(at + mine)))
         at += batch.num_rows
-    table = pa.concat_tables(keyed).unify_dictionaries()
+    table = pa.concat_tables(held)
     order = pc.sort_indices(table, [("code", "ascending"), ("file", "ascending"), ("key", "ascending")])
-    number, code, split = (table[name].take(order) for name in ("number", "code", "split"))
-    return np.asarray(number), np.asarray(code, dtype=np.int64), split
+    return np.asarray(table["number"].take(order))
 
 
 def ranks(group: Ints) -> tuple[Ints, Ints]:
@@ -249,7 +298,7 @@ def assign_roles(code: Ints, split: pa.ChunkedArray, shares: Shares) -> Ints:
     in_task = (shares.in_task * size).astype(np.int64)
     post_task = (shares.post_task * size).astype(np.int64) + in_task
     role = np.where(rank < in_task, 1, np.where(rank < post_task, 2, 0))
-    return np.where(testing, 3, role)
+    return np.where(testing, 3, role).astype(np.int8)
 
 
 def assign_labels(code: Ints, role: Ints, tree: Hierarchy, shares: Shares) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:

@@ -52,14 +52,6 @@ def columns_of(configurations: Iterable[int]) -> dict[str, str]:
     return COLUMNS | told
 
 
-@dataclass(frozen=True)
-class Placed:
-    """Column that ``place`` adds."""
-
-    key: str
-    shard: str
-
-
 def place(rows: Rows, *, max_samples: int) -> pa.Table:
     """Whole step: name shards by role and ``part``; rows keep their order (class by class, in file order) within them.
 

@@ -9,9 +9,10 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from .assign import configuration_columns
+from .assign import ROLES, configuration_columns
 
 Kind = Literal["superclass", "subclass_with", "subclass_without"]
 """A superclass, a subclass that has one, a subclass that has none."""
@@ -59,7 +60,8 @@ class RefinedView:
         self._index = np.stack([sub_index, super_index], axis=1)
         self._task = np.stack([sub_task, super_task], axis=1)
         self._given = np.stack([np.asarray(table["in_sub"]), np.asarray(table["in_super"])], axis=1)
-        self._role = np.asarray(table["role"].to_pylist(), dtype=np.str_)
+        role = pc.index_in(table["role"], value_set=pa.array(ROLES))  # type: ignore[attr-defined]
+        self._role = np.asarray(role.fill_null(-1), dtype=np.int8)
         self.tasks, self.parents = _classes(table, self._index, self._task)
         if joint:
             self._task = np.where(self._task >= 0, 0, -1)
@@ -99,7 +101,7 @@ class RefinedView:
         if reach == "so_far" and information == "incomplete":
             raise ValueError("samples of all tasks so far have labels of several tasks: they need complete information")
         there = self._task == task if reach == "task" else self._task <= task
-        rows = np.flatnonzero((self._role == role) & (self._given & there).any(1))
+        rows = np.flatnonzero((self._role == ROLES.index(role)) & (self._given & there).any(1))
         shown = self._task[rows] == task if information == "incomplete" else self._task[rows] <= task
         return self._labelled(rows, shown)
 
@@ -115,7 +117,7 @@ class RefinedView:
             raise ValueError(f"role {role!r}: 'test' and 'posttask_valid' are evaluated")
         shown = self._task <= (len(self.tasks) - 1 if known is None else known)
         wanted = shown if task is None else shown & (self._task == task)
-        rows = np.flatnonzero((self._role == role) & wanted.any(1))
+        rows = np.flatnonzero((self._role == ROLES.index(role)) & wanted.any(1))
         return self._labelled(rows, shown[rows])
 
     def _labelled(self, rows: NDArray[np.int64], shown: NDArray[np.bool_]) -> Given:

@@ -35,14 +35,6 @@ COLUMNS = {
 """Meaning of the columns, for the dataset's card."""
 
 
-@dataclass(frozen=True)
-class Placed:
-    """Column that ``place`` adds."""
-
-    key: str
-    shard: str
-
-
 def place(rows: Rows, *, max_samples: int) -> pa.Table:
     """Name shards by increment and role; rows keep the order of the stream within them.
 

@@ -39,14 +39,6 @@ COLUMNS = {
 """Meaning of the columns, for the dataset's card."""
 
 
-@dataclass(frozen=True)
-class Placed:
-    """Column that ``place`` adds."""
-
-    key: str
-    shard: str
-
-
 def place(rows: Rows, *, max_samples: int) -> pa.Table:
     """Whole step: name shards by task and role; rows keep their order within them.
 

@@ -7,13 +7,14 @@ Nothing is redistributed here: the files are the user's. What colour-science has
 from __future__ import annotations
 
 import functools
-import io
 import re
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 import fsspec
 import numpy as np
+
+from ...curation.matlab import read_mat
 
 _JIANG_HEAD = re.compile(r"([0-9]+)nm-([0-9]+)nm, step ([0-9]+)nm")
 _SFU_NM = np.arange(380.0, 781.0, 4.0)
@@ -72,10 +73,11 @@ def _checked(path: str, names: tuple[str, ...], wavelength_nm: np.ndarray, value
     return Spectra(names, wavelength_nm, values)
 
 
-def _bytes(path: str) -> bytes:
+def read_bytes(path: str) -> bytes:
+    """A file of at most ``MAX_BYTES``, from a path or URL. Raises ``FileNotFoundError``, ``ValueError``."""
     fs, place = fsspec.core.url_to_fs(path)
     if not fs.isfile(place):
-        raise FileNotFoundError(f"spectra {path} are not there")
+        raise FileNotFoundError(f"{path}: no such file")
     if fs.size(place) > MAX_BYTES:
         raise ValueError(f"{path}: {fs.size(place)} bytes, limit {MAX_BYTES}")
     return cast(bytes, fs.cat_file(place))
@@ -100,7 +102,7 @@ def read_cameras(path: str) -> Spectra:
         FileNotFoundError: no such file.
         ValueError: a file of another form; says the line.
     """
-    data = _bytes(path)
+    data = read_bytes(path)
     if path.endswith(".mat"):
         return _camera_mat(path, data)
     lines = data.decode("utf-8", "replace").splitlines()
@@ -127,16 +129,12 @@ def read_cameras(path: str) -> Spectra:
 
 
 def _camera_mat(path: str, data: bytes) -> Spectra:
-    import scipy.io
-
     try:
-        found: Any = scipy.io.loadmat(io.BytesIO(data), variable_names=["Estimated_CRF"]).get("Estimated_CRF")
-    except (ValueError, TypeError, NotImplementedError, EOFError, LookupError, scipy.io.matlab.MatReadError) as error:
-        raise ValueError(f"{path} is no MATLAB file of a camera: {error}") from None
-    if found is None or np.shape(found) != (3, len(_CAMERA_MAT)):
-        raise ValueError(
-            f"{path}: 'Estimated_CRF' of shape (3, 33) is wanted, found {None if found is None else np.shape(found)}"
-        )
+        (found,) = read_mat(data, ["Estimated_CRF"])["Estimated_CRF"]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if found.shape != (3, len(_CAMERA_MAT)) or found.dtype.kind not in "iuf":
+        raise ValueError(f"{path}: 'Estimated_CRF' of shape (3, 33) is wanted, found {found.dtype} {found.shape}")
     name = path.replace("\\", "/").rsplit("/", 1)[-1].removesuffix(".mat")
     # Estimates go a little below zero where a channel is blind; a sensor does not.
     return _checked(path, (name,), _CAMERA_MAT, np.maximum(np.asarray(found, dtype=np.float64).T[None], 0.0))
@@ -167,7 +165,7 @@ def read_spectra(path: str) -> Spectra:
         FileNotFoundError: no such file.
         ValueError: a file of another form; says the line.
     """
-    lines = _bytes(path).decode("utf-8", "replace").splitlines()
+    lines = read_bytes(path).decode("utf-8", "replace").splitlines()
     rows = [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"]
     widths = {len(row) for row in rows}
     if widths == {1} and len(rows) % len(_SFU_NM) == 0:

@@ -8,7 +8,6 @@ on raw values. Where the charts are stands in a CSV file, see ``pictures.read_ch
 
 from __future__ import annotations
 
-import io
 import posixpath
 import re
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ import cv2
 import fsspec
 import numpy as np
 
+from ...curation.matlab import read_mat
 from ...curation.rows import Reject, Rejected
 from ...curation.stages.alignment import AlignedPictures, align
 from ...curation.stages.colour_chart import find_chart, light, measure_patches, outline
@@ -139,16 +139,14 @@ def _match(
 
 
 def _camera(root: str, name: str) -> _Camera:
-    import scipy.io
-
     place = f"{name}/{name}_gt.mat"
     wanted = ("darkness_level", "saturation_level", "groundtruth_illuminants", "all_image_names")
     try:
-        found = scipy.io.loadmat(io.BytesIO(read_file(root, place)), variable_names=list(wanted))
-        names = [str(np.ravel(item)[0]) for item in np.ravel(found["all_image_names"])]
-        lights = np.asarray(found["groundtruth_illuminants"], dtype=np.float64).reshape(-1, 3)
-        black, white = (float(np.ravel(found[level])[0]) for level in wanted[:2])
-    except (ValueError, TypeError, LookupError, NotImplementedError, EOFError, scipy.io.matlab.MatReadError) as error:
+        found = read_mat(read_file(root, place), wanted)
+        names = [str(item.ravel()[0]) for item in found["all_image_names"]]
+        lights = found["groundtruth_illuminants"][0].astype(np.float64).reshape(-1, 3)
+        black, white = (float(found[level][0].ravel()[0]) for level in wanted[:2])
+    except (ValueError, TypeError, IndexError) as error:
         raise ValueError(f"{place}: {', '.join(wanted)} are wanted: {error}") from None
     if len(names) != len(lights) or not white > black or not (np.isfinite(lights).all() and (lights > 0).all()):
         raise ValueError(

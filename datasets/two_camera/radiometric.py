@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from ...curation.matlab import read_mat
 from ...curation.rng import rng
 from ...curation.rows import REJECTS, Sifted, with_column
 from ..spectra.files import (
     Spectra,
+    read_bytes,
     read_cameras,
     read_spectra,
     shipped_cameras,
@@ -224,12 +226,13 @@ def released_parts(rows: Rows, *, path: str) -> pa.Table:
     Raises:
         ValueError: another form, or parts that are not of these pairs: the numbers in the keys count, from 0.
     """
-    import scipy.io
-
-    found = scipy.io.loadmat(path, variable_names=["idx_parts"]).get("idx_parts")
-    if found is None or found.size != 3:
+    try:
+        cells = read_mat(read_bytes(path), ["idx_parts"])["idx_parts"]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if len(cells) != 3 or any(part.dtype.kind not in "iuf" for part in cells):
         raise ValueError(f"{path}: 'idx_parts' with three parts is wanted")
-    released = [np.asarray(part, dtype=np.int64).ravel() for part in found.ravel()]
+    released = [part.astype(np.int64).ravel() for part in cells]
     count = sum(len(part) for part in released)
     table = rows.table()
     numbered = np.asarray([int(re.sub(r"\D", "", key)) for key in table["key"].to_pylist()], dtype=np.int64)

@@ -46,14 +46,6 @@ _JSON = tuple(field.name for field in dataclasses.fields(PairNumbers))
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Column that ``place`` adds."""
-
-    key: str
-    shard: str
-
-
-@dataclass(frozen=True)
 class PatchSample(PairNumbers):
     """A drawn row as it is written to a shard."""
 

@@ -48,6 +48,19 @@ def test_cifars_sizes() -> None:
     assert len(order) == 12
 
 
+def test_the_order_of_the_rows_does_not_matter() -> None:
+    rows = listed({"b": (20, 3), "stray": (2, 1), "a": (30, 4), "lone": (9, 2)})
+    in_order = rows.sort_by([("class_name", "ascending"), ("file", "ascending")])
+    one_class_moved = in_order.take([*range(5, in_order.num_rows), *range(5)])
+    # Equal files, as a damaged listing may have them: the key decides.
+    same_file = rows.set_column(3, "file", pa.array(["f"] * rows.num_rows))
+    for given in ([rows, in_order, one_class_moved], [same_file, same_file.sort_by([("key", "ascending")])]):
+        made = [
+            sifted(each, hierarchy=TREE, shares=CIFAR, tasks=DRAWN, configurations=[0], only_found=True).kept for each in given
+        ]
+        assert all(each.equals(made[0]) for each in made)
+
+
 @pytest.mark.parametrize(
     ("subclasses", "in_super", "overlap"),
     [

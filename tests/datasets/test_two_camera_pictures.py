@@ -15,6 +15,7 @@ from benchwright.curation.flow import rows_of, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import run
+from benchwright.curation.shards import Placed
 from benchwright.curation.stages.alignment import mapped
 from benchwright.datasets.two_camera.augment import Expanded, expand, relight, relit_transforms, to_light
 from benchwright.datasets.two_camera.folds import assign_folds
@@ -29,7 +30,7 @@ from benchwright.datasets.two_camera.pictures import (
 )
 from benchwright.datasets.two_camera.quasi_real import MatchedPair, list_matches, simulate
 from benchwright.datasets.two_camera.rows import Folded, as_pairs
-from benchwright.datasets.two_camera.samples import Placed, picture_sample, place
+from benchwright.datasets.two_camera.samples import picture_sample, place
 from benchwright.datasets.two_camera.transforms import fit
 
 pytest.importorskip("pidng", reason="pidng writes the DNGs of these tests: pip install benchwright[dev]")

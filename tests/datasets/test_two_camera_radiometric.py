@@ -7,6 +7,7 @@ import pytest
 import scipy.io
 from benchwright.curation.flow import source, step
 from benchwright.curation.run import run
+from benchwright.curation.shards import Placed
 from benchwright.datasets.spectra.files import (
     Spectra,
     read_cameras,
@@ -26,7 +27,7 @@ from benchwright.datasets.two_camera.radiometric import (
     released_parts,
 )
 from benchwright.datasets.two_camera.rows import Augmented, Folded, MeasuredPair, as_pairs, numbers
-from benchwright.datasets.two_camera.samples import Placed, patch_sample, place, thumbnail
+from benchwright.datasets.two_camera.samples import patch_sample, place, thumbnail
 
 SHIPPED = {
     "sensitivities": None,

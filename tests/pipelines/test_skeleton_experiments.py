@@ -15,7 +15,8 @@ from benchwright.pipelines import api, cli, config, skeleton_runs
 from benchwright.pipelines.skeleton_config import SkeletonConfig
 from benchwright.pipelines.skeleton_results import best_of_grid, difference, measure_table, of_experiment, scores, trained
 from benchwright.pipelines.wrong_use import WrongUse
-from benchwright.training.graph_streams.published import BEST, GRIDS
+
+from tests.training.graph_settings import BEST, GRIDS
 
 EVERYTHING = (
     'evaluation.experiments=["default", "task_order", "class_order", "architecture", "grid"]',

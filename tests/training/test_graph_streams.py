@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 import torch
 from benchwright.training.graph_streams.learn import learn_next
-from benchwright.training.graph_streams.published import BEST, GRIDS, READINGS, settings
+from benchwright.training.graph_streams.published import READINGS
 from benchwright.training.graph_streams.recipe import GraphData, Learned, Recipe, Task
 from benchwright.training.graph_streams.streams import memory, task_rows
 from benchwright.training.loop import generator
 from benchwright.training.methods import importance
 from benchwright.training.models.gcn import Gcn
 from torch import Tensor, nn
+
+from tests.training.graph_settings import BEST, GRIDS, settings
 
 TASKS: tuple[Task, ...] = ((0, 1), (2, 3), (4, 5))
 METHODS = sorted(BEST["ucla"])

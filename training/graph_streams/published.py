@@ -1,4 +1,4 @@
-"""Settings that the paper and CGLB's code name (PROTOCOLS.md 5.4)."""
+"""How CGLB's code reads its methods, and how their papers do (PROTOCOLS.md 5.4)."""
 
 from __future__ import annotations
 
@@ -23,44 +23,3 @@ READINGS: Mapping[Variant, Mapping[str, Mapping[str, Any]]] = {
 }
 """Where CGLB's code does other than its papers say. Its slip in MAS's average is a setting, ``average="released"``, and in
 neither reading: from the third task on it weighs every parameter by about one half, so that nothing more is learned."""
-
-GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
-    "bare": {},
-    "joint": {},
-    "ewc": {"strength": (1, 100, 1e4, 1e6)},
-    "mas": {"strength": (1, 100, 1e4, 1e6)},
-    "twp": {"strength_loss": (100, 1e4), "strength_topology": (100, 1e4)},
-    "lwf": {"strength": (0.1, 1, 10), "temperature": (0.2, 2, 20)},
-    "gem": {"strength": (0.05, 0.5, 5), "fraction": (0.05, 0.1, 0.2)},
-    "replay": {"fraction": (0.05, 0.1, 0.2)},
-}
-"""The published grids, searched on the default order by AA on the validation set."""
-
-BEST: Mapping[str, Mapping[str, Mapping[str, float]]] = {
-    "ucla": {
-        "bare": {},
-        "joint": {},
-        "ewc": {"strength": 1e6},
-        "mas": {"strength": 100},
-        "twp": {"strength_loss": 1e4, "strength_topology": 1e4},
-        "lwf": {"strength": 1, "temperature": 2},
-        "gem": {"strength": 5, "fraction": 0.2},
-        "replay": {"fraction": 0.2},
-    },
-    "ntu": {
-        "bare": {},
-        "joint": {},
-        "ewc": {"strength": 1e6},
-        "mas": {"strength": 100},
-        "twp": {"strength_loss": 100, "strength_topology": 1e4},
-        "lwf": {"strength": 0.1, "temperature": 2},
-        "gem": {"strength": 5, "fraction": 0.2},
-        "replay": {"fraction": 0.2},
-    },
-}
-"""The best settings that the paper names for UCLA-CIL and NTU-CIL."""
-
-
-def settings(benchmark: Literal["ucla", "ntu"], method: str, variant: Variant) -> dict[str, Any]:
-    """All settings of a method: the paper's best, and the reading of the method."""
-    return {**BEST[benchmark][method], **READINGS[variant].get(method, {})}

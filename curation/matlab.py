@@ -1,0 +1,78 @@
+"""Variables of a MATLAB file of version 4 to 7, read in a child process: a damaged file can make scipy's reader crash."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+MAX_BYTES = 1 << 28
+"""Larger files are refused."""
+
+_MEMORY = 4 << 30  # bytes of addresses that the child may take: a few bytes can claim any size
+_TIME_LIMIT_S = 60.0
+
+
+def read_mat(data: bytes, names: Sequence[str]) -> dict[str, list[np.ndarray]]:
+    """Variables by name: the cells of a cell array, column after column, or a list of the one array that it is.
+
+    Args:
+        data: the file.
+        names: of the variables, all of which are wanted.
+
+    Raises:
+        ValueError: no such file, a variable that it lacks, one of something else than numbers or text, a file that the reader
+            crashes at.
+    """
+    if len(data) > MAX_BYTES:
+        raise ValueError(f"a MATLAB file of {len(data):,} bytes: {MAX_BYTES:,} at most")
+    command = [sys.executable, "-P", "-m", __name__, *names]
+    try:
+        child = subprocess.run(command, input=data, capture_output=True, timeout=_TIME_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise ValueError(f"no MATLAB file that can be read: not done after {_TIME_LIMIT_S:g} s") from None
+    if child.returncode == 2:
+        raise ValueError(child.stderr.decode("utf-8", "replace").strip())
+    if child.returncode:
+        raise ValueError(f"no MATLAB file that can be read: the reader ended with {child.returncode}")
+    found: dict[str, list[np.ndarray]] = {name: [] for name in names}
+    with np.load(io.BytesIO(child.stdout), allow_pickle=False) as archive:
+        for member in archive.files:
+            found[member.rpartition("/")[0]].append(archive[member])
+    return found
+
+
+def main() -> None:
+    """The child: variables named by the arguments, from the file at its input to an npz archive at its output."""
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    import scipy.io
+
+    try:
+        found: dict[str, Any] = scipy.io.loadmat(io.BytesIO(sys.stdin.buffer.read()), variable_names=sys.argv[1:])
+        arrays: dict[str, np.ndarray] = {}
+        for name in sys.argv[1:]:
+            if name not in found:
+                raise ValueError(f"no variable {name!r}")
+            value = np.asarray(found[name])
+            for number, cell in enumerate(value.ravel("F") if value.dtype == object else [value]):
+                array = np.asarray(cell)
+                if array.dtype.kind not in "biufU":
+                    raise ValueError(f"variable {name!r} holds {array.dtype}: numbers or text are wanted")
+                arrays[f"{name}/{number:08}"] = array
+        out = io.BytesIO()
+        np.savez(out, allow_pickle=False, **arrays)
+    except Exception as error:  # scipy tells damage in many ways
+        told = " ".join(str(error).split()) or type(error).__name__
+        sys.stderr.write(f"no MATLAB file with {', '.join(sys.argv[1:])}: {told}\n")
+        sys.exit(2)
+    sys.stdout.buffer.write(out.getvalue())
+
+
+if __name__ == "__main__":
+    main()
