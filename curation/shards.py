@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import mmap
-import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .files import writing
 from .rows import BLOB
 from .ustar import BLOCK, RECORD, ShardError, iter_members, member_header, padded
 
@@ -179,23 +179,9 @@ def _member_order(key: str, members: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def write_shard_file(path: str | Path, samples: Iterable[tuple[str, Mapping[str, Payload]]]) -> list[SampleSpan]:
-    """``write_shard`` into a local file that appears whole or not at all: temporary file, fsync, os.replace."""
-    path = Path(path)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as out:
-            spans = write_shard(out, samples)
-            out.flush()
-            os.fsync(out.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
-    return spans
+    """``write_shard`` into a local file that appears whole or not at all."""
+    with writing(path) as out:
+        return write_shard(out, samples)
 
 
 def split_name(name: str) -> tuple[str, str] | None:

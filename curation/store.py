@@ -20,7 +20,6 @@ import io
 import json
 import os
 import posixpath
-import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from .files import writing
 from .rows import Blob
 
 ROW_GROUP = 16384
@@ -123,24 +123,8 @@ class Store:
         """Write a file so that it appears whole or not at all: temporary file, fsync, rename (or one upload)."""
         target = self.path(name)
         if self.local:
-            os.makedirs(os.path.dirname(target), exist_ok=True)
-            temporary = posixpath.join(posixpath.dirname(target), f".tmp-{os.getpid()}-{secrets.token_hex(6)}")
-            try:
-                with open(temporary, "wb") as stream:
-                    yield stream
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                os.replace(temporary, target)
-            except OSError as error:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary)
-                if error.filename is None:  # a full disk does not say which
-                    error.filename = target
-                raise
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary)
-                raise
+            with writing(target) as stream:
+                yield stream
             return
         fs = _filesystem(self.url)[0]
         with tempfile.NamedTemporaryFile() as stream:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ..curation.files import replacing, write_whole
 from ..curation.publish import Card
 from ..curation.run import Run
 from ..curation.store import Store
@@ -219,14 +219,13 @@ def _measure_strata(folder: Path, strata: pa.Table, amount: float) -> None:
     """Write ``strata.arrow`` and ``strata.csv``, measures by stratum."""
     import pyarrow.csv
 
-    from ..eval.protocols.run import replace_file
     from ..eval.protocols.strata import measures_by_stratum
 
     table = measures_by_stratum(folder, strata, feedback=amount, phases=("pre", "post"), splits=("validate", "test"))
     for name, write in (("strata.arrow", _arrow), ("strata.csv", pyarrow.csv.write_csv)):
         sink = pa.BufferOutputStream()
         write(table, sink)
-        replace_file(folder / name, sink.getvalue().to_pybytes())
+        write_whole(folder / name, sink.getvalue().to_pybytes())
 
 
 def _arrow(table: pa.Table, sink: pa.BufferOutputStream) -> None:
@@ -280,9 +279,8 @@ def _features(index: DatasetIndex, mapped: Path | None) -> np.ndarray:
         mapped.mkdir(parents=True, exist_ok=True)
         for old in mapped.glob("features-*.npy"):
             old.unlink(missing_ok=True)
-        beside = path.with_suffix(f".{os.getpid()}.tmp")  # two may be trained at the same time
-        read_features(index, FEATURE, into=beside)
-        beside.replace(path)
+        with replacing(path) as beside:
+            read_features(index, FEATURE, into=beside)
     return np.load(path, mmap_mode="r", allow_pickle=False)
 
 

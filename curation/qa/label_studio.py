@@ -8,7 +8,6 @@ answer of "None of the above" beside a class is a reject on import.
 from __future__ import annotations
 
 import json
-import os
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from ..files import write_whole
 from ..rows import REJECTS
 from .mturk_results import Votes, hash_worker
 from .options import NONE_OF_THE_ABOVE, Option, answers_to_classes, check_options, read_labels
@@ -192,7 +192,5 @@ def _choices(result: list[Any], name: str) -> Any:
 
 
 def _write(path: Path, text: str) -> Path:
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text, encoding="utf-8")
-    os.replace(partial, path)
+    write_whole(path, text.encode())
     return path

@@ -11,13 +11,13 @@ import csv
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from ..files import replacing
 from ..rng import uniform
 from .mturk import COLUMNS, unguard_formula
 from .mturk_results import LABELS_COLUMN, SENSITIVE_COLUMN
@@ -174,9 +174,7 @@ def _id(*parts: str) -> str:
 def _write(path: Path, form: str, rows: Iterator[dict[str, str]]) -> None:
     answer = LABELS_COLUMN if form == "labels" else SENSITIVE_COLUMN
     header = [*RESULT_HEADER, *(f"Input.{name}" for name in COLUMNS), answer, "Approve", "Reject"]
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("w", encoding="utf-8", newline="") as file:
+    with replacing(path) as beside, beside.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, header, restval="", quoting=csv.QUOTE_ALL, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    os.replace(partial, path)

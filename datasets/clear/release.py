@@ -22,14 +22,14 @@ import dataclasses
 import datetime as dt
 import itertools
 import json
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
+from ...curation.files import write_whole, writing
 from ...curation.rows import Blob
 from .splits import SEEDS, released_permutation
 
@@ -136,7 +136,7 @@ def _write_bucket(
             if key in metadata:
                 raise ValueError(f"key {key!r} stands twice in bucket {bucket}, class {name!r}")
             path = f"labeled_images/{bucket}/{name}/{key}.{extension}"
-            _write_bytes(root / path, data)
+            write_whole(root / path, data, sync=False)
             metadata[key] = yfcc_metadata(row) | {"IMG_PATH": path}
             listed.append(_Listed(path, labels[name], tuple(_part(row, seed) for seed in seeds)))
         write_json(root / _metadata_path(bucket, name), metadata)
@@ -262,41 +262,14 @@ def checked_bucket(bucket: int) -> int:
 # ---------------------------------------------------------------------------------------------------------------- files
 
 
-class writing:
-    """Context of a file that appears under its name when the block ends without an error."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._partial = path.with_name(f".{path.name}.partial")
-        self._stream: IO[bytes] | None = None
-
-    def __enter__(self) -> IO[bytes]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        self._stream = self._partial.open("wb")
-        return self._stream
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._stream is not None:
-            self._stream.close()
-        if kind is None:
-            os.replace(self._partial, self._path)
-        else:
-            self._partial.unlink(missing_ok=True)
-
-
-def _write_bytes(path: Path, data: bytes) -> None:
-    with writing(path) as stream:
-        stream.write(data)
-
-
 def write_text(path: Path, text: str) -> None:
     """Write UTF-8 text, with no line end after the last line (Avalanche splits ``class_names.txt`` at line ends)."""
-    _write_bytes(path, text.encode())
+    write_whole(path, text.encode())
 
 
 def write_json(path: Path, value: Any) -> None:
     """Write JSON; a value that JSON has no form for raises ``TypeError`` or, for NaN, ``ValueError``."""
-    _write_bytes(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode())
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False).encode())
 
 
 def _json(value: Any) -> str:

@@ -16,9 +16,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...curation.files import write_whole
 from .class_incremental_files import ClassResults, predictions_csv, write_class_results
 from .learner import Labels, TaskLearner
-from .run import Progress, commit_progress, held_progress, replace_file
+from .run import Progress, commit_progress, held_progress
 
 
 class Samples(Protocol):
@@ -91,7 +92,7 @@ def run_class_incremental(
         guesses = [np.asarray(learner.predict(task.test)) for task in tasks[: i + 1]]
         correct[i] = _hits(tasks[: i + 1], guesses, correct.shape[1])
         if i == len(tasks) - 1:
-            replace_file(out / "predictions.csv", predictions_csv(_predicted(tasks, guesses)))
+            write_whole(out / "predictions.csv", predictions_csv(_predicted(tasks, guesses)))
         commit_progress(out, whose, learner.save, i + 1, {"correct": correct[: i + 1].tolist(), "records": records})
         if progress is not None:
             progress(f"task {tasks[i].name} ({i + 1} of {len(tasks)}) learned and tested")

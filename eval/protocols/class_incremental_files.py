@@ -13,9 +13,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...curation.files import write_whole
 from ..metrics.accuracy import accuracy_matrix
 from ..metrics.class_incremental import accuracy_curve, backward_forgetting, final_accuracy
-from .run import matrix_csv, replace_file, to_json
+from .run import matrix_csv, to_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,11 +91,11 @@ def write_class_results(results: ClassResults, identity: Mapping[str, Any], out:
         "selected_on_the_evaluation_split": results.selected_on_test,
         "tasks": tasks,
     }
-    replace_file(out / "matrix.csv", matrix_csv(results.tasks, results.matrix))
-    replace_file(out / "tasks.csv", _csv(tasks))
-    replace_file(out / "classes.csv", _csv(_class_rows(results, classes)))
-    replace_file(out / "curve.csv", _csv(_curve_rows(results)))
-    replace_file(out / "results.json", to_json(value))
+    write_whole(out / "matrix.csv", matrix_csv(results.tasks, results.matrix))
+    write_whole(out / "tasks.csv", _csv(tasks))
+    write_whole(out / "classes.csv", _csv(_class_rows(results, classes)))
+    write_whole(out / "curve.csv", _csv(_curve_rows(results)))
+    write_whole(out / "results.json", to_json(value))
 
 
 def predictions_csv(rows: Iterable[tuple[str, str, str, str]]) -> bytes:

@@ -22,6 +22,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...curation.files import write_whole
 from ...datasets.two_camera.rows import TransformPairs
 from ..metrics.angular import (
     AngularStatistics,
@@ -31,7 +32,7 @@ from ..metrics.angular import (
     fold_mean,
     pooled,
 )
-from .run import replace_file, to_json
+from .run import to_json
 
 Lights = NDArray[np.float64]
 Direction = Literal["1to2", "2to1"]
@@ -256,7 +257,7 @@ def evaluate_folds(
     out.mkdir(parents=True, exist_ok=True)
     files = {"errors.csv": _errors_csv(found, errors, folds, truths), **estimator.artifacts()}
     for name, data in files.items():
-        replace_file(out / name, data)
+        write_whole(out / name, data)
     summary = {
         "format": 1,
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
@@ -264,7 +265,7 @@ def evaluate_folds(
         "warnings": [*([_LOOKED] if reveal else []), *([_LIGHTS] if lights_of_test else [])],
         **_statistics(errors, [fold.name for fold in folds]),
     }
-    replace_file(out / "results.json", to_json(summary))
+    write_whole(out / "results.json", to_json(summary))
     return Results(errors, summary)
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...curation.files import write_whole
 from ..metrics.clear import IID_METRICS, STREAMING_METRICS
 from .domains import Domain
 from .learner import Learner
-from .run import Progress, SeedRun, Tested, matrix_csv, replace_file, run_domains, to_json
+from .run import Progress, SeedRun, Tested, matrix_csv, run_domains, to_json
 
 Metrics = Mapping[str, Callable[[ArrayLike], float]]
 
@@ -116,8 +117,8 @@ def run_protocol(
     ]
     per_seed = {name: np.array([f(run.matrix) for run in runs]) for name, f in protocol.metrics.items()}
     results = Results(protocol.name, tuple(runs), per_seed)
-    replace_file(out / "matrix.csv", matrix_csv(results.names, results.matrices.mean(axis=0)))
-    replace_file(out / "results.json", to_json(results_json(results, identity)))
+    write_whole(out / "matrix.csv", matrix_csv(results.names, results.matrices.mean(axis=0)))
+    write_whole(out / "results.json", to_json(results_json(results, identity)))
     return results
 
 

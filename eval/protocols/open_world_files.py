@@ -17,7 +17,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from ...curation.files import write_whole, writing
 from .predictor import Labels, Probabilities, State, Uids
-from .run import check_identity, replace_file, to_json
+from .run import check_identity, file_digest, remove_old, to_json
 
 Record = dict[str, Any]
 
@@ -51,23 +51,18 @@ class Stored:
 
 
 def write_array(path: Path, array: NDArray[Any]) -> str:
-    """Write a .npy beside its place and rename it; returns its SHA-256."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(path.name + ".tmp")
-    with beside.open("wb") as stream:
+    """Write a .npy; returns its SHA-256."""
+    with writing(path) as stream:
         np.save(stream, array, allow_pickle=False)
-        _sync(stream)
-    return _settle(beside, path)
+    return file_digest(path)
 
 
 def write_prediction(folder: Path, split: str, stored: Stored) -> Record:
     """Write one split's predictions; returns the record that ``read_prediction`` needs."""
     probabilities = write_array(folder / f"{split}.npy", stored.probabilities)
-    beside = folder / f"{split}.parquet.tmp"
-    with beside.open("wb") as stream:
+    with writing(folder / f"{split}.parquet") as stream:
         pq.write_table(pa.table({"uid": pa.array(stored.uid.tolist(), pa.string()), "truth": stored.truth}), stream)
-        _sync(stream)
-    samples = _settle(beside, folder / f"{split}.parquet")
+    samples = file_digest(folder / f"{split}.parquet")
     return {"columns": stored.columns.tolist(), "n": len(stored.uid), "probabilities": probabilities, "samples": samples}
 
 
@@ -116,33 +111,16 @@ def read_progress(out: Path, whose: Mapping[str, Any] | None = None) -> tuple[li
 def commit(out: Path, whose: Mapping[str, Any], steps: Sequence[Record], state: State) -> None:
     """Make the last of ``steps`` a finished one."""
     checkpoint = out / f"after-{len(steps):03}.npz"
-    beside = checkpoint.with_name(checkpoint.name + ".tmp")
-    with beside.open("wb") as stream:
+    with writing(checkpoint) as stream:
         np.savez(stream, allow_pickle=False, **{name: np.asarray(state[name]) for name in sorted(state)})
-        _sync(stream)
-    digest = _settle(beside, checkpoint)
     progress = {
-        "checkpoint": {"file": checkpoint.name, "sha256": digest},
+        "checkpoint": {"file": checkpoint.name, "sha256": file_digest(checkpoint)},
         "format": 1,
         "identity": whose,
         "steps": list(steps),
     }
-    replace_file(out / "progress.json", to_json(progress))
-    for old in out.glob("after-*.npz*"):
-        if old.name != checkpoint.name:
-            old.unlink()
-
-
-def _sync(stream: Any) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())
-
-
-def _settle(beside: Path, path: Path) -> str:
-    with beside.open("rb") as stream:
-        digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    os.replace(beside, path)
-    return digest
+    write_whole(out / "progress.json", to_json(progress))
+    remove_old(out, checkpoint)
 
 
 def _check(path: Path, digest: str) -> None:

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ...curation.files import write_whole
 from ..metrics.confusion import (
     TASKS,
     Ordered,
@@ -30,7 +31,7 @@ from ..metrics.confusion import (
 from ..metrics.novelty import is_novel, reaction_times, says_unknown
 from .open_world_files import Record, read_prediction, read_progress
 from .predictor import Labels
-from .run import replace_file, to_json
+from .run import to_json
 
 TOP = 5
 COLUMNS = pa.schema(
@@ -141,13 +142,13 @@ def write_results(out: Path) -> list[dict[str, Any]]:
     steps = held[0]
     identity = json.loads((out / "progress.json").read_bytes())["identity"]
     rows = list(tidy_rows(out, steps, float(identity["setting"]["feedback"])))
-    replace_file(out / "measures.csv", _csv(rows))
+    write_whole(out / "measures.csv", _csv(rows))
     table = pa.Table.from_pylist(rows, schema=COLUMNS)
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, COLUMNS) as writer:
         writer.write_table(table)
-    replace_file(out / "measures.arrow", sink.getvalue().to_pybytes())
-    replace_file(out / "results.json", to_json(_results(identity, steps, rows)))
+    write_whole(out / "measures.arrow", sink.getvalue().to_pybytes())
+    write_whole(out / "results.json", to_json(_results(identity, steps, rows)))
     return rows
 
 

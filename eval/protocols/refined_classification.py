@@ -16,10 +16,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...curation.files import write_whole
 from ..metrics.label_sets import METRICS, co_predictions, overlaps
 from .learner import TaskLearner
 from .refined_files import RefinedResults, confusion_file, predictions_csv, write_refined_results
-from .run import Progress, commit_progress, held_progress, replace_file
+from .run import Progress, commit_progress, held_progress
 
 Sets = NDArray[np.bool_]
 
@@ -119,9 +120,9 @@ def run_refined(
             if role == next(iter(asked.samples)):
                 hits.append(_class_counts(guessed))
                 if j in asked.confusion_after:
-                    replace_file(out / f"confusion-{role}-{j:03}.npy", confusion_file(co_predictions(*guessed[1:])))
+                    write_whole(out / f"confusion-{role}-{j:03}.npy", confusion_file(co_predictions(*guessed[1:])))
                 if j == len(tasks) - 1:
-                    replace_file(out / "predictions.csv", predictions_csv(guessed[0], *guessed[1:], _names(tasks)))
+                    write_whole(out / "predictions.csv", predictions_csv(guessed[0], *guessed[1:], _names(tasks)))
         fields = {"class_counts": hits, "measures": measures, "records": records}
         commit_progress(out, whose, learner.save, j + 1, fields)
         if progress is not None:

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.csv
 from numpy.typing import NDArray
 
+from ...curation.files import write_whole
 from ..metrics.label_sets import METRICS
-from .run import replace_file, to_json
+from .run import to_json
 
 _MEASURE_COLUMNS = ("known", "role", "task", "scope", "samples", *METRICS)
 
@@ -77,10 +78,10 @@ def write_refined_results(results: RefinedResults, identity: Mapping[str, Any], 
         "tasks": [{"classes": size, "name": name} for name, size in zip(results.tasks, results.sizes, strict=True)],
     }
     measured = [{name: one[name] for name in _MEASURE_COLUMNS} for one in results.measures]
-    replace_file(out / "measures.csv", _csv(measured))
-    replace_file(out / "classes.csv", _csv(_class_rows(results)))
-    replace_file(out / "curve.csv", _csv(_epochs(results)))
-    replace_file(out / "results.json", to_json(value))
+    write_whole(out / "measures.csv", _csv(measured))
+    write_whole(out / "classes.csv", _csv(_class_rows(results)))
+    write_whole(out / "curve.csv", _csv(_epochs(results)))
+    write_whole(out / "results.json", to_json(value))
 
 
 def read_refined_results(value: Mapping[str, Any]) -> RefinedResults:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...curation.files import replacing, write_whole
 from ..metrics.accuracy import accuracy_matrix, correct_count
 from .domains import Domain, fingerprint
 from .learner import Learner
@@ -47,16 +47,6 @@ class SeedRun:
     def matrix(self) -> NDArray[np.float64]:
         """Accuracy matrix R, (N, N) float64 in [0, 1], NaN where not tested."""
         return accuracy_matrix(self.correct, self.tested)
-
-
-def replace_file(path: Path, data: bytes) -> None:
-    """Write ``data`` to ``path`` so that a reader, or a crash, sees the old file or the new one and nothing between."""
-    beside = path.with_name(path.name + ".tmp")
-    with beside.open("wb") as stream:
-        stream.write(data)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(beside, path)
 
 
 def to_json(value: Any) -> bytes:
@@ -109,7 +99,7 @@ def run_domains(
         tested=tuple(len(domain.y_test) for domain in domains),
         correct=correct,
     )
-    replace_file(out / "matrix.csv", matrix_csv(run.names, run.matrix))
+    write_whole(out / "matrix.csv", matrix_csv(run.names, run.matrix))
     return run
 
 
@@ -141,7 +131,7 @@ def held_progress(out: Path, whose: Mapping[str, Any]) -> tuple[dict[str, Any], 
     held = json.loads(path.read_bytes())
     check_identity(held["identity"], whose, out)
     checkpoint = out / held["checkpoint"]["file"]
-    if not checkpoint.exists() or _sha256(checkpoint) != held["checkpoint"]["sha256"]:
+    if not checkpoint.exists() or file_digest(checkpoint) != held["checkpoint"]["sha256"]:
         raise ValueError(f"{checkpoint} is missing or is not the one that {path} names: remove {out} and run again")
     return held, checkpoint
 
@@ -162,24 +152,27 @@ def commit_progress(
 ) -> None:
     """Write the checkpoint after ``done`` domains or tasks by ``save``, and ``progress.json`` with ``fields``."""
     checkpoint = out / f"after-{done:03}.pt"
-    beside = checkpoint.with_name(checkpoint.name + ".tmp")
-    save(beside)
-    with beside.open("rb") as stream:
-        os.fsync(stream.fileno())
-    os.replace(beside, checkpoint)
+    with replacing(checkpoint) as beside:
+        save(beside)
     state = {
         **fields,
-        "checkpoint": {"file": checkpoint.name, "sha256": _sha256(checkpoint)},
+        "checkpoint": {"file": checkpoint.name, "sha256": file_digest(checkpoint)},
         "format": 1,
         "identity": whose,
     }
-    replace_file(out / "progress.json", to_json(state))
-    for old in out.glob("after-*.pt*"):
-        if old.name != checkpoint.name:
+    write_whole(out / "progress.json", to_json(state))
+    remove_old(out, checkpoint)
+
+
+def remove_old(out: Path, checkpoint: Path) -> None:
+    """Remove all checkpoints but this one, and what a kill left half written."""
+    for old in [*out.glob("after-*"), *out.glob(".tmp-*")]:
+        if old != checkpoint:
             old.unlink()
 
 
-def _sha256(path: Path) -> str:
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 

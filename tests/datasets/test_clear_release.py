@@ -105,7 +105,7 @@ def test_repeats_and_repairs_give_the_same_bytes(tmp_path: Path) -> None:
 
     with pytest.raises(OSError, match="went away"):
         write_release(tmp_path / "c", breaking(), class_names=CLASSES)
-    assert not list((tmp_path / "c").rglob("*.partial"))
+    assert not list((tmp_path / "c").rglob(".tmp-*"))
     write_release(tmp_path / "c", items(), class_names=CLASSES)
     assert digests(tmp_path / "c") == digests(tmp_path / "a")
 
@@ -115,7 +115,7 @@ def test_a_file_that_cannot_be_written_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="not JSON serializable"):
         write_release(tmp_path, [(row(1, "bus", 0, 0) | {"odd": {1, 2}}, b"x")], class_names=CLASSES)
     assert not (tmp_path / "labeled_metadata" / "1" / "bus.json").exists()
-    assert not list(tmp_path.rglob("*.partial"))
+    assert not list(tmp_path.rglob(".tmp-*"))
 
 
 def test_a_class_without_images_is_still_listed(tmp_path: Path) -> None:
