@@ -7,7 +7,7 @@ import os
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import BinaryIO
 
 
 @contextlib.contextmanager
@@ -39,7 +39,7 @@ def replacing(path: str | Path, *, sync: bool = True) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def writing(path: str | Path, *, sync: bool = True) -> Iterator[IO[bytes]]:
+def writing(path: str | Path, *, sync: bool = True) -> Iterator[BinaryIO]:
     """The stream of such a file."""
     with replacing(path, sync=sync) as beside, beside.open("wb") as stream:
         yield stream

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 ROLES = ("train", "intask_valid", "posttask_valid", "test")
 """``intask_valid`` is labelled as ``train`` is, and watched while a task is learned; ``posttask_valid`` as ``test`` is."""
 
-Ints = NDArray[np.int64]
+SPLITS = ("", "test", "train")
+"""What a source says of a row; "" where it does not say."""
+
+Ints = NDArray[np.signedinteger[Any]]
 
 _HELD_BYTES = 1 << 26  # rows that are put in order in memory; more go through a file
 
@@ -203,33 +206,42 @@ def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
             yield pa.table(columns, schema=REJECTS)
 
 
-def _in_file_order(rows: Rows, tree: Hierarchy) -> tuple[Ints, Ints, pa.ChunkedArray]:
-    """Numbers of known rows by (class, file), as sorted listings of class folders have them; class and split of each."""
+def _in_file_order(rows: Rows, tree: Hierarchy) -> tuple[NDArray[np.int64], Ints, Ints]:
+    """Numbers of known rows by (class, file), as sorted listings of class folders have them; place of each one's class in
+    ``tree.subclasses``, and of its split in ``SPLITS``."""
     classes = pa.array(tree.subclasses, pa.string())
-    codes: list[NDArray[np.int32]] = []
-    splits: list[pa.Array] = []
+    codes: list[Ints] = []
+    splits: list[Ints] = []
     last: dict[int, tuple[str, str]] = {}
     unsorted: set[int] = set()
     for batch in rows.batches(["class_name", "split", "file", "key"]):
         codes.append(_codes(batch, classes))
-        splits += batch["split"].dictionary_encode().chunks
+        splits.append(_split_codes(batch))
         unsorted |= _steps_back(codes[-1], batch, last)
     code = np.concatenate(codes)
     order = np.argsort(code, kind="stable")
     order = order[np.searchsorted(code, 0, sorter=order) :]
-    code = code[order].astype(np.int64)
+    code = code[order]
     if unsorted:
         # Both are sorted by class and have the same rows of these classes, so one takes the place of the other.
         order[np.isin(code, list(unsorted))] = _sorted_rows(rows, classes, unsorted)
-    return order, code, pa.chunked_array(splits).unify_dictionaries().take(pa.array(order))
+    return order, code, np.concatenate(splits)[order]
 
 
-def _codes(batch: pa.Table, classes: pa.Array) -> NDArray[np.int32]:
+def _codes(batch: pa.Table, classes: pa.Array) -> Ints:
     place = pc.index_in(batch["class_name"], value_set=classes)  # type: ignore[attr-defined]
     return np.asarray(place.fill_null(-1), dtype=np.int32)
 
 
-def _steps_back(code: NDArray[np.int32], batch: pa.Table, last: dict[int, tuple[str, str]]) -> set[int]:
+def _split_codes(batch: pa.Table) -> Ints:
+    place = pc.index_in(batch["split"], value_set=pa.array(SPLITS))  # type: ignore[attr-defined]
+    if place.null_count:
+        strange = batch["split"].filter(pc.is_null(place))[0].as_py()
+        raise ValueError(f"split {strange!r}: 'train' and 'test', or none at all, are wanted")
+    return np.asarray(place, dtype=np.int8)
+
+
+def _steps_back(code: Ints, batch: pa.Table, last: dict[int, tuple[str, str]]) -> set[int]:
     """Classes with a row whose (file, key) is below that of the row before it; ``last``, the last row of each, is moved on."""
     order = np.argsort(code, kind="stable")
     order = order[code[order] >= 0]
@@ -252,7 +264,7 @@ def _steps_back(code: NDArray[np.int32], batch: pa.Table, last: dict[int, tuple[
     return found
 
 
-def _sorted_rows(rows: Rows, classes: pa.Array, wanted: set[int]) -> Ints:
+def _sorted_rows(rows: Rows, classes: pa.Array, wanted: set[int]) -> NDArray[np.int64]:
     """Numbers of the rows of these classes by (class, file, key), which are held."""
     held: list[pa.Table] = []
     at = 0
@@ -268,7 +280,7 @@ def _sorted_rows(rows: Rows, classes: pa.Array, wanted: set[int]) -> Ints:
 
 
 def ranks(group: Ints) -> tuple[Ints, Ints]:
-    """Place of each row in its group, in row order, and the rows of its group: both int64 (n,)."""
+    """Place of each row in its group, in row order, and the rows of its group: both (n,), of the type of ``group``."""
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=group[order[:1]] - 1))
     counts = np.diff(starts, append=len(group))
@@ -278,20 +290,20 @@ def ranks(group: Ints) -> tuple[Ints, Ints]:
     return rank, size
 
 
-def assign_roles(code: Ints, split: pa.ChunkedArray, shares: Shares) -> Ints:
+def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
     """Place in ``ROLES`` of each row.
 
     Args:
         code: (n,) its class; rows of a class in file order.
-        split: "train", "test", or all "", as a dictionary.
+        split: (n,) place in ``SPLITS``.
     """
-    names = set(pc.unique(split).to_pylist())  # type: ignore[attr-defined]
-    if not names <= {"train", "test"} and names != {""}:
-        raise ValueError(f"splits {sorted(names)}: 'train' and 'test', or none at all, are wanted")
-    if (names == {""}) != (shares.test > 0):
-        stated = "has no splits" if names == {""} else f"has the splits {', '.join(sorted(names))}"
+    names = [SPLITS[place] for place in np.unique(split).tolist()]
+    if "" in names and len(names) > 1:
+        raise ValueError(f"splits {names}: 'train' and 'test', or none at all, are wanted")
+    if (names == [""]) != (shares.test > 0):
+        stated = "has no splits" if names == [""] else f"has the splits {', '.join(names)}"
         raise ValueError(f"the source {stated}, and shares.test is {shares.test}: one of them says what tests")
-    testing = np.asarray(pc.equal(split.cast(pa.string()), "test"), dtype=bool)
+    testing = split == SPLITS.index("test")
     rank, size = ranks(code)
     testing |= rank >= size - (shares.test * size).astype(np.int64)
     rank, size = ranks(2 * code + testing)
