@@ -159,8 +159,10 @@ def assign(
     role = assign_roles(code, split, shares)
     in_super, in_sub = assign_labels(code, role, tree, shares)
     sort = np.argsort(role, kind="stable")  # they lie by class and file already
-    for at, table in reorder(rows, order[sort], [], held_bytes=_HELD_BYTES):
-        mine = sort[at : at + table.num_rows]
+    order, code, role, in_super, in_sub = (each[sort] for each in (order, code, role, in_super, in_sub))
+    del sort
+    for at, table in reorder(rows, order, [], held_bytes=_HELD_BYTES):
+        mine = slice(at, at + table.num_rows)
         kept = _with_columns(table, code[mine], role[mine], in_super[mine], in_sub[mine], tree, made)
         yield Sifted(kept, REJECTS.empty_table())
 
