@@ -22,10 +22,10 @@ import pyarrow as pa
 
 from .artifact import Artifact, RunRecord
 from .flow import Flow, Stage
-from .part_writer import PartRecord, StepFailed
-from .parts import Offer, PartTask, make_parts
+from .part_writer import StepFailed
+from .parts import make_parts
 from .retry import forget_rejects
-from .stage_maker import Progress, Reporter, StageMaker, TooManyRejects
+from .stage_maker import Job, Progress, Reporter, StageMaker, TooManyRejects
 from .store import Rows, Store, StoreError
 
 __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "run", "status"]
@@ -101,15 +101,25 @@ def run(
             forget_rejects(store, retry)
         known = _known_fingerprints(store)
         recent: dict[str, pa.Table] = {}
+        makers: list[StageMaker] = []
+        jobs: list[Job] = []
         for index, stage in enumerate(stages):
-            read_next = any(stage.name in other.inputs() for other in stages[index + 1 : index + 2])
-            maker = StageMaker(store, stage, schemas[stage.name], made, known, pool, recent, read_next=read_next)
+            following = stages[index + 1] if index + 1 < len(stages) else None
+            read_next = following is not None and stage.name in following.inputs()
+            maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, read_next=read_next)
             report = Reporter(on_progress, stage.name, index, len(stages))
-            missing = maker.missing_source()
-            if missing and stage.waits:
+            waits = bool(stage.waits and maker.missing_source())
+            if not waits:
+                jobs += maker.begin(report)
+                makers.append(maker)
+            # Sources need nothing of each other: those that stand together are made together.
+            if waits or following is None or following.inputs():
+                pool.run(jobs)
+                made.update({done.stage.name: done.artifact for done in makers})
+                makers, jobs = [], []
+            if waits:
                 report("waiting", 0, None, 0)
                 return Run(store, tuple(made.values()), stage.waits)
-            made[stage.name] = maker.make(report)
     return Run(store, tuple(made.values()))
 
 
@@ -123,7 +133,7 @@ def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
     for stage in flow.ordered():
         artifact = None
         if all(name in made for name in stage.inputs()):
-            maker = StageMaker(store, stage, schemas[stage.name], made, dict(known), None)
+            maker = StageMaker(store, stage, schemas[stage.name], made, dict(known))
             artifact = None if maker.missing_source() else maker.reusable()
         if artifact is not None:
             made[stage.name] = artifact
@@ -188,30 +198,30 @@ class _Workers:
         """Whether the tasks run in this process."""
         return self._scheduler in ("sync", "threads")
 
-    def run(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None], offer: Offer) -> None:
-        """Run the tasks, and tell of each as it ends; of its rows, too, where they are in this process at hand.
-
-        The first error ends the call.
-        """
-        if not tasks:
+    def run(self, jobs: Sequence[Job]) -> None:
+        """Run the jobs, and tell of each as it ends. The first error ends the call."""
+        if not jobs:
             return
         if "://" in self._scheduler:
-            self._run_distributed(tasks, done)
+            self._run_distributed(jobs)
             return
         import dask
         from dask.callbacks import Callback
 
-        def finished(_key: Any, result: Any, *_: Any) -> None:
-            done(result)
+        # dask takes tasks that are alike from the last name to the first, and parts are best made in the order of their rows.
+        named = {f"part-{_LAST_PART - number:09d}": job for number, job in enumerate(jobs)}
+
+        def finished(key: str, result: Any, *_: Any) -> None:
+            named[key].done(result)
 
         # A task is closed to dask, which would otherwise search it for graphs of its own.
-        options = {"offer": offer} if self.in_process else {}
-        # dask takes tasks that are alike from the last name to the first, and parts are best made in the order of their rows.
         calls = [
-            dask.delayed(functools.partial(make_parts, task, **options), pure=False, traverse=False)(
-                dask_key_name=f"part-{_LAST_PART - task.number:09d}"
-            )
-            for task in tasks
+            dask.delayed(
+                functools.partial(make_parts, job.task, **({"offer": job.offer} if self.in_process else {})),
+                pure=False,
+                traverse=False,
+            )(dask_key_name=name)
+            for name, job in named.items()
         ]
         settings: dict[str, Any] = {"scheduler": _get_of(self._scheduler), "num_workers": self._count}
         if self._scheduler != "sync":
@@ -222,7 +232,7 @@ class _Workers:
                 dask.compute(*calls, optimize_graph=False, chunksize=1, traverse=False, **settings)
         except BrokenExecutor as error:
             raise StepFailed(
-                f"stage {tasks[0].stage.name!r}: a worker process was killed, as a system does that runs out of memory; "
+                f"{_stages_of(jobs)}: a worker process was killed, as a system does that runs out of memory; "
                 "what was made stays: run again, with fewer workers"
             ) from error
 
@@ -232,7 +242,7 @@ class _Workers:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
 
-    def _run_distributed(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None]) -> None:
+    def _run_distributed(self, jobs: Sequence[Job]) -> None:
         from distributed import Client, KilledWorker, as_completed
 
         if self._client is None:
@@ -242,16 +252,18 @@ class _Workers:
                 raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
         # A function without a name makes distributed use cloudpickle, which takes along the code of a user's own file: workers
         # could not import that, and a task that they cannot read would leave us waiting for ever.
-        futures = [self._client.submit(lambda task=task: make_parts(task), pure=False) for task in tasks]
+        futures = {self._client.submit(lambda task=job.task: make_parts(task), pure=False): job for job in jobs}
         try:
             for future in as_completed(futures, loop=self._client.loop):
-                done(future.result())
+                futures[future].done(future.result())
         except KilledWorker as error:
-            raise StepFailed(
-                f"stage {tasks[0].stage.name!r}: workers died at their parts, perhaps for want of memory: {error}"
-            ) from error
+            raise StepFailed(f"{_stages_of(jobs)}: workers died at their parts, perhaps for want of memory: {error}") from error
         finally:
-            self._client.cancel(futures)
+            self._client.cancel(list(futures))
+
+
+def _stages_of(jobs: Sequence[Job]) -> str:
+    return "stage " + ", ".join(dict.fromkeys(repr(job.task.stage.name) for job in jobs))
 
 
 def _get_of(scheduler: str) -> Any:

@@ -12,7 +12,7 @@ import posixpath
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -70,15 +70,24 @@ class Reporter:
         self._tell(Progress(self._stage, self._index, self._stages, state, rows, rows_total, rejects, seconds))
 
 
-class Pool(Protocol):
-    """Who carries tasks to workers: ``run.Workers``."""
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A task for a worker.
 
-    def run(self, tasks: Sequence[PartTask], done: Callable[[list[PartRecord]], None], offer: Offer) -> None:
-        """Run the tasks, and tell of each as it ends; of its rows, too, where they are in this process at hand."""
-        ...
+    Attributes:
+        task: what to make.
+        done: told its parts when it has ended, in the thread of the run. The last task of a stage commits it.
+        offer: told the rows of its parts, where they are in this process at hand.
+    """
+
+    task: PartTask
+    done: Callable[[list[PartRecord]], None]
+    offer: Offer
 
 
 class StageMaker:
+    """Makes one stage: ``begin`` says what is to be done, and when that is done ``artifact`` is there."""
+
     def __init__(
         self,
         store: Store,
@@ -86,14 +95,21 @@ class StageMaker:
         schema: pa.Schema,
         made: Mapping[str, Artifact],
         known: dict[str, tuple[str, str]],
-        pool: Pool | None,
         recent: dict[str, pa.Table] | None = None,
         *,
         read_next: bool = False,
     ) -> None:
-        self.store, self.stage, self.schema, self.made, self.known, self.pool = store, stage, schema, made, known, pool
+        self.store, self.stage, self.schema, self.made, self.known = store, stage, schema, made, known
         self.recent: dict[str, pa.Table] = {} if recent is None else recent
         self.read_next = read_next
+        self._artifact: Artifact | None = None
+
+    @property
+    def artifact(self) -> Artifact:
+        """What was made, or was there."""
+        if self._artifact is None:
+            raise RuntimeError(f"stage {self.stage.name!r} is not made yet")
+        return self._artifact
 
     def _places(self) -> dict[str, Where]:
         steps = [self.stage.step, *([self.stage.pieces] if self.stage.pieces else [])]
@@ -183,14 +199,15 @@ class StageMaker:
         name = posixpath.join(folder(self.stage.name), ".witness")
         return self.store.read(name).decode() if self.store.exists(name) else ""
 
-    def make(self, report: Reporter) -> Artifact:
-        """Use what is there, or make the parts that are not, and commit the stage."""
+    def begin(self, report: Reporter) -> list[Job]:
+        """Use what is there; the jobs that make the parts which are not, and commit the stage with the last of them."""
         recipe, witness = self._recipe()
         if self.known:
             self.store.write_json(".fingerprints.json", self.known)
         if (artifact := self._reusable(recipe, witness)) is not None:
             report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
-            return artifact
+            self._artifact = artifact
+            return []
         key = sha256(canonical(recipe))
         recipe["layouts"] = self._layouts()
         recipe["within"] = self._within()
@@ -203,14 +220,18 @@ class StageMaker:
         self.store.write(posixpath.join(where, ".witness"), witness.encode())
         started = time.perf_counter()
         ledger = Ledger(self.store, self.stage, keep=self.read_next)
-        records = self._make_parts(sha256(canonical([key, recipe["layouts"]])), report, ledger)
-        artifact = self._commit(key, recipe, records, ledger)
-        self.recent.clear()
-        self.recent.update(ledger.recent)
-        self._write_made(time.perf_counter() - started)
-        self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)
-        report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
-        return artifact
+
+        def commit(records: list[PartRecord]) -> None:
+            artifact = self._commit(key, recipe, records, ledger)
+            if self.read_next or self.stage.inputs():
+                self.recent.clear()
+                self.recent.update(ledger.recent)
+            self._write_made(time.perf_counter() - started)
+            self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)
+            report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
+            self._artifact = artifact
+
+        return self._jobs(sha256(canonical([key, recipe["layouts"]])), report, ledger, commit)
 
     def _tasks(self, key: str) -> list[PartTask]:
         stage = self.stage
@@ -236,18 +257,20 @@ class StageMaker:
             for n, (start, stop) in enumerate(bounds)
         ]
 
-    def _make_parts(self, key: str, report: Reporter, ledger: Ledger) -> list[PartRecord]:
+    def _jobs(self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[list[PartRecord]], None]) -> list[Job]:
         tasks = self._tasks(key)
         records: dict[int, PartRecord] = {}
         # A task that makes several parts is made anew as a whole: only its end says that it had them all.
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
+        left = len(todo)
         rows = sum(record.rows_in for record in records.values())
         rejects = sum(sum(record.rejects.values()) for record in records.values())
 
         def done(made: list[PartRecord]) -> None:
-            nonlocal rows, rejects
+            nonlocal left, rows, rejects
+            left -= 1
             records.update({record.number: record for record in made})
             rows += sum(record.rows_in for record in made)
             rejects += sum(sum(record.rejects.values()) for record in made)
@@ -255,11 +278,12 @@ class StageMaker:
             limit = self.stage.max_rejects
             if limit is not None and limit >= 1:
                 self._check_budget(rejects, rows)
+            if not left:
+                commit([records[number] for number in sorted(records)])
 
-        if self.pool is None:
-            raise RuntimeError("this maker only looks: it was given no workers")
-        self.pool.run(todo, done, ledger.offer)
-        return [records[number] for number in sorted(records)]
+        if not todo:
+            commit([records[number] for number in sorted(records)])
+        return [Job(task, done, ledger.offer) for task in todo]
 
     def _one_part(self, task: PartTask) -> bool:
         return self.stage.kind != "whole" and not (self.stage.kind == "source" and task.piece is None)

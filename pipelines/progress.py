@@ -21,8 +21,7 @@ class Teller:
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._bars: Bars | None = None
-        self._task: TaskID | None = None
-        self._stage = ""
+        self._tasks: dict[str, TaskID] = {}
         if not quiet and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
@@ -59,15 +58,14 @@ class Teller:
     def _draw(self, bars: Bars, progress: Progress) -> None:
         rate = f"{progress.rows / progress.seconds:,.0f} rows/s" if progress.seconds > 0.05 else ""
         rejects = f"{progress.rejects} rejects" if progress.rejects else ""
-        if progress.stage != self._stage or self._task is None:
-            self._stage = progress.stage
-            self._task = bars.add_task(progress.stage, total=progress.rows_total, rate=rate, rejects=rejects)
+        if progress.stage not in self._tasks:
+            self._tasks[progress.stage] = bars.add_task(progress.stage, total=progress.rows_total, rate=rate, rejects=rejects)
         if progress.state == "reused":
             rate = "there already"
         if progress.state == "waiting":
             rate = "waiting"
         total = progress.rows if progress.state in ("done", "reused") else progress.rows_total
-        bars.update(self._task, completed=progress.rows, total=total, rate=rate, rejects=rejects)
+        bars.update(self._tasks[progress.stage], completed=progress.rows, total=total, rate=rate, rejects=rejects)
 
 
 @contextmanager

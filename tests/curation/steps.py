@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,17 @@ def read_numbers(*, path: str) -> Iterator[Number | Rejected]:
             yield Number(f"line{index}", int(line))
         else:
             yield Rejected(f"line{index}", "not_a_number", f"line {index} is {line!r}")
+
+
+def meet(*, folder: str, name: str, wanted: int) -> Iterator[Number]:
+    """One row, when so many of these steps are at work at the same time."""
+    (Path(folder) / name).touch()
+    give_up = time.monotonic() + 60
+    while len(list(Path(folder).iterdir())) < wanted:
+        if time.monotonic() > give_up:
+            raise TimeoutError(f"{name} waited alone for a minute")
+        time.sleep(0.01)
+    yield Number(name, 1)
 
 
 def list_pieces(*, root: str) -> list[str]:

@@ -10,7 +10,7 @@ import cloudpickle
 import numpy as np
 import pytest
 from benchwright.curation.artifact import load_artifact
-from benchwright.curation.flow import Flow, PlanError, rows_of, source, step
+from benchwright.curation.flow import Flow, PlanError, join, rows_of, source, step
 from benchwright.curation.keys import how, where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Busy, Progress, TooManyRejects, run, status
@@ -282,3 +282,21 @@ def test_artifact_names_the_recipe(numbers: Path, tmp_path: Path) -> None:
     assert recipe["settings"] == {"bad": "", "factor": 3, "seed": 5}
     assert recipe["step"].endswith("steps.draw")
     assert str(tmp_path) not in json.dumps(recipe)
+
+
+def test_sources_that_stand_together_are_made_together(tmp_path: Path) -> None:
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+    flow = join(*(source(name, step(steps.meet, folder=how(str(meeting)), name=name, wanted=2)) for name in ("one", "two")))
+    seen: list[tuple[str, str]] = []
+    made = run(
+        flow,
+        str(tmp_path / "out"),
+        scheduler="threads",
+        workers=2,
+        on_progress=lambda told: seen.append((told.stage, told.state)),
+    )
+    assert [artifact.stage for artifact in made.artifacts] == ["one", "two"]
+    assert sorted(seen) == [(name, state) for name in ("one", "two") for state in ("done", "running")]
+    again = run(flow, str(tmp_path / "again"), scheduler="processes", workers=2)
+    assert [artifact.digest for artifact in again.artifacts] == [artifact.digest for artifact in made.artifacts]
