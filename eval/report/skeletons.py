@@ -14,6 +14,8 @@ from .figures import Theme, drawn_figure, short_labels
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+_FIGURE_IN = 0.72  # inches along the side of a stick figure's place
+
 
 def skeleton_chart(
     sequences: Mapping[str, ArrayLike], edges: Sequence[tuple[int, int]], *, frames: int = 9, caption: str = ""
@@ -35,6 +37,8 @@ def skeleton_chart(
     if not bodies:
         raise ValueError("no sequence to draw")
     shown = {name: np.unique(np.linspace(0, x.shape[1] - 1, frames).astype(np.int64)) for name, x in bodies.items()}
+    labels = short_labels(list(bodies))
+    labels_in = 0.08 * max(map(len, labels))
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
 
     def draw(axes: Axes, theme: Theme) -> None:
@@ -52,18 +56,16 @@ def skeleton_chart(
                 colour = ramp(0.25 + 0.7 * column / max(frames - 1, 1))
                 axes.add_collection(LineCollection(list(joints.T[pairs]), colors=[colour], linewidths=1.5, capstyle="round"))
                 axes.plot(*joints, "o", color=colour, markersize=1.9, markeredgewidth=0)
-        axes.set_xlim(-0.6, frames - 0.4)
-        axes.set_ylim(0.6 - len(bodies), 0.55)
+            # Not the label of a tick: the layout leaves those too little room beside axes of equal scales.
+            axes.text(-0.65, -row, labels[row], ha="right", va="center", fontsize=8.5)
+        axes.set_xlim(-0.7 - labels_in / _FIGURE_IN, frames - 0.4)
+        axes.set_ylim(0.5 - len(bodies), 0.5)
         axes.set_aspect("equal")
-        axes.set_yticks([-row for row in range(len(bodies))], short_labels(list(bodies)))
-        axes.set_xticks([])
-        axes.tick_params(length=0)
-        for spine in axes.spines.values():
-            spine.set_visible(False)
+        axes.set_axis_off()
 
     alt = f"Stick figures of {len(bodies)} sequences, {frames} frames each from first to last: {', '.join(bodies)}."
     rows: list[Sequence[Value]] = [
         [name, x.shape[1], x.shape[2], ", ".join(map(str, shown[name].tolist()))] for name, x in bodies.items()
     ]
-    size_in = (8.4, 0.35 + 0.72 * len(bodies))
+    size_in = (labels_in + _FIGURE_IN * (frames + 0.3), _FIGURE_IN * (len(bodies) + 0.2))
     return drawn_figure(draw, size_in, alt, caption, Table(["sequence", "frames", "joints", "drawn"], rows))
