@@ -159,7 +159,8 @@ def assign(
     role = assign_roles(code, split, shares)
     in_super, in_sub = assign_labels(code, role, tree, shares)
     sort = np.argsort(role, kind="stable")  # they lie by class and file already
-    order, code, role, in_super, in_sub = (each[sort] for each in (order, code, role, in_super, in_sub))
+    order, code, role = order[sort], code[sort], role[sort]
+    in_super, in_sub = in_super[sort], in_sub[sort]
     del sort
     for at, table in reorder(rows, order, [], held_bytes=_HELD_BYTES):
         mine = slice(at, at + table.num_rows)
