@@ -140,8 +140,8 @@ def _classes(
     parents: dict[str, str] = {}
     pairs = (index[:, 0] + 1) * (index.max(initial=0) + 2) + index[:, 1] + 1
     _, firsts = np.unique(pairs, return_index=True)
-    for row in firsts.tolist():
-        mine = table.slice(row, 1).select(["subclass", "superclass"]).to_pylist()[0]
+    named = table.select(["subclass", "superclass"]).take(pa.array(firsts)).to_pylist()
+    for row, mine in zip(firsts.tolist(), named, strict=True):
         sub, top = index[row].tolist()
         for place, name, number in ((sub, mine["subclass"], task[row, 0]), (top, mine["superclass"], task[row, 1])):
             if place >= 0:
