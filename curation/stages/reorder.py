@@ -8,6 +8,7 @@ from its cuts. Beside that, memory holds one part, one stretch and a rank of 4 b
 from __future__ import annotations
 
 import collections
+import contextlib
 import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,6 +26,7 @@ TABLE_ROWS = 1 << 18
 HELD_BYTES = 1 << 28
 """Rows that are held in memory at once; where there are more, all go through a file."""
 
+_FEW_BYTES = 1 << 23  # rows that are sooner gathered than threads are started
 _CUT_ROWS = 1 << 10  # rows that a cut should have on average: smaller ones cost more in headers than in rows
 _FEWEST, _MOST = 1 << 16, 1 << 19  # input rows that are cut at a time: a few megabytes are quickest, the cache holds them
 
@@ -97,10 +99,13 @@ def reorder(
             return
     columns = pa.concat_tables(held).columns
     del held
-    with ThreadPoolExecutor() as pool:
-        whole = pa.table(list(pool.map(pa.ChunkedArray.combine_chunks, columns)), schema.names)
+    few = size < _FEW_BYTES
+    with contextlib.nullcontext() if few else ThreadPoolExecutor() as pool:
+        each = pool.map if pool else map
+        whole = pa.table(list(each(pa.ChunkedArray.combine_chunks, columns)), schema.names)
     del columns
-    yield from _ahead((a, whole.take(pa.array(order[a:b])).cast(schema)) for a, b in itertools.pairwise(edges.tolist()))
+    made = ((a, whole.take(pa.array(order[a:b])).cast(schema)) for a, b in itertools.pairwise(edges.tolist()))
+    yield from made if few else _ahead(made)
 
 
 def _rank(order: np.ndarray, count: int) -> np.ndarray:
