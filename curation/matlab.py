@@ -50,7 +50,8 @@ def main() -> None:
     """The child: variables named by the arguments, from the file at its input to an npz archive at its output."""
     import resource
 
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY if hard < 0 else min(_MEMORY, hard), hard))
     import scipy.io
 
     try:

@@ -217,9 +217,7 @@ class _Workers:
         # A task is closed to dask, which would otherwise search it for graphs of its own.
         calls = [
             dask.delayed(
-                functools.partial(make_parts, job.task, **({"offer": job.offer} if self.in_process else {})),
-                pure=False,
-                traverse=False,
+                functools.partial(make_parts, job.task, job.offer if self.in_process else None), pure=False, traverse=False
             )(dask_key_name=name)
             for name, job in named.items()
         ]

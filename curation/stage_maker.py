@@ -221,8 +221,8 @@ class StageMaker:
         started = time.perf_counter()
         ledger = Ledger(self.store, self.stage, keep=self.read_next)
 
-        def commit(records: list[PartRecord]) -> None:
-            artifact = self._commit(key, recipe, records, ledger)
+        def commit(records: dict[int, PartRecord]) -> None:
+            artifact = self._commit(key, recipe, [records[number] for number in sorted(records)], ledger)
             if self.read_next or self.stage.inputs():
                 self.recent.clear()
                 self.recent.update(ledger.recent)
@@ -257,7 +257,7 @@ class StageMaker:
             for n, (start, stop) in enumerate(bounds)
         ]
 
-    def _jobs(self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[list[PartRecord]], None]) -> list[Job]:
+    def _jobs(self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[dict[int, PartRecord]], None]) -> list[Job]:
         tasks = self._tasks(key)
         records: dict[int, PartRecord] = {}
         # A task that makes several parts is made anew as a whole: only its end says that it had them all.
@@ -279,10 +279,10 @@ class StageMaker:
             if limit is not None and limit >= 1:
                 self._check_budget(rejects, rows)
             if not left:
-                commit([records[number] for number in sorted(records)])
+                commit(records)
 
         if not todo:
-            commit([records[number] for number in sorted(records)])
+            commit(records)
         return [Job(task, done, ledger.offer) for task in todo]
 
     def _one_part(self, task: PartTask) -> bool:

@@ -276,7 +276,6 @@ def _features(index: DatasetIndex, mapped: Path | None) -> np.ndarray:
     digest = Store(index.url).read_json("dataset.json")["digest"]
     path = mapped / f"features-{digest[:16]}.npy"
     if not path.exists():
-        mapped.mkdir(parents=True, exist_ok=True)
         for old in mapped.glob("features-*.npy"):
             old.unlink(missing_ok=True)
         with replacing(path) as beside:

@@ -61,7 +61,6 @@ def export_tasks(
         address = row["url"] if images is None else data_uri(images, row["key"], side_px=thumbnail_px)
         tasks.append({"data": {"image": address, "key": row["key"], "bucket": row["bucket"]}})
     root = Path(folder)
-    root.mkdir(parents=True, exist_ok=True)
     config = labelling_config(options, background=background)
     return Project(
         _write(root / "tasks.json", json.dumps(tasks, indent=1, ensure_ascii=False) + "\n"),

@@ -8,7 +8,6 @@ from its cuts. Beside that, memory holds one part, one stretch and a rank of 4 b
 from __future__ import annotations
 
 import collections
-import contextlib
 import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
@@ -97,15 +96,18 @@ def reorder(
         if size > (HELD_BYTES if held_bytes is None else held_bytes):
             yield from _through_file(itertools.chain(held, tables), schema, _rank(order, rows.num_rows), edges, scratch)
             return
-    columns = pa.concat_tables(held).columns
+    table = pa.concat_tables(held)
     del held
     few = size < _FEW_BYTES
-    with contextlib.nullcontext() if few else ThreadPoolExecutor() as pool:
-        each = pool.map if pool else map
-        whole = pa.table(list(each(pa.ChunkedArray.combine_chunks, columns)), schema.names)
-    del columns
-    made = ((a, whole.take(pa.array(order[a:b])).cast(schema)) for a, b in itertools.pairwise(edges.tolist()))
+    table = table.combine_chunks() if few else _combined(table)
+    made = ((a, table.take(pa.array(order[a:b])).cast(schema)) for a, b in itertools.pairwise(edges.tolist()))
     yield from made if few else _ahead(made)
+
+
+def _combined(table: pa.Table) -> pa.Table:
+    """``combine_chunks``, a column a thread."""
+    with ThreadPoolExecutor() as pool:
+        return pa.table(list(pool.map(pa.ChunkedArray.combine_chunks, table.columns)), table.column_names)
 
 
 def _rank(order: np.ndarray, count: int) -> np.ndarray:

@@ -254,7 +254,6 @@ def evaluate_folds(
         logs = [[np.log(np.maximum(lights, 1e-6)) for lights in run] for run in found.values()]
         found[AVERAGE] = [np.exp(np.mean(fold, axis=0)) for fold in zip(*logs, strict=True)]
     errors = {name: [angular_error_deg(e, gt) for e, gt in zip(run, truths, strict=True)] for name, run in found.items()}
-    out.mkdir(parents=True, exist_ok=True)
     files = {"errors.csv": _errors_csv(found, errors, folds, truths), **estimator.artifacts()}
     for name, data in files.items():
         write_whole(out / name, data)

@@ -15,7 +15,6 @@ moment leaves the state after the last finished increment, and what it left half
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -124,8 +123,5 @@ def commit(out: Path, whose: Mapping[str, Any], steps: Sequence[Record], state: 
 
 
 def _check(path: Path, digest: str) -> None:
-    if path.exists():
-        with path.open("rb") as stream:
-            if hashlib.file_digest(stream, "sha256").hexdigest() == digest:
-                return
-    raise ValueError(f"{path} is missing or is not the one that progress.json names: remove {path.parent} and run again")
+    if not path.exists() or file_digest(path) != digest:
+        raise ValueError(f"{path} is missing or is not the one that progress.json names: remove {path.parent} and run again")

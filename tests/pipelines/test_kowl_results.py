@@ -146,6 +146,11 @@ def test_a_dry_run_makes_nothing(tmp_path: Path, bw: Cli) -> None:
     assert not (tmp_path / "out").exists()
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    """By path in the folder: names alone repeat from step to step."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def test_a_killed_loop_goes_on_to_the_same_bytes(tmp_path: Path, bw: Cli) -> None:
     """kill -9 after the second increment; the same command again ends in the bytes of a loop that was not killed."""
     out = tmp_path / "run"
@@ -169,11 +174,11 @@ def test_a_killed_loop_goes_on_to_the_same_bytes(tmp_path: Path, bw: Cli) -> Non
     assert told.code == 0
     assert "increment 0 " not in told.err
     assert "increment 5 " in told.err
-    killed = {path.name: path.read_bytes() for path in progress.parent.rglob("*") if path.is_file()}
+    killed = files_of(progress.parent)
     assert killed["progress.json"] != done
     (out / "eval" / "feedback-0.5").rename(tmp_path / "killed")
     assert bw("train", out, "--method", "ann", "--protocol", "0.5", "--quiet").code == 0
-    whole = {path.name: path.read_bytes() for path in progress.parent.rglob("*") if path.is_file()}
+    whole = files_of(progress.parent)
     assert killed == whole
     stamp = (progress.parent / "results.json").stat().st_mtime_ns
     start = time.perf_counter()
