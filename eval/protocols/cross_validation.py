@@ -32,7 +32,7 @@ from ..metrics.angular import (
     fold_mean,
     pooled,
 )
-from .run import to_json
+from .run import remove_half_written, to_json
 
 Lights = NDArray[np.float64]
 Direction = Literal["1to2", "2to1"]
@@ -242,6 +242,7 @@ def evaluate_folds(
     }
     if (held := _held(out, whose)) is not None:
         return held
+    remove_half_written(out)
     reveal = estimator.looks_at_test
     if parts == "fixed":
         folds = fixed_parts(rows, reveal_test=reveal)

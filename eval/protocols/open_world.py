@@ -27,6 +27,7 @@ import numpy as np
 from .open_world_files import Record, Stored, commit, read_progress, read_rows, write_array, write_prediction
 from .open_world_measures import write_results
 from .predictor import Features, Labels, Predictor, Seen, Uids
+from .run import remove_half_written
 
 Progress = Callable[[str], None]
 HIDDEN = -1
@@ -238,6 +239,7 @@ def _take_up(
 ) -> tuple[list[Record], list[Seen]]:
     """Records and experience of the increments that ``out`` holds already; the predictor takes up its state."""
     held = read_progress(out, whose)
+    remove_half_written(out)
     experience: list[Seen] = []
     if held is None:
         return [], experience

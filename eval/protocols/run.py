@@ -122,14 +122,18 @@ def _commit(learner: Learner, done: int, whose: Mapping[str, Any], out: Path, co
 def held_progress(out: Path, whose: Mapping[str, Any]) -> tuple[dict[str, Any], Path] | None:
     """``progress.json`` of ``out`` and the checkpoint that it names, or None where nothing was committed.
 
+    What a kill left half written goes, once the folder is known to be this run's.
+
     Raises:
         ValueError: ``out`` holds a run of another identity than ``whose``, or the checkpoint is not the one that was written.
     """
     path = out / "progress.json"
-    if not path.exists():
+    held = json.loads(path.read_bytes()) if path.exists() else None
+    if held is not None:
+        check_identity(held["identity"], whose, out)
+    remove_half_written(out)
+    if held is None:
         return None
-    held = json.loads(path.read_bytes())
-    check_identity(held["identity"], whose, out)
     checkpoint = out / held["checkpoint"]["file"]
     if not checkpoint.exists() or file_digest(checkpoint) != held["checkpoint"]["sha256"]:
         raise ValueError(f"{checkpoint} is missing or is not the one that {path} names: remove {out} and run again")
@@ -165,10 +169,16 @@ def commit_progress(
 
 
 def remove_old(out: Path, checkpoint: Path) -> None:
-    """Remove all checkpoints but this one, and what a kill left half written."""
-    for old in [*out.glob("after-*"), *out.glob(".tmp-*")]:
+    """Remove all checkpoints but this one."""
+    for old in out.glob("after-*"):
         if old != checkpoint:
             old.unlink()
+
+
+def remove_half_written(out: Path) -> None:
+    """Remove what a kill left of files that were being written (``curation.files``)."""
+    for left in out.rglob(".tmp-*"):
+        left.unlink()
 
 
 def file_digest(path: Path) -> str:

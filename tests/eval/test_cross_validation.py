@@ -164,6 +164,7 @@ def test_what_is_finished_is_read_and_what_is_broken_off_is_made_again(tmp_path:
     for one, other in zip(first.errors["a"], again.errors["a"], strict=True):
         np.testing.assert_array_equal(one, other)
     (tmp_path / "results.json").unlink()  # killed before the last file
+    (tmp_path / ".tmp-1-half").write_bytes(b"what a kill left")
     evaluate_folds(estimator, rows, parts="rotating", identity={}, out=tmp_path)
     assert estimator.calls == 2
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files

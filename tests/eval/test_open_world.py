@@ -173,6 +173,7 @@ def test_killed_anywhere_it_ends_in_the_same_bytes(tmp_path: Path, kind: str, fe
             run_open_world(
                 predictor, *made, setting=setting, identity=identity(kind, SETTINGS[kind], seed=0), out=tmp_path / "broken"
             )
+    (tmp_path / "broken/predictions/step-000-post/.tmp-1-half").write_bytes(b"what a kill left")
     run(kind, tmp_path / "broken", made, feedback=feedback)
     assert files_of(tmp_path / "whole") == files_of(tmp_path / "broken")
 

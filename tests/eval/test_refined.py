@@ -126,6 +126,8 @@ def test_a_killed_run_ends_in_the_same_bytes(tmp_path: Path) -> None:
             run_refined(Newest(lives), TASKS, ASKED, identity={"a": 1}, out=tmp_path / "killed")
         except KeyboardInterrupt:
             continue
+    (tmp_path / "killed" / ".tmp-1-half").write_bytes(b"what a kill left")
+    run_refined(Newest(), TASKS, ASKED, identity={"a": 1}, out=tmp_path / "killed")
     whole, killed = ({f.name: f.read_bytes() for f in sorted((tmp_path / name).iterdir())} for name in ("whole", "killed"))
     assert killed == whole
     with pytest.raises(ValueError, match="a = 1"):
