@@ -287,7 +287,7 @@ def train(
 ) -> None:
     """Train baselines on the published shards.
 
-    Bucket by bucket; goes on where it was broken off. Prints the metrics at the end.
+    Goes on where it was broken off. Prints the metrics at the end.
 
     \b
     Examples:

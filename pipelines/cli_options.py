@@ -77,6 +77,7 @@ Protocols = Annotated[
         "--protocol",
         "-p",
         metavar="PROTOCOL",
-        help="iid or streaming (clear), a feedback amount (kowl); may be repeated. All by default.",
+        help="An experiment of the benchmark, such as iid (clear), 0.5 (kowl), task_order (skeleton); may be repeated. "
+        "Those of the settings by default.",
     ),
 ]

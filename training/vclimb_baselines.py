@@ -63,6 +63,7 @@ def paper_settings(
     kind = next(kind for kind, names in facts["kinds"].items() if plain in names)
     own = {**facts["methods"]["as_released"][plain], **facts["methods"][preset].get(plain, {})}
     chosen = {key: value[dataset] if isinstance(value, dict) else value for key, value in own.items()}
+    changes = facts["changes"].get(preset, {}).get(dataset, {}).get(plain, {})
     consistency = {"frames": frames, **facts["consistency"]}
     if variant is not None:
         consistency["variant"] = variant
@@ -71,7 +72,7 @@ def paper_settings(
         "criterion": facts["criterion"],
         "model": dict(facts["model"]),
         "view": dict(facts["view"]),
-        "schedule": {**facts["schedule"], **facts["schedules"][preset][kind]},
+        "schedule": {**facts["schedule"], **facts["schedules"][preset][kind], **changes},
         "memory": {"capacity": datasets[dataset].memory_videos, **facts["memory"], "frames": frames},
         "consistency": consistency if name.endswith(CONSISTENT) else None,
     }

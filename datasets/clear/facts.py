@@ -167,7 +167,6 @@ class Facts:
     reservoir: ReservoirFacts
     features: FeatureFacts
     release: ReleaseFacts
-    training: dict[str, dict[str, Any]]
     published: tuple[Figure, ...]
 
     @property
@@ -199,7 +198,6 @@ def facts() -> Facts:
         reservoir=_record(ReservoirFacts, raw["reservoir"]),
         features=_record(FeatureFacts, raw["features"]),
         release=_record(ReleaseFacts, raw["release"]),
-        training={name: _values(table) for name, table in raw["training"].items()},
         published=tuple(figure for table in raw["published"] for figure in _figures(table)),
     )
 

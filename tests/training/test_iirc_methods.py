@@ -264,7 +264,30 @@ def test_published_settings():
         assert (cifar["select"] == "none") == (name in ("agem", "bic", "icarl_cnn", "icarl_norm", "lucir"))
         assert (cifar["batch_size"], cifar["momentum"], cifar["weight_decay"]) == (128, 0.9, 1e-5)
         assert cifar["plateau"] == {"factor": 0.1, "patience": 10, "threshold": 1e-3}
+        assert imagenet["first_task_times"] == (1 if joint else 2)
+        assert (cifar["ties"], cifar["optimiser"], cifar["eval_every"]) == ("last", "sgd", 1)
         learner_maker(paper_settings(name, dataset="imagenet"))
+    cifar, imagenet = (paper_settings("lucir", dataset=dataset) for dataset in ("cifar100", "imagenet"))
+    assert cifar["method"] == {"name": "lucir", "strength": 5.0, "margin": 0.5, "rivals": 2}
+    assert cifar["memory"] == imagenet["memory"] == {"per_class": 20}
+    assert cifar["model"] == {"backbone": "reduced_resnet", "blocks": 5, "width": 16, "head": "cosine_kept"}
+    assert imagenet["model"]["backbone"] == "resnet50"
+    assert cifar["view"] == {
+        "side_px": 32,
+        "resize_px": 32,
+        "augment": "crop_flip",
+        "pad_px": 4,
+        "mean": [0.5071, 0.4866, 0.4409],
+        "std": [0.2009, 0.1984, 0.2023],
+    }
+    assert imagenet["view"] == {
+        "side_px": 224,
+        "resize_px": 256,
+        "augment": "resized_crop_flip",
+        "pad_px": 0,
+        "mean": [0.485, 0.456, 0.406],
+        "std": [0.229, 0.224, 0.225],
+    }
     with pytest.raises(ValueError, match="no method 'gem'"):
         paper_settings("gem", dataset="cifar100")
     with pytest.raises(ValueError, match="no data set 'mnist'"):

@@ -86,6 +86,38 @@ def test_a_rejected_row_is_unknown_and_keeps_its_order(seed):
     np.testing.assert_array_equal(after[kept, 1:].argmax(1), before[kept, 1:].argmax(1))
 
 
+def test_settings_of_the_paper():
+    """PROTOCOLS.md 2.8; the ANN's width is that of TimeSformer's features."""
+    assert paper_settings() == {
+        "ann": {
+            "hidden": 768,
+            "dropout": 0.5,
+            "epochs": 1,
+            "batch_size": 1000,
+            "learning_rate": 1e-3,
+            "validation_error": 0.1,
+            "threshold_when": "first_fit",
+            "request": "random",
+        },
+        "gmm_finch": {
+            "min_error_tol": 0.05,
+            "epsilon": 1e-12,
+            "shrinkage": "none",
+            "dtype": "float64",
+            "distance": "cosine",
+            "request": "uncertain_first",
+            "recognise": True,
+        },
+        "evm": {
+            "tail_size": 100,
+            "cover_threshold": 0.7,
+            "distance_multiplier": 1.0,
+            "fit": "as_released",
+            "request": "random",
+        },
+    }
+
+
 def test_orders_of_requests():
     uid = np.array(["a", "b", "c", "d"])
     assert uncertain_first(uid, np.array([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8], [0.5, 0.5]], np.float32)) == ["b", "d", "c", "a"]

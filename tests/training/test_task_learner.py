@@ -413,8 +413,10 @@ def test_presets_of_code_and_paper():
         assert (code["optimiser"], code["epochs"]) == (("sgd", 50) if with_memory else ("adagrad", 20))
         assert (code["learning_rate"], code["weight_decay"], code["clip_norm"]) == (1e-3, 1e-4, 20.0)
         assert (paper["optimiser"], paper["learning_rate"]) == ("adam", 1e-3)
-    strengths = [paper_settings("ewc", dataset=d)["method"]["strength"] for d in ("ucf101", "kinetics400", "activitynet_trim")]
-    assert strengths == [3e3, 5e2, 3e5]
+    for preset, kinetics in ("as_released", (3e3, 30)), ("as_written", (5e2, 20)):  # PROTOCOLS.md 1.6
+        wanted = {"ucf101": (3e3, 20), "kinetics400": kinetics, "activitynet_trim": (3e5, 20), "activitynet_untrim": (3e5, 20)}
+        found = {dataset: paper_settings("ewc", dataset=dataset, preset=preset) for dataset in wanted}
+        assert {d: (one["method"]["strength"], one["schedule"]["epochs"]) for d, one in found.items()} == wanted
     assert paper_settings("mas", dataset="ucf101")["method"]["strength"] == 3e5
     assert paper_settings("naive", dataset="ucf101")["method"]["predict"] == "head"
     assert paper_settings("naive", dataset="ucf101", preset="as_written")["method"]["predict"] == "nearest_mean"
@@ -423,6 +425,39 @@ def test_presets_of_code_and_paper():
         paper_settings("gem", dataset="ucf101")
     with pytest.raises(ValueError, match="data set 'ucf102'"):
         paper_settings("naive", dataset="ucf102")
+
+
+@pytest.mark.parametrize("preset", ["as_released", "as_written"])
+@pytest.mark.parametrize("name", ["icarl", "mas"])
+def test_settings_of_the_paper_in_full(preset: str, name: str):
+    """PROTOCOLS.md 1.3 to 1.6."""
+    found = paper_settings(name, dataset="ucf101", preset=preset)  # type: ignore[arg-type]
+    assert found["model"] == {"backbone": "resnet34", "dropout": 0.5, "head_std": 0.001, "width": 16}
+    assert found["view"] == {
+        "segments": 8,
+        "side_px": 224,
+        "scales": [1.0, 0.875, 0.75, 0.66],
+        "flip": 0.5,
+        "mean": [0.485, 0.456, 0.406],
+        "std": [0.229, 0.224, 0.225],
+    }
+    by_method = {
+        ("as_released", "icarl"): ("sgd", 0.9, 1e-4, 50, 50, "nothing"),
+        ("as_released", "mas"): ("adagrad", 0.0, 1e-4, 20, 64, "before_training"),
+        ("as_written", "icarl"): ("adam", 0.0, 0.0, 50, 50, "nothing"),
+        ("as_written", "mas"): ("adam", 0.0, 0.0, 20, 64, "nothing"),
+    }
+    names = ("optimiser", "momentum", "weight_decay", "epochs", "batch_size", "first_best")
+    assert found["schedule"] == {
+        "learning_rate": 1e-3,
+        "drop_last": True,
+        "clip_norm": 20.0,
+        "mixed_precision": True,
+        "select": "validation",
+        "eval_every": 2,
+        **dict(zip(names, by_method[preset, name], strict=True)),
+    }
+    assert found["memory"] == {"capacity": 2020, "unit": "samples", "choice": "method", "keys": [], "frames": "all"}
 
 
 def test_consistency_goes_on_top_of_any_method_and_means_what_the_paper_says():
