@@ -6,7 +6,6 @@ iid: train and test on 70 and 30 % of the same bucket. Streaming: train on all o
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import random
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
@@ -62,12 +61,6 @@ def released_split(count: int, test_share: float, seed: int) -> tuple[np.ndarray
     tested = _tested(count, test_share)
     order = released_permutation(count, seed)
     return order[: count - tested], order[count - tested :]
-
-
-def streaming_rounds(buckets: Iterable[int]) -> list[tuple[int, int]]:
-    """(train bucket, test bucket) of each round, in order: every bucket and the one that follows it."""
-    order = sorted(set(buckets))
-    return list(itertools.pairwise(order))
 
 
 def assign_iid_splits(rows: Rows, *, rule: Literal["as_released", "as_written"], test_share: float) -> pa.Table:

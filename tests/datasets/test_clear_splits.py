@@ -18,7 +18,6 @@ from benchwright.datasets.clear.splits import (
     assign_iid_splits,
     released_permutation,
     released_split,
-    streaming_rounds,
 )
 
 
@@ -115,12 +114,6 @@ def test_stream_is_bucket_then_key(tmp_path: Path) -> None:
     expected = sorted(rows, key=lambda row: (row["bucket"], row["key"]))
     assert [row["key"] for row in sorted(rows, key=lambda row: row["stream"])] == [row["key"] for row in expected]
     assert sorted(row["stream"] for row in rows) == list(range(len(rows)))
-
-
-def test_streaming_rounds() -> None:
-    assert streaming_rounds(facts().buckets.labelled) == [(bucket, bucket + 1) for bucket in range(1, 10)]
-    assert streaming_rounds([3, 1, 3, 7]) == [(1, 3), (3, 7)]
-    assert streaming_rounds([1]) == []
 
 
 def test_wrong_settings_are_named(tmp_path: Path) -> None:
