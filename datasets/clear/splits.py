@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
