@@ -197,7 +197,7 @@ FIVE, TEN = npy((5, 4), bytes(80)), npy((10,), b"a\0\0\0" * 10, "<U1")
 LYING = {
     "promises": ({"uid": TEN, "feature": npy((10**18, 4))}, r"f\.npz, feature: values \(1000000000000000000, 4\) of float32"),
     "wraps": ({"uid": TEN, "feature": npy((1 << 62, 4))}, r"f\.npz, feature: values .* are 73786976294838206464 bytes"),
-    "holds more": ({"x": npy((4,), bytes(1 << 26))}, r"f\.npz, x: values \(4,\) of float32 are 16 bytes, and it holds 67108864"),
+    "holds more": ({"x": npy((4,), bytes(1 << 26))}, r"f\.npz, x: values .* are 16 bytes, and it holds 67108864"),
     "second": ({"y": npy((4,), bytes(16)), "x": npy((4,), b"1")}, r"f\.npz, x: values .* 16 bytes, and it holds 1"),
     "names": ({"uid": TEN, "feature": FIVE}, r"f\.npz: feature has 5 rows and uid the shape \(10,\), where \(5,\) is wanted"),
     "negative": ({"uid": TEN, "feature": npy((-5, 4))}, r"f\.npz, feature has the shape \(-5, 4\), where sides of 0 and up"),
