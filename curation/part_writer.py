@@ -122,7 +122,7 @@ class PartWriter:
         if output.table is not None:
             return conform(output.table, self._schema, self._stage)
         given = typing.cast(pa.Schema, output.given)
-        columns = {f.name: self._column(f, self._values(f.name, output.objects)) for f in given}
+        columns = {f.name: self._column(f, output.objects) for f in given}
         made = pa.table(columns) if columns else pa.table({})
         if output.carried is not None:
             for name in output.carried.column_names:
@@ -135,7 +135,8 @@ class PartWriter:
         except AttributeError as error:
             raise self._failed(f"the step gave something without the planned field {name!r}: {error}") from None
 
-    def _column(self, field: pa.Field, values: list[Any]) -> pa.Array:
+    def _column(self, field: pa.Field, rows: Sequence[Any]) -> pa.Array:
+        values = self._values(field.name, rows)
         try:
             if is_blob(field):
                 return self._blob_column(field.name, values)
@@ -143,7 +144,10 @@ class PartWriter:
                 return self._array_column(field, values)
             _check_exact(field.type, values)
             return pa.array(values, field.type)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError, _Inexact) as error:
+        except UnicodeEncodeError as error:
+            key = next(row.key for row, value in zip(rows, values, strict=True) if not _is_utf8(value, field.type))
+            raise self._failed(f"row {key!r}, column {field.name!r}: {error}") from error
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, _Inexact) as error:
             raise self._failed(f"column {field.name!r}: {error}") from error
 
     def _rejects(self, rejected: list[Rejected] | pa.Table) -> pa.Table:
@@ -264,6 +268,14 @@ def _check_exact(kind: pa.DataType, values: list[Any]) -> None:
                 raise _Inexact(f"{value} has a time zone, which a column does not keep: say the naive time that is meant")
 
 
+def _is_utf8(value: Any, kind: pa.DataType) -> bool:
+    try:
+        pa.array([value], kind)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _members_sha256(members: Mapping[str, bytes]) -> str:
     """SHA-256 over the extensions, sizes and bytes of a sample's members, in the order of the extensions."""
     digest = hashlib.sha256()
@@ -277,8 +289,8 @@ def reject_table(rejected: list[Rejected] | pa.Table) -> pa.Table:
     """Rejects as a table of ``REJECTS``."""
     if not isinstance(rejected, list):
         return rejected.select(REJECTS.names).cast(REJECTS)
-    # Details quote what was found, such as names of files that are no UTF-8.
-    rows = [(key, reason, detail.encode("utf-8", "backslashreplace").decode()) for key, reason, detail in rejected]
+    # Keys and details quote what was found, such as names of files that are no UTF-8.
+    rows = [[text.encode("utf-8", "backslashreplace").decode() for text in row] for row in rejected]
     columns = [pa.array([row[column] for row in rows], pa.string()) for column in range(len(REJECTS))]
     return pa.table(columns, schema=REJECTS)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -59,6 +60,15 @@ class Card:
     members: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict[str, Mapping[str, Any]])
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     tags: Sequence[str] = ()
+
+
+_MARKUP = re.compile(r"[\\`*<\[&|~]|(?<![^\W_])_|_(?![^\W_])")
+"""What Markdown, its tables and HTML act on; an underscore within a word is none of it."""
+
+
+def escaped(text: str) -> str:
+    """Text from data, such as the name of a class, as Markdown on one line that shows it as it is, in tables too."""
+    return _MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
 
 
 def index_table(labels: pa.Table, spans: Mapping[str, Sequence[SampleSpan]]) -> pa.Table:
@@ -232,7 +242,7 @@ def _values(column: pa.ChunkedArray) -> str:
             key=lambda pair: (pair[0] is None, pair[0] if pair[0] is not None else 0),
         )
         if len(counts) <= _FEW:
-            return ", ".join(f"{_cell(value)} ({count:,})" for value, count in counts)
+            return ", ".join(f"{escaped(str(value))} ({count:,})" for value, count in counts)
         if pa.types.is_string(kind):
             return f"{len(counts):,} values"
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation.artifact import load_artifact
-from ..curation.publish import Card
+from ..curation.publish import Card, escaped
 from ..curation.qa.agreement import votes_kappa
 from ..curation.qa.label_studio import export_tasks, read_label_studio
 from ..curation.qa.mturk import Gold, export_batches, read_gold_key
@@ -245,7 +245,7 @@ def publish(run: Run, config: ClearConfig, folder: str) -> None:
         "json": {"holds": "the labels of the sample"},
     }
     columns = {f"iid_seed{seed}": f"train or test in iid split {seed}" for seed in SEEDS}
-    names = ", ".join(each.name for each in config.classes)
+    names = ", ".join(escaped(each.name) for each in config.classes)
     card = Card(
         title="A CLEAR-style benchmark",
         summary=(

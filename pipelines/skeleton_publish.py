@@ -7,7 +7,7 @@ import collections
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..curation.publish import Card
+from ..curation.publish import Card, escaped
 from ..curation.rows import is_array
 from ..curation.run import Run
 from ..datasets.skeleton.samples import COLUMNS, TENSOR
@@ -77,7 +77,7 @@ def _summary(config: SkeletonConfig, index: pa.Table) -> list[str]:
     lines = ["| task | classes | train | val | test |", "| --- | --- | --- | --- | --- |"]
     for task in sorted(names):
         numbers = " | ".join(f"{counts[task, role]:,}" for role in ROLES)
-        lines.append(f"| {task} | {', '.join(name for _, name in sorted(names[task].items()))} | {numbers} |")
+        lines.append(f"| {task} | {', '.join(escaped(name) for _, name in sorted(names[task].items()))} | {numbers} |")
     form = config.tensor
     steps = [
         "not centred" if form.centre_joint is None else f"joint {form.centre_joint} of the first frame at the origin",

@@ -206,8 +206,9 @@ def is_outside(name: str) -> bool:
 
 
 def is_text(name: str) -> bool:
-    """Whether the name was UTF-8, as read with ``surrogateescape``."""
-    return not any("\ud800" <= character <= "\udfff" for character in name)
+    """Whether the name was UTF-8, as read with ``surrogateescape``; of a text of JSON, whether it can be stored: an escape
+    such as ``\\ud800`` may stand there without its other half."""
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
 
 
 def printable(name: str) -> str:

@@ -266,6 +266,8 @@ def _tar_image(
         if taken is None and require_date:
             raise Reject("no_date", f"{file}: no date of capture")
         text = json.dumps(labels, sort_keys=True, ensure_ascii=False)
+        if not is_text(text):
+            raise Reject("bad_sidecar", f"{file}: its .json holds half a surrogate pair, which is no text")
         return FoundImage(sample["key"], Blob(image), extension, taken, uploaded, source_name, file, text)
     except Reject as reject:
         return Rejected(sample["key"], reject.reason, reject.detail)

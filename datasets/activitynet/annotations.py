@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, cast
 import fsspec
 
 from ...curation.rows import Rejected
+from ...curation.stages.folder import is_text, printable
 from ..videos.plain import csv_lines
 from ..videos.rows import ListedClip, read_time, segment_key
 
@@ -28,8 +29,8 @@ _TSP = ("video-name", "t-start", "t-end", "action-label", "video-duration", "tem
 def read_json(*, path: str) -> Iterator[ListedClip | Rejected]:
     """Source step: segments of the official JSON (``activity_net.v1-3.min.json``) in its order.
 
-    Turned away: ``no_annotation`` (videos of the test subset), ``bad_subset``, ``malformed_entry``, ``bad_id``, ``empty_label``
-    and ``bad_time``.
+    Turned away: ``no_annotation`` (videos of the test subset), ``bad_subset``, ``malformed_entry``, ``bad_id``,
+    ``empty_label``, ``bad_label`` (no text that can be stored) and ``bad_time``.
 
     Raises:
         ValueError: for a file that is no JSON with a table ``database``.
@@ -46,7 +47,7 @@ def read_json(*, path: str) -> Iterator[ListedClip | Rejected]:
 
 def _entries(database: Mapping[str, Any], file: str) -> Iterator[_Segment | Rejected]:
     for youtube_id, entry in database.items():
-        listed = f"{file}:{youtube_id}"
+        listed = f"{file}:{printable(youtube_id)}"
         notes = entry.get("annotations") if isinstance(entry, dict) else None
         role = SUBSETS.get(str(cast("Any", entry).get("subset"))) if isinstance(entry, dict) else None
         if not isinstance(notes, list):
@@ -115,7 +116,8 @@ class _Segment(NamedTuple):
 
 
 def _segments(found: Iterable[_Segment | Rejected]) -> Iterator[ListedClip | Rejected]:
-    """Rows; what is wrong with one is told: ``bad_id``, ``empty_label``, ``bad_time`` (not a number from 0 to a million)."""
+    """Rows; what is wrong with one is told: ``bad_id``, ``empty_label``, ``bad_label``, ``bad_time`` (not a number from 0 to a
+    million)."""
     keys: dict[str, int] = {}
     for one in found:
         yield one if isinstance(one, Rejected) else _clip(one, keys)
@@ -126,6 +128,8 @@ def _clip(one: _Segment, keys: dict[str, int]) -> ListedClip | Rejected:
         return Rejected(one.listed, "bad_id", f"{one.youtube_id[:80]!r} is no YouTube id")
     if not one.label:
         return Rejected(one.listed, "empty_label", one.youtube_id)
+    if not is_text(one.label):
+        return Rejected(one.listed, "bad_label", f"{one.label[:80]!r} holds half a surrogate pair, which is no text")
     return segment(one.youtube_id, one.label, one.role, (one.start, one.end, one.length), one.listed, keys)
 
 

@@ -8,14 +8,18 @@ is loaded whole.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
+import math
 import os
 import posixpath
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import fsspec
 import numpy as np
@@ -24,6 +28,7 @@ import pyarrow.parquet as pq
 
 TORCH = (".pt", ".pth")
 _FLOAT32 = 4
+_HEAD_BYTES = 1 << 14  # numpy's own limit of an array's head is 10,000
 SINGLE = (".npy", *TORCH)
 """Endings of the files of a folder with one file a sample."""
 
@@ -99,7 +104,7 @@ def read_stretch(root: str, file: FeatureFile, stretch: Stretch) -> Values:
         return _read_npz(place, file, stretch)
     if file.path.endswith(".npy"):
         with _open(place) as stream:
-            values = _rows_of_npy(stream, place, stretch.start, stretch.stop)
+            values = _rows_of_npy(stream, place, _length(stream), stretch.start, stretch.stop)
         return list(zip(_ids(root, file)[stretch.start : stretch.stop], values, strict=True))
     if file.path.endswith(TORCH):
         return _read_torch(place, file, stretch)
@@ -119,6 +124,13 @@ def _open(place: str) -> Any:
     return fs.open(path, "rb")
 
 
+def _length(stream: Any) -> int:
+    """Bytes of a stream, which stands at its begin afterwards."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    return size
+
+
 def _files_below(place: str) -> list[str]:
     fs, folder = fsspec.core.url_to_fs(place)
     if not fs.isdir(folder):
@@ -131,23 +143,13 @@ def _size(place: str, root: str, file: FeatureFile) -> tuple[int, int]:
     """Number of samples, and bytes of one as float32 (of the first, where each has an entry of its own)."""
     if file.path.endswith(".npy"):
         with _open(place) as stream:
-            shape, _, _ = _npy_head(stream, place)
-        if not shape:
-            raise ValueError(f"{place} is a single number, where rows are wanted")
-        if len(_ids(root, file)) != shape[0]:
-            raise ValueError(f"{place} has {shape[0]} rows, and {file.ids} names {len(_ids(root, file))}")
-        return shape[0], _FLOAT32 * int(np.prod(shape[1:]))
+            shape = _npy_head(stream, place, _length(stream))[0]
+        rows = _count(shape, place)
+        if len(_ids(root, file)) != rows:
+            raise ValueError(f"{place} has {rows} rows, and {file.ids} names {len(_ids(root, file))}")
+        return rows, _FLOAT32 * math.prod(shape[1:])
     if file.path.endswith(".npz"):
-        with _open(place) as stream, _zip(stream, place) as archive:
-            members = _members(archive)
-            one = file.feature if _stacked(members, file) else next(iter(members), None)
-            if one is None:
-                return 0, 0
-            with archive.open(members[one]) as member:
-                shape, _, _ = _npy_head(member, f"{place}, {one}")
-        if one == file.feature and _stacked(members, file):
-            return shape[0], _FLOAT32 * int(np.prod(shape[1:]))
-        return len(members), _FLOAT32 * int(np.prod(shape))
+        return _size_of_npz(place, file)
     names, tensors = _torch(place, file)
     return len(names), _FLOAT32 * _numbers(tensors[0], f"{place}, {names[0]}").size if names else 0
 
@@ -202,30 +204,54 @@ def _read_parquet(place: str, file: FeatureFile, stretch: Stretch) -> Values:
 # ------------------------------------------------------------------------------------------------------- npy and npz
 
 
-def _npy_head(stream: Any, place: str) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """Shape, dtype, and where the values begin. ``stream`` stands there afterwards."""
+def _npy_head(stream: Any, place: str, size: int) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Shape, dtype, and where the values begin. ``stream`` stands there afterwards. The head's claim must be what ``size``,
+    bytes of head and values, leaves for values: memory and loops over rows go by the shape."""
+    head = io.BytesIO(stream.read(_HEAD_BYTES))
     try:
-        version = np.lib.format.read_magic(stream)
+        version = np.lib.format.read_magic(head)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(stream)
+        shape, fortran, dtype = read(head)
     except ValueError as error:
         raise ValueError(f"{place} is no .npy array: {error}") from None
-    if dtype.hasobject or (fortran and len(shape) > 1):
+    if dtype.hasobject or not dtype.itemsize or (fortran and len(shape) > 1):
         raise ValueError(f"{place}: {dtype} in {'columns' if fortran else 'rows'}; plain numbers, row after row, are wanted")
-    return shape, dtype, stream.tell()
+    if min(shape, default=0) < 0:
+        raise ValueError(f"{place} has the shape {shape}, where sides of 0 and up are wanted")
+    claimed, held = math.prod(shape) * dtype.itemsize, size - head.tell()
+    if claimed != held:
+        raise ValueError(f"{place}: values {shape} of {dtype} are {claimed} bytes, and it holds {held}")
+    stream.seek(head.tell())
+    return shape, dtype, head.tell()
 
 
-def _rows_of_npy(stream: Any, place: str, start: int, stop: int) -> np.ndarray:
-    """Rows [start, stop) of an array on a stream that can seek."""
-    shape, dtype, begin = _npy_head(stream, place)
+def _count(shape: tuple[int, ...], place: str) -> int:
     if not shape:
         raise ValueError(f"{place} is a single number, where rows are wanted")
-    each = dtype.itemsize * int(np.prod(shape[1:]))
+    return shape[0]
+
+
+def _rows_of_npy(stream: Any, place: str, size: int, start: int, stop: int) -> np.ndarray:
+    """Rows [start, stop) of an array of ``size`` bytes, head and values, on a stream that can seek."""
+    shape, dtype, begin = _npy_head(stream, place, size)
+    _count(shape, place)
+    each = dtype.itemsize * math.prod(shape[1:])
     stream.seek(begin + start * each)
-    data = stream.read((stop - start) * each)
-    if len(data) != (stop - start) * each:
-        raise ValueError(f"{place} ends within row {start + len(data) // max(each, 1)} of {shape[0]}")
-    return np.frombuffer(data, dtype).reshape(stop - start, *shape[1:])
+    return _array(stream, place, dtype, (stop - start, *shape[1:]))
+
+
+def _whole_npy(stream: Any, place: str, size: int) -> np.ndarray:
+    shape, dtype, _ = _npy_head(stream, place, size)
+    return _array(stream, place, dtype, shape)
+
+
+def _array(stream: Any, place: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
+    """The values that begin where ``stream`` stands."""
+    size = math.prod(shape) * dtype.itemsize
+    data = stream.read(size)
+    if len(data) != size:
+        raise ValueError(f"{place} ends after {len(data)} of {size} bytes of values {shape}")
+    return np.frombuffer(data, dtype).reshape(shape)
 
 
 def _ids(root: str, file: FeatureFile) -> list[str]:
@@ -241,21 +267,22 @@ def _read_ids(place: str, size: int, modified: int) -> list[str]:
     with _open(place) as stream:
         if not place.endswith(".npy"):
             return stream.read().decode("utf-8-sig").splitlines()
-        shape, dtype, _ = _npy_head(stream, place)
-        if dtype.kind not in "US" or len(shape) != 1:
-            raise ValueError(f"{place} holds {dtype} {shape}, where strings (n,) are wanted")
-        stream.seek(0)
-        return _strings(_rows_of_npy(stream, place, 0, shape[0]))
+        names = _whole_npy(stream, place, _length(stream))
+        if names.dtype.kind not in "US" or names.ndim != 1:
+            raise ValueError(f"{place} holds {names.dtype} {names.shape}, where strings (n,) are wanted")
+        return _strings(names)
 
 
 def _strings(names: np.ndarray) -> list[str]:
     return [name.decode() if isinstance(name, bytes) else str(name) for name in names.tolist()]
 
 
-def _zip(stream: IO[bytes], place: str) -> zipfile.ZipFile:
+@contextlib.contextmanager
+def _zip(place: str) -> Iterator[zipfile.ZipFile]:
     try:
-        return zipfile.ZipFile(stream)
-    except zipfile.BadZipFile as error:
+        with _open(place) as stream, zipfile.ZipFile(stream) as archive:
+            yield archive
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # the last for what is encrypted, or packed oddly
         raise ValueError(f"{place} is no npz file: {error}") from None
 
 
@@ -267,27 +294,53 @@ def _stacked(members: Any, file: FeatureFile) -> bool:
     return file.uid in members and file.feature in members
 
 
+def _size_of_npz(place: str, file: FeatureFile) -> tuple[int, int]:
+    with _zip(place) as archive:
+        members = _members(archive)
+        if not members:
+            return 0, 0
+        if not _stacked(members, file):
+            return len(members), _FLOAT32 * math.prod(_shape(archive, members, next(iter(members)), place))
+        names, shape = (_shape(archive, members, entry, place) for entry in (file.uid, file.feature))
+    rows = _count(shape, f"{place}, {file.feature}")
+    if names != (rows,):
+        raise ValueError(f"{place}: {file.feature} has {rows} rows and {file.uid} the shape {names}, where ({rows},) is wanted")
+    return rows, _FLOAT32 * math.prod(shape[1:])
+
+
+def _shape(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], entry: str, place: str) -> tuple[int, ...]:
+    with archive.open(members[entry]) as member:
+        return _npy_head(member, f"{place}, {entry}", members[entry].file_size)[0]
+
+
 def _read_npz(place: str, file: FeatureFile, stretch: Stretch) -> Values:
-    with _open(place) as stream, _zip(stream, place) as archive:
+    with _zip(place) as archive:
         members = _members(archive)
         if not _stacked(members, file):
             found: Values = []
             for name in list(members)[stretch.start : stretch.stop]:
                 with archive.open(members[name]) as member:
-                    shape, dtype, _ = _npy_head(member, f"{place}, {name}")
-                    found.append((posixpath.basename(name), np.frombuffer(member.read(), dtype).reshape(shape)))
+                    values = _whole_npy(member, f"{place}, {name}", members[name].file_size)
+                found.append((posixpath.basename(name), values))
             return found
-        with archive.open(members[file.uid]) as member:
-            names = _strings(_rows_of_npy(member, f"{place}, {file.uid}", stretch.start, stretch.stop))
-        with _member(stream, archive, members[file.feature]) as member:
-            values = _rows_of_npy(member, f"{place}, {file.feature}", stretch.start, stretch.stop)
+        names = _strings(_rows_of_npz(archive, members, file.uid, place, stretch.start, stretch.stop))
+        values = _rows_of_npz(archive, members, file.feature, place, stretch.start, stretch.stop)
         return list(zip(names, values, strict=True))
 
 
-def _member(stream: IO[bytes], archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
+def _rows_of_npz(
+    archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], entry: str, place: str, start: int, stop: int
+) -> np.ndarray:
+    info = members[entry]
+    with _member(archive, info) as member:
+        return _rows_of_npy(member, f"{place}, {entry}", info.file_size, start, stop)
+
+
+def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:
     """A member to be read with seeks, which ``zipfile`` makes by reading all that is skipped: not where nothing is packed."""
     if info.compress_type != zipfile.ZIP_STORED:
         return archive.open(info)
+    stream = cast("IO[bytes]", archive.fp)
     stream.seek(info.header_offset + 26)
     name, extra = np.frombuffer(stream.read(4), "<u2").tolist()
     return _Window(stream, info.header_offset + 30 + name + extra)
@@ -319,25 +372,22 @@ class _Window:
 def array_shapes(root: str, path: str) -> dict[str, tuple[int, ...]]:
     """Shape of every array of an .npz file by its entry, or of an .npy file by "". Raises as ``stretches`` does."""
     place = _place(root, path)
+    if path.endswith(".npz"):
+        with _zip(place) as archive:
+            members = _members(archive)
+            return {entry: _shape(archive, members, entry, place) for entry in members}
     with _open(place) as stream:
-        if not path.endswith(".npz"):
-            return {"": _npy_head(stream, place)[0]}
-        with _zip(stream, place) as archive:
-            found: dict[str, tuple[int, ...]] = {}
-            for name, info in _members(archive).items():
-                with archive.open(info) as member:
-                    found[name] = _npy_head(member, f"{place}, {name}")[0]
-            return found
+        return {"": _npy_head(stream, place, _length(stream))[0]}
 
 
 def array_rows(root: str, path: str, entry: str, start: int, stop: int) -> np.ndarray:
     """Rows [start, stop) of an array of ``array_shapes``, read with a seek where it is not packed. Raises ``ValueError``."""
     place = _place(root, path)
+    if entry:
+        with _zip(place) as archive:
+            return _rows_of_npz(archive, _members(archive), entry, place, start, stop)
     with _open(place) as stream:
-        if not entry:
-            return _rows_of_npy(stream, place, start, stop)
-        with _zip(stream, place) as archive, _member(stream, archive, _members(archive)[entry]) as member:
-            return _rows_of_npy(member, f"{place}, {entry}", start, stop)
+        return _rows_of_npy(stream, place, _length(stream), start, stop)
 
 
 # -------------------------------------------------------------------------------------------------------------- torch
@@ -349,9 +399,12 @@ def _torch(place: str, file: FeatureFile) -> tuple[Sequence[str], Any]:
     if not isinstance(loaded, dict):
         raise ValueError(f"{place} holds {type(loaded).__name__}, where a dict of tensors is wanted")
     if _stacked(loaded, file):
-        names, tensors = [str(name) for name in loaded[file.uid]], loaded[file.feature]
-        if len(names) != len(tensors):
-            raise ValueError(f"{place}: {len(names)} names and {len(tensors)} tensors")
+        try:
+            names, tensors, count = [str(name) for name in loaded[file.uid]], loaded[file.feature], len(loaded[file.feature])
+        except TypeError as error:  # of what is no list, and of a tensor that is a single number
+            raise ValueError(f"{place}: names {file.uid} and tensors {file.feature}, one each, are wanted: {error}") from None
+        if len(names) != count:
+            raise ValueError(f"{place}: {len(names)} names and {count} tensors")
         return names, tensors
     return [str(name) for name in loaded], list(loaded.values())
 
@@ -405,9 +458,4 @@ def _single(place: str) -> np.ndarray:
     if place.endswith(TORCH):
         return _numbers(_load_torch(place, *_stamp(place)), place)
     with _open(place) as stream:
-        shape, dtype, _ = _npy_head(stream, place)
-        data = stream.read()
-    size = int(np.prod(shape)) * dtype.itemsize
-    if len(data) < size:
-        raise ValueError(f"{place} ends after {len(data)} of {size} bytes")
-    return np.frombuffer(data[:size], dtype).reshape(shape)
+        return _whole_npy(stream, place, _length(stream))

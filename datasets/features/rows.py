@@ -22,6 +22,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import ARRAY, Rejected, Shape, Sifted, sift
+from ...curation.stages.folder import is_text
 from .files import FeatureFile, Stretch, read_stretch, stretches
 
 if TYPE_CHECKING:
@@ -78,8 +79,8 @@ def read_features(piece: str, *, root: str, width: int, uid_pattern: str | None 
             are uids.
 
     Yields:
-        Rows, and as rejects: ``bad_uid`` (an empty name, or one in which the pattern finds nothing), ``not_numbers``,
-        ``wrong_width``, ``not_finite`` (NaN, or beyond float32).
+        Rows, and as rejects: ``bad_uid`` (an empty name, one in which the pattern finds nothing, or half a surrogate pair),
+        ``not_numbers``, ``wrong_width``, ``not_finite`` (NaN, or beyond float32).
     """
     told = json.loads(piece)
     file, stretch = FeatureFile(**told["file"]), Stretch(**told["stretch"])
@@ -88,7 +89,7 @@ def read_features(piece: str, *, root: str, width: int, uid_pattern: str | None 
         key = f"{file.path}:{stretch.first + number}"
         found = None if finds is None else finds.search(name)
         uid = name if finds is None else "" if found is None else found[1 if finds.groups else 0]
-        if not uid:
+        if not uid or not is_text(uid):
             yield Rejected(key, "bad_uid", f"name {name!r}")
         elif tensor.dtype.kind not in "fiu":
             yield Rejected(key, "not_numbers", f"{uid}: {tensor.dtype}")

@@ -9,7 +9,7 @@ Every line (of a CSV file but its header) or entry (of a JSON file) becomes a ro
 ====================  ==========================================================================================
 ``blank_line``        nothing on it
 ``malformed_row``     another number of fields than the file has, or an entry without a segment of two times
-``bad_utf8``          bytes that are no UTF-8
+``bad_utf8``          bytes that are no UTF-8, or in JSON half a surrogate pair
 ``bad_id``            no id of that form: 11 letters, digits, ``-`` and ``_`` by default
 ``bad_time``          not two whole numbers of seconds (``10`` and ``10.0`` both are), 0 <= start < end <= 999999
 ``bad_split``         no split that is known, in a file that does not stand for one split
@@ -37,6 +37,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import Sifted, sift
+from ...curation.stages.folder import is_text, printable
 
 SPLITS = ("train", "validate", "test")
 """Names of splits, in their order."""
@@ -147,10 +148,22 @@ def read_list(piece: str, *, root: str, id_pattern: str = ID) -> Iterator[Sifted
     """
     file = ListFile(**json.loads(piece))
     data = _read(root, file.path)
-    known = None if file.labels is None else read_labels(_read(root, file.labels))
+    known = None if file.labels is None else _known(root, file.labels)
     raw = _json_rows(data, file.path) if data.lstrip()[:1] == b"{" else _csv_rows(data, file.path, id_pattern)
     for frame in raw:
         yield _sifted(frame, file, id_pattern, known)
+
+
+def _known(root: str, path: str) -> list[str]:
+    data = _read(root, path)
+    try:
+        labels = read_labels(data)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"labels {path!r} cannot be read: {error}") from None
+    if not all(map(is_text, labels)):
+        label = next(label for label in labels if not is_text(label))
+        raise ValueError(f"labels {path!r}: {label[:80]!r} holds half a surrogate pair, which is no text")
+    return labels
 
 
 def read_labels(data: bytes) -> list[str]:
@@ -287,10 +300,12 @@ def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
         segment = notes.get("segment")
         times: list[Any] = segment if isinstance(segment, list) and len(segment) == 2 else []
         values = (notes.get("label"), video, *(times or (None, None)), facts.get("subset"))
-        for name, value in zip(_RAW, values, strict=True):
-            columns[name].append(None if value is None else str(value))
-        faults.append("" if times else "malformed_row")
-    if faults and all(faults):
+        texts = [None if value is None else str(value) for value in values]
+        for name, text in zip(_RAW, texts, strict=True):
+            columns[name].append(None if text is None else printable(text))
+        stored = all(is_text(text) for text in texts if text)
+        faults.append("malformed_row" if not times else "" if stored else "bad_utf8")
+    if faults and set(faults) == {"malformed_row"}:
         raise ValueError(f"list {path!r}: JSON without 'annotations' and their 'segment': not a list of Kinetics")
     frame = pl.DataFrame(columns, schema=dict.fromkeys(_RAW, pl.String)).with_columns(_stripped())
     yield frame.with_columns(

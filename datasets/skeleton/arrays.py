@@ -35,8 +35,9 @@ class ArrayFile:
 
     Attributes:
         data: path within the root. ``.npy``: (N, C, T, V, M), as ST-GCN and PaddleVideo have it. ``.npz``: ``x_train`` and
-            ``x_test`` (N, T, M * V * 3), ``y_train`` and ``y_test``, one of n or numbers, as CTR-GCN has it.
-        labels: of an ``.npy`` file: a pickle of two lists, names and numbers, or an ``.npy`` file of numbers.
+            ``x_test`` (N, T, M * V * 3), ``y_train`` and ``y_test``, one-hot rows (N, classes), as CTR-GCN has it, or numbers,
+            (N,) or (N, 1).
+        labels: of an ``.npy`` file: a pickle of two lists, names and numbers, or an ``.npy`` file as ``y_train`` is.
         side: of an ``.npy`` file, where it is one side of a protocol.
     """
 
@@ -50,7 +51,7 @@ def list_arrays(
 ) -> Iterator[ListedSequence | Rejected]:
     """Source step: the sequences of the files, in their order. A name such as NTU's says what it says; others are only keys.
 
-    Turned away: ``bad_label``: a number that has no name.
+    Turned away: ``bad_label``: a number that has no name or is not whole, a one-hot row that is not zeros and a single 1.
 
     Args:
         root: folder of the files, local or an fsspec URL.
@@ -59,23 +60,35 @@ def list_arrays(
         names: of the classes, by number; None: ``class000`` and so on.
 
     Raises:
-        FileNotFoundError, ValueError: a file that is missing, or not of its form, or labels of another length.
+        FileNotFoundError, ValueError: a file that is missing, or not of its form, or labels of another length or kind.
     """
     for file in files:
         for entry, side, samples, labels in _parts(root, file):
             for number, (sample, label) in enumerate(zip(samples, labels, strict=True)):
                 place = f"{file.data}{f':{entry}' if entry else ''}#{number}"
-                if label < 0 or (names is not None and label >= len(names)):
-                    yield Rejected(place, "bad_label", f"{label}: {'0 and up' if names is None else f'0 to {len(names) - 1}'}")
+                if fault := _fault(label, names):
+                    yield Rejected(place, "bad_label", fault)
                     continue
                 known = listed_by_name(sample.removesuffix(".skeleton"), place)
                 row = known or ListedSequence(key_of(printable(sample)), place, "")
-                name = names[label] if names is not None else f"class{label:03d}"
+                name = names[int(label)] if names is not None else f"class{int(label):03d}"
                 sides = {protocol: side} if protocol is not None and side is not None else {}
                 yield dataclasses.replace(row, class_name=name, **sides)
 
 
-def _parts(root: str, file: ArrayFile) -> Iterator[tuple[str, str | None, list[str], list[int]]]:
+Label = int | float | str
+"""A number as its file has it, not checked yet; or, in words, what is wrong with a one-hot row."""
+
+
+def _fault(label: Label, names: Sequence[str] | None) -> str:
+    if isinstance(label, str):
+        return label
+    if label % 1 == 0 and label >= 0 and (names is None or label < len(names)):
+        return ""
+    return f"{label}: a whole number from 0 {'up' if names is None else f'to {len(names) - 1}'} is wanted"
+
+
+def _parts(root: str, file: ArrayFile) -> Iterator[tuple[str, str | None, list[str], list[Label]]]:
     """Each array of a file: its entry, side, the names and the labels of its rows."""
     shapes = array_shapes(root, file.data)
     if not file.data.endswith(".npz"):
@@ -87,25 +100,39 @@ def _parts(root: str, file: ArrayFile) -> Iterator[tuple[str, str | None, list[s
     if not found:
         raise ValueError(f"{file.data} has {', '.join(shapes)}: x_train and x_test are wanted")
     for side in found:
-        count = shapes[f"x_{side}"][0]
-        if shapes.get(f"y_{side}", (-1,))[0] != count:
-            raise ValueError(f"{file.data}: x_{side} has {count} rows, y_{side} is {shapes.get(f'y_{side}')}")
-        values = array_rows(root, file.data, f"y_{side}", 0, count)
-        numbers = values.argmax(1) if values.ndim == 2 else values
-        yield f"x_{side}", side, [f"{stem}-{side}-{n:06d}" for n in range(count)], [int(number) for number in numbers.tolist()]
+        x, y = shapes[f"x_{side}"], shapes.get(f"y_{side}")
+        if not x or not y or x[0] != y[0]:
+            raise ValueError(f"{file.data}: x_{side} is {x} and y_{side} {y}, where as many rows are wanted")
+        labels = _numbers(array_rows(root, file.data, f"y_{side}", 0, y[0]), f"{file.data}, y_{side}")
+        yield f"x_{side}", side, [f"{stem}-{side}-{n:06d}" for n in range(y[0])], labels
 
 
-def _labels(root: str, file: ArrayFile, count: int) -> tuple[list[str], list[int]]:
+def _numbers(labels: np.ndarray, place: str) -> list[Label]:
+    """Numbers of classes, from an array of them or of one-hot rows. A single column holds numbers."""
+    if labels.dtype.kind not in "biuf" or labels.ndim > 2 or 0 in labels.shape[1:]:
+        raise ValueError(f"{place} holds {labels.dtype} {labels.shape}: numbers (n,) or one-hot rows (n, classes) are wanted")
+    if labels.ndim < 2 or labels.shape[1] == 1:
+        return labels.reshape(-1).tolist()
+    hot = ((labels == 0) | (labels == 1)).all(1) & (np.count_nonzero(labels, axis=1) == 1)
+    told = "a row with {} numbers that are not 0, up to {}: zeros and a single 1 are wanted"
+    return [
+        number if one else told.format(np.count_nonzero(row), row.max())
+        for number, one, row in zip(labels.argmax(1).tolist(), hot.tolist(), labels, strict=True)
+    ]
+
+
+def _labels(root: str, file: ArrayFile, count: int) -> tuple[list[str], list[Label]]:
     if file.labels is None:
         raise ValueError(f"{file.data}: an .npy file needs a file of labels")
     if file.labels.endswith(".npy"):
-        numbers = array_rows(root, file.labels, "", 0, array_shapes(root, file.labels)[""][0]).reshape(-1).tolist()
+        shape = array_shapes(root, file.labels)[""]
+        numbers = _numbers(array_rows(root, file.labels, "", 0, shape[0] if shape else 0), file.labels)
         samples = [f"{posixpath.splitext(file.data)[0]}-{n:06d}" for n in range(len(numbers))]
     else:
         samples, numbers = _pickled(root, file.labels)
     if not len(samples) == len(numbers) == count:
         raise ValueError(f"{file.data} has {count} rows, {file.labels} {len(samples)} names and {len(numbers)} labels")
-    return samples, [int(number) for number in numbers]
+    return samples, numbers
 
 
 def _pickled(root: str, path: str) -> tuple[list[str], list[Any]]:
@@ -122,7 +149,7 @@ def _pickled(root: str, path: str) -> tuple[list[str], list[Any]]:
     numbers = list(lists[1])
     if not all(isinstance(number, (int, np.integer)) for number in numbers):
         raise ValueError(f"labels {path!r}: the second list holds what is no whole number")
-    return samples, numbers
+    return samples, [int(number) for number in numbers]
 
 
 def read_arrays(rows: list[InFile], *, root: str, layout: Layout, form: TensorForm) -> list[TensorRow | Rejected]:

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...curation.pickles import MAX_BYTES, load_plain
 from ...curation.rows import Reject, Rejected
+from ...curation.stages.folder import is_text
 from .rows import MeasuredPair
 from .transforms import checked_light, checked_matrix
 
@@ -45,7 +46,7 @@ def read_metadata(*, path: str, augmented: int = 0) -> Iterator[MeasuredPair | R
 
     Yields:
         Pairs in order; their key is the name of the first picture without ``_CAM_0``. Rejects: ``unreadable``,
-        ``missing_field``, ``bad_numbers``, ``different_pair``, ``duplicate_key``.
+        ``missing_field``, ``bad_name`` (no text that can be stored), ``bad_numbers``, ``different_pair``, ``duplicate_key``.
 
     Raises:
         FileNotFoundError: nothing there.
@@ -94,7 +95,7 @@ def _entries(fs: Any, place: str) -> Sequence[Any]:
     if place.endswith(".json"):
         try:
             found = json.loads(data)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ValueError(f"{place} is not JSON: {error}") from None
     else:
         found = _npy(data, place)
@@ -131,6 +132,9 @@ def _pair(entry: Any) -> MeasuredPair:
     fields = cast("Mapping[str, Any]", entry)
     if missing := [name for name in FIELDS[:6] if name not in fields]:
         raise Reject("missing_field", missing[0])
+    for name in FIELDS[:2]:
+        if not is_text(str(fields[name])):
+            raise Reject("bad_name", f"{name} {str(fields[name])[:80]!r} holds half a surrogate pair, which is no text")
     one, two = (_SUFFIX.sub("", str(fields[name])) for name in FIELDS[:2])
     if one != two:
         raise Reject("different_pair", f"{fields['image_name_1']} with {fields['image_name_2']}")

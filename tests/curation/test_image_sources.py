@@ -383,6 +383,12 @@ def test_webdataset_samples_bring_dates_and_labels(tmp_path: Path) -> None:
         "005.png": picture(),
         "006.json": b'{"date_taken": "never"}',
         "006.jpg": picture(),
+        "007.json": rb'{"title": "\ud800"}',
+        "007.jpg": picture(),
+        "008.json": rb'{"said": [{"\udfff": 1}]}',
+        "008.jpg": picture(),
+        "009.json": rb'{"date_taken": "\ud800"}',
+        "009.jpg": picture(),
     }
     write_tar(tmp_path / "shard-0000.tar", members)
     rows, rejects = read_tars(tmp_path, "webdataset")
@@ -396,6 +402,9 @@ def test_webdataset_samples_bring_dates_and_labels(tmp_path: Path) -> None:
         "shard-0000--004": "bad_sidecar",
         "./shard-0000.tar/005": "several_images",
         "shard-0000--006": "bad_date",
+        "shard-0000--007": "bad_sidecar",
+        "shard-0000--008": "bad_sidecar",
+        "shard-0000--009": "bad_date",
     }
     assert rows[0].date_taken == dt.datetime(2004, 5, 6, 7, 8, 9)
     assert json.loads(rows[0].labels) == {"cls": "3", "title": "a bus"}

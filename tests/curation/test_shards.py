@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import re
 import subprocess
 import tarfile
 from pathlib import Path
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
-from benchwright.curation.publish import Card, FileFact, index_table, publish
+from benchwright.curation.publish import Card, FileFact, escaped, index_table, publish
 from benchwright.curation.rows import BLOB
 from benchwright.curation.shards import (
     SampleSpan,
@@ -407,6 +408,18 @@ def test_the_card_starts_with_yaml_and_names_columns_and_values() -> None:
     assert "| `label` | int64 | class index | 0 (1), 1 (1) |" in body
     assert "b\\|c (1)" in body
     assert "https://example.org" in body
+
+
+def test_names_from_data_show_as_they_are_on_the_card() -> None:
+    names = ["a|b", "`c", "<img src=x>", "d\r\ne", "*f*", "_g_", "h_i", "[j](k)", "l\\|m", "&lt;", "A-1, (b) é"]
+    shown = [r"a\|b", r"\`c", r"\<img src=x>", "d e", r"\*f\*", r"\_g\_", "h_i", r"\[j](k)", r"l\\\|m", r"\&lt;", "A-1, (b) é"]
+    assert [escaped(name) for name in names] == shown
+    labels = table_of(shard=["s-00000"] * len(names), name=names)
+    spans = {"s-00000": [SampleSpan(key, 1024 * n, 1024, ("jpg",)) for n, key in enumerate(labels["key"].to_pylist())]}
+    card = publish(index_table(labels, spans), CARD, {"s-00000.tar": FileFact(1, "a" * 64)})["README.md"].decode()
+    (line,) = (line for line in card.splitlines() if line.startswith("| `name`"))
+    assert len(re.split(r"(?<!\\)(?:\\\\)*\|", line)) == 6
+    assert all(f"{name} (1)" in line for name in shown)
 
 
 def test_an_index_that_does_not_fit_is_refused() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import resource
 import subprocess
 import sys
+import tracemalloc
+import zipfile
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -181,6 +184,80 @@ def test_names_and_rows_must_be_as_many(tmp_path):
     (tmp_path / "f.txt").write_text("a\nb\n")
     with pytest.raises(ValueError, match=r"has 3 rows, and f\.txt names 2"):
         read_all(tmp_path, FeatureFile("f.npy", ids="f.txt"))
+
+
+def npy(shape: tuple[int, ...], data: bytes = b"", descr: str = "<f4") -> bytes:
+    """An .npy file whose head may promise what is not there."""
+    head = io.BytesIO()
+    np.lib.format.write_array_header_1_0(head, {"descr": descr, "fortran_order": False, "shape": shape})
+    return head.getvalue() + data
+
+
+FIVE, TEN = npy((5, 4), bytes(80)), npy((10,), b"a\0\0\0" * 10, "<U1")
+LYING = {
+    "promises": ({"uid": TEN, "feature": npy((10**18, 4))}, r"f\.npz, feature: values \(1000000000000000000, 4\) of float32"),
+    "wraps": ({"uid": TEN, "feature": npy((1 << 62, 4))}, r"f\.npz, feature: values .* are 73786976294838206464 bytes"),
+    "holds more": ({"x": npy((4,), bytes(1 << 26))}, r"f\.npz, x: values .* are 16 bytes, and it holds 67108864"),
+    "second": ({"y": npy((4,), bytes(16)), "x": npy((4,), b"1")}, r"f\.npz, x: values .* 16 bytes, and it holds 1"),
+    "names": ({"uid": TEN, "feature": FIVE}, r"f\.npz: feature has 5 rows and uid the shape \(10,\), where \(5,\) is wanted"),
+    "negative": ({"uid": TEN, "feature": npy((-5, 4))}, r"f\.npz, feature has the shape \(-5, 4\), where sides of 0 and up"),
+    "scalar": ({"uid": TEN, "feature": npy((), bytes(4))}, r"f\.npz, feature is a single number, where rows are wanted"),
+    "no bytes": ({"uid": npy((10**18,), descr="<U0"), "feature": npy((10**18, 0))}, r"f\.npz, uid: <U0 in rows; plain numbers"),
+    "long head": ({"x": npy((4,))[:8] + b"\xff\xff" + b" " * (1 << 16)}, r"f\.npz, x is no \.npy array: EOF"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("packed", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("case", LYING)
+def test_the_head_of_an_npz_entry_is_held_against_what_follows(tmp_path, case, packed):
+    """A head of 10**18 rows hung and filled memory; values beyond it were read whole; names without rows were dropped."""
+    entries, told = LYING[case]
+    with zipfile.ZipFile(tmp_path / "f.npz", "w", packed) as archive:
+        for name, data in entries.items():
+            archive.writestr(f"{name}.npy", data)
+    tracemalloc.start()
+    with pytest.raises(ValueError, match=told) as error:
+        read_all(tmp_path, FeatureFile("f.npz"), width=4)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert "\n" not in str(error.value)
+    assert peak < 1 << 24
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (npy((10**18, 4)), "values"),
+        (npy((-5, 4)), "sides of 0 and up"),
+        (npy((5, 4), bytes(79)), "80 bytes, and it holds 79"),
+        (npy((5, 4), bytes(81)), "80 bytes, and it holds 81"),
+    ],
+)
+def test_the_head_of_an_npy_file_is_held_against_what_follows(tmp_path, data, told):
+    (tmp_path / "each").mkdir()
+    (tmp_path / "each" / "a.npy").write_bytes(data)
+    (tmp_path / "f.txt").write_text("a\nb\nc\nd\ne\n")
+    for file in (FeatureFile("each"), FeatureFile("each/a.npy", ids="f.txt")):
+        with pytest.raises(ValueError, match=rf"a\.npy.* {told}"):
+            read_all(tmp_path, file, width=4)
+
+
+def test_a_damaged_npz_and_a_torch_file_of_one_number_are_named(tmp_path):
+    np.savez_compressed(tmp_path / "f.npz", uid=np.array(UIDS), feature=VALUES)
+    whole = bytearray((tmp_path / "f.npz").read_bytes())
+    whole[-600:-500] = bytes(100)  # within the packed features
+    (tmp_path / "f.npz").write_bytes(whole)
+    torch.save({"uid": ["a"], "feature": torch.tensor(3.0)}, tmp_path / "f.pt")
+    for name in ("f.npz", "f.pt"):
+        with pytest.raises(ValueError, match=name):
+            read_all(tmp_path, FeatureFile(name))
+
+
+def test_a_name_that_is_no_text_is_turned_away(tmp_path):
+    np.savez(tmp_path / "f.npz", uid=np.array(["a\ud800", "b"]), feature=np.ones((2, 4)))
+    _, rows = read_all(tmp_path, FeatureFile("f.npz"), width=4)
+    assert rows[0] == Rejected("f.npz:0", "bad_uid", r"name 'a\ud800'")
+    assert rows[1].uid == "b"
 
 
 @dataclass(frozen=True)

@@ -121,6 +121,20 @@ def test_a_file_of_several_splits_and_bad_json_entries(tmp_path: Path) -> None:
     assert rejects == [("list.csv:3", "malformed_row", OTHER)]
 
 
+def test_half_a_surrogate_pair_in_json_costs_its_row(tmp_path: Path) -> None:
+    note = {"segment": [1, 2]}
+    entries = {ID: {"label": "a", **note}, OTHER: {"label": "\ud800", **note}, "\udfff": {"label": "a", **note}}
+    table, rejects = read(tmp_path, json.dumps({video: {"annotations": note} for video, note in entries.items()}))
+    assert table["youtube_id"].to_pylist() == [ID]
+    assert rejects == [("list.csv:2", "bad_utf8", OTHER), ("list.csv:3", "bad_utf8", r"\udfff")]
+    table, rejects = read(tmp_path, json.dumps({OTHER: {"annotations": entries[OTHER]}}))
+    assert (table.num_rows, len(rejects)) == (0, 1)
+    for labels in (r'["\ud800"]', "[" * 200_000, "[1"):
+        (tmp_path / "labels.json").write_text(labels)
+        with pytest.raises(ValueError, match=r"labels 'labels\.json'"):
+            read(tmp_path, f"a,{ID},1,2\n", labels="labels.json")
+
+
 NO_LISTS = ["", "\n\n", "a,b,c\n1,2,3\n", "label,youtube_id\na,b\n", '{"a": {"b": 1}}', "[1, 2]"]
 NO_LISTS += [f"label,label,youtube_id,time_start,time_end\na,b,{ID},1,2\n", "{", '{"a":' * 100_000]
 NO_LISTS += ['{"a": {"annotations": {"segment": [0, 1' + "0" * 5000 + "]}}}", gzip.compress(b"a,b")[:-9], b"\0" * 99]

@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from benchwright.curation.rows import Reject
+from benchwright.curation.rows import Reject, Rejected
+from benchwright.datasets.skeleton.arrays import ArrayFile, list_arrays
 from benchwright.datasets.skeleton.drawn import ACTIONS, draw_sequence
 from benchwright.datasets.skeleton.files import json_values, sequence_from_json, sequence_from_npy
 from benchwright.datasets.skeleton.layouts import Layout, layout_of, packaged
@@ -218,6 +219,51 @@ def test_npy_files(tmp_path) -> None:
 
 
 # --------------------------------------------------------------------------------------------------- splits and orders
+
+
+def labelled(tmp_path, y: np.ndarray, names: tuple[str, ...] | None = None, n: int | None = None) -> list[str]:
+    """Class names, or reasons and details of rejects, of sequences with these labels."""
+    np.savez(tmp_path / "a.npz", x_train=np.zeros((len(y) if n is None else n, 2, 3)), y_train=y)
+    rows = list(list_arrays(root=str(tmp_path), files=[ArrayFile("a.npz")], protocol=None, names=names))
+    return [f"{row.reason}: {row.detail}" if isinstance(row, Rejected) else row.class_name for row in rows]
+
+
+def test_labels_of_arrays_are_one_hot_or_whole_numbers(tmp_path) -> None:
+    for y in ([0, 2, 1], [0.0, 2.0, 1.0], [[0], [2], [1]], [[1, 0, 0], [0, 0, 1], [0, 1, 0]], [[True, False], [False, True]]):
+        expected = ["class000", "class002", "class001"] if len(y) == 3 else ["class000", "class001"]
+        assert labelled(tmp_path, np.array(y)) == expected
+        np.save(tmp_path / "x.npy", np.zeros((len(y), 3, 2, 1, 1)))
+        np.save(tmp_path / "y.npy", np.array(y))
+        files = [ArrayFile("x.npy", labels="y.npy")]
+        rows = list_arrays(root=str(tmp_path), files=files, protocol=None, names=None)
+        assert [row.class_name for row in rows if not isinstance(row, Rejected)] == expected
+
+
+def test_labels_that_name_no_class_are_turned_away(tmp_path) -> None:
+    """Rows of zeros or NaN were the first class, and 2.7 the third."""
+    hot = np.array([[0, 0, 0], [np.nan, 0, 1], [0, 1, 0], [0, 1, 1], [0.5, 0.5, 0], [2, -1, 0]])
+    told = "bad_label: a row with {} numbers that are not 0, up to {}: zeros and a single 1 are wanted"
+    expected = [told.format(0, 0.0), told.format(2, "nan"), "class001", told.format(2, 1.0), told.format(2, 0.5)]
+    assert labelled(tmp_path, hot) == [*expected, told.format(2, 2.0)]
+    rule = "a whole number from 0 to 2 is wanted"
+    for y in ([2.7, np.nan, np.inf, -1, 3, 2], [[2.7], [np.nan], [np.inf], [-1], [3], [2]]):
+        faults = [f"bad_label: {number}: {rule}" for number in ("2.7", "nan", "inf", "-1.0", "3.0")]
+        assert labelled(tmp_path, np.array(y), names=("a", "b", "c")) == [*faults, "c"]
+
+
+@pytest.mark.parametrize(
+    ("y", "n", "told"),
+    [
+        (np.array(["a", "b"]), None, r"a\.npz, y_train holds <U1 \(2,\): numbers"),
+        (np.zeros((2, 3, 1)), None, r"a\.npz, y_train holds float64 \(2, 3, 1\): numbers"),
+        (np.zeros((2, 0)), None, r"a\.npz, y_train holds float64 \(2, 0\): numbers"),
+        (np.array(1), 2, r"a\.npz: x_train is \(2, 2, 3\) and y_train \(\), where as many rows"),
+        (np.zeros(3), 2, r"a\.npz: x_train is \(2, 2, 3\) and y_train \(3,\), where as many rows"),
+    ],
+)
+def test_labels_of_another_kind_are_told_with_file_and_entry(tmp_path, y, n, told) -> None:
+    with pytest.raises(ValueError, match=told):
+        labelled(tmp_path, y, n=n)
 
 
 def listed(counts: dict[str, int], **columns: list[str]) -> Held:

@@ -175,6 +175,7 @@ def test_metadata_that_names_code_is_not_run(tmp_path):
         ({"transform_image_1to2": [[1, 0, 0], [0, 1, 0], [0, 1, 0]]}, "bad_numbers"),
         ({"transform_chart_2to1": [[float("nan")] * 3] * 3}, "bad_numbers"),
         ({"image_name_2": "RAW_0007_CAM_1"}, "different_pair"),
+        ({"image_name_1": "a\ud800_CAM_0", "image_name_2": "a\ud800_CAM_1"}, "bad_name"),
         ({"image_name_1": "RAW_0001_CAM_0", "image_name_2": "RAW_0001_CAM_1"}, "duplicate_key"),
     ],
 )
@@ -186,7 +187,7 @@ def test_a_bad_pair_is_turned_away_with_its_reason(tmp_path, changes, reason):
     assert (bad.key, bad.reason) == ("row-2", reason)
 
 
-@pytest.mark.parametrize("data", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00v\x00{'descr': '|O'", b"[1, 2"])
+@pytest.mark.parametrize("data", [b"", b"\x93NUMPY", b"\x93NUMPY\x01\x00v\x00{'descr': '|O'", b"[1, 2", b"[" * 200_000])
 def test_a_file_that_is_no_metadata_is_told_in_one_line(tmp_path, data):
     for name in ("pairs.npy", "pairs.json"):
         (tmp_path / name).write_bytes(data)

@@ -187,6 +187,8 @@ def test_json_of_activitynet(tmp_path: Path) -> None:
         "tttttttttt4": video("training", {"label": "x", "segment": ["one", 2]}),
         "tttttttttt5": video("training", note, duration=None),
         "tttttttttt6": [],
+        "tttttttttt7": video("training", {"label": "\ud800", "segment": [1, 2]}),
+        "\ud800": video("training", note),
     }
     path = tmp_path / "activity_net.json"
     path.write_text(json.dumps({"database": database, "taxonomy": [], "version": "VERSION 1.3"}))
@@ -200,8 +202,9 @@ def test_json_of_activitynet(tmp_path: Path) -> None:
     assert reasons == {
         "no_annotation": 1,
         "bad_subset": 1,
-        "bad_id": 1,
+        "bad_id": 2,
         "empty_label": 1,
+        "bad_label": 1,
         "malformed_entry": 3,
         "bad_time": 2,
     }

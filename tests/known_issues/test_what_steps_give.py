@@ -31,6 +31,13 @@ class Dated:
 
 
 @dataclass(frozen=True)
+class Named:
+    key: str
+    name: str
+    others: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Placed:
     key: str
     shard: str
@@ -74,6 +81,12 @@ def batch_of_none(rows: Sequence[Number]) -> Sequence[Number]:
 
 def batch_rejects(rows: Sequence[Number]) -> Sequence[Number]:
     raise Reject("bad_batch")
+
+
+def read_half_a_pair() -> Iterator[Named | Rejected]:
+    yield Rejected("k0\ud800", "bad_name")
+    yield Named("k1", "a", ("b", "c"))
+    yield Named("k2", "a", ("b", "\ud800"))
 
 
 def says_much(row: Number) -> Number:
@@ -139,6 +152,8 @@ BROKEN = {
     # Arrow cut 0.5 to 0, and made 2020-01-01 00:00 in Japan 2019-12-31 15:00, without a word.
     "cut": (numbers().each("made", step(halves)), "column 'value': 0.5 is not a whole number"),
     "zone": (numbers().each("made", step(in_japan)), "column 'when': .* has a time zone"),
+    # One text that cannot be stored stopped a run of millions of rows, and named none of them.
+    "half": (source("made", step(read_half_a_pair), max_rejects=None), r"row 'k2', column 'others': 'utf-8' codec .*'\\ud800'"),
     # Reasons of rejects that are given as values were not looked at.
     "reason": (source("made", step(read_shouting), max_rejects=None), "reject reason 'TOO BAD!' is not snake_case"),
 }
