@@ -300,11 +300,12 @@ def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
         segment = notes.get("segment")
         times: list[Any] = segment if isinstance(segment, list) and len(segment) == 2 else []
         values = (notes.get("label"), video, *(times or (None, None)), facts.get("subset"))
-        texts = [None if value is None else str(value) for value in values]
+        odd = any(isinstance(value, list | _Pairs) for value in values)
+        texts = [None if value is None or isinstance(value, list | _Pairs) else str(value) for value in values]
         for name, text in zip(_RAW, texts, strict=True):
             columns[name].append(None if text is None else printable(text))
         stored = all(is_text(text) for text in texts if text)
-        faults.append("malformed_row" if not times else "" if stored else "bad_utf8")
+        faults.append("malformed_row" if odd or not times else "" if stored else "bad_utf8")
     if faults and set(faults) == {"malformed_row"}:
         raise ValueError(f"list {path!r}: JSON without 'annotations' and their 'segment': not a list of Kinetics")
     frame = pl.DataFrame(columns, schema=dict.fromkeys(_RAW, pl.String)).with_columns(_stripped())

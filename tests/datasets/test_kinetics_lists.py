@@ -121,6 +121,13 @@ def test_a_file_of_several_splits_and_bad_json_entries(tmp_path: Path) -> None:
     assert rejects == [("list.csv:3", "malformed_row", OTHER)]
 
 
+def test_a_label_in_json_that_is_no_text_costs_its_row(tmp_path: Path) -> None:
+    notes = {ID: {"label": "a", "segment": [1, 2]}, OTHER: {"label": {"name": "a"}, "segment": [1, 2]}}
+    table, rejects = read(tmp_path, json.dumps({video: {"annotations": note} for video, note in notes.items()}))
+    assert table["youtube_id"].to_pylist() == [ID]
+    assert rejects == [("list.csv:2", "malformed_row", OTHER)]
+
+
 def test_half_a_surrogate_pair_in_json_costs_its_row(tmp_path: Path) -> None:
     note = {"segment": [1, 2]}
     entries = {ID: {"label": "a", **note}, OTHER: {"label": "\ud800", **note}, "\udfff": {"label": "a", **note}}
