@@ -36,7 +36,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from .keys import How, Where
+from .keys import How, Where, WhereOfRows
 from .rows import BLOB, Rejected, is_array, schema_of
 
 P = ParamSpec("P")
@@ -116,7 +116,7 @@ def _marked_inside(value: Any) -> str:
         inner = list(typing.cast("Mapping[Any, Any]", value).values())
     elif isinstance(value, list | tuple):
         inner = list(typing.cast("collections.abc.Sequence[Any]", value))
-    marks = {Where: "where(...)", How: "how(...)", StageRef: "rows_of(...)"}
+    marks = {Where: "where(...)", WhereOfRows: "where_of_rows(...)", How: "how(...)", StageRef: "rows_of(...)"}
     found = next((marks[type(item)] for item in inner if type(item) in marks), "")
     return found or next((deeper for deeper in map(_marked_inside, inner) if deeper), "")
 

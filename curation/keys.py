@@ -11,6 +11,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import posixpath
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -29,6 +30,17 @@ class Where(str):
     __slots__ = ()
 
 
+class WhereOfRows(Where):
+    """A place whose name goes with the rows that the step is given: see ``where_of_rows``."""
+
+    __slots__ = ()
+
+    def of(self, digest: str) -> Where:
+        """The place for rows of that content digest."""
+        stem, extension = posixpath.splitext(self)
+        return Where(f"{stem}-{digest[:16]}{extension}")
+
+
 class How(Generic[T]):
     """A setting that changes the speed and never the result (batch size, device, time-outs): no part of the key."""
 
@@ -41,6 +53,14 @@ class How(Generic[T]):
 def where(path: str | Path) -> str:
     """Mark a setting as the place of a source: a local path or an fsspec URL, of a file or a folder."""
     return Where(str(path))
+
+
+def where_of_rows(path: str) -> str:
+    """Mark a setting as the place of a source that is about certain rows, those that the step is given.
+
+    The start of their content digest stands before the extension of the file: other rows have another file.
+    """
+    return WhereOfRows(path)
 
 
 def how(value: T) -> T:

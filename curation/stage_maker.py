@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from .artifact import Artifact, artifact_file, load_artifact, sealed
 from .flow import PlanError, Stage, StageRef, row_types
-from .keys import How, Where, as_json, canonical, code_digest, fingerprint, plain, sha256
+from .keys import How, Where, WhereOfRows, as_json, canonical, code_digest, fingerprint, plain, sha256
 from .ledger import KeySum, Ledger
 from .part_writer import PartRecord, StepFailed, folder, part_name
 from .parts import Offer, PartTask, Span
@@ -85,6 +85,15 @@ class Job:
     offer: Offer
 
 
+def _placed(stage: Stage, made: Mapping[str, Artifact]) -> Stage:
+    """The stage with the places that go with its rows: what these are is known once the stage before it is made."""
+    places = {name: value for name, value in stage.step.settings.items() if isinstance(value, WhereOfRows)}
+    if not places or stage.after is None:
+        return stage
+    known = {name: value.of(made[stage.after].digest) for name, value in places.items()}
+    return dataclasses.replace(stage, step=dataclasses.replace(stage.step, settings={**stage.step.settings, **known}))
+
+
 class StageMaker:
     """Makes one stage: ``begin`` says what is to be done, and when that is done ``artifact`` is there."""
 
@@ -99,7 +108,7 @@ class StageMaker:
         *,
         read_next: bool = False,
     ) -> None:
-        self.store, self.stage, self.schema, self.made, self.known = store, stage, schema, made, known
+        self.store, self.stage, self.schema, self.made, self.known = store, _placed(stage, made), schema, made, known
         self.recent: dict[str, pa.Table] = {} if recent is None else recent
         self.read_next = read_next
         self._artifact: Artifact | None = None

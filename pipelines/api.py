@@ -11,7 +11,7 @@ from typing import Any
 from ..curation import run as engine
 from ..curation.artifact import Artifact, RunRecord, load_artifact, load_run
 from ..curation.flow import Flow, Stage, StageRef
-from ..curation.keys import How, Where, as_json, code_digest
+from ..curation.keys import How, Where, WhereOfRows, as_json, code_digest
 from ..curation.part_writer import folder
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
@@ -123,7 +123,9 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
 
 
 def _awaited(stage: Stage) -> str:
-    places = [value for value in stage.step.all_settings().values() if isinstance(value, Where)] if stage.waits else []
+    # A place that goes with rows which are yet to be made has no name so far.
+    values = stage.step.all_settings().values() if stage.waits else []
+    places = [value for value in values if isinstance(value, Where) and not isinstance(value, WhereOfRows)]
     return next((str(place) for place in places if not Store(posixpath.dirname(place)).exists(posixpath.basename(place))), "")
 
 

@@ -9,7 +9,6 @@ benchmark; nothing else is needed.
 from __future__ import annotations
 
 import dataclasses
-import posixpath
 
 from ..curation.flow import Flow, Step, source, step
 from ..curation.keys import how, where
@@ -175,7 +174,7 @@ def _buckets(flow: Flow, c: ClearConfig) -> Flow:
 def _voted(flow: Flow, c: ClearConfig, out: str) -> Flow:
     counted = step(
         count_votes,
-        votes=where(posixpath.join(out, clear_runs.VOTES_FILE)),
+        votes=clear_runs.votes_place(c, out),
         classes=[each.name for each in c.classes],
         background=c.retrieval.background,
         workers=c.qa.workers,

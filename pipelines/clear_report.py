@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,6 @@ import pyarrow.compute as pc
 
 from ..curation.artifact import Artifact
 from ..curation.qa.agreement import votes_kappa, worker_table
-from ..curation.qa.votes import read_votes
 from ..curation.store import Rows, Store
 from ..datasets.clear.facts import facts
 from ..eval.metrics.clear import IID_METRICS, STREAMING_METRICS
@@ -28,7 +26,7 @@ from ..eval.report.sections import (
     metric_blocks,
 )
 from .clear_config import ClearConfig, FolderSource
-from .clear_runs import VOTES_FILE, scores
+from .clear_runs import scores, votes_of
 from .run_report import finished_stages, write_page
 
 _THUMB_PX = 96
@@ -70,7 +68,7 @@ def write_report(config: ClearConfig, out: str) -> str:
         _buckets(store, made),
         _classes(config, store, made),
         *_sheets(config, store, made),
-        *_votes(out),
+        *_votes(config, out),
         *(_baseline(config, protocol, methods) for protocol, methods in results.items()),
     ]
     subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {config.encoder.kind}"
@@ -177,11 +175,10 @@ def _sheets(config: ClearConfig, store: Store, made: Mapping[str, Artifact]) -> 
     return [contact_section(thumbs, title="Contact sheets", intro=intro, side_px=_THUMB_PX)]
 
 
-def _votes(out: str) -> list[Section]:
-    path = Path(out) / VOTES_FILE
-    if not path.is_file():
+def _votes(config: ClearConfig, out: str) -> list[Section]:
+    votes = votes_of(config, out)
+    if votes is None:
         return []
-    votes = read_votes(str(path))
     forms = pc.unique(votes["form"]).to_pylist()
     kappas: list[Sequence[Any]] = [
         [form, votes.filter(pc.equal(votes["form"], form)).num_rows, votes_kappa(votes, form=form)] for form in forms

@@ -92,16 +92,19 @@ def qa_import(
         str | None,
         typer.Option(metavar="TEXT", help="Secret text for the hashes of worker ids; kept in DIR/qa/salt by default."),
     ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Forget the votes of earlier imports.")] = False,
     pipeline: Pipeline = None,
 ) -> None:
     """Read what annotators answered.
 
-    Puts the votes where the run looks for them.
+    Adds the votes to those of earlier imports, where the run looks for them. An answer that comes again (same image, worker
+    and form) counts once. What is turned away is listed in DIR/qa/import.rejects.csv.
 
     \b
     Examples:
       benchwright qa import out results/*.csv
       benchwright qa import out label-studio-export.json
+      benchwright qa import out results/*.csv --replace
     """
     from . import clear_runs
 
@@ -109,10 +112,13 @@ def qa_import(
         raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
     if missing := [name for name in results if not Path(name).is_file()]:
         raise FileNotFoundError(f"{missing[0]}: no such file")
-    done = clear_runs.import_votes(_clear(out, pipeline), out, results, salt=salt or clear_runs.own_salt(out))
-    print(f"{done.votes} votes")
+    config = _clear(out, pipeline)
+    done = clear_runs.import_votes(config, out, results, salt=salt or clear_runs.own_salt(out), replace=replace)
+    print(f"{done.added} votes added, {done.votes} in all")
     for reason, count in done.rejects.items():
         print(f"{count} turned away: {reason}")
+    if done.rejects:
+        print(f"Turned away, with file and line: {done.rejects_file}")
     for form, kappa in done.kappas.items():
         print(f"Fleiss' kappa, form {form}: {kappa:.3f}")
     for count in done.missing["form"].value_counts().to_pylist():

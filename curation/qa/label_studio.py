@@ -8,6 +8,7 @@ answer of "None of the above" beside a class is a reject on import.
 from __future__ import annotations
 
 import json
+import math
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +18,8 @@ import pyarrow as pa
 
 from ..files import write_whole
 from ..rows import REJECTS
-from .mturk_results import Votes, hash_worker
+from .mturk import read_json
+from .mturk_results import Votes, clean, hash_worker, voters
 from .options import NONE_OF_THE_ABOVE, Option, answers_to_classes, check_options, read_labels
 from .thumbnails import Images, data_uri
 from .votes import VOTES
@@ -91,7 +93,12 @@ def labelling_config(options: Sequence[Option], *, background: str) -> str:
 
 
 def read_label_studio(
-    paths: Sequence[str], *, options: Sequence[Option], salt: str, keys: Mapping[str, Any] | None = None
+    paths: Sequence[str],
+    *,
+    options: Sequence[Option],
+    salt: str,
+    keys: Mapping[str, Any] | None = None,
+    earlier: pa.Table | None = None,
 ) -> Votes:
     """Votes of one or more JSON exports; each annotation gives a label vote and a sensitive vote.
 
@@ -99,6 +106,7 @@ def read_label_studio(
         paths: files exported as "JSON".
         options, salt: as for ``mturk_results.read_mturk_results``; the worker is ``completed_by``.
         keys: the images asked about; None takes whatever comes.
+        earlier: votes read before with the same salt, of which none counts again.
 
     Returns:
         Votes in file order (label votes and sensitive votes of an annotation next to one another), and rejects:
@@ -113,7 +121,7 @@ def read_label_studio(
     classes = answers_to_classes(options)
     votes: list[dict[str, Any]] = []
     rejects: list[dict[str, str]] = []
-    voted: set[tuple[str, str]] = set()
+    voted = voters(earlier, "worker", "key")
     for path in paths:
         for place, task in enumerate(_tasks(Path(path))):
             key = str(task["data"].get("key") or "")
@@ -124,16 +132,13 @@ def read_label_studio(
                     if len(refused.args) != 2:
                         raise
                     reason, detail = refused.args
-                    where = f"{Path(path).name} task {place} annotation {number}"
-                    rejects.append({"key": key, "reason": reason, "detail": f"{where}: {detail}"})
+                    where = f"{clean(Path(path).name)} task {place} annotation {number}"
+                    rejects.append({"key": clean(key), "reason": reason, "detail": f"{where}: {detail}"})
     return Votes(pa.Table.from_pylist(votes, schema=VOTES), pa.Table.from_pylist(rejects, schema=REJECTS))
 
 
 def _tasks(path: Path) -> list[dict[str, Any]]:
-    try:
-        tasks = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: not readable as JSON: {type(error).__name__}: {error}") from None
+    tasks = read_json(path)
     if not isinstance(tasks, list):
         raise ValueError(f"{path}: not a Label Studio export: a list of tasks is expected")
     for place, task in enumerate(tasks):
@@ -149,12 +154,12 @@ def _votes(
     classes: Mapping[str, str],
     salt: str,
     keys: Mapping[str, Any] | None,
-    voted: set[tuple[str, str]],
+    voted: set[tuple[str, ...]],
 ) -> list[dict[str, Any]]:
     """The two votes of an annotation; raises ``ValueError(reason, detail)``."""
     if not key:
         raise ValueError("no_image", "data.key is empty")
-    if keys is not None and key not in keys:
+    if clean(key) != key or (keys is not None and key not in keys):
         raise ValueError("unknown_image", f"{key!r:.60} was not asked about")
     if not isinstance(annotation, dict) or not isinstance(annotation.get("result"), list):
         raise ValueError("malformed_answer", "an annotation without 'result'")
@@ -164,6 +169,8 @@ def _votes(
     worker = worker.get("id") if isinstance(worker, dict) else worker
     if worker is None or worker == "":
         raise ValueError("no_worker", "completed_by is empty")
+    if clean(str(worker)) != str(worker):
+        raise ValueError("no_worker", f"completed_by is {worker!r:.60}, which is no text")
     hashed = hash_worker(str(worker), salt)
     if (hashed, key) in voted:
         raise ValueError("duplicate_worker", f"worker {hashed} has answered for this image before")
@@ -172,12 +179,19 @@ def _votes(
     if answers["sensitive"] not in (["Yes"], ["No"]):
         raise ValueError("malformed_answer", f"sensitive is {answers['sensitive']!r:.80}, not Yes or No")
     voted.add((hashed, key))
-    seconds = annotation.get("lead_time")
-    common = {"key": key, "worker": hashed, "seconds": float(seconds) if isinstance(seconds, int | float) else None}
+    common = {"key": key, "worker": hashed, "seconds": _seconds(annotation.get("lead_time"))}
     return [
         common | {"form": "labels", "labels": labels, "sensitive": None},
         common | {"form": "sensitive", "labels": None, "sensitive": answers["sensitive"] == ["Yes"]},
     ]
+
+
+def _seconds(lead_time: Any) -> float | None:
+    try:
+        seconds = float(lead_time) if isinstance(lead_time, int | float) else math.nan
+    except OverflowError:  # a whole number of hundreds of digits
+        return None
+    return seconds if math.isfinite(seconds) else None
 
 
 def _choices(result: list[Any], name: str) -> Any:

@@ -101,7 +101,7 @@ def export_batches(
         _check_table(gold.table, "gold questions", options, background, needs=[] if gold.images is not None else ["url"])
         _check_gold(gold, table)
     root = Path(folder)
-    _check_folder(root)
+    earlier = _earlier_files(root)
     staging = root.absolute().with_name(root.absolute().name + ".partial")
     forms = {f"{name}.html": render_form(name, options, instructions=instructions) for name in ("labels", "sensitive")}
     room = FIELD_LIMIT_BYTES - max(map(len, forms.values()))
@@ -121,7 +121,7 @@ def export_batches(
             _write(staging / "private" / "gold_key.json", _json({"gold": dict(sorted(placed.items()))}))
             (staging / "private" / "gold_key.json").chmod(0o600)
         _write(staging / "export.json", _json({"images": table.num_rows, "upload": sums}))
-        _replace(root, staging)
+        _replace(root, staging, earlier)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     written = [root / "upload" / name for name in sums]
@@ -152,11 +152,21 @@ def render_form(name: str, options: Sequence[Option], *, instructions: str = "")
 
 
 def read_gold_key(path: str) -> dict[str, str]:
-    """Key of each gold question -> its right class, from ``private/gold_key.json``."""
-    content = json.loads(Path(path).read_text(encoding="utf-8"))
+    """Key of each gold question -> its right class, from ``private/gold_key.json``. Raises ``ValueError`` where the file is
+    damaged.
+    """
+    content = read_json(Path(path))
     if not isinstance(content, dict) or not isinstance(content.get("gold"), dict):
         raise ValueError(f"{path}: not a gold key: it has no object 'gold'")
     return {str(key): str(name) for key, name in content["gold"].items()}
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file. Raises ``ValueError`` naming the file where it is none."""
+    try:
+        return json.loads(path.read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: not readable as JSON: {type(error).__name__}: {error}") from None
 
 
 def guard_formula(text: str) -> str:
@@ -191,18 +201,24 @@ def _check_gold(gold: Gold, table: pa.Table) -> None:
         raise ValueError(f"gold question {min(both)!r} is also an image of the run: its answer would count twice")
 
 
-def _check_folder(root: Path) -> None:
-    if root.is_dir() and any(root.iterdir()) and not (root / "export.json").is_file():
-        raise ValueError(f"{root}: it holds files that are no earlier export; name a new or an empty folder")
-
-
-def _replace(root: Path, staging: Path) -> None:
-    """Put the finished export in the place of an earlier one; other files in the folder stay."""
+def _earlier_files(root: Path) -> list[Path]:
+    """The files of an earlier export in the folder. Raises ``ValueError`` where others lie there alone."""
     record = root / "export.json"
-    if record.is_file():
-        for name in json.loads(record.read_text(encoding="utf-8"))["upload"]:
-            (root / "upload" / Path(name).name).unlink(missing_ok=True)
-        (root / "private" / "gold_key.json").unlink(missing_ok=True)
+    if not record.is_file():
+        if root.is_dir() and any(root.iterdir()):
+            raise ValueError(f"{root}: it holds files that are no earlier export; name a new or an empty folder")
+        return []
+    content = read_json(record)
+    if not isinstance(content, dict) or not isinstance(content.get("upload"), dict):
+        raise ValueError(f"{record}: not the record of an export: it has no object 'upload'; name a new or an empty folder")
+    return [*(root / "upload" / Path(name).name for name in content["upload"]), root / "private" / "gold_key.json"]
+
+
+def _replace(root: Path, staging: Path, earlier: Sequence[Path]) -> None:
+    """Put the finished export in the place of an earlier one; other files in the folder stay."""
+    for path in earlier:
+        if path.is_file():
+            path.unlink()
     for path in sorted(path for path in staging.rglob("*") if path.is_file()):
         target = root / path.relative_to(staging)
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -54,6 +54,7 @@ def read_mturk_results(
     salt: str,
     queries: Mapping[str, str] | None = None,
     statuses: Collection[str] = ("Approved", "Submitted"),
+    earlier: pa.Table | None = None,
 ) -> Votes:
     """Read result files of the label form, of the sensitive form or of both, any number of batches, in the order given.
 
@@ -64,6 +65,7 @@ def read_mturk_results(
             salt, and the ids cannot be found again by hashing a list of known ids.
         queries: image key -> class, for all images asked about, gold questions included. None takes whatever comes.
         statuses: values of ``AssignmentStatus`` that count; ``Rejected`` work does not by default.
+        earlier: votes read before with the same salt; where one of them occurs again, it counts as a repeated one.
 
     Returns:
         The votes in file order, and the rejects: ``bad_encoding``, ``wrong_field_count``, ``assignment_not_counted``
@@ -78,17 +80,17 @@ def read_mturk_results(
         raise ValueError("no result files to read")
     if not salt:
         raise ValueError("the salt of the worker hashes is empty: the ids could be found by hashing known ones")
-    reader = _Reader(answers_to_classes(options), salt, queries, frozenset(statuses))
+    reader = _Reader(answers_to_classes(options), salt, queries, frozenset(statuses), voters(earlier, "worker", "key", "form"))
     columns: dict[str, list[Any]] = {name: [] for name in VOTES.names}
     rejects: dict[str, list[str]] = {name: [] for name in REJECTS.names}
     for path in paths:
-        for line, header, fields in _records(Path(path)):
+        for line, header, fields in csv_records(Path(path), _check_header):
             row = dict(zip(header, fields, strict=False))
-            key = unguard_formula(_clean(row.get("Input.ID", "")))
+            key = unguard_formula(clean(row.get("Input.ID", "")))
             try:
                 votes = reader.votes(key, row, header, fields)
             except _Refused as refused:
-                for name, value in zip(REJECTS.names, (key, refused.reason, f"{Path(path).name} line {line}: "
+                for name, value in zip(REJECTS.names, (key, refused.reason, f"{clean(Path(path).name)} line {line}: "
                                                        f"{refused.detail}"), strict=True):  # fmt: skip
                     rejects[name].append(value)
                 continue
@@ -100,22 +102,32 @@ def read_mturk_results(
 
 def hash_worker(worker: str, salt: str) -> str:
     """Sixteen hexadecimal digits for a worker id: BLAKE2b keyed with the salt (RFC 7693)."""
-    key = hashlib.blake2b(salt.encode(), digest_size=32).digest()
+    key = hashlib.blake2b(salt.encode("utf-8", "surrogateescape"), digest_size=32).digest()
     return hashlib.blake2b(worker.encode("utf-8", "surrogateescape"), digest_size=8, key=key).hexdigest()
+
+
+def voters(votes: pa.Table | None, *columns: str) -> set[tuple[str, ...]]:
+    """Who has voted on what: the values of these columns, a tuple a vote."""
+    return set() if votes is None else set(zip(*(votes[name].to_pylist() for name in columns), strict=True))
 
 
 class _Reader:
     """Turns rows into votes, and remembers who has voted on what."""
 
     def __init__(
-        self, classes: Mapping[str, str], salt: str, queries: Mapping[str, str] | None, statuses: frozenset[str]
+        self,
+        classes: Mapping[str, str],
+        salt: str,
+        queries: Mapping[str, str] | None,
+        statuses: frozenset[str],
+        voted: set[tuple[str, ...]],
     ) -> None:
         self._classes = classes
         self._salt = salt
         self._queries = queries
         self._statuses = statuses
         self._assignments: set[tuple[str, str]] = set()
-        self._voted: set[tuple[str, str, str]] = set()
+        self._voted = voted
         self._hashes: dict[str, str] = {}
 
     def votes(self, key: str, row: Mapping[str, str], header: list[str], fields: list[str]) -> list[tuple[Any, ...]]:
@@ -186,13 +198,17 @@ class _Reader:
         return key, form, hashed, labels, sensitive, _seconds(row.get("WorkTimeInSeconds", ""))
 
 
-def _records(path: Path) -> Iterator[tuple[int, list[str], list[str]]]:
-    """Line number, header and fields of every row after the header; bytes that are not UTF-8 come as surrogates."""
+def csv_records(path: Path, check_header: Callable[[Path, list[str]], None]) -> Iterator[tuple[int, list[str], list[str]]]:
+    """Line number, header and fields of every row after the header; bytes that are not UTF-8 come as surrogates.
+
+    Raises:
+        ValueError: naming file and line, for what is no CSV; and what ``check_header`` raises.
+    """
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         rows = csv.reader(file, strict=True)
         try:
             header = next(rows, [])
-            _check_header(path, header)
+            check_header(path, header)
             for fields in rows:
                 if fields:
                     yield rows.line_num, header, fields
@@ -223,7 +239,8 @@ def _seconds(text: str) -> float | None:
     return float(text) if text.strip().isascii() and text.strip().isdigit() and len(text) < 12 else None
 
 
-def _clean(text: str) -> str:
+def clean(text: str) -> str:
+    """The text with question marks for what Arrow and files cannot hold: halves of characters, and NUL."""
     return text.encode("utf-8", "replace").decode("utf-8").replace("\0", "?")
 
 

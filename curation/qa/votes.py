@@ -6,6 +6,7 @@ A vote is one answer of one person to one of two questions about one image (``VO
 
 from __future__ import annotations
 
+import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..rows import REJECTS, Sifted
+from ..store import Store
 
 VOTES = pa.schema(
     [
@@ -161,21 +163,29 @@ def missing_votes(
 
 
 def read_votes(path: str) -> pa.Table:
-    """The votes of a Parquet file (path or fsspec URL), as ``VOTES``. Raises ``ValueError`` where a column is
-    missing.
+    """The votes of a Parquet file (path or fsspec URL), as ``VOTES`` with the metadata of the file.
+
+    Raises:
+        ValueError: naming the file, where a column is missing or of another type, or the file is damaged.
     """
     with fsspec.open(path, "rb") as file:
-        table = pq.read_table(file)
-    missing = [name for name in VOTES.names if name not in table.column_names]
-    if missing:
-        raise ValueError(f"{path}: not a file of votes: no column {', '.join(map(repr, missing))}")
-    return table.select(VOTES.names).cast(VOTES)
+        try:
+            table = pq.read_table(file)
+            missing = [name for name in VOTES.names if name not in table.column_names]
+            if not missing:
+                return table.select(VOTES.names).cast(VOTES).replace_schema_metadata(table.schema.metadata)
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"{path}: not a file of votes: {error}") from None
+    raise ValueError(f"{path}: not a file of votes: no column {', '.join(map(repr, missing))}")
 
 
 def write_votes(votes: pa.Table, path: str) -> None:
-    """Write ``VOTES`` as Parquet (path or fsspec URL), in the order given."""
-    with fsspec.open(path, "wb", auto_mkdir=True) as file:
-        pq.write_table(votes.cast(VOTES), file, compression="zstd")
+    """Write ``VOTES`` and their metadata as Parquet (path or fsspec URL), in the order given. The file appears whole or not
+    at all.
+    """
+    folder, name = posixpath.split(path)
+    with Store(folder or ".").writing(name) as file:
+        pq.write_table(votes.cast(VOTES.with_metadata(votes.schema.metadata)), file, compression="zstd")
 
 
 def _check_settings(workers: int, majority: int, forms: Sequence[str]) -> None:

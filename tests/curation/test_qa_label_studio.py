@@ -111,6 +111,36 @@ def test_annotations_that_are_no_vote(tmp_path: Path, bad: dict[str, Any], reaso
     assert votes.num_rows == 2
 
 
+def test_a_lead_time_that_is_no_finite_number_is_not_known(tmp_path: Path) -> None:
+    times = [10**400, float("inf"), float("nan"), "4.2", None, -(10**400)]
+    tasks = [task("a", *(annotation(["bus"], "No", worker=n, lead_time=time) for n, time in enumerate(times)))]
+    votes, rejects = read(write(tmp_path / "e.json", tasks))
+    assert rejects.num_rows == 0
+    assert votes["seconds"].to_pylist() == [None] * 2 * len(times)
+
+
+@pytest.mark.parametrize("keys", [{"a": 1}, None])
+def test_halves_of_characters_cost_their_own_annotation_alone(tmp_path: Path, keys: dict[str, int] | None) -> None:
+    good, half = annotation(["bus"], "No", worker="\u00e9"), "\ud800"
+    strangers = [annotation(["bus"], "No", worker=worker) for worker in (half, {"id": half}, "\udc80")]
+    choices = [annotation([half], "No"), annotation(["bus"], half)]
+    votes, rejects = read(write(tmp_path / "e.json", [task("a", *strangers, *choices, good), task(half, good)]), keys=keys)
+    assert rejects["reason"].to_pylist() == [*["no_worker"] * 3, "unknown_label", "malformed_answer", "unknown_image"]
+    assert rejects["key"].to_pylist() == [*["a"] * 5, "?"]
+    assert votes["key"].to_pylist() == ["a", "a"]
+
+
+def test_votes_of_an_earlier_import_do_not_count_again(tmp_path: Path) -> None:
+    first = read(write(tmp_path / "1.json", [task("a", annotation(["bus"], "No"))])).votes
+    more = [
+        task("a", annotation(["computer"], "No"), annotation(["bus"], "No", worker=2)),
+        task("b", annotation(["bus"], "No")),
+    ]
+    votes, rejects = read(write(tmp_path / "2.json", more), earlier=first)
+    assert rejects["reason"].to_pylist() == ["duplicate_worker"]
+    assert votes["key"].to_pylist() == ["a", "a", "b", "b"]
+
+
 def test_images_and_workers_are_checked(tmp_path: Path) -> None:
     again = annotation(["bus"], "No")
     tasks = [task("a", again, again), task("zz", again), task("", again)]

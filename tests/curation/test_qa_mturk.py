@@ -116,6 +116,43 @@ def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
         export(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ("{}", "not the record of an export: it has no object 'upload'"),
+        ("[]", "not the record of an export: it has no object 'upload'"),
+        ('{"upload": ["labels.html"]}', "not the record of an export: it has no object 'upload'"),
+        ('{"upload": {', "not readable as JSON: JSONDecodeError"),
+        ("\xff", "not readable as JSON: "),
+    ],
+)
+def test_a_damaged_record_of_an_earlier_export_is_named(tmp_path: Path, record: str, message: str) -> None:
+    export(tmp_path)
+    (tmp_path / "export.json").write_text(record, encoding="latin-1")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ValueError, match=rf"export\.json: {message}"):
+        export(tmp_path)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_record_of_an_earlier_export_removes_files_alone(tmp_path: Path) -> None:
+    export(tmp_path)
+    (tmp_path / "export.json").write_text('{"upload": {"": 1, "..": 2, "\\u0000": 3, "labels.html": 4}}')
+    export(tmp_path)
+    assert (tmp_path / "upload" / "labels.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "not readable as JSON"), ("\xff", "not readable as JSON"), ("[]", "not a gold key: it has no object 'gold'")],
+)
+def test_a_damaged_gold_key_is_named(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "gold_key.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.raises(ValueError, match=rf"gold_key\.json: {message}"):
+        read_gold_key(str(path))
+
+
 def test_gold_questions_are_mixed_in_and_named_in_the_private_key_alone(tmp_path: Path) -> None:
     gold = Gold(table_of(5, key=[f"{900 + i}" for i in range(5)]), per_batch=2)
     out = export(tmp_path, gold=gold, batch_size=4)

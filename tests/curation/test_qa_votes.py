@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from benchwright.curation.qa.votes import (
     COUNTS,
@@ -195,6 +196,35 @@ def test_the_stage_adds_counts_and_conserves_keys(tmp_path: Path) -> None:
         ("d", "missing_votes"),
     ]
     assert rejected["detail"][0].as_py() == "exact 0, extra 0, wrong 3, none 0, sensitive 0 of 3 label and 3 sensitive votes"
+
+
+def test_a_file_that_holds_no_votes_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "votes.parquet"
+    write_votes(votes_of({"a": ([["bus"]], [False])}), str(path))
+    whole = path.read_bytes()
+    for damaged in (b"", b"no Parquet at all", whole[: len(whole) // 2]):
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"votes\.parquet: not a file of votes: \S"):
+            read_votes(str(path))
+    pq.write_table(pa.table({name: [1] for name in VOTES.names}), path)
+    with pytest.raises(ValueError, match=r"votes\.parquet: not a file of votes: \S"):
+        read_votes(str(path))
+
+
+def test_votes_are_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "votes.parquet"
+    votes = votes_of({"a": ([["bus"]], [False])})
+    write_votes(votes, str(path))
+
+    def break_off(table: pa.Table, file: Any, **_: Any) -> None:
+        file.write(b"PAR1")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(pq, "write_table", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        write_votes(votes.slice(1), str(path))
+    assert read_votes(str(path)).equals(votes)
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_stage_refuses_a_class_that_nobody_named(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.flow import Flow, PlanError, source, step
-from benchwright.curation.keys import how, where
+from benchwright.curation.keys import how, where, where_of_rows
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.rows import Blob, Shape
 from benchwright.curation.run import run, status
@@ -143,10 +143,12 @@ def test_a_file_of_a_source_folder_that_changed_in_place(tmp_path: Path) -> None
     assert next(again.rows("made").blobs("text")).read() == b"2"
 
 
-@pytest.mark.parametrize("value", [[where("a"), where("b")], {"a": where("a")}, [how(3)], how(where("a"))])
+@pytest.mark.parametrize(
+    "value", [[where("a"), where("b")], {"a": where("a")}, [where_of_rows("a")], [how(3)], how(where("a"))]
+)
 def test_marks_inside_a_setting_are_refused(value: object) -> None:
     """Of paths in a list the names went into the key and the content did not: changed files were not read again."""
-    with pytest.raises(PlanError, match=r"setting 'files' holds (where|how)\(...\) inside it"):
+    with pytest.raises(PlanError, match=r"setting 'files' holds (where|where_of_rows|how)\(...\) inside it"):
         step(read_files, files=value)
 
 

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import io
+import json
+import tarfile
 from pathlib import Path
 
 import pytest
 from benchwright.curation.flow import Flow
 from benchwright.datasets.clear.facts import facts, published_limits
-from benchwright.pipelines import api
+from benchwright.pipelines import api, clear_runs
+from PIL import Image
+
+from tests.pipelines.conftest import files_of
+
+SMALL = ["source.count=300"]
 
 
 def plan(*overrides: str, config: str | None = None) -> Flow:
@@ -84,3 +92,80 @@ def test_a_plan_names_no_place_in_its_keys(tmp_path: Path) -> None:
     for out in (one, other):
         api.run(todo, str(out))
     assert [a.key for _, a in api.plan(todo, str(one))] == [a.key for _, a in api.plan(todo, str(other))]
+
+
+# -------------------------------------------------------------------------------------------------------- simulated votes
+
+
+def simulate(out: Path, *overrides: str) -> dict[str, str]:
+    """Digests of the files of a small run in which annotators are simulated."""
+    done = api.run(api.job("clear", config="tiny", overrides=[*SMALL, *overrides]), str(out))
+    assert not done.waiting
+    assert api.verify(str(out)) == []
+    return files_of(out)
+
+
+def test_simulated_votes_are_those_of_a_fresh_folder(tmp_path: Path) -> None:
+    """Keys of drawn pictures are the same whatever they show: votes that were there went to other images."""
+    changes = [
+        ("seed=5",),
+        ("qa.errors.wrong=0.9", "qa.errors.none=0", "qa.errors.extra=0"),
+        ("qa.workers=5", "qa.majority=3", "buckets.rule.count=3"),
+        (),
+    ]
+    for number, change in enumerate([(), *changes]):
+        found = simulate(tmp_path / "run", *change)
+        assert found == simulate(tmp_path / f"fresh{number}", *change)
+
+
+def test_votes_belong_to_the_stage_before_them_and_not_to_one_of_earlier_settings(tmp_path: Path) -> None:
+    """A stage that the plan has no more lies there still: annotators were asked about its rows."""
+    screen = "qa.max_sensitive_score=1.0"
+    simulate(tmp_path / "run", screen)
+    done = api.run(api.job("clear", config="tiny", overrides=[*SMALL, "seed=5"]), str(tmp_path / "run"))
+    fresh = api.run(api.job("clear", config="tiny", overrides=[*SMALL, "seed=5"]), str(tmp_path / "fresh"))
+    assert done.result.digest == fresh.result.digest
+
+
+def test_simulated_votes_are_named_after_what_was_asked(tmp_path: Path) -> None:
+    simulate(tmp_path)
+    asked = next(stage["digest"] for stage in api.show(str(tmp_path))["stages"] if stage["name"] == "asked")
+    assert [path.name.rsplit("-")[-1] for path in (tmp_path / "qa").glob("*.parquet")] == [f"{asked[:16]}.parquet"]
+
+
+def test_simulated_votes_are_not_taken_for_those_of_people(tmp_path: Path) -> None:
+    simulate(tmp_path)
+    people = api.job("clear", config="tiny", overrides=[*SMALL, "qa.votes=imported"])
+    assert "benchwright qa import" in api.run(people, str(tmp_path)).waiting
+    assert clear_runs.votes_of(people.config, str(tmp_path)) is None
+    results = [str(path) for path in sorted((tmp_path / "qa/results").glob("*.csv"))]
+    imported = clear_runs.import_votes(people.config, str(tmp_path), results, salt="s")
+    assert not api.run(people, str(tmp_path)).waiting
+    kept = (tmp_path / clear_runs.VOTES_FILE).read_bytes()
+    simulate(tmp_path, "seed=5")
+    assert (tmp_path / clear_runs.VOTES_FILE).read_bytes() == kept
+    assert not api.run(people, str(tmp_path)).waiting
+    votes = clear_runs.votes_of(people.config, str(tmp_path))
+    assert votes is not None
+    assert votes.num_rows == imported.votes
+
+
+def test_a_label_that_is_no_text_is_told_with_file_and_key(tmp_path: Path) -> None:
+    root = tmp_path / "photos"
+    root.mkdir()
+    with tarfile.open(root / "a.tar", "w") as tar:
+        for number in range(30):
+            image = io.BytesIO()
+            Image.new("RGB", (32, 32), (200, number, 30)).save(image, "BMP")
+            day = f"01-{number % 28 + 1:02d}T00:00:00"
+            sidecar = {"true_class": ["red"], "date_taken": f"2010-{day}", "date_uploaded": f"2011-{day}"}
+            for name, data in (("bmp", image.getvalue()), ("json", json.dumps(sidecar).encode())):
+                info = tarfile.TarInfo(f"s{number:03d}.{name}")
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    source = f'source={{kind="tars", form="webdataset", root="{root}"}}'
+    small = ["buckets.rule.count=2", "retrieval.candidates=9", "retrieval.per_class=6"]
+    todo = api.job("clear", config="tiny", overrides=[source, *small])
+    told = r"s0\d\d\.bmp, key '[^']*s0\d\d': its label 'true_class' is \['red'\]: the name of a class, or null"
+    with pytest.raises(ValueError, match=told):
+        api.run(todo, str(tmp_path / "out"))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from benchwright.curation.artifact import sealed
-from benchwright.pipelines import api, cli
+from benchwright.pipelines import api, clear_runs, cli
+from PIL import Image
 
 from tests.pipelines.conftest import Cli, files_of
 
@@ -219,6 +222,125 @@ def test_questions_go_to_people_and_votes_come_back(bw: Cli, tmp_path: Path) -> 
     assert bw("show", out).code == 0
     shards = [json.loads(bw("show", folder, "--json").out)["digest"] for folder in (out, simulated)]
     assert shards[0] == shards[1]
+
+
+@pytest.fixture
+def asked(bw: Cli, tmp_path: Path) -> tuple[Path, list[Path], list[Path]]:
+    """A run that waits for votes, with results of the label form and of the sensitive form."""
+    simulated, out = tmp_path / "simulated", tmp_path / "out"
+    small = ["--set", "source.count=300", "-q"]
+    assert bw("run", "clear", "--config", "tiny", "--out", simulated, *small).code == 0
+    assert bw("run", "clear", "--config", "tiny", "--out", out, "--set", "qa.votes=imported", *small).code == 0
+    results = simulated / "qa" / "results"
+    return out, sorted(results.glob("*labels.csv")), sorted(results.glob("*sensitive.csv"))
+
+
+def test_imports_of_votes_add_up(bw: Cli, asked: tuple[Path, list[Path], list[Path]]) -> None:
+    out, labels, sensitive = asked
+    votes = out / "qa" / "votes.parquet"
+
+    def imported(*arguments: object) -> tuple[int, int]:
+        told = bw("qa", "import", out, *arguments)
+        assert told.code == 0, told.err
+        found = re.match(r"(\d+) votes added, (\d+) in all\n", told.out)
+        assert found, told.out
+        return int(found[1]), int(found[2])
+
+    count, _ = imported(*labels)
+    assert imported(*sensitive) == (count, 2 * count)
+    both = votes.read_bytes()
+    assert imported(*labels) == (0, 2 * count)
+    assert votes.read_bytes() == both
+    added, there = imported(labels[0], "--replace")
+    assert 0 < added == there < count
+    imported(*sensitive, *labels, "--replace")
+    assert votes.read_bytes() == both
+
+    told = bw("qa", "import", out, *labels, "--salt", "another")
+    assert told.code == 1
+    assert "qa/votes.parquet: its worker ids were hashed with another salt" in only_line(told.err)
+    assert votes.read_bytes() == both
+    votes.write_bytes(both[:100])
+    told = bw("qa", "import", out, *labels)
+    assert told.code == 1
+    assert "qa/votes.parquet: not a file of votes" in only_line(told.err)
+
+
+def test_answers_that_are_turned_away_are_listed(bw: Cli, asked: tuple[Path, list[Path], list[Path]], tmp_path: Path) -> None:
+    out, labels, _ = asked
+    lines = labels[0].read_text().splitlines(keepends=True)
+    odd = tmp_path / "=odd.csv"
+    odd.write_text("".join([*lines[:2], lines[1], "one field\n"]))
+    told = bw("qa", "import", out, odd)
+    assert told.code == 0
+    place = out / "qa" / "import.rejects.csv"
+    assert f"Turned away, with file and line: {place}\n" in told.out
+    with place.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [row["reason"] for row in rows] == ["duplicate_assignment", "wrong_field_count"]
+    assert rows[0]["key"].startswith("drawn")
+    assert [row["detail"].partition(": ")[0] for row in rows] == ["'=odd.csv line 3", "'=odd.csv line 4"]
+    told = bw("qa", "import", out, labels[1])
+    assert str(place) not in told.out
+    assert place.read_text() == "key,reason,detail\n"
+
+
+@pytest.mark.parametrize("salt", [b"", b"\n", b"\xff\xfe"])
+def test_a_salt_that_is_none_is_named(bw: Cli, tiny: Path, tmp_path: Path, salt: bytes) -> None:
+    out = tmp_path / "out"
+    (out / "qa").mkdir(parents=True)
+    shutil.copy(tiny / "run.json", out)
+    (out / "qa" / "salt").write_bytes(salt)
+    told = bw("qa", "import", out, tiny / "run.json")
+    assert told.code == 1
+    assert f"{out}/qa/salt: the salt is empty or no text" in only_line(told.err)
+
+
+def test_a_salt_is_for_its_owner_alone(tmp_path: Path) -> None:
+    salt = clear_runs.own_salt(str(tmp_path))
+    assert re.fullmatch("[0-9a-f]{32}", salt)
+    assert clear_runs.own_salt(str(tmp_path)) == salt
+    assert [path.name for path in (tmp_path / "qa").iterdir()] == ["salt"]
+    assert (tmp_path / "qa" / "salt").stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (b"class_name,file\nred\n", "line 2: 1 fields, the header has 2"),
+        (b"class_name,file\nred,a.png\nred,\n", "line 3: file is '': it must be text, in UTF-8"),
+        (b"class_name,file\nred,\xe4.png\n", r"line 2: file is '\udce4.png': it must be text, in UTF-8"),
+        (b"class_name,file\nred,a\0.png\n", r"line 2: file is 'a\x00.png': it must be text, in UTF-8"),
+        (b"class_name,file\nred,.\n", "line 2: file '.' is no file beside the CSV"),
+        (b"class_name,file\nred,b.png\n", "line 2: file 'b.png' is no file beside the CSV"),
+        (b"class_name,file\nred,../a.png\n", "line 2: file '../a.png' lies outside the folder of the CSV"),
+        (b"class_name,file\npink,a.png\n", "line 2: class_name 'pink' is no class of the run"),
+        (b'class_name,file\nred,"a.png\n', "line 2: not readable as CSV"),
+        (b"class_name,url\nred,a.png\n", "gold questions need a header with the columns class_name, file, each once"),
+        (b"class_name,file,file\nred,a.png,a.png\n", "with the columns class_name, file, each once"),
+        (b"class_name,file\n", "no gold question stands below its header"),
+        (b"", "gold questions need a header"),
+    ],
+)
+def test_gold_questions_that_are_none_are_named(bw: Cli, tiny: Path, tmp_path: Path, text: bytes, told: str) -> None:
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+    gold = tmp_path / "gold.csv"
+    gold.write_bytes(text)
+    answer = bw("qa", "export", tiny, "--to", tmp_path / "to", "--gold", gold, "--gold-per-batch", 1)
+    assert answer.code == 1
+    line = only_line(answer.err)
+    assert str(gold) in line
+    assert told in line
+
+
+def test_gold_questions_as_a_spreadsheet_writes_them(bw: Cli, tiny: Path, tmp_path: Path) -> None:
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+    gold = tmp_path / "gold.csv"
+    gold.write_bytes(b"\xef\xbb\xbfclass_name,file\r\nred,a.png\r\nBACKGROUND,a.png\r\n")
+    told = bw("qa", "export", tiny, "--to", tmp_path / "to", "--gold", gold, "--gold-per-batch", 2)
+    assert told.code == 0, told.err
+    key = json.loads((tmp_path / "to" / "private" / "gold_key.json").read_text())
+    assert key == {"gold": {"gold00000": "red", "gold00001": "BACKGROUND"}}
 
 
 def test_train_eval_and_report(bw: Cli, copy: Path) -> None:
