@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import functools
 import multiprocessing
@@ -148,12 +149,25 @@ def _locked(store: Store) -> Iterator[None]:
         yield
         return
     os.makedirs(store.local, exist_ok=True)
-    with open(store.local / ".lock", "w") as lock:
+    lock = _open_lock(str(store.local / ".lock"))
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(f"another run is at work in {store.url}: wait for it, or choose another --out") from None
         yield
+    finally:
+        os.close(lock)
+
+
+def _open_lock(path: str) -> int:
+    """A descriptor. A link is not followed, and nothing is emptied: what it points to may be anyone's file."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StoreError(f"{path} is a symbolic link, and a run locks a file of its own: remove it") from None
+        raise
 
 
 def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:
