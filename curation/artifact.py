@@ -86,6 +86,16 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
         raise StoreError(f"{store.url}: {name} is not the record of a stage: {error}") from None
 
 
+def load_made(store: Store, stage: str) -> dict[str, Any]:
+    """A stage's ``made.json``, which says when and how it was made; empty where there is none.
+
+    Raises:
+        StoreError: where it is damaged.
+    """
+    name = posixpath.join(folder(stage), "made.json")
+    return read_sealed(store, name) if store.exists(name) else {}
+
+
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record with a digest of itself, ``seal``, so that an edit shows."""
     return {**record, "seal": sha256(canonical(record))}

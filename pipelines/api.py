@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..curation import run as engine
-from ..curation.artifact import Artifact, RunRecord, load_artifact, load_run
+from ..curation.artifact import Artifact, RunRecord, load_artifact, load_made, load_run
 from ..curation.flow import Flow, Stage, StageRef
 from ..curation.keys import How, Where, as_json, code_digest
-from ..curation.part_writer import folder
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
 from .benchmark import NAMES, Benchmark, UnknownBenchmark, find
@@ -244,7 +243,7 @@ def show(out: str) -> dict[str, Any]:
         artifact = load_artifact(store, name)
         if artifact is None:
             continue
-        made = _made(store, name)
+        made = load_made(store, name)
         stages.append(
             {
                 "name": name,
@@ -274,11 +273,6 @@ def show(out: str) -> dict[str, Any]:
         "stages": stages,
         "provenance": {"config": dict(record.config), "overrides": dict(record.overrides), "chain": chain},
     }
-
-
-def _made(store: Store, stage: str) -> dict[str, Any]:
-    name = posixpath.join(folder(stage), "made.json")
-    return store.read_json(name) if store.exists(name) else {}
 
 
 def rejects(out: str, *, stage: str | None = None, reason: str | None = None) -> Iterator[dict[str, str]]:
