@@ -86,7 +86,7 @@ def read_toml(toml: Traversable) -> dict[str, Any]:
 def read_text(toml: Traversable) -> str:
     """The text of a TOML file. Raises ``ConfigError`` where it is missing or no text."""
     try:
-        return toml.read_text(encoding="utf-8")
+        return toml.read_text(encoding="utf-8-sig")  # editors on Windows begin a file with a mark of UTF-8
     except FileNotFoundError:
         raise ConfigError(f"config {str(toml)!r}: no such file") from None
     except (UnicodeDecodeError, IsADirectoryError, NotADirectoryError) as error:

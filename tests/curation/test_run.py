@@ -14,7 +14,7 @@ from benchwright.curation.flow import Flow, PlanError, join, rows_of, source, st
 from benchwright.curation.keys import how, where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Busy, Progress, TooManyRejects, run, status
-from benchwright.curation.store import Store
+from benchwright.curation.store import Store, StoreError
 
 from tests.curation import steps
 
@@ -266,6 +266,23 @@ def test_two_runs_in_one_folder_are_refused(numbers: Path, tmp_path: Path) -> No
             run(numbers_flow(numbers), out, scheduler="sync")
 
     run(numbers_flow(numbers), out, scheduler="sync", on_progress=meddle)
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(numbers: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "out" / ".lock").symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(StoreError, match=r"\.lock is a symbolic link"):
+        run(numbers_flow(numbers), str(tmp_path / "out"), scheduler="sync")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_a_damaged_witness_does_not_match(numbers: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    whole = run(numbers_flow(numbers), str(out), scheduler="sync")
+    (out / "stages/drawn/.witness").write_bytes(b"\xff\xfe")
+    assert [a is not None for _, a in status(numbers_flow(numbers), str(out))] == [True, False, False, False]
+    assert run(numbers_flow(numbers), str(out), scheduler="sync").artifacts == whole.artifacts
 
 
 def test_a_store_by_url(numbers: Path, tmp_path: Path) -> None:

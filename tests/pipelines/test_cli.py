@@ -310,6 +310,13 @@ def test_wrong_use_is_one_line_and_exit_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_settings_may_begin_with_a_mark_of_utf_8(bw: Cli, tiny: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "tiny"\n', encoding="utf-8-sig")
+    told = bw("plan", "clear", "--config", mine, "--out", tiny)
+    assert told.out.splitlines()[0] == f"{len(STAGES)} of {len(STAGES)} stages are there", told.err
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -417,6 +424,15 @@ def test_a_damaged_record_of_a_run(bw: Cli, tmp_path: Path, text: str | bytes, c
     told = bw(command, tmp_path)
     assert told.code == 1
     assert "run.json" in only_line(told.err)
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}", "x"])
+@pytest.mark.parametrize("command", ["show", "report"])
+def test_a_damaged_record_of_how_a_stage_was_made(bw: Cli, copy: Path, text: str, command: str) -> None:
+    (copy / "stages/checked/made.json").write_text(text)
+    told = bw(command, copy)
+    assert told.code == 1
+    assert "stages/checked/made.json" in only_line(told.err)
 
 
 def test_settings_of_a_record_that_do_not_fit_any_more(bw: Cli, copy: Path) -> None:
