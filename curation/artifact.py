@@ -120,6 +120,7 @@ class RunRecord:
         stages: their names in order.
         result: the one whose rows are the result.
         published: SHA-256 of the published ``dataset.json``, or "" before.
+        outdated: whether that was made with other settings: the run with these has not come to its end.
     """
 
     pipeline: str
@@ -128,6 +129,14 @@ class RunRecord:
     stages: tuple[str, ...]
     result: str
     published: str = ""
+    outdated: bool = False
+
+    def after(self, earlier: RunRecord | None) -> RunRecord:
+        """This record at the start of a run in the folder of an earlier one, whose dataset is there until a new one is."""
+        if earlier is None or not earlier.published:
+            return self
+        outdated = earlier.outdated or earlier.config != self.config
+        return dataclasses.replace(self, published=earlier.published, outdated=outdated)
 
     def save(self, store: Store) -> None:
         """Write ``run.json``."""

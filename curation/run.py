@@ -21,15 +21,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from .artifact import Artifact, RunRecord
-from .flow import Flow, Stage
+from .artifact import Artifact, RunRecord, load_run
+from .flow import Flow, PlanError, Stage
 from .part_writer import StepFailed
 from .parts import make_parts
 from .retry import forget_rejects
 from .stage_maker import Job, Progress, Reporter, StageMaker, TooManyRejects
 from .store import Rows, Store, StoreError
 
-__all__ = ["Busy", "Progress", "Run", "TooManyRejects", "run", "status"]
+__all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "run", "status"]
 
 _LAST_PART = 999_999_999
 
@@ -86,7 +86,7 @@ def run(
         on_progress: called in this thread.
 
     Raises:
-        PlanError: for a plan that does not hold together, before anything is made.
+        PlanError: for a plan that does not hold together, or a folder that another pipeline filled, before anything is made.
         StepFailed: where a step raised something other than ``Reject``, or lost rows.
         TooManyRejects: where a stage went over its budget.
         Busy: where another run is at work in ``out``.
@@ -96,8 +96,9 @@ def run(
     store = Store(out)
     made: dict[str, Artifact] = {}
     with _locked(store), _Workers(scheduler, workers) as pool:
+        earlier = check_folder(store, pipeline)
         record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last)
-        record.save(store)
+        record.after(earlier).save(store)
         if retry:
             forget_rejects(store, retry)
         known = _known_fingerprints(store)
@@ -140,6 +141,21 @@ def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
             made[stage.name] = artifact
         found.append((stage, artifact))
     return found
+
+
+def check_folder(store: Store, pipeline: str) -> RunRecord | None:
+    """The record of the run that is there, None where there is none or it is damaged.
+
+    Raises:
+        PlanError: where another pipeline made it: a run would take the place of its dataset.
+    """
+    try:
+        earlier = load_run(store) if store.exists("run.json") else None
+    except StoreError:  # written anew, like all that is damaged
+        return None
+    if earlier is not None and earlier.pipeline not in ("", pipeline):
+        raise PlanError(f"{store.url} was made by {earlier.pipeline!r}: choose another --out")
+    return earlier
 
 
 @contextlib.contextmanager

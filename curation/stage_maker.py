@@ -206,6 +206,7 @@ class StageMaker:
         if self.known:
             self.store.write_json(".fingerprints.json", self.known)
         if (artifact := self._reusable(recipe, witness)) is not None:
+            self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)  # the budget may be another, or was broken
             report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
             return []

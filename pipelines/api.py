@@ -93,8 +93,20 @@ def dataset_of(out: str) -> str:
     return posixpath.join(out, DATASET) if Store(out).exists(posixpath.join(DATASET, "dataset.json")) else ""
 
 
+def check_dataset(out: str) -> None:
+    """Raises ``StoreError`` where the published dataset is not what the settings of the run made."""
+    record = record_of(out)
+    if dataset_of(out) and (record.outdated or not record.published):
+        raise StoreError(f"{out}: the last run did not finish: dataset/ is of the run before; run again")
+
+
 def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
-    """Every stage in order, with its artifact where a run would use it as it is. Makes nothing."""
+    """Every stage in order, with its artifact where a run would use it as it is. Makes nothing.
+
+    Raises:
+        PlanError: as ``run``.
+    """
+    engine.check_folder(Store(out), todo.benchmark.name)
     return engine.status(todo.flow(out), out)
 
 
@@ -183,8 +195,8 @@ def run(
             todo.benchmark.publish(done, todo.config, posixpath.join(out, DATASET))
             manifest = posixpath.join(DATASET, "dataset.json")
             if done.store.exists(manifest):
-                published = dataclasses.replace(load_run(done.store), published=file_sha256(done.store, manifest))
-                published.save(done.store)
+                sha256 = file_sha256(done.store, manifest)
+                dataclasses.replace(load_run(done.store), published=sha256, outdated=False).save(done.store)
             return done
         if done.waiting == waited or not todo.benchmark.answer(done, todo.config, out):
             told.wait()

@@ -237,6 +237,29 @@ def test_train_eval_and_report(bw: Cli, copy: Path) -> None:
     assert bw("verify", copy).code == 0
 
 
+def test_a_folder_that_another_benchmark_filled_is_refused(bw: Cli, copy: Path) -> None:
+    before = files_of(copy)
+    for command in (["run", "iirc"], ["run", "iirc", "--dry-run"], ["plan", "iirc"]):
+        told = bw(*command, "--config", "tiny", "--out", copy)
+        assert (told.code, told.out) == (2, "")
+        assert only_line(told.err) == f"benchwright: {copy} was made by 'clear': choose another --out"
+    assert files_of(copy) == before
+
+
+def test_a_run_that_fails_leaves_the_dataset_of_the_one_before(bw: Cli, copy: Path) -> None:
+    fails = ["run", "clear", "--config", "tiny", "--set", "source.count=901", "--set", "images.max_rejects=0", "--out", copy]
+    again = ["run", "clear", "--config", "tiny", "--out", copy, "-q"]
+    for _ in range(2):
+        assert bw(*fails).code == 1
+        assert "dataset" not in bw("verify", copy).out
+        for command in (["train"], ["eval"], ["report"], ["release", "--to", copy / "new"]):
+            told = bw(*command, copy)
+            assert told.code == 1
+            assert "the last run did not finish: dataset/ is of the run before; run again" in only_line(told.err)
+    assert bw(*again).code == 0
+    assert bw("verify", copy).code == bw("report", copy).code == 0
+
+
 def test_a_file_url_is_a_local_folder(bw: Cli, tiny: Path, tmp_path: Path) -> None:
     told = bw("run", "clear", "--config", "tiny", "--out", f"file://{tmp_path}/out", "-q")
     assert told.code == 0
