@@ -34,6 +34,7 @@ from ..datasets.clear.samples import COLUMNS
 from ..datasets.clear.splits import SEEDS
 from .clear_config import ClearConfig
 from .publish import publish_shards
+from .trained import EVAL, current_results, dataset_digest
 from .wrong_use import WrongUse, did_you_mean
 
 if TYPE_CHECKING:
@@ -41,9 +42,6 @@ if TYPE_CHECKING:
 
 VOTES_FILE = "qa/votes.parquet"
 """Where the votes lie within the folder of a run."""
-
-EVAL = "eval"
-"""Where results of baselines lie within the folder of a run: ``eval/<protocol>/<method>/``."""
 
 
 # -------------------------------------------------------------------------------------------------------------- votes
@@ -352,6 +350,7 @@ def evaluate(
     labels, buckets = table["label"].to_numpy(), table["bucket"].to_numpy()
     settings = hyper_parameters(config)
     classes = len(config.classes) + bool(config.retrieval.background)
+    digest = dataset_digest(out)
     results: dict[str, dict[str, Results]] = {}
     for protocol in asked:
 
@@ -366,7 +365,7 @@ def evaluate(
                 learner_maker(settings, known[name], classes=classes, device=config.encoder_run.device),
                 domains,
                 seeds=SEEDS,
-                identity=identity(settings, known[name], classes=classes),
+                identity={**identity(settings, known[name], classes=classes), "dataset_digest": digest},
                 out=Path(out) / EVAL / protocol / name,
                 progress=lambda line, name=name, protocol=protocol: progress(f"{protocol} {name}: {line}"),
             )
@@ -395,10 +394,10 @@ def forget_results(out: str) -> None:
 
 
 def scores(out: str) -> dict[str, dict[str, Any]]:
-    """``results.json`` of every baseline that was run: protocol -> method -> its content."""
+    """``results.json`` of every baseline of the published dataset: protocol -> method -> its content."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted((Path(out) / EVAL).glob("*/*/results.json")):
-        found.setdefault(path.parts[-3], {})[path.parts[-2]] = json.loads(path.read_text())
+    for path, value in current_results(out, "*/*", "mean", "std"):
+        found.setdefault(path.parts[-3], {})[path.parts[-2]] = value
     return found
 
 

@@ -330,12 +330,20 @@ def _print_scores(out: str, pipeline: str | None, *, as_json: bool = False) -> N
 
     api.check_dataset(out)
     results = find(pipeline or api.record_of(out).pipeline).scores(out)
+    _tell_earlier_results(out)
     if as_json:
         print(json.dumps(results, indent=1))
         return
     if not results:
         raise FileNotFoundError(f"{out}: no baseline was trained; `benchwright train {out}` does it")
     print("\n".join(score_lines(results)))
+
+
+def _tell_earlier_results(out: str) -> None:
+    from .trained import earlier_results
+
+    if told := earlier_results(out):
+        border.say(told)
 
 
 @app.command()
@@ -356,6 +364,7 @@ def report(out: Out, pipeline: Pipeline = None) -> None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
     api.check_dataset(out)
     print(todo.benchmark.report(todo.config, out))
+    _tell_earlier_results(out)
 
 
 @app.command()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -235,6 +236,37 @@ def test_train_eval_and_report(bw: Cli, copy: Path) -> None:
     assert told.code == 0
     assert Path(told.out.strip()).read_text().lstrip().lower().startswith("<!doctype html>")
     assert bw("verify", copy).code == 0
+
+
+def test_results_of_an_earlier_dataset_are_left_out(bw: Cli, copy: Path) -> None:
+    train = ["train", copy, "--method", "nap-finetune", "--protocol", "iid", "-q"]
+    assert bw(*train).code == 0
+    assert bw("run", "clear", "--config", "tiny", "--set", "choice.per_class=5", "--out", copy, "-q").code == 0
+    place = copy / "eval/iid/nap-finetune"
+    note = f"benchwright: 1 result is of an earlier dataset: to train again, remove {place}"
+    told = bw("eval", copy)
+    assert told.code == 1
+    assert told.err.splitlines()[0] == note
+    assert "no baseline was trained" in told.err.splitlines()[1]
+    told = bw("report", copy)
+    assert (told.code, told.err.strip()) == (0, note)
+    assert "nap-finetune" not in (copy / "report.html").read_text()
+    assert bw(*train).code == 1
+    shutil.rmtree(place)
+    assert bw(*train).err == bw("eval", copy).err == ""
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "x", b"\xff", '{"identity": {}}'])
+@pytest.mark.parametrize("command", ["eval", "report"])
+def test_damaged_results_name_their_file(bw: Cli, copy: Path, text: str | bytes, command: str) -> None:
+    place = copy / "eval/iid/nap-finetune/results.json"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(text if isinstance(text, bytes) else text.encode())
+    told = bw(command, copy)
+    assert told.code == 1
+    line = only_line(told.err)
+    assert line.startswith(f"benchwright: {place} ")
+    assert line.endswith(": remove it and train again")
 
 
 def test_a_folder_that_another_benchmark_filled_is_refused(bw: Cli, copy: Path) -> None:
