@@ -86,6 +86,16 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
         raise StoreError(f"{store.url}: {name} is not the record of a stage: {error}") from None
 
 
+def load_made(store: Store, stage: str) -> dict[str, Any]:
+    """A stage's ``made.json``, which says when and how it was made; empty where there is none.
+
+    Raises:
+        StoreError: where it is damaged.
+    """
+    name = posixpath.join(folder(stage), "made.json")
+    return read_sealed(store, name) if store.exists(name) else {}
+
+
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
     """A record with a digest of itself, ``seal``, so that an edit shows."""
     return {**record, "seal": sha256(canonical(record))}
@@ -110,6 +120,7 @@ class RunRecord:
         stages: their names in order.
         result: the one whose rows are the result.
         published: SHA-256 of the published ``dataset.json``, or "" before.
+        outdated: whether that was made with other settings: the run with these has not come to its end.
     """
 
     pipeline: str
@@ -118,6 +129,14 @@ class RunRecord:
     stages: tuple[str, ...]
     result: str
     published: str = ""
+    outdated: bool = False
+
+    def after(self, earlier: RunRecord | None) -> RunRecord:
+        """This record at the start of a run in the folder of an earlier one, whose dataset is there until a new one is."""
+        if earlier is None or not earlier.published:
+            return self
+        outdated = earlier.outdated or earlier.config != self.config
+        return dataclasses.replace(self, published=earlier.published, outdated=outdated)
 
     def save(self, store: Store) -> None:
         """Write ``run.json``."""

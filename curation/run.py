@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import functools
 import multiprocessing
@@ -20,15 +21,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from .artifact import Artifact, RunRecord
-from .flow import Flow, Stage
+from .artifact import Artifact, RunRecord, load_run
+from .flow import Flow, PlanError, Stage
 from .part_writer import StepFailed
 from .parts import make_parts
 from .retry import forget_rejects
 from .stage_maker import Job, Progress, Reporter, StageMaker, TooManyRejects
 from .store import Rows, Store, StoreError
 
-__all__ = ["Busy", "Progress", "Run", "TooManyRejects", "run", "status"]
+__all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "run", "status"]
 
 _LAST_PART = 999_999_999
 
@@ -85,7 +86,7 @@ def run(
         on_progress: called in this thread.
 
     Raises:
-        PlanError: for a plan that does not hold together, before anything is made.
+        PlanError: for a plan that does not hold together, or a folder that another pipeline filled, before anything is made.
         StepFailed: where a step raised something other than ``Reject``, or lost rows.
         TooManyRejects: where a stage went over its budget.
         Busy: where another run is at work in ``out``.
@@ -95,8 +96,9 @@ def run(
     store = Store(out)
     made: dict[str, Artifact] = {}
     with _locked(store), _Workers(scheduler, workers) as pool:
+        earlier = check_folder(store, pipeline)
         record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last)
-        record.save(store)
+        record.after(earlier).save(store)
         if retry:
             forget_rejects(store, retry)
         known = _known_fingerprints(store)
@@ -141,6 +143,21 @@ def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
     return found
 
 
+def check_folder(store: Store, pipeline: str) -> RunRecord | None:
+    """The record of the run that is there, None where there is none or it is damaged.
+
+    Raises:
+        PlanError: where another pipeline made it: a run would take the place of its dataset.
+    """
+    try:
+        earlier = load_run(store) if store.exists("run.json") else None
+    except StoreError:  # written anew, like all that is damaged
+        return None
+    if earlier is not None and earlier.pipeline not in ("", pipeline):
+        raise PlanError(f"{store.url} was made by {earlier.pipeline!r}: choose another --out")
+    return earlier
+
+
 @contextlib.contextmanager
 def _locked(store: Store) -> Iterator[None]:
     """One run at a time in a local folder. The lock dies with its process, so a kill leaves none behind."""
@@ -148,12 +165,25 @@ def _locked(store: Store) -> Iterator[None]:
         yield
         return
     os.makedirs(store.local, exist_ok=True)
-    with open(store.local / ".lock", "w") as lock:
+    lock = _open_lock(str(store.local / ".lock"))
+    try:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(f"another run is at work in {store.url}: wait for it, or choose another --out") from None
         yield
+    finally:
+        os.close(lock)
+
+
+def _open_lock(path: str) -> int:
+    """A descriptor. A link is not followed, and nothing is emptied: what it points to may be anyone's file."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StoreError(f"{path} is a symbolic link, and a run locks a file of its own: remove it") from None
+        raise
 
 
 def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:

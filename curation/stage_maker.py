@@ -199,14 +199,15 @@ class StageMaker:
             artifact = None
         if artifact is None or artifact.key != sha256(canonical(recipe)) or artifact.recipe["layouts"] != self._layouts():
             return None
-        if self._witness() != witness:
+        if self._witness() != witness.encode():
             return None
         whole = all(self.store.size(name) == facts["size"] for name, facts in artifact.files().items())
         return artifact if whole else None
 
-    def _witness(self) -> str:
+    def _witness(self) -> bytes:
+        """What is there, damaged or not: it is only compared."""
         name = posixpath.join(folder(self.stage.name), ".witness")
-        return self.store.read(name).decode() if self.store.exists(name) else ""
+        return self.store.read(name) if self.store.exists(name) else b""
 
     def begin(self, report: Reporter) -> list[Job]:
         """Use what is there; the jobs that make the parts which are not, and commit the stage with the last of them."""
@@ -214,6 +215,7 @@ class StageMaker:
         if self.known:
             self.store.write_json(".fingerprints.json", self.known)
         if (artifact := self._reusable(recipe, witness)) is not None:
+            self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)  # the budget may be another, or was broken
             report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
             return []
@@ -223,7 +225,7 @@ class StageMaker:
         where = folder(self.stage.name)
         old = self.store.list(where)
         stale = [name for name in old if name.startswith(".tmp-") or name in ("artifact.json", "made.json")]
-        if self._witness() != witness:
+        if self._witness() != witness.encode():
             stale = old
         self.store.remove([posixpath.join(where, name) for name in stale])
         self.store.write(posixpath.join(where, ".witness"), witness.encode())

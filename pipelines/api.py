@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..curation import run as engine
-from ..curation.artifact import Artifact, RunRecord, load_artifact, load_run
+from ..curation.artifact import Artifact, RunRecord, load_artifact, load_made, load_run
 from ..curation.flow import Flow, Stage, StageRef
 from ..curation.keys import How, Where, WhereOfRows, as_json, code_digest
 from ..curation.part_writer import folder
@@ -94,8 +94,20 @@ def dataset_of(out: str) -> str:
     return posixpath.join(out, DATASET) if Store(out).exists(posixpath.join(DATASET, "dataset.json")) else ""
 
 
+def check_dataset(out: str) -> None:
+    """Raises ``StoreError`` where the published dataset is not what the settings of the run made."""
+    record = record_of(out)
+    if dataset_of(out) and (record.outdated or not record.published):
+        raise StoreError(f"{out}: the last run did not finish: dataset/ is of the run before; run again")
+
+
 def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
-    """Every stage in order, with its artifact where a run would use it as it is. Makes nothing."""
+    """Every stage in order, with its artifact where a run would use it as it is. Makes nothing.
+
+    Raises:
+        PlanError: as ``run``.
+    """
+    engine.check_folder(Store(out), todo.benchmark.name)
     return engine.status(todo.flow(out), out)
 
 
@@ -186,8 +198,8 @@ def run(
             todo.benchmark.publish(done, todo.config, posixpath.join(out, DATASET))
             manifest = posixpath.join(DATASET, "dataset.json")
             if done.store.exists(manifest):
-                published = dataclasses.replace(load_run(done.store), published=file_sha256(done.store, manifest))
-                published.save(done.store)
+                sha256 = file_sha256(done.store, manifest)
+                dataclasses.replace(load_run(done.store), published=sha256, outdated=False).save(done.store)
             return done
         if done.waiting == waited or not todo.benchmark.answer(done, todo.config, out):
             told.wait()
@@ -246,7 +258,7 @@ def show(out: str) -> dict[str, Any]:
         artifact = load_artifact(store, name)
         if artifact is None:
             continue
-        made = _made(store, name)
+        made = load_made(store, name)
         stages.append(
             {
                 "name": name,
@@ -276,11 +288,6 @@ def show(out: str) -> dict[str, Any]:
         "stages": stages,
         "provenance": {"config": dict(record.config), "overrides": dict(record.overrides), "chain": chain},
     }
-
-
-def _made(store: Store, stage: str) -> dict[str, Any]:
-    name = posixpath.join(folder(stage), "made.json")
-    return store.read_json(name) if store.exists(name) else {}
 
 
 def rejects(out: str, *, stage: str | None = None, reason: str | None = None) -> Iterator[dict[str, str]]:

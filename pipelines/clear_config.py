@@ -8,12 +8,14 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ..curation.encoders.spec import Colours, Conse, OpenClip
+from ..curation.qa.simulated import POOL
 from ..curation.stages.decode import MAX_PIXELS
 from ..curation.stages.fetch import FetchLimits, FetchPace
 from ..curation.stages.overlap import Rule
-from .config import Location
+from .config import Location, Rejects
 
 _STRICT = ConfigDict(extra="forbid")
+Chance = Annotated[float, Field(ge=0, le=1)]
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -61,14 +63,14 @@ class YfccSource:
 class Images:
     """Which images are taken. ``max_rejects`` is the budget of every stage that meets bad input: rows, or a share below 1."""
 
-    max_rejects: float
+    max_rejects: Rejects
     min_bytes: int = 1
     max_bytes: int = 100_000_000
     max_pixels: int = MAX_PIXELS
     min_edge_px: int = 1
     max_aspect: float | None = None
     drop_duplicates: bool = False
-    take_first: int | None = None
+    take_first: Annotated[int, Field(ge=1)] | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -140,12 +142,16 @@ class Class:
 
 @dataclass(frozen=True, config=_STRICT)
 class Rates:
-    """Chances of a wrong answer of simulated annotators."""
+    """Chances of a wrong answer of simulated annotators; the first three exclude one another."""
 
-    none: float = 0.05
-    extra: float = 0.04
-    wrong: float = 0.03
-    sensitive: float = 0.0
+    none: Chance = 0.05
+    extra: Chance = 0.04
+    wrong: Chance = 0.03
+    sensitive: Chance = 0.0
+
+    def __post_init__(self) -> None:
+        if self.none + self.extra + self.wrong > 1:
+            raise ValueError(f"none + extra + wrong = {self.none + self.extra + self.wrong:g}: it should be at most 1")
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -157,13 +163,19 @@ class Qa:
     """
 
     votes: Literal["imported", "simulated", "none"]
-    workers: int = 3
+    workers: Annotated[int, Field(ge=1)] = 3
     majority: int = 2
     sensitive: Literal["as_released", "as_written"] | int = "as_released"
     rule: Literal["majority_exact", "draft"] = "majority_exact"
     max_sensitive_score: float | None = None
     truth: str = "true_class"
     errors: Rates = Field(default_factory=Rates)
+
+    def __post_init__(self) -> None:
+        if self.votes == "simulated" and self.workers > POOL:
+            raise ValueError(f"workers = {self.workers}: there are {POOL} simulated annotators")
+        if self.votes != "none" and not self.workers < 2 * self.majority <= 2 * self.workers:
+            raise ValueError(f"majority = {self.majority}: it should be more than half of {self.workers} workers, and no more")
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -37,6 +37,7 @@ from ..datasets.clear.samples import COLUMNS
 from ..datasets.clear.splits import SEEDS
 from .clear_config import ClearConfig
 from .publish import publish_shards
+from .trained import EVAL, current_results, dataset_digest
 from .wrong_use import WrongUse, did_you_mean
 
 if TYPE_CHECKING:
@@ -51,9 +52,6 @@ REJECTS_FILE = "qa/import.rejects.csv"
 _SIMULATED = "votes-SIMULATED-"
 _MARK = b"benchwright.salt"
 """Metadata of the votes: by what their workers' ids were hashed, itself hashed."""
-
-EVAL = "eval"
-"""Where results of baselines lie within the folder of a run: ``eval/<protocol>/<method>/``."""
 
 
 # -------------------------------------------------------------------------------------------------------------- votes
@@ -474,6 +472,7 @@ def evaluate(
     labels, buckets = table["label"].to_numpy(), table["bucket"].to_numpy()
     settings = hyper_parameters(config)
     classes = len(config.classes) + bool(config.retrieval.background)
+    digest = dataset_digest(out)
     results: dict[str, dict[str, Results]] = {}
     for protocol in asked:
 
@@ -488,7 +487,7 @@ def evaluate(
                 learner_maker(settings, known[name], classes=classes, device=config.encoder_run.device),
                 domains,
                 seeds=SEEDS,
-                identity=identity(settings, known[name], classes=classes),
+                identity={**identity(settings, known[name], classes=classes), "dataset_digest": digest},
                 out=Path(out) / EVAL / protocol / name,
                 progress=lambda line, name=name, protocol=protocol: progress(f"{protocol} {name}: {line}"),
             )
@@ -511,16 +510,11 @@ def hyper_parameters(config: ClearConfig) -> dict[str, Any]:
     return settings
 
 
-def forget_results(out: str) -> None:
-    """Remove the results of all baselines of a run."""
-    shutil.rmtree(Path(out) / EVAL, ignore_errors=True)
-
-
 def scores(out: str) -> dict[str, dict[str, Any]]:
-    """``results.json`` of every baseline that was run: protocol -> method -> its content."""
+    """``results.json`` of every baseline of the published dataset: protocol -> method -> its content."""
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted((Path(out) / EVAL).glob("*/*/results.json")):
-        found.setdefault(path.parts[-3], {})[path.parts[-2]] = json.loads(path.read_text())
+    for path, value in current_results(out, "*/*", "mean", "std"):
+        found.setdefault(path.parts[-3], {})[path.parts[-2]] = value
     return found
 
 

@@ -300,6 +300,7 @@ def train(
     todo = api.job_of(out, pipeline=pipeline)
     if todo.benchmark.evaluate is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
+    api.check_dataset(out)
     tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     todo.benchmark.evaluate(todo.config, out, methods=methods or (), protocols=protocols or (), progress=tell)
     _print_scores(out, pipeline)
@@ -327,13 +328,22 @@ def _print_scores(out: str, pipeline: str | None, *, as_json: bool = False) -> N
     from .benchmark import find
     from .text import score_lines
 
+    api.check_dataset(out)
     results = find(pipeline or api.record_of(out).pipeline).scores(out)
+    _tell_earlier_results(out)
     if as_json:
         print(json.dumps(results, indent=1))
         return
     if not results:
         raise FileNotFoundError(f"{out}: no baseline was trained; `benchwright train {out}` does it")
     print("\n".join(score_lines(results)))
+
+
+def _tell_earlier_results(out: str) -> None:
+    from .trained import earlier_results
+
+    if told := earlier_results(out):
+        border.say(told)
 
 
 @app.command()
@@ -352,7 +362,9 @@ def report(out: Out, pipeline: Pipeline = None) -> None:
     todo = api.job_of(out, pipeline=pipeline)
     if todo.benchmark.report is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
+    api.check_dataset(out)
     print(todo.benchmark.report(todo.config, out))
+    _tell_earlier_results(out)
 
 
 @app.command()
@@ -374,6 +386,7 @@ def release(
     todo = api.job_of(out, pipeline=pipeline)
     if todo.benchmark.release is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no release layout")
+    api.check_dataset(out)
     print(f"{todo.benchmark.release(todo.config, out, folder)} images in {folder}")
 
 

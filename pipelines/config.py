@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import reprlib
 import tomllib
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from .wrong_use import WrongUse, did_you_mean
 
@@ -33,6 +34,9 @@ class _Location:
 
 Location = Annotated[str, _Location()]
 """A path or URL. In a user's TOML file a relative one is relative to the file; otherwise to the working directory."""
+
+Rejects = Annotated[float, Field(ge=0)]
+"""How many rows may be turned away: a number, or a share of them below 1."""
 
 
 def load(
@@ -69,10 +73,31 @@ def load(
 
 def checked(config_type: type[T], values: Any, origin: str) -> T:
     """``values`` as ``config_type``. Raises ``ConfigError``, which names ``origin``, where they do not fit."""
+    adapter = TypeAdapter(config_type)
+    _check_finite(values, origin)  # before the checks of the settings themselves, which count on it
     try:
-        return TypeAdapter(config_type).validate_python(values)
+        config = adapter.validate_python(values)
     except ValidationError as error:
         raise ConfigError(f"{origin}: {_explained(config_type, values, error)}") from None
+    except OverflowError as error:
+        raise ConfigError(f"{origin}: a number is too large: {error}") from None
+    _check_finite(adapter.dump_python(config), origin)  # text such as "NaN" has become a number
+    return config
+
+
+def _check_finite(values: Any, origin: str) -> None:
+    for name, value in _numbers(values):
+        if not math.isfinite(value):
+            raise ConfigError(f"{origin}: {name} = {value}: it should be a finite number")
+
+
+def _numbers(values: Any, *place: str) -> Iterator[tuple[str, float]]:
+    """Dotted name and value of every float."""
+    if isinstance(values, float):
+        yield ".".join(place), values
+    named = values.items() if isinstance(values, Mapping) else enumerate(values) if isinstance(values, list | tuple) else ()
+    for name, value in typing.cast("Iterable[tuple[Any, Any]]", named):
+        yield from _numbers(value, *place, str(name))
 
 
 def read_toml(toml: Traversable) -> dict[str, Any]:
@@ -86,7 +111,7 @@ def read_toml(toml: Traversable) -> dict[str, Any]:
 def read_text(toml: Traversable) -> str:
     """The text of a TOML file. Raises ``ConfigError`` where it is missing or no text."""
     try:
-        return toml.read_text(encoding="utf-8")
+        return toml.read_text(encoding="utf-8-sig")  # editors on Windows begin a file with a mark of UTF-8
     except FileNotFoundError:
         raise ConfigError(f"config {str(toml)!r}: no such file") from None
     except (UnicodeDecodeError, IsADirectoryError, NotADirectoryError) as error:

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from ..curation.encoders.spec import Colours, EfficientNetLite
 from ..datasets.iirc.assign import Shares
-from .config import Location
+from .config import Location, Rejects
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -36,7 +36,7 @@ class ImageSource:
     kind: Literal["folders", "tars"]
     root: Location
     splits: dict[str, Literal["train", "test"]]
-    max_rejects: float
+    max_rejects: Rejects
     classes: Location | None = None
 
 
@@ -165,6 +165,6 @@ class IircConfig:
     shares: Shares
     shards: ShardSizes
     evaluation: Evaluation
-    max_broken: float = 0
-    max_outside: float | None = 0
+    max_broken: Rejects = 0
+    max_outside: Rejects | None = 0
     vectors: Annotated[EfficientNetLite | Colours, Field(discriminator="kind")] | None = None

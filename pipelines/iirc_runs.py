@@ -25,6 +25,7 @@ from ..datasets.iirc.view import RefinedView
 from .config import with_changes
 from .iirc_config import DrawnSource, IircConfig
 from .publish import publish_shards
+from .trained import EVAL, current_results, dataset_digest
 
 if TYPE_CHECKING:
     from ..eval.protocols.refined_classification import Asked, RefinedTask
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded"
 """The stage of vectors, where the settings name an encoder."""
-
-EVAL = "eval"
-"""Where results of baselines lie in the folder of a run: ``eval/<information>/<method>/configuration-<c>/seed-<n>/``."""
 
 JOINT = ("joint", "incremental_joint")
 """Methods that are given other data: all classes in one task, or all samples so far; both with complete labels."""
@@ -126,6 +124,7 @@ def evaluate(
     keys: list[str] = index.table["key"].to_pylist()
     vectors = None if config.vectors is None else read_vectors(out, keys)
     store = ShardPictures(index)
+    digest = dataset_digest(out)
     results: dict[str, list[RefinedResults]] = {}
     for name, settings in plans.items():
         if vectors is None:
@@ -139,6 +138,7 @@ def evaluate(
             for seed in e.seeds:
                 place = Path(out) / EVAL / e.information / name / f"configuration-{number}" / f"seed-{seed}"
                 told = {**identity(settings, seed=seed), "configuration": number, "information": e.information}
+                told["dataset_digest"] = digest
                 at = f"configuration {number} {name}"
                 found = run_refined(
                     make(seed),
@@ -224,9 +224,11 @@ def _of_vectors(vectors: NDArray[np.float32], keys: list[str], rows: NDArray[np.
 
 
 def finished(out: str) -> dict[str, dict[str, list[Path]]]:
-    """Folders of finished baselines: information -> method -> one a configuration and seed, in the order of their names."""
+    """Folders of finished baselines of the published dataset: information -> method -> one a configuration and seed, in the
+    order of their names.
+    """
     found: dict[str, dict[str, list[Path]]] = {}
-    for path in sorted((Path(out) / EVAL).glob("*/*/configuration-*/seed-*/results.json")):
+    for path, _ in current_results(out, "*/*/configuration-*/seed-*", "curves", "measures"):
         found.setdefault(path.parts[-5], {}).setdefault(path.parts[-4], []).append(path.parent)
     return found
 

@@ -13,7 +13,7 @@ from ..datasets.features.files import FeatureFile
 from ..datasets.kinetics.lists import ID, ListFile
 from ..datasets.kowl.increments import Later
 from ..datasets.kowl.splits import Turn
-from .config import Location
+from .config import Location, Rejects
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -28,7 +28,7 @@ class ListSource:
     kind: Literal["lists"]
     root: Location
     files: Annotated[list[ListFile], Field(min_length=1)]
-    max_rejects: float
+    max_rejects: Rejects
     id_pattern: str = ID
 
 
@@ -130,7 +130,7 @@ class ExtractedFeatures:
     checkpoint: Location | None = None
     uid_pattern: str | None = None
     transforms: Transforms | None = None
-    max_rejects: float = 0
+    max_rejects: Rejects = 0
     device: str = "cpu"
 
 
@@ -145,7 +145,7 @@ class AvaLists:
     """
 
     path: Location
-    max_rejects: float = 0
+    max_rejects: Rejects = 0
 
 
 @dataclass(frozen=True, config=_STRICT)

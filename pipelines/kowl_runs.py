@@ -22,14 +22,12 @@ from ..datasets.kowl.splits import ROLES
 from ..datasets.kowl.tables import as_text, increment_table, published_table
 from .kowl_config import KowlConfig
 from .publish import publish_shards
+from .trained import EVAL, current_results, dataset_digest
 from .wrong_use import WrongUse, did_you_mean
 
 if TYPE_CHECKING:
     from ..datasets.reader.index import DatasetIndex
     from ..eval.protocols.open_world import Increment
-
-EVAL = "eval"
-"""Where results of predictors lie within the folder of a run: ``eval/feedback-<amount>/<predictor>/``."""
 
 TRANSFORM = "transform"
 """The stratification by visual transform."""
@@ -168,6 +166,7 @@ def evaluate(
     hyper = _hyper_parameters(config, list(methods) or config.evaluation.predictors)
     amounts = [_amount(name) for name in protocols] or config.evaluation.feedback
     increments, classes, strata = read_increments(posixpath.join(out, "dataset"), Path(out) / EVAL)
+    digest = dataset_digest(out)
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for amount in amounts:
         setting = Setting(amount, config.evaluation.experience_limit, config.evaluation.prior_knowledge)
@@ -178,7 +177,7 @@ def evaluate(
                 increments,
                 classes,
                 setting=setting,
-                identity=identity(name, settings, seed=config.seed),
+                identity={**identity(name, settings, seed=config.seed), "dataset_digest": digest},
                 out=into,
                 progress=lambda line, name=name, amount=amount: progress(f"feedback {amount:g} {name}: {line}"),
             )
@@ -303,8 +302,8 @@ def scores(out: str) -> dict[str, dict[str, Any]]:
     One run each: there is no standard deviation.
     """
     found: dict[str, dict[str, Any]] = {}
-    for path in _result_files(out):
-        cumulative = json.loads(path.read_text())["cumulative"]
+    for path, value in _results(out):
+        cumulative = value["cumulative"]
         split = next((name for name in _SPLITS if f"post.{name}.none.mcc" in cumulative), _SPLITS[-1])
         mean = {heading: cumulative.get(name.format(split=split)) for heading, name in _SHOWN.items()}
         protocol = path.parts[-3].replace("-", " ", 1)
@@ -319,7 +318,7 @@ def tidy(out: str, file: str = "measures.arrow") -> pa.Table | None:
         file: ``measures.arrow``, or ``strata.arrow`` for measures by stratum.
     """
     tables: list[pa.Table] = []
-    for path in _result_files(out):
+    for path, _ in _results(out):
         if not path.with_name(file).exists():
             continue
         with pa.ipc.open_file(str(path.with_name(file))) as reader:
@@ -331,13 +330,12 @@ def tidy(out: str, file: str = "measures.arrow") -> pa.Table | None:
 def prior_knowledge(out: str) -> Mapping[str, Any]:
     """Predictor and feedback -> what its result file says that it knew before."""
     return {
-        f"{path.parts[-2]}, {path.parts[-3]}": json.loads(path.read_text())["identity"]["setting"]["prior_knowledge"]
-        for path in _result_files(out)
+        f"{path.parts[-2]}, {path.parts[-3]}": value["identity"]["setting"]["prior_knowledge"] for path, value in _results(out)
     }
 
 
-def _result_files(out: str) -> Sequence[Path]:
-    return sorted((Path(out) / EVAL).glob("feedback-*/*/results.json"))
+def _results(out: str) -> list[tuple[Path, dict[str, Any]]]:
+    return current_results(out, "feedback-*/*", "cumulative")
 
 
 def report(config: KowlConfig, out: str) -> str:

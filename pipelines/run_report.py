@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ..curation.artifact import Artifact, load_artifact, load_run
+from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.store import Store
 from ..eval.report.blocks import Card, Report, Section
 from ..eval.report.html import write
@@ -20,8 +20,7 @@ def finished_stages(store: Store) -> dict[str, Artifact]:
 
 def stage_row(store: Store, artifact: Artifact) -> StageRow:
     """A stage's line in the pipeline table."""
-    made = f"stages/{artifact.stage}/made.json"
-    seconds = store.read_json(made).get("seconds") if store.exists(made) else None
+    seconds = load_made(store, artifact.stage).get("seconds")
     # A run checks its counts before it writes an artifact: more rows out than in are those of a stage that expands.
     expands = artifact.kind == "whole" and artifact.rows + sum(artifact.rejects.values()) > (artifact.rows_in or 0)
     rejects = dict(artifact.rejects)

@@ -43,6 +43,9 @@ _ROWS_OF_ARRAYS = 512
 def plan(c: SkeletonConfig, out: str) -> Flow:
     """The stages from files to shards. ``out`` is not used: nothing is waited for."""
     layout = layout_for(c)
+    centre, joints = c.tensor.centre_joint, len(layout.joints)
+    if centre is not None and not 0 <= centre < joints:
+        raise ConfigError(f"tensor.centre_joint = {centre}: layout {layout.name} has the joints 0 to {joints - 1}")
     missing = getattr(c.source, "missing", None)
     choosing = step(
         choose,

@@ -11,7 +11,7 @@ from ..datasets.skeleton.arrays import ArrayFile
 from ..datasets.skeleton.bodies import BodyRule
 from ..datasets.skeleton.splits import SplitRule
 from ..datasets.skeleton.tensors import TensorForm
-from .config import Location
+from .config import Location, Rejects
 from .skeleton_experiments import Evaluation
 
 _STRICT = ConfigDict(extra="forbid")
@@ -179,4 +179,4 @@ class SkeletonConfig:
     bodies: Literal["st_gcn", "two_s_agcn", "ctr_gcn", "longest", "most_moving"] | BodyRule = "st_gcn"
     only: dict[Protocol, Side] = Field(default_factory=dict[Protocol, Side])
     classes: Annotated[int, Field(ge=1)] | list[str] | None = None
-    max_broken: float = 0
+    max_broken: Rejects = 0

@@ -7,12 +7,11 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from .config import Location
+from .config import Location, Rejects
 
 _STRICT = ConfigDict(extra="forbid")
 Corners = Annotated[list[float], Field(min_length=8, max_length=8)]
 Share = Annotated[float, Field(gt=0, le=1)]
-Rejects = Annotated[float, Field(ge=0)]
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -25,8 +25,9 @@ from ..eval.metrics.angular import angular_error_deg
 from ..eval.report.blocks import Block, Cards, Cell, Figure, ImageGrid, Section, Table, Text, Thumb, Value
 from ..eval.report.figures import line_chart
 from .run_report import finished_stages, stage_cards, write_page
+from .trained import EVAL
 from .two_camera_config import Metadata, QuasiReal, Radiometric, RawPairs, TwoCameraConfig
-from .two_camera_runs import EVAL, LINEAR, SHOWN, scores
+from .two_camera_runs import LINEAR, SHOWN, scores
 
 _PAIRS = 3
 _SQUARES = 8

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -14,15 +13,13 @@ from ..curation.publish import Card
 from ..curation.run import Run
 from ..datasets.two_camera.samples import COLUMNS, IMAGES, VALID
 from .publish import publish_shards
+from .trained import EVAL, current_results, dataset_digest
 from .two_camera_config import Metadata, Network, Radiometric, TwoCameraConfig
 
 if TYPE_CHECKING:
     from ..datasets.two_camera.rows import TransformPairs
     from ..eval.protocols.cross_validation import Examples, Fold
     from ..training.illuminants.pictures import Pictures
-
-EVAL = "eval"
-"""Where results lie within the folder of a run: ``eval/<folds>/<method>/``."""
 
 LINEAR = "linear_regression"
 SHOWN = ("mean", "median", "best_25", "worst_25", "q1", "q3")
@@ -93,7 +90,7 @@ def evaluate(
     chosen = list(methods) or [*config.evaluation.networks, *config.evaluation.baselines]
     _check_methods(config, chosen)
     pairs = read_pairs(posixpath.join(out, "dataset"))
-    direction = config.evaluation.direction
+    digest, direction = dataset_digest(out), config.evaluation.direction
     rows = examples(pairs, direction=direction)
     more: Examples | None = None
     pictures: Pictures | None = None
@@ -123,7 +120,7 @@ def evaluate(
             estimator,
             mine,
             parts=parts,
-            identity={"direction": direction, "longest_px": config.evaluation.longest_px},
+            identity={"dataset_digest": digest, "direction": direction, "longest_px": config.evaluation.longest_px},
             out=Path(out) / EVAL / parts / name,
             lights_of_test=lights_of_test,
         )
@@ -268,10 +265,11 @@ class PictureEstimator:
 
 
 def scores(out: str) -> dict[str, dict[str, Any]]:
-    """Angular errors in degrees: folds -> method -> ``mean`` and ``std`` over its runs of each statistic (mean of folds)."""
+    """Angular errors in degrees on the published dataset: folds -> method -> ``mean`` and ``std`` over its runs of each
+    statistic (mean of folds).
+    """
     found: dict[str, dict[str, Any]] = {}
-    for path in sorted((Path(out) / EVAL).glob("*/*/results.json")):
-        summary = json.loads(path.read_text())
+    for path, summary in current_results(out, "*/*", "runs", "warnings"):
         runs = [run["fold_mean"] for name, run in summary["runs"].items() if name != "average"]
         values = {name: [run[name] for run in runs] for name in SHOWN}
         found.setdefault(path.parts[-3], {})[path.parts[-2]] = {

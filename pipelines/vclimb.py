@@ -103,6 +103,11 @@ def _root(c: VclimbConfig) -> str:
 def _split(flow: Flow, c: VclimbConfig, roles: RoleRule) -> Flow:
     s = c.split
     if s.untrim is not None:
+        # All others would lose every clip: how much of a video its segments cover is not known of them.
+        if not isinstance(c.source, SplitFileSource | ActivityNetSource | TspSource):
+            raise ConfigError(
+                f"split.untrim: a source of kind {c.source.kind!r} lists no lengths of whole videos: leave it out"
+            )
         whole = step(untrim, min_coverage=s.untrim.min_coverage, several_labels=s.untrim.several_labels)
         flow = flow.whole("untrimmed", whole, gives=Untrimmed, expands=True, max_rejects=None)
     if isinstance(c.source, SplitFileSource):

@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from ..datasets.kinetics.lists import ID, ListFile
 from ..datasets.vclimb.splits import RoleRule
-from .config import Location
+from .config import Location, Rejects
 
 _STRICT = ConfigDict(extra="forbid")
 Role = Literal["train", "val", "test"]
@@ -57,7 +57,7 @@ class KineticsSource:
     kind: Literal["kinetics"]
     root: Location
     files: Annotated[list[ListFile], Field(min_length=1)]
-    max_rejects: float
+    max_rejects: Rejects
     id_pattern: str = ID
 
 
@@ -106,8 +106,8 @@ class Videos:
         max_missing: clips without a video, and ``max_broken`` those that cannot be used: rows, or a share below 1.
     """
 
-    max_missing: float
-    max_broken: float
+    max_missing: Rejects
+    max_broken: Rejects
     root: Location | None = None
     names: Literal["path", "stem", "youtube"] = "path"
     bare: Literal["whole", "clip"] = "whole"

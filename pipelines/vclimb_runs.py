@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,13 +15,11 @@ from ..datasets.vclimb.samples import COLUMNS, NOT_IN_INDEX
 from ..datasets.vclimb.tables import leaks, per_task
 from .config import with_changes
 from .publish import publish_shards
+from .trained import EVAL, current_results, dataset_digest
 from .vclimb_config import DrawnSource, VclimbConfig
 
 if TYPE_CHECKING:
     from ..eval.protocols.class_incremental import ClassResults, Task
-
-EVAL = "eval"
-"""Where results of baselines lie within the folder of a run: ``eval/frames-<n>/<method>/seed-<n>/``."""
 
 _SHOWN = {
     "acc": "acc_class_weighted",
@@ -142,6 +139,7 @@ def evaluate(
     asked = [_frames(name) for name in protocols] or config.evaluation.frames
     plans = {(frames, name): baseline_settings(config, name, frames) for frames in asked for name in chosen}
     weights = None if config.evaluation.weights is None else Path(config.evaluation.weights)
+    digest = dataset_digest(out)
     results: dict[str, dict[str, list[ClassResults]]] = {}
     for (frames, name), settings in plans.items():
         make = learner_maker(settings, weights=weights, device=config.evaluation.device, workers=config.evaluation.workers)
@@ -154,7 +152,7 @@ def evaluate(
             found = run_class_incremental(
                 make(seed),
                 tasks,
-                identity=identity(settings, seed=seed, weights=weights),
+                identity={**identity(settings, seed=seed, weights=weights), "dataset_digest": digest},
                 out=Path(out) / EVAL / f"frames-{frames}" / name / f"seed-{seed}",
                 progress=lambda line, name=name, frames=frames: progress(f"frames {frames} {name}: {line}"),
             )
@@ -205,11 +203,11 @@ def read_tasks(url: str, settings: Mapping[str, Any], roles: tuple[str, str, str
 
 
 def seed_results(out: str) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """``results.json`` of every finished baseline: protocol -> method -> one content a seed."""
+    """``results.json`` of every finished baseline of the published dataset: protocol -> method -> one content a seed."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for path in sorted((Path(out) / EVAL).glob("frames-*/*/seed-*/results.json")):
+    for path, value in current_results(out, "frames-*/*/seed-*", "metrics"):
         protocol = path.parts[-4].replace("-", " ", 1)
-        found.setdefault(protocol, {}).setdefault(path.parts[-3], []).append(json.loads(path.read_text()))
+        found.setdefault(protocol, {}).setdefault(path.parts[-3], []).append(value)
     return found
 
 

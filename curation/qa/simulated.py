@@ -34,6 +34,9 @@ RESULT_HEADER = (
 them.
 """
 
+POOL = 20
+"""Simulated workers, where no other number is given."""
+
 
 @dataclasses.dataclass(frozen=True)
 class ErrorRates:
@@ -64,7 +67,7 @@ def simulate_results(
     options: Sequence[Option],
     seed: int,
     workers: int = 3,
-    pool: int = 20,
+    pool: int = POOL,
     errors: ErrorRates | None = None,
 ) -> list[str]:
     """Let SIMULATED workers answer exported batches; write two result files a batch, for the label and the sensitive

@@ -32,7 +32,7 @@ from ..metrics.angular import (
     fold_mean,
     pooled,
 )
-from .run import remove_half_written, to_json
+from .run import read_results, remove_half_written, to_json
 
 Lights = NDArray[np.float64]
 Direction = Literal["1to2", "2to1"]
@@ -333,7 +333,7 @@ def _held(out: Path, whose: Mapping[str, Any]) -> Results | None:
     path = out / "results.json"
     if not path.exists():
         return None
-    summary = json.loads(path.read_bytes())
+    summary = read_results(path, "files")
     held, asked = summary["identity"], json.loads(to_json(whose))
     if different := sorted(key for key in {*held, *asked} if held.get(key) != asked.get(key)):
         key = different[0]

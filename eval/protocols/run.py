@@ -54,6 +54,24 @@ def to_json(value: Any) -> bytes:
     return (json.dumps(value, sort_keys=True, indent=2, allow_nan=False) + "\n").encode()
 
 
+def read_results(path: Path, *needed: str) -> dict[str, Any]:
+    """The content of a ``results.json``, which has an ``identity`` and the keys ``needed``.
+
+    Raises:
+        ValueError: where it is damaged.
+    """
+    try:
+        value = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON: {error}: remove it and train again") from None
+    held = value if isinstance(value, dict) else {}
+    if not isinstance(held.get("identity"), dict):
+        raise ValueError(f"{path} has no identity of a baseline: remove it and train again")
+    if missing := [name for name in needed if name not in held]:
+        raise ValueError(f"{path} has no {missing[0]!r}: remove it and train again")
+    return held
+
+
 def run_domains(
     learner: Learner,
     domains: Sequence[Domain],

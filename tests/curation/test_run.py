@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 from pathlib import Path
@@ -9,12 +10,12 @@ from pathlib import Path
 import cloudpickle
 import numpy as np
 import pytest
-from benchwright.curation.artifact import load_artifact
+from benchwright.curation.artifact import load_artifact, load_run
 from benchwright.curation.flow import Flow, PlanError, join, rows_of, source, step
 from benchwright.curation.keys import how, where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Busy, Progress, TooManyRejects, run, status
-from benchwright.curation.store import Store
+from benchwright.curation.store import Store, StoreError
 
 from tests.curation import steps
 
@@ -138,8 +139,9 @@ def test_parts_of_a_broken_run_are_kept(numbers: Path, tmp_path: Path) -> None:
 
 def test_budget_of_rejects(numbers: Path, tmp_path: Path) -> None:
     flow = source("listed", step(steps.read_numbers, path=where(numbers)))
-    with pytest.raises(TooManyRejects, match=r"'listed' turned away 1 rows, and max_rejects is 0"):
-        run(flow, str(tmp_path / "out"), scheduler="sync")
+    for _ in range(2):  # what was made stays, and is over its budget as before
+        with pytest.raises(TooManyRejects, match=r"'listed' turned away 1 rows, and max_rejects is 0"):
+            run(flow, str(tmp_path / "out"), scheduler="sync")
 
 
 def test_an_exception_names_stage_and_row(numbers: Path, tmp_path: Path) -> None:
@@ -266,6 +268,43 @@ def test_two_runs_in_one_folder_are_refused(numbers: Path, tmp_path: Path) -> No
             run(numbers_flow(numbers), out, scheduler="sync")
 
     run(numbers_flow(numbers), out, scheduler="sync", on_progress=meddle)
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(numbers: Path, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "out" / ".lock").symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(StoreError, match=r"\.lock is a symbolic link"):
+        run(numbers_flow(numbers), str(tmp_path / "out"), scheduler="sync")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+
+
+def test_a_damaged_witness_does_not_match(numbers: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    whole = run(numbers_flow(numbers), str(out), scheduler="sync")
+    (out / "stages/drawn/.witness").write_bytes(b"\xff\xfe")
+    assert [a is not None for _, a in status(numbers_flow(numbers), str(out))] == [True, False, False, False]
+    assert run(numbers_flow(numbers), str(out), scheduler="sync").artifacts == whole.artifacts
+
+
+def test_a_folder_that_another_pipeline_filled_is_refused(numbers: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(numbers_flow(numbers), str(out), scheduler="sync", pipeline="numbers")
+    before = files_of(out)
+    with pytest.raises(PlanError, match="was made by 'numbers': choose another --out"):
+        run(numbers_flow(numbers, factor=9), str(out), scheduler="sync", pipeline="words")
+    assert files_of(out) == before
+
+
+def test_a_run_that_fails_keeps_the_record_of_what_was_published(numbers: Path, tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "out"))
+    run(numbers_flow(numbers), store.url, scheduler="sync", config={"seed": 1})
+    dataclasses.replace(load_run(store), published="digest").save(store)
+    fails = source("listed", step(steps.read_numbers, path=where(numbers)))
+    for seed, outdated in ((1, False), (2, True), (1, True)):
+        with pytest.raises(TooManyRejects):
+            run(fails, store.url, scheduler="sync", config={"seed": seed})
+        assert (load_run(store).published, load_run(store).outdated) == ("digest", outdated)
 
 
 def test_a_store_by_url(numbers: Path, tmp_path: Path) -> None:

@@ -181,6 +181,10 @@ def test_a_folder_of_another_evaluation_or_a_damaged_one_is_refused(tmp_path: Pa
     (tmp_path / "weights.bin").write_bytes(b"abd")
     with pytest.raises(ValueError, match=r"weights\.bin is missing or is not the one"):
         evaluate_folds(Constant({"a": [1.0, 1, 1]}), rows, parts="rotating", identity={}, out=tmp_path)
+    for text in ("x", "[]", "{}", '{"identity": {}}'):
+        (tmp_path / "results.json").write_text(text)
+        with pytest.raises(ValueError, match=r"results\.json .*: remove it and train again"):
+            evaluate_folds(Constant({"a": [1.0, 1, 1]}), rows, parts="rotating", identity={}, out=tmp_path)
 
 
 def test_results_say_loudly_who_looked_at_the_test(tmp_path: Path):

@@ -359,6 +359,60 @@ def test_train_eval_and_report(bw: Cli, copy: Path) -> None:
     assert bw("verify", copy).code == 0
 
 
+def test_results_of_an_earlier_dataset_are_left_out(bw: Cli, copy: Path) -> None:
+    train = ["train", copy, "--method", "nap-finetune", "--protocol", "iid", "-q"]
+    assert bw(*train).code == 0
+    assert bw("run", "clear", "--config", "tiny", "--set", "choice.per_class=5", "--out", copy, "-q").code == 0
+    place = copy / "eval/iid/nap-finetune"
+    note = f"benchwright: 1 result is of an earlier dataset: to train again, remove {place}"
+    told = bw("eval", copy)
+    assert told.code == 1
+    assert told.err.splitlines()[0] == note
+    assert "no baseline was trained" in told.err.splitlines()[1]
+    told = bw("report", copy)
+    assert (told.code, told.err.strip()) == (0, note)
+    assert "nap-finetune" not in (copy / "report.html").read_text()
+    assert bw(*train).code == 1
+    shutil.rmtree(place)
+    assert bw(*train).err == bw("eval", copy).err == ""
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "x", b"\xff", '{"identity": {}}'])
+@pytest.mark.parametrize("command", ["eval", "report"])
+def test_damaged_results_name_their_file(bw: Cli, copy: Path, text: str | bytes, command: str) -> None:
+    place = copy / "eval/iid/nap-finetune/results.json"
+    place.parent.mkdir(parents=True)
+    place.write_bytes(text if isinstance(text, bytes) else text.encode())
+    told = bw(command, copy)
+    assert told.code == 1
+    line = only_line(told.err)
+    assert line.startswith(f"benchwright: {place} ")
+    assert line.endswith(": remove it and train again")
+
+
+def test_a_folder_that_another_benchmark_filled_is_refused(bw: Cli, copy: Path) -> None:
+    before = files_of(copy)
+    for command in (["run", "iirc"], ["run", "iirc", "--dry-run"], ["plan", "iirc"]):
+        told = bw(*command, "--config", "tiny", "--out", copy)
+        assert (told.code, told.out) == (2, "")
+        assert only_line(told.err) == f"benchwright: {copy} was made by 'clear': choose another --out"
+    assert files_of(copy) == before
+
+
+def test_a_run_that_fails_leaves_the_dataset_of_the_one_before(bw: Cli, copy: Path) -> None:
+    fails = ["run", "clear", "--config", "tiny", "--set", "source.count=901", "--set", "images.max_rejects=0", "--out", copy]
+    again = ["run", "clear", "--config", "tiny", "--out", copy, "-q"]
+    for _ in range(2):
+        assert bw(*fails).code == 1
+        assert "dataset" not in bw("verify", copy).out
+        for command in (["train"], ["eval"], ["report"], ["release", "--to", copy / "new"]):
+            told = bw(*command, copy)
+            assert told.code == 1
+            assert "the last run did not finish: dataset/ is of the run before; run again" in only_line(told.err)
+    assert bw(*again).code == 0
+    assert bw("verify", copy).code == bw("report", copy).code == 0
+
+
 def test_a_file_url_is_a_local_folder(bw: Cli, tiny: Path, tmp_path: Path) -> None:
     told = bw("run", "clear", "--config", "tiny", "--out", f"file://{tmp_path}/out", "-q")
     assert told.code == 0
@@ -407,6 +461,23 @@ NEW = ["--config", "tiny", "--out", "new"]
         (["run", "clear", *NEW, "--set", "source.cuont=3"], "source.cuont: there is no such setting; there are kind, count"),
         (["run", "clear", *NEW, "--set", "source.count=-3"], "source.count = -3"),
         (["run", "clear", *NEW, "--set", "choice.per_class=0"], "choice.per_class = 0"),
+        (["run", "clear", *NEW, "--set", "images.max_rejects=nan"], "images.max_rejects = nan: it should be a finite number"),
+        (["run", "clear", *NEW, "--set", "images.max_rejects=inf"], "images.max_rejects = inf: it should be a finite number"),
+        (
+            ["run", "clear", *NEW, "--set", "images.max_aspect=nan", "--dry-run"],
+            "images.max_aspect = nan",
+        ),
+        (["run", "clear", *NEW, "--set", "images.max_aspect='NaN'"], "images.max_aspect = nan: it should be a finite number"),
+        (["run", "clear", *NEW, "--set", "retrieval.background_share=inf"], "retrieval.background_share = inf"),
+        (["run", "clear", *NEW, "--set", "retrieval.background_share='inf'"], "a number is too large"),
+        (["run", "vclimb", *NEW, "--set", "evaluation.settings.model.dropout=nan"], "evaluation.settings.model.dropout = nan"),
+        (["run", "vclimb", *NEW, "--set", "split.untrim={}"], "split.untrim: a source of kind 'drawn' lists no lengths"),
+        (["run", "clear", *NEW, "--set", "images.max_rejects=-1"], "images.max_rejects = -1: it should be greater than or"),
+        (["run", "clear", *NEW, "--set", "images.take_first=0"], "images.take_first = 0: it should be greater than or"),
+        (["run", "clear", *NEW, "--set", "qa.workers=21"], "workers = 21: there are 20 simulated annotators"),
+        (["run", "clear", *NEW, "--set", "qa.workers=5"], "majority = 2: it should be more than half of 5 workers"),
+        (["run", "clear", *NEW, "--set", "qa.errors.none=-1"], "qa.errors.none = -1: it should be greater than or"),
+        (["run", "clear", *NEW, "--set", "qa.errors.none=0.95"], "none + extra + wrong = 1.02: it should be at most 1"),
         (["run", "clear", *NEW, "--set", "images=3"], "images = 3: this is a table of settings"),
         (["run", "clear", *NEW, "--set", "source.kind='web'"], "'kind' is 'web': one of 'folder'"),
         (["run", "clear", *NEW, "--set", "retrieval.candidates=5"], "5 candidates for 40 rows a class"),
@@ -430,6 +501,13 @@ def test_wrong_use_is_one_line_and_exit_code_2(
     assert told in only_line(answer.err)
     assert answer.out == ""
     assert list(tmp_path.iterdir()) == []
+
+
+def test_settings_may_begin_with_a_mark_of_utf_8(bw: Cli, tiny: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.toml"
+    mine.write_text('extends = "tiny"\n', encoding="utf-8-sig")
+    told = bw("plan", "clear", "--config", mine, "--out", tiny)
+    assert told.out.splitlines()[0] == f"{len(STAGES)} of {len(STAGES)} stages are there", told.err
 
 
 @pytest.mark.parametrize(
@@ -539,6 +617,15 @@ def test_a_damaged_record_of_a_run(bw: Cli, tmp_path: Path, text: str | bytes, c
     told = bw(command, tmp_path)
     assert told.code == 1
     assert "run.json" in only_line(told.err)
+
+
+@pytest.mark.parametrize("text", ["[1]", "{}", "x"])
+@pytest.mark.parametrize("command", ["show", "report"])
+def test_a_damaged_record_of_how_a_stage_was_made(bw: Cli, copy: Path, text: str, command: str) -> None:
+    (copy / "stages/checked/made.json").write_text(text)
+    told = bw(command, copy)
+    assert told.code == 1
+    assert "stages/checked/made.json" in only_line(told.err)
 
 
 def test_settings_of_a_record_that_do_not_fit_any_more(bw: Cli, copy: Path) -> None:

@@ -22,6 +22,9 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api, cli, config, iirc, iirc_runs
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.iirc_config import IircConfig
+from benchwright.pipelines.trained import earlier_results
+
+from tests.pipelines.conftest import with_another_dataset
 
 VARIANTS = ("class_incremental", "imagenet", "imagenet_lite", "tiny", "tiny_imagenet", "tiny_imagenet_vectors")
 
@@ -325,6 +328,13 @@ def test_scores_are_better_with_all_samples(trained: Path) -> None:
     means = {name: one["mean"] for name, one in found["incomplete information"].items()}
     assert means["incremental_joint"]["pw-JS"] > means["finetune"]["pw-JS"]
     assert all(one["std"]["pw-JS"] is None and one["runs"] == 1 for one in found["incomplete information"].values())
+
+
+def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Path) -> None:
+    assert earlier_results(str(trained)) == ""
+    out = with_another_dataset(trained, tmp_path / "run")
+    assert iirc_runs.scores(out) == iirc_runs.finished(out) == {}
+    assert "results are of an earlier dataset: to train again, remove " in earlier_results(out)
 
 
 def test_what_there_is_not_is_told(trained: Path) -> None:

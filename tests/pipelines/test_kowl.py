@@ -17,6 +17,9 @@ from benchwright.datasets.kowl.tables import increment_table
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api, config, kowl, kowl_runs
 from benchwright.pipelines.kowl_config import KowlConfig
+from benchwright.pipelines.trained import earlier_results
+
+from tests.pipelines.conftest import with_another_dataset
 
 SETTINGS = Path(kowl.__file__).parent
 
@@ -136,6 +139,14 @@ def test_scores_follow_the_structure(evaluated: Path) -> None:
     mean = found["feedback 1"]["gmm_finch"]["mean"]
     assert 0.2 < mean["detection mcc"] < 0.95
     assert mean["mcc post"] > mean["mcc pre"]
+
+
+def test_results_of_an_earlier_dataset_are_left_out(evaluated: Path, tmp_path: Path) -> None:
+    assert earlier_results(str(evaluated)) == ""
+    out = with_another_dataset(evaluated, tmp_path / "run")
+    assert kowl_runs.scores(out) == kowl_runs.prior_knowledge(out) == {}
+    assert kowl_runs.tidy(out) is None
+    assert earlier_results(out).startswith("6 results are of an earlier dataset: to train again, remove ")
 
 
 def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path) -> None:

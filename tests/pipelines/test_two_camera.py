@@ -20,7 +20,10 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.two_camera.facts import facts
 from benchwright.pipelines import api, config, two_camera, two_camera_runs
 from benchwright.pipelines.config import ConfigError
+from benchwright.pipelines.trained import earlier_results
 from benchwright.pipelines.two_camera_config import TwoCameraConfig
+
+from tests.pipelines.conftest import with_another_dataset
 
 SETTINGS = Path(two_camera.__file__).parent
 QUICK = "{ epochs = 3, batch_size = 64, learning_rate = 1e-2, schedule = 'cosine', patience_epochs = 3 }"
@@ -158,6 +161,10 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     for told in ("Alignment", "both cameras in turn", "Table 3 of the paper", "by the estimate", "no_partner"):
         assert told in page, told
     assert page.count("data:image/png") + page.count("data:image/jpeg") >= 15
+    assert earlier_results(str(tmp_path)) == ""
+    out = with_another_dataset(tmp_path, tmp_path / "other")
+    assert two_camera_runs.scores(out) == {}
+    assert earlier_results(out).startswith("3 results are of an earlier dataset")
 
 
 def test_baselines_see_masked_pictures_averaged_down(raw: Path, tmp_path: Path) -> None:

@@ -16,8 +16,11 @@ from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
 from benchwright.pipelines import api, cli, config, vclimb, vclimb_runs
+from benchwright.pipelines.trained import earlier_results
 from benchwright.pipelines.vclimb_config import VclimbConfig
 from benchwright.pipelines.vclimb_results import fairness, published
+
+from tests.pipelines.conftest import with_another_dataset
 
 SETTINGS = Path(vclimb.__file__).parent
 
@@ -124,6 +127,13 @@ def test_baselines_are_scored_and_taken_up(trained: Path, tmp_path: Path) -> Non
     place = Path("eval/frames-4/icarl+tc/seed-0")
     for name in ("results.json", "matrix.csv", "predictions.csv", "after-003.pt"):
         assert (tmp_path / place / name).read_bytes() == (trained / place / name).read_bytes()
+
+
+def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Path) -> None:
+    assert earlier_results(str(trained)) == ""
+    out = with_another_dataset(trained, tmp_path / "run")
+    assert vclimb_runs.scores(out) == vclimb_runs.seed_results(out) == {}
+    assert "of an earlier dataset: to train again, remove " in earlier_results(out)
 
 
 def test_the_report_shows_tables_and_frames(trained: Path) -> None:
