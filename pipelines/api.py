@@ -12,7 +12,6 @@ from ..curation import run as engine
 from ..curation.artifact import Artifact, RunRecord, load_artifact, load_made, load_run
 from ..curation.flow import Flow, Stage, StageRef
 from ..curation.keys import How, Where, WhereOfRows, as_json, code_digest
-from ..curation.part_writer import folder
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
 from .benchmark import NAMES, Benchmark, UnknownBenchmark, find

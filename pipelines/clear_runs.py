@@ -9,7 +9,6 @@ import io
 import json
 import posixpath
 import secrets
-import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
