@@ -310,8 +310,8 @@ def answer(run: Run, config: ClearConfig, out: str) -> bool:
     store = Store(out)
     votes_file = place.of(run.result.digest)
     with contextlib.ExitStack() as stack:
-        # Beside the run for people to look at; where that is no folder, only the votes stay.
-        folder = store.local / "qa" if store.local else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        # Beside the run for people to look at, apart from what people were asked; where that is no folder, only the votes stay.
+        folder = store.local / "qa" / "simulated" if store.local else Path(stack.enter_context(tempfile.TemporaryDirectory()))
         files = export_questions(config, out, str(folder / "export"))
         rates = config.qa.errors
         results = simulate_results(

@@ -138,7 +138,7 @@ def test_simulated_votes_are_not_taken_for_those_of_people(tmp_path: Path) -> No
     people = api.job("clear", config="tiny", overrides=[*SMALL, "qa.votes=imported"])
     assert "benchwright qa import" in api.run(people, str(tmp_path)).waiting
     assert clear_runs.votes_of(people.config, str(tmp_path)) is None
-    results = [str(path) for path in sorted((tmp_path / "qa/results").glob("*.csv"))]
+    results = [str(path) for path in sorted((tmp_path / "qa/simulated/results").glob("*.csv"))]
     imported = clear_runs.import_votes(people.config, str(tmp_path), results, salt="s")
     assert not api.run(people, str(tmp_path)).waiting
     kept = (tmp_path / clear_runs.VOTES_FILE).read_bytes()

@@ -214,7 +214,7 @@ def test_questions_go_to_people_and_votes_come_back(bw: Cli, tmp_path: Path) -> 
 
     simulated = tmp_path / "simulated"
     assert bw(*run[:4], "--out", simulated, *run[6:8], "-q").code == 0
-    results = sorted((simulated / "qa" / "results").glob("*.csv"))
+    results = sorted((simulated / "qa" / "simulated" / "results").glob("*.csv"))
     told = bw("qa", "import", out, *results, "--salt", "simulated-0")
     assert told.code == 0
     assert "Fleiss' kappa" in told.out
@@ -231,8 +231,17 @@ def asked(bw: Cli, tmp_path: Path) -> tuple[Path, list[Path], list[Path]]:
     small = ["--set", "source.count=300", "-q"]
     assert bw("run", "clear", "--config", "tiny", "--out", simulated, *small).code == 0
     assert bw("run", "clear", "--config", "tiny", "--out", out, "--set", "qa.votes=imported", *small).code == 0
-    results = simulated / "qa" / "results"
+    results = simulated / "qa" / "simulated" / "results"
     return out, sorted(results.glob("*labels.csv")), sorted(results.glob("*sensitive.csv"))
+
+
+def test_simulated_annotators_leave_what_people_were_asked(bw: Cli, asked: tuple[Path, list[Path], list[Path]]) -> None:
+    out, _, _ = asked
+    assert bw("qa", "export", out).code == 0
+    exported = {path: path.read_bytes() for path in (out / "qa" / "export").rglob("*") if path.is_file()}
+    assert exported
+    assert bw("run", "clear", "--config", "tiny", "--out", out, "--set", "source.count=300", "-q").code == 0
+    assert {path: path.read_bytes() for path in (out / "qa" / "export").rglob("*") if path.is_file()} == exported
 
 
 def test_imports_of_votes_add_up(bw: Cli, asked: tuple[Path, list[Path], list[Path]]) -> None:
