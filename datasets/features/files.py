@@ -266,7 +266,7 @@ def _read_ids(place: str, size: int, modified: int) -> list[str]:
     """Names of a file. Kept for the next stretch of the same array; a file that has changed is read anew."""
     with _open(place) as stream:
         if not place.endswith(".npy"):
-            return stream.read().decode("utf-8-sig").splitlines()
+            return stream.read().decode("utf-8-sig", "surrogateescape").splitlines()
         names = _whole_npy(stream, place, _length(stream))
         if names.dtype.kind not in "US" or names.ndim != 1:
             raise ValueError(f"{place} holds {names.dtype} {names.shape}, where strings (n,) are wanted")
@@ -274,7 +274,8 @@ def _read_ids(place: str, size: int, modified: int) -> list[str]:
 
 
 def _strings(names: np.ndarray) -> list[str]:
-    return [name.decode() if isinstance(name, bytes) else str(name) for name in names.tolist()]
+    """Text; bytes that are not UTF-8 stay as half surrogate pairs, for which a row is turned away."""
+    return [name.decode(errors="surrogateescape") if isinstance(name, bytes) else str(name) for name in names.tolist()]
 
 
 @contextlib.contextmanager

@@ -254,10 +254,14 @@ def test_a_damaged_npz_and_a_torch_file_of_one_number_are_named(tmp_path):
 
 
 def test_a_name_that_is_no_text_is_turned_away(tmp_path):
-    np.savez(tmp_path / "f.npz", uid=np.array(["a\ud800", "b"]), feature=np.ones((2, 4)))
-    _, rows = read_all(tmp_path, FeatureFile("f.npz"), width=4)
-    assert rows[0] == Rejected("f.npz:0", "bad_uid", r"name 'a\ud800'")
-    assert rows[1].uid == "b"
+    np.save(tmp_path / "f.npy", np.ones((2, 4)))
+    (tmp_path / "f.txt").write_bytes(b"a\xff\nb\n")
+    np.savez(tmp_path / "half.npz", uid=np.array(["a\udcff", "b"]), feature=np.ones((2, 4)))
+    np.savez(tmp_path / "bytes.npz", uid=np.array([b"a\xff", b"b"]), feature=np.ones((2, 4)))
+    for file in FeatureFile("f.npy", ids="f.txt"), FeatureFile("half.npz"), FeatureFile("bytes.npz"):
+        _, rows = read_all(tmp_path, file, width=4)
+        assert rows[0] == Rejected(f"{file.path}:0", "bad_uid", r"name 'a\udcff'")
+        assert rows[1].uid == "b"
 
 
 @dataclass(frozen=True)
