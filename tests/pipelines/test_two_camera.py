@@ -285,7 +285,8 @@ def test_a_run_that_is_killed_goes_on_to_the_same_digest(raw: Path, tmp_path: Pa
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     process.wait()
-    assert process.returncode == -signal.SIGKILL, "it was killed at its work"
+    assert list(photographed.glob("part-*.parquet")), "it was at work"
+    assert process.returncode == -signal.SIGKILL, "and was killed at it"
     done = [bw(*words, out) for out in (killed, tmp_path / "whole")]
     assert [answer.code for answer in done] == [0, 0], done[0].err
     shown = [json.loads(bw("show", out, "--json").out)["digest"] for out in (killed, tmp_path / "whole")]
