@@ -36,7 +36,7 @@ from ..datasets.clear.samples import keep_labelled_buckets, keep_taken_before_up
 from ..datasets.clear.splits import IidSplits, assign_iid_splits
 from ..datasets.yfcc100m.metadata import Photo, read_metadata
 from ..datasets.yfcc100m.metadata import pieces as metadata_pieces
-from . import clear_runs
+from . import clear_runs, clear_votes
 from .benchmark import Benchmark
 from .clear_config import (
     CalendarBuckets,
@@ -174,7 +174,7 @@ def _buckets(flow: Flow, c: ClearConfig) -> Flow:
 def _voted(flow: Flow, c: ClearConfig, out: str) -> Flow:
     counted = step(
         count_votes,
-        votes=clear_runs.votes_place(c, out),
+        votes=clear_votes.votes_place(c, out),
         classes=[each.name for each in c.classes],
         background=c.retrieval.background,
         workers=c.qa.workers,
@@ -197,7 +197,7 @@ BENCHMARK = Benchmark(
     config=ClearConfig,
     plan=plan,
     publish=clear_runs.publish,
-    answer=clear_runs.answer,
+    answer=clear_votes.answer,
     evaluate=clear_runs.evaluate,
     scores=clear_runs.scores,
     report=clear_runs.report,

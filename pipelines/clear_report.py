@@ -26,7 +26,8 @@ from ..eval.report.sections import (
     metric_blocks,
 )
 from .clear_config import ClearConfig, FolderSource
-from .clear_runs import scores, votes_of
+from .clear_runs import scores
+from .clear_votes import votes_of
 from .run_report import finished_stages, write_page
 
 _THUMB_PX = 96

@@ -59,7 +59,7 @@ def qa_export(
       benchwright qa export out --batch-size 200 --gold gold.csv
       benchwright qa export out --tool label-studio --to project
     """
-    from . import clear_runs
+    from . import clear_votes
 
     if folder is None and "://" in out:
         raise WrongUse(f"{out}: name a local folder for the files, with --to FOLDER")
@@ -68,7 +68,7 @@ def qa_export(
     kind: Any = tool
     if gold is not None and tool != "mturk":
         raise WrongUse(f"--gold {gold}: gold questions go to mturk alone")
-    written = clear_runs.export_questions(
+    written = clear_votes.export_questions(
         config,
         out,
         into,
@@ -106,14 +106,14 @@ def qa_import(
       benchwright qa import out label-studio-export.json
       benchwright qa import out results/*.csv --replace
     """
-    from . import clear_runs
+    from . import clear_votes
 
     if salt is None and "://" in out:
         raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
     if missing := [name for name in results if not Path(name).is_file()]:
         raise FileNotFoundError(f"{missing[0]}: no such file")
     config = _clear(out, pipeline)
-    done = clear_runs.import_votes(config, out, results, salt=salt or clear_runs.own_salt(out), replace=replace)
+    done = clear_votes.import_votes(config, out, results, salt=salt or clear_votes.own_salt(out), replace=replace)
     print(f"{done.added} votes added, {done.votes} in all")
     for reason, count in done.rejects.items():
         print(f"{count} turned away: {reason}")
@@ -123,7 +123,7 @@ def qa_import(
         print(f"Fleiss' kappa, form {form}: {kappa:.3f}")
     for count in done.missing["form"].value_counts().to_pylist():
         print(f"{count['counts']} images are short of votes on the form {count['values']}")
-    print(f"Run again to go on: the pipeline finds the votes in {out}/{clear_runs.VOTES_FILE}")
+    print(f"Run again to go on: the pipeline finds the votes in {out}/{clear_votes.VOTES_FILE}")
 
 
 def _clear(out: str, pipeline: str | None) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from benchwright.curation.artifact import sealed
-from benchwright.pipelines import api, clear_runs, cli
+from benchwright.pipelines import api, clear_votes, cli
 from PIL import Image
 
 from tests.pipelines.conftest import Cli, files_of
@@ -306,9 +306,9 @@ def test_a_salt_that_is_none_is_named(bw: Cli, tiny: Path, tmp_path: Path, salt:
 
 
 def test_a_salt_is_for_its_owner_alone(tmp_path: Path) -> None:
-    salt = clear_runs.own_salt(str(tmp_path))
+    salt = clear_votes.own_salt(str(tmp_path))
     assert re.fullmatch("[0-9a-f]{32}", salt)
-    assert clear_runs.own_salt(str(tmp_path)) == salt
+    assert clear_votes.own_salt(str(tmp_path)) == salt
     assert [path.name for path in (tmp_path / "qa").iterdir()] == ["salt"]
     assert (tmp_path / "qa" / "salt").stat().st_mode & 0o777 == 0o600
 
