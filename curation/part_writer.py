@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .rows import ARRAY, BLOB, REJECTS, Blob, Rejected, check_reason, is_array, is_blob
+from .rows import ARRAY, BLOB, REJECTS, Blob, Rejected, check_reason, is_array, is_blob, printable
 from .shards import write_shard
 from .store import Store, write_parquet
 
@@ -290,7 +290,7 @@ def reject_table(rejected: list[Rejected] | pa.Table) -> pa.Table:
     if not isinstance(rejected, list):
         return rejected.select(REJECTS.names).cast(REJECTS)
     # Keys and details quote what was found, such as names of files that are no UTF-8.
-    rows = [[text.encode("utf-8", "backslashreplace").decode() for text in row] for row in rejected]
+    rows = [[printable(text) for text in row] for row in rejected]
     columns = [pa.array([row[column] for row in rows], pa.string()) for column in range(len(REJECTS))]
     return pa.table(columns, schema=REJECTS)
 

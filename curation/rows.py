@@ -62,6 +62,17 @@ class Rejected(NamedTuple):
     detail: str = ""
 
 
+def is_text(name: str) -> bool:
+    """Whether the name was UTF-8, as read with ``surrogateescape``; of a text of JSON, whether it can be stored: an escape
+    such as ``\\ud800`` may stand there without its other half."""
+    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
+
+
+def printable(text: str) -> str:
+    """The text with bytes that are no UTF-8, and half surrogate pairs, escaped, so that it can be stored and printed."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
 class Sifted(NamedTuple):
     """What a ``table`` or ``whole`` step returns when it turns rows away: the kept rows, and a table of ``REJECTS``."""
 

@@ -14,9 +14,9 @@ from typing import IO, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..rows import Rejected
+from ..rows import Rejected, is_text, printable
 from .exif import parse_exif_date
-from .folder import is_outside, is_text
+from .folder import is_outside
 
 
 def parse_local(text: str) -> dt.datetime | None:
@@ -121,7 +121,7 @@ _CSV_SCHEMA = pa.schema([*((name, pa.string()) for name in _TEXTS), ("line", pa.
 
 
 def _csv_reject(line: int, reason: str, detail: str) -> Rejected:
-    return Rejected(f"./csv-line-{line}", reason, detail.encode("utf-8", "backslashreplace").decode()[:200])
+    return Rejected(f"./csv-line-{line}", reason, printable(detail)[:200])
 
 
 def _csv_rows(reader: Any, header: list[str], rejects: list[Rejected]) -> Iterator[dict[str, Any]]:

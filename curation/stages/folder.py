@@ -14,7 +14,7 @@ from typing import Any
 
 import fsspec
 
-from ..rows import Reject
+from ..rows import Reject, is_text
 from .image_format import KNOWN_EXTENSIONS, normal_extension
 
 _SAFE = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?\Z")
@@ -203,17 +203,6 @@ def _within(path: str, root: str) -> bool:
 def is_outside(name: str) -> bool:
     """Whether a relative path leaves its folder: absolute, or more ``..`` than folders before them."""
     return name.startswith("/") or "\0" in name or posixpath.normpath(name).split("/")[0] == ".."
-
-
-def is_text(name: str) -> bool:
-    """Whether the name was UTF-8, as read with ``surrogateescape``; of a text of JSON, whether it can be stored: an escape
-    such as ``\\ud800`` may stand there without its other half."""
-    return name.isascii() or not any("\ud800" <= character <= "\udfff" for character in name)
-
-
-def printable(name: str) -> str:
-    """The name with bytes that are no UTF-8 escaped, so that it can be stored and printed."""
-    return name.encode("utf-8", "backslashreplace").decode()
 
 
 def key_of(path: str) -> str:

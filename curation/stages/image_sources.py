@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ..rows import REJECTS, Blob, Reject, Rejected, Sifted
+from ..rows import REJECTS, Blob, Reject, Rejected, Sifted, printable
 from .dates import DatesTable, parse_local, parse_utc, read_dates_csv
 from .exif import read_exif
-from .folder import Entry, Folder, key_of, open_folder, printable, walk
+from .folder import Entry, Folder, key_of, open_folder, walk
 from .image_format import KNOWN_EXTENSIONS, SNIFF_BYTES, normal_extension, sniff_extension
 
 MAX_BYTES = 100_000_000

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from tarfile import HeaderError, ReadError, TarError, TarFile, TarInfo
 from typing import IO, Any, Literal
 
-from ..rows import Blob, Reject, Rejected
+from ..rows import Blob, Reject, Rejected, is_text, printable
 from .exif import read_exif
-from .folder import Folder, is_outside, is_text, key_of, open_folder, printable, walk
+from .folder import Folder, is_outside, key_of, open_folder, walk
 from .image_format import KNOWN_EXTENSIONS, normal_extension
 from .image_sources import BYTES_PER_PIECE, FILES_PER_PIECE, MAX_BYTES, FoundImage, check_content, csv_dates, extension_of
 

@@ -14,8 +14,7 @@ from typing import Any, NamedTuple, cast
 
 import fsspec
 
-from ...curation.rows import Rejected
-from ...curation.stages.folder import is_text, printable
+from ...curation.rows import Rejected, is_text, printable
 from ..videos.plain import csv_lines
 from ..videos.rows import ListedClip, read_time, segment_key
 

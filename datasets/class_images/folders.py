@@ -18,8 +18,7 @@ from typing import Literal
 
 import fsspec
 
-from ...curation.rows import Rejected
-from ...curation.stages.folder import printable
+from ...curation.rows import Rejected, printable
 from ...curation.stages.image_sources import FoundImage, folder_pieces, read_folder
 from ...curation.stages.tar_sources import read_tar, tar_pieces
 from .rows import ClassImage

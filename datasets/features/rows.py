@@ -21,8 +21,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ...curation.rows import ARRAY, Rejected, Shape, Sifted, sift
-from ...curation.stages.folder import is_text
+from ...curation.rows import ARRAY, Rejected, Shape, Sifted, is_text, sift
 from .files import FeatureFile, Stretch, read_stretch, stretches
 
 if TYPE_CHECKING:

@@ -36,8 +36,7 @@ import fsspec
 import polars as pl
 import pyarrow as pa
 
-from ...curation.rows import Sifted, sift
-from ...curation.stages.folder import is_text, printable
+from ...curation.rows import Sifted, is_text, printable, sift
 
 SPLITS = ("train", "validate", "test")
 """Names of splits, in their order."""
@@ -301,7 +300,7 @@ def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
         times: list[Any] = segment if isinstance(segment, list) and len(segment) == 2 else []
         values = (notes.get("label"), video, *(times or (None, None)), facts.get("subset"))
         odd = any(isinstance(value, list | _Pairs) for value in values)
-        texts = [None if value is None or isinstance(value, list | _Pairs) else str(value) for value in values]
+        texts = [None if value is None else str(value) for value in values]
         for name, text in zip(_RAW, texts, strict=True):
             columns[name].append(None if text is None else printable(text))
         stored = all(is_text(text) for text in texts if text)

@@ -15,8 +15,8 @@ from typing import Any, Literal, cast
 import numpy as np
 
 from ...curation.pickles import UnsafePickle, load_plain
-from ...curation.rows import Reject, Rejected
-from ...curation.stages.folder import key_of, open_folder, printable
+from ...curation.rows import Reject, Rejected, printable
+from ...curation.stages.folder import key_of, open_folder
 from ..features.files import array_rows, array_shapes
 from .layouts import Layout
 from .ntu import listed_by_name

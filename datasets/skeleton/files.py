@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import numpy as np
 
-from ...curation.rows import Reject, Rejected
-from ...curation.stages.folder import key_of, open_folder, printable, walk
+from ...curation.rows import Reject, Rejected, printable
+from ...curation.stages.folder import key_of, open_folder, walk
 from ..reader.decode import decode_npy
 from .bodies import BodyRule, sequence_of_bodies
 from .layouts import Layout

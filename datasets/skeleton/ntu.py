@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import fsspec
 
-from ...curation.rows import Rejected
-from ...curation.stages.folder import open_folder, printable, walk
+from ...curation.rows import Rejected, printable
+from ...curation.stages.folder import open_folder, walk
 from .facts import facts
 from .rows import ListedSequence
 

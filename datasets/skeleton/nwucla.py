@@ -14,8 +14,8 @@ from typing import Any, cast
 
 import fsspec
 
-from ...curation.rows import Reject, Rejected
-from ...curation.stages.folder import open_folder, printable, walk
+from ...curation.rows import Reject, Rejected, printable
+from ...curation.stages.folder import open_folder, walk
 from .facts import facts
 from .files import MAX_BYTES, json_values, sequence_from_json
 from .layouts import Layout

@@ -17,8 +17,7 @@ import fsspec
 import numpy as np
 
 from ...curation.pickles import MAX_BYTES, load_plain
-from ...curation.rows import Reject, Rejected
-from ...curation.stages.folder import is_text
+from ...curation.rows import Reject, Rejected, is_text
 from .rows import MeasuredPair
 from .transforms import checked_light, checked_matrix
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...curation.rows import Blob, Reject, Rejected
+from ...curation.rows import Blob, Reject, Rejected, printable
 from ...curation.stages.decode import check_pixels, decode_rgb, read_header
-from ...curation.stages.folder import Entry, Folder, open_folder, printable, walk
+from ...curation.stages.folder import Entry, Folder, open_folder, walk
 from ...curation.video.frames import AS_USUAL, NO_SURPRISES, Clip, FrameSettings, ProbedVideo, SampledClip
 from ...curation.video.limits import Limits
 from ...curation.video.pixels import encode_jpeg, scaled_size

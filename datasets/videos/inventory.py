@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 import polars as pl
 import pyarrow as pa
 
-from ...curation.rows import Rejected, Sifted, sift
-from ...curation.stages.folder import Entry, open_folder, printable, walk
+from ...curation.rows import Rejected, Sifted, printable, sift
+from ...curation.stages.folder import Entry, open_folder, walk
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
