@@ -165,21 +165,19 @@ def _locked(store: Store) -> Iterator[None]:
         yield
         return
     os.makedirs(store.local, exist_ok=True)
-    lock = _open_lock(str(store.local / ".lock"))
-    try:
+    # Nothing is written, and nothing emptied.
+    with open(store.local / ".lock", "a", opener=_no_link) as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(f"another run is at work in {store.url}: wait for it, or choose another --out") from None
         yield
-    finally:
-        os.close(lock)
 
 
-def _open_lock(path: str) -> int:
-    """A descriptor. A link is not followed, and nothing is emptied: what it points to may be anyone's file."""
+def _no_link(path: str, flags: int) -> int:
+    """An opener that follows no link: what it points to may be anyone's file."""
     try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise StoreError(f"{path} is a symbolic link, and a run locks a file of its own: remove it") from None

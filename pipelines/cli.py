@@ -320,6 +320,9 @@ def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None) -> No
       benchwright eval out
       benchwright eval out --json
     """
+    from . import api
+
+    api.check_dataset(out)
     _print_scores(out, pipeline, as_json=as_json)
 
 
@@ -328,7 +331,6 @@ def _print_scores(out: str, pipeline: str | None, *, as_json: bool = False) -> N
     from .benchmark import find
     from .text import score_lines
 
-    api.check_dataset(out)
     results = find(pipeline or api.record_of(out).pipeline).scores(out)
     _tell_earlier_results(out)
     if as_json:

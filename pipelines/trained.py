@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 from collections.abc import Mapping
 from pathlib import Path
@@ -40,8 +41,11 @@ def current_results(out: str, pattern: str, *needed: str) -> list[tuple[Path, di
 def earlier_results(out: str) -> str:
     """What must be said where there are results of an earlier dataset; "" where there are none."""
     digest = dataset_digest(out)
-    paths = sorted((Path(out) / EVAL).rglob("results.json"))
-    old = [path.parent for path in paths if _dataset_of(read_results(path)) != digest]
+    old: list[Path] = []
+    for path in sorted((Path(out) / EVAL).rglob("results.json")):
+        with contextlib.suppress(ValueError):  # damage is told by who reads them, and a pipeline of one's own may write others
+            if _dataset_of(read_results(path)) != digest:
+                old.append(path.parent)
     if not old:
         return ""
     count = "1 result is" if len(old) == 1 else f"{len(old)} results are"
