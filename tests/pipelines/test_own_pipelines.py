@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchwright.pipelines.trained import earlier_results
 from PIL import Image
 
 from tests.pipelines.conftest import Cli, files_of
@@ -187,3 +188,10 @@ def test_the_example_of_a_clear_of_ones_own_is_whole(bw: Cli, photos: Path, tmp_
     )
     assert told.code == 0, told.err
     assert "fold" in told.out
+
+
+def test_results_of_a_form_of_ones_own_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "eval").mkdir()
+    for own in '{"accuracy": 1}', "1", "no JSON":
+        (tmp_path / "eval" / "results.json").write_text(own)
+        assert earlier_results(str(tmp_path)) == ""
