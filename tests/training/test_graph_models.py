@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from benchwright.training.models.batch_norm import EPSILON
 from benchwright.training.models.flat import Piece, Pieces
-from benchwright.training.models.gcn import EPSILON, Gcn, batch_norm
+from benchwright.training.models.gcn import Gcn
 from benchwright.training.models.st_gcn import StGcn
 from torch import Tensor, nn
 
@@ -21,13 +22,6 @@ def drawn(net: Gcn | StGcn, streams: int = 2, noise: float = 0.3) -> tuple[Tenso
     flat = torch.stack([net.parameters.draw(generator) for _ in range(streams)]).double()
     flat = flat + noise * torch.randn(flat.shape, generator=generator, dtype=torch.float64)
     return flat, torch.stack([net.statistics.draw(generator) for _ in range(streams)]).double()
-
-
-def logits_by_autograd(net: Gcn, flat: Tensor, statistics: Tensor, x: Tensor) -> Tensor:
-    p, seen = net.parameters.views(flat), net.statistics.views(statistics)
-    both = net.embed(p, seen, net.inputs(x), training=True)
-    hidden = torch.baddbmm(p["hidden_bias"], both, p["hidden"]).relu()
-    return torch.baddbmm(p["output_bias"], batch_norm("hidden", p, seen, hidden, training=True), p["output"])
 
 
 def test_pieces_pad_rows_and_draw_from_their_generator_alone() -> None:
@@ -46,19 +40,20 @@ def test_pieces_pad_rows_and_draw_from_their_generator_alone() -> None:
 
 
 def test_a_layer_and_the_readout_by_hand() -> None:
-    # Node 0 hears itself and node 1; node 1 itself. Running variance 1 - epsilon makes batch norm the identity.
-    net = Gcn(torch.tensor([[1.0, 1.0], [0.0, 1.0]]), 1, 2, width=1, depth=1)
-    flat, statistics = torch.zeros(1, net.parameters.size), torch.zeros(1, net.statistics.size)
-    p, seen = net.parameters.views(flat), net.statistics.views(statistics)
-    p["0/conv"].fill_(2), p["0/conv_bias"].fill_(-1), p["0/residual"].fill_(-1), p["0/residual_bias"].fill_(1.5)
-    p["0/scale"].fill_(1), seen["0/variance"].fill_(1 - EPSILON)
-    # Node 0: relu(2 * 3 - 1) + relu(-1 + 1.5) = 5.5; node 1: relu(2 * 2 - 1) + relu(-2 + 1.5) = 3. The gate is sigmoid(0).
-    both = net.embed(p, seen, net.inputs(torch.tensor([[[1.0], [2.0]]])), training=False)
-    assert torch.allclose(both, torch.tensor([[[0.5 * 8.5, 5.5]]]))
-    plain = Gcn(net.adjacency, 1, 2, width=1, depth=1, readout="sum_max")
-    p.pop("gate"), p.pop("gate_bias")
-    both = plain.embed(p, seen, net.inputs(torch.tensor([[[1.0], [2.0]]])), training=False)
-    assert torch.allclose(both, torch.tensor([[[8.5, 5.5]]]))
+    # Node 0 hears itself and node 1; node 1 itself. Running variance 1 - epsilon makes batch norm the identity, and a hidden
+    # layer that passes its inputs on and the output layer give the read-out.
+    adjacency, x = torch.tensor([[1.0, 1.0], [0.0, 1.0]]), torch.tensor([[[1.0], [2.0]]])
+    for readout, expected in ("weighted_sum_max", [0.5 * 8.5, 5.5]), ("sum_max", [8.5, 5.5]):
+        net = Gcn(adjacency, 1, 2, width=1, depth=1, hidden=2, readout=readout)  # pyright: ignore[reportArgumentType]
+        flat, statistics = torch.zeros(1, net.parameters.size), torch.zeros(1, net.statistics.size)
+        p, seen = net.parameters.views(flat), net.statistics.views(statistics)
+        p["0/conv"].fill_(2), p["0/conv_bias"].fill_(-1), p["0/residual"].fill_(-1), p["0/residual_bias"].fill_(1.5)
+        p["hidden"][:], p["output"][:] = torch.eye(2), torch.eye(2)
+        for name in "0", "hidden":
+            p[f"{name}/scale"].fill_(1), seen[f"{name}/variance"].fill_(1 - EPSILON)
+        # Node 0: relu(2 * 3 - 1) + relu(-1 + 1.5) = 5.5; node 1: relu(2 * 2 - 1) + relu(-2 + 1.5) = 3. The gate is sigmoid(0).
+        logits = net.logits(flat, statistics, net.inputs(x), training=False)
+        assert torch.allclose(logits, torch.tensor([[expected]]))
 
 
 @pytest.mark.parametrize("readout", ["weighted_sum_max", "sum_max"])
@@ -71,7 +66,7 @@ def test_the_gradient_by_hand_is_autograds(readout: str, depth: int) -> None:
     flat.requires_grad_()
     other = statistics.clone()
     ours = net.logits(flat, statistics, net.inputs(x), training=True)
-    theirs = logits_by_autograd(net, flat, other, x)
+    theirs = net.logits_by_autograd(flat, other, net.inputs(x), training=True)
     weights = torch.randn(ours.shape, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
     (mine,) = torch.autograd.grad((ours * weights).sum(), flat)
     (reference,) = torch.autograd.grad((theirs * weights).sum(), flat)

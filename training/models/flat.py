@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Init = Literal["glorot", "linear", "ones", "zeros"]
@@ -40,11 +42,20 @@ class Pieces:
         self.used = sum(self._sizes)
         self._sizes.append(-self.used % _ROW)
         self.size = self.used + self._sizes[-1]
+        stops = list(itertools.accumulate(self._sizes))
+        self._places = [
+            (n, end - math.prod(p.shape), end, p.shape) for (n, p), end in zip(pieces.items(), stops[:-1], strict=True)
+        ]
 
     def views(self, flat: Tensor) -> dict[str, Tensor]:
         """(R, size) -> name -> (R, *shape), views."""
         parts = flat.split(self._sizes, dim=1)
         return {name: part.view(-1, *piece.shape) for (name, piece), part in zip(self.pieces.items(), parts[:-1], strict=True)}
+
+    def arrays(self, flat: Tensor) -> dict[str, NDArray[Any]]:
+        """(R, size), on the CPU -> name -> (R, *shape), arrays over its memory."""
+        held = flat.detach().numpy()
+        return {name: held[:, start:stop].reshape(-1, *shape) for name, start, stop, shape in self._places}
 
     def draw(self, init: torch.Generator) -> Tensor:
         """(size,) float32, in the order of the pieces, from ``init`` alone."""

@@ -10,8 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from .batch_norm import MOMENTUM, norm_pieces, statistics_pieces
 from .flat import Piece, Pieces
-from .gcn import MOMENTUM, norm_pieces, statistics_pieces
 
 FRAMES = 9
 """Length of a convolution over time."""
