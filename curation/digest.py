@@ -78,7 +78,8 @@ class _ColumnDigest:
                 self._update_chunk(chunk, path)
 
     def _update_chunk(self, chunk: pa.Array, path: str) -> None:
-        self._add(f"{path}?", np.ascontiguousarray(chunk.is_valid().to_numpy(zero_copy_only=False)).view(np.uint8))
+        valid = chunk.is_valid().to_numpy(zero_copy_only=False) if chunk.null_count else np.ones(len(chunk), dtype=bool)
+        self._add(f"{path}?", valid.view(np.uint8))
         kind = chunk.type
         if pa.types.is_dictionary(kind):
             self._update_chunk(chunk.dictionary_decode(), path)
