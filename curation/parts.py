@@ -7,6 +7,7 @@ synced and renamed before it, so a kill at any moment costs at most the parts in
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 import inspect
 import itertools
@@ -24,6 +25,9 @@ from .part_writer import Output, PartRecord, PartWriter, StepFailed, reject_tabl
 from .rows import Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
 from .store import Rows, Store
+
+_WRITERS = 2
+"""Parts of one task that are written at a time."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,14 +110,17 @@ def make_parts(task: PartTask, offer: Offer | None = None) -> list[PartRecord]:
     if second is None:
         finish(*write(task.number, *first))
         return records
-    # The step makes the next part while a part is written. Two are under way at most, so memory does not grow.
-    with ThreadPoolExecutor(1) as beside:
-        under_way = beside.submit(write, task.number, *first)
+    # The step makes the next part while two are written: one waits for the disk when the other does not. No more are under
+    # way, so memory does not grow.
+    with ThreadPoolExecutor(_WRITERS) as beside:
+        under_way = collections.deque([beside.submit(write, task.number, *first)])
         for number, (rows_in, output) in enumerate(itertools.chain([second], outputs), task.number + 1):
-            written = under_way.result()
-            under_way = beside.submit(write, number, rows_in, output)
-            finish(*written)
-        finish(*under_way.result())
+            written = under_way.popleft().result() if len(under_way) == _WRITERS else None
+            under_way.append(beside.submit(write, number, rows_in, output))
+            if written is not None:
+                finish(*written)
+        for last in under_way:
+            finish(*last.result())
     return records
 
 
