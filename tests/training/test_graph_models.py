@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
+from benchwright.training.models import gcn_passes as passes
 from benchwright.training.models.batch_norm import EPSILON
 from benchwright.training.models.flat import Piece, Pieces
 from benchwright.training.models.gcn import Gcn
@@ -56,10 +58,13 @@ def test_a_layer_and_the_readout_by_hand() -> None:
         assert torch.allclose(logits, torch.tensor([[expected]]))
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("readout", ["weighted_sum_max", "sum_max"])
 @pytest.mark.parametrize("depth", [1, 3])
-def test_the_gradient_by_hand_is_autograds(readout: str, depth: int) -> None:
-    net = Gcn(graph(), 5, 4, width=3, depth=depth, hidden=7, readout=readout)  # pyright: ignore[reportArgumentType]
+def test_the_gradient_of_a_step_is_autograds(readout: str, depth: int, weighted: bool) -> None:
+    weights = torch.rand(6, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    adjacency = graph() * weights if weighted else graph()  # with weights it is not symmetric
+    net = Gcn(adjacency, 5, 4, width=3, depth=depth, hidden=7, readout=readout)  # pyright: ignore[reportArgumentType]
     flat, statistics = drawn(net)
     x = torch.randn(8, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     x[2] = x[2, :1]  # equal nodes share the maximum
@@ -74,6 +79,31 @@ def test_the_gradient_by_hand_is_autograds(readout: str, depth: int) -> None:
     assert torch.allclose(statistics, other, atol=1e-12)
     assert reference.abs().max() > 0.1
     assert torch.allclose(mine, reference, atol=1e-9)
+
+
+def test_in_single_precision_a_step_is_as_near_as_torchs_own() -> None:
+    nets = [Gcn(graph().to(kind), 5, 4, width=16, depth=2) for kind in (torch.float64, torch.float32)]
+    flat, statistics = drawn(nets[0], streams=1, noise=0)
+    x = torch.randn(40, 6, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    weights = torch.randn(1, 40, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+
+    def gradient(net: Gcn, how: str, kind: torch.dtype) -> Tensor:
+        leaf = flat.to(kind).requires_grad_()
+        logits = getattr(net, how)(leaf, statistics.to(kind), net.inputs(x.to(kind)), training=True)
+        return torch.autograd.grad((logits * weights.to(kind)).sum(), leaf)[0].double()
+
+    exact = gradient(nets[0], "logits_by_autograd", torch.float64)
+    ours, theirs = (gradient(nets[1], how, torch.float32) - exact for how in ("logits", "logits_by_autograd"))
+    assert 0 < ours.norm() < 3 * theirs.norm() < 1e-5 * exact.norm()
+
+
+def test_any_number_of_neighbours_is_summed() -> None:
+    draw = np.random.default_rng(0)
+    adjacency = np.tril(draw.normal(size=(8, 8)), -1)  # node v has v neighbours
+    given, out = draw.normal(size=(2, 3, 8, 5)), np.full((2, 3, 8, 7), 9.0)
+    passes.over_neighbours(given, *passes.edges(adjacency), out)
+    assert np.allclose(out[..., :5], adjacency @ given)
+    assert (out[..., 5:] == 9).all()
 
 
 def test_a_gradient_asked_for_too_late_is_refused() -> None:

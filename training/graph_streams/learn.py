@@ -44,7 +44,7 @@ def learn_next(
             the order from its parent, and its result does not depend on the order of the tasks.
         tasks: the classes that each stream learns next, none of which it knows.
         repeats: of each stream; a parent's own.
-        device: "cpu" or "cuda". Not tried on "cuda" here: the program has no kernel of its own, but bits differ there.
+        device: "cpu" or "cuda". Not tried on "cuda" here, where torch's own operations and gradient take a step: bits differ.
         streams_at_once: at most so many streams in one tensor program, of those that learn from the same rows. One step
             fills a core of a processor and its cache, so more than 1 pays on an accelerator only.
         progress: told a line a program.
