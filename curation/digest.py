@@ -1,20 +1,24 @@
-"""The content digest: what a stage made, as one number that does not depend on how its rows were cut into parts."""
+"""The content digest: what a stage made, as one number that does not depend on how its rows were cut into parts.
+
+It is BLAKE3, four times as fast as SHA-256 here: every row goes through it. Files and payloads have SHA-256, which any system
+can check.
+"""
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from blake3 import blake3
 
-from .keys import canonical, sha256
+from .keys import canonical
 from .rows import is_array, is_blob
 
 
 class ContentDigest:
-    """Running SHA-256 of rows in order, column by column.
+    """Running BLAKE3 of rows in order, column by column.
 
     Numbers count as little-endian values, text as lengths and bytes, payloads by their own digests, and missing values
     apart from every value; parts, compression and the places of payloads do not count.
@@ -44,7 +48,7 @@ class ContentDigest:
             [field.name, _type_name(field), self._columns[field.name].digests()]
             for field in sorted(self._schema, key=lambda field: field.name)
         ]
-        return sha256(canonical([self.rows, columns]))
+        return blake3(canonical([self.rows, columns]).encode()).hexdigest()
 
 
 def _type_name(field: pa.Field) -> str:
@@ -64,11 +68,11 @@ class _ColumnDigest:
     """Streams of one column (validity, values, lengths, children), hashed apart so that cuts between parts leave no trace."""
 
     def __init__(self) -> None:
-        self._streams: dict[str, Any] = {}
+        self._streams: dict[str, blake3] = {}
 
     def _add(self, stream: str, data: Any) -> None:
         if stream not in self._streams:
-            self._streams[stream] = hashlib.sha256()
+            self._streams[stream] = blake3()
         self._streams[stream].update(data)
 
     def update(self, column: pa.ChunkedArray | pa.Array, path: str) -> None:

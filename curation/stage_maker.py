@@ -26,8 +26,8 @@ from .parts import Offer, PartTask, Span
 from .rows import schema_of
 from .store import Rows, Store, StoreError
 
-FORMAT = 1
-"""Version of the layout on disk; part of every key."""
+FORMAT = 2
+"""Version of the layout on disk and of content digests; part of every key."""
 
 
 _RECORDED = (
