@@ -180,7 +180,7 @@ def _source_file(name: str) -> Path | None:
 def _module_code(name: str, path: str, _mtime_ns: int) -> tuple[str, tuple[str, ...]]:
     tree = ast.parse(Path(path).read_bytes())
     imported = tuple(sorted(set(_imports(tree, name, path.endswith("__init__.py")))))
-    for node in ast.walk(tree):
+    for node in _statements(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
@@ -190,7 +190,7 @@ def _module_code(name: str, path: str, _mtime_ns: int) -> tuple[str, tuple[str, 
 
 def _imports(tree: ast.AST, name: str, is_package: bool) -> Iterator[str]:
     package = name if is_package else name.rpartition(".")[0]
-    for node in _walk_what_runs(tree):
+    for node in _statements(tree, what_runs=True):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -202,16 +202,17 @@ def _imports(tree: ast.AST, name: str, is_package: bool) -> Iterator[str]:
                 yield from (f"{base}.{alias.name}" for alias in node.names)
 
 
-def _walk_what_runs(tree: ast.AST) -> Iterator[ast.AST]:
-    """Every node but those that only a type checker sees, under ``if TYPE_CHECKING``."""
+def _statements(tree: ast.AST, *, what_runs: bool = False) -> Iterator[ast.AST]:
+    """The module and all its statements; ``what_runs`` leaves out what only a type checker sees, under ``if TYPE_CHECKING``."""
     pending = [tree]
     while pending:
         node = pending.pop()
         yield node
-        if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
+        if what_runs and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
             pending.extend(node.orelse)
         else:
-            pending.extend(ast.iter_child_nodes(node))
+            # Expressions hold no statements.
+            pending.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
 
 
 # ------------------------------------------------------------------------------------------------------------- sources

@@ -38,7 +38,8 @@ class Ledger:
         self._digest: ContentDigest | None = None
         self._next = 0
         self._early: dict[int, tuple[pa.Table, pa.Table]] = {}
-        self._lock = threading.Lock()
+        self._turn = threading.Condition()
+        self._adding = False
         self._recent: dict[str, pa.Table] = {}
         self._recent_bytes = 0
         # The engine itself carries the keys of the other kinds from row to row.
@@ -46,13 +47,32 @@ class Ledger:
 
     def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
         """Take the rows of a part that was just written. Called from any thread."""
-        with self._lock:
+        with self._turn:
             if self._keeps:
                 self._keep(number, rows)
+            # Another thread that adds goes on with this part; it is only waited for where it falls behind.
+            self._turn.wait_for(lambda: not self._adding or len(self._early) < _EARLY_PARTS)
             if number >= self._next and len(self._early) < _EARLY_PARTS:
                 self._early[number] = (rows, rejected)
-            while self._next in self._early:
-                self._add(*self._early.pop(self._next))
+            if self._adding:
+                return
+            self._adding = True
+        try:
+            while (part := self._take()) is not None:
+                self._add(*part)
+        except BaseException:
+            with self._turn:
+                self._adding = False
+                self._turn.notify_all()
+            raise
+
+    def _take(self) -> tuple[pa.Table, pa.Table] | None:
+        """The next part, where it is here; where it is not, adding has ended."""
+        with self._turn:
+            part = self._early.pop(self._next, None)
+            self._adding = part is not None
+            self._turn.notify_all()
+            return part
 
     def finish(self, records: Sequence[PartRecord]) -> str:
         """The digest, when all parts are there."""

@@ -11,7 +11,7 @@ import collections
 import itertools
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Protocol, TypeVar
 
 import numpy as np
@@ -26,6 +26,7 @@ TABLE_ROWS = 1 << 18
 HELD_BYTES = 1 << 28
 """Rows that are held in memory at once; where there are more, all go through a file."""
 
+_GATHERERS = 2  # tables that are gathered at a time while another is in use
 _FEW_BYTES = 1 << 23  # rows that are sooner gathered than threads are started
 _CUT_ROWS = 1 << 10  # rows that a cut should have on average: smaller ones cost more in headers than in rows
 _FEWEST, _MOST = 1 << 16, 1 << 19  # input rows that are cut at a time: a few megabytes are quickest, the cache holds them
@@ -99,8 +100,18 @@ def reorder(
             return
     gather = _Gather(pa.concat_tables(held), schema)
     del held
-    made = ((a, gather(order[a:b])) for a, b in itertools.pairwise(edges.tolist()))
-    yield from made if size < _FEW_BYTES else _ahead(made)
+    spans = itertools.pairwise(edges.tolist())
+    if size < _FEW_BYTES:
+        yield from ((a, gather(order[a:b])) for a, b in spans)
+        return
+    with ThreadPoolExecutor(_GATHERERS) as pool:
+        under_way: collections.deque[tuple[int, Future[pa.Table]]] = collections.deque()
+        for a, b in spans:
+            if len(under_way) == _GATHERERS:
+                start, table = under_way.popleft()
+                yield start, table.result()
+            under_way.append((a, pool.submit(gather, order[a:b])))
+        yield from ((start, table.result()) for start, table in under_way)
 
 
 class _Gather:
