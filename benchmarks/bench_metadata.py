@@ -17,6 +17,7 @@ import argparse
 import datetime as dt
 import hashlib
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -250,7 +251,9 @@ def measured(method: str, tsv: Path, out: Path) -> dict[str, float | str]:
     peak = {"rss": 0, "anonymous": 0}
     begun = time.perf_counter()
     command = [sys.executable, __file__, "--run", method, "--tsv", str(tsv), "--out", str(out)]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE)
+    # Libraries come with their bytecode; ours is a checkout's, which the first run compiles unless that is forbidden.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment)
     process = psutil.Process(child.pid)
 
     def watch() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 import datetime as dt
 import functools
 import urllib.parse
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -30,9 +30,10 @@ ENCODED = frozenset({"nickname", "device", "title", "description", "user_tags", 
 EXTRA = tuple(name for name in LAYOUTS[25] if name not in (*NEEDED, "line"))
 """Columns that can be asked for beside those of ``metadata.Photo``, all as text."""
 
+_ID = r"^[1-9][0-9]{0,17}$"
 _TAKEN = r"^[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?$"
 _SECONDS = r"^[1-9][0-9]{0,9}$"
-_MICROSECONDS, _TIME = pl.Datetime("us"), pa.timestamp("us")
+_MICROSECONDS = pl.Datetime("us")
 _FIRST = dt.datetime(1, 1, 1)
 
 
@@ -43,12 +44,10 @@ class Place:
     Attributes:
         file: name of the file within the source.
         unit: ``byte``, ``line`` or ``rowid``.
-        of: places of the rows at some indices of the frame.
     """
 
     file: str
     unit: str
-    of: Callable[[np.ndarray], np.ndarray]
 
     def key(self, place: int) -> str:
         """Key of a row without an id."""
@@ -57,99 +56,71 @@ class Place:
 
 @dataclasses.dataclass(frozen=True)
 class Block:
-    """Fields of some lines.
+    """Some lines.
 
     Attributes:
-        frame: the columns ``NEEDED`` and those asked for, all ``String``, null where the field was empty.
+        good: columns of ``metadata.Photo`` and those asked for, as text, of the rows that are known to keep all rules.
+        index: int64 of shape (good,), increasing: which line each is.
+        rest: the other rows: the columns ``NEEDED`` and those asked for as text, empty or null where the field was empty;
+            ``index``, increasing, and ``place``, the place of the line in the unit of ``place``, both int64.
+        lines: how many there are, those that are turned away with them.
         place: names the rows without a valid id.
         rejected: lines whose fields could not be told apart, with the columns ``REJECTS``.
     """
 
-    frame: pl.DataFrame
+    good: pa.Table
+    index: np.ndarray
+    rest: pa.Table
+    lines: int
     place: Place
     rejected: pa.Table
 
 
+def rest_table(index: Sequence[int] | np.ndarray, place: np.ndarray, texts: Mapping[str, Any]) -> pa.Table:
+    """``Block.rest`` of its columns."""
+    integers = {"index": pa.array(index, pa.int64()), "place": pa.array(place, pa.int64())}
+    schema = pa.schema([*((name, pa.int64()) for name in integers), *((name, pa.string()) for name in texts)])
+    return pa.table({**integers, **texts}, schema=schema)
+
+
+def row_schema(extra: Sequence[str]) -> pa.Schema:
+    """Columns of ``metadata.Photo`` and ``extra``."""
+    times, texts = ("date_taken", "date_uploaded"), ("uploaded_unix", "url", "extension", "licence", *extra)
+    named = [("key", pa.string()), *((name, pa.timestamp("us")) for name in times), *((name, pa.string()) for name in texts)]
+    return pa.schema(named)
+
+
 def sift_fields(blocks: Iterable[Block], *, licences: Sequence[str] | None, extra: Sequence[str]) -> Sifted:
-    """Turn columns of text into rows of ``metadata.Photo``, and turn away those that break a rule.
+    """Put blocks together as rows of ``metadata.Photo``, and turn away rows that break a rule.
 
     Args:
-        blocks: of one file, in order; only what is kept of one is in memory when the next is asked for.
-        licences: names of licences to keep; None for all.
+        blocks: of one file, in order, at least one; only what is kept of one is in memory when the next is asked for.
+        licences: names of licences to keep; None for all. The rows ``good`` have been asked for theirs.
         extra: further columns to give, decoded where they are ``ENCODED``.
     """
-    kept, left, rejected = list[pa.Table](), list[pa.Table](), list[pa.Table]()
-    file = unit = ""
-    total = 0
+    good, index, rest, rejected = list[pa.Table](), list[np.ndarray](), list[pa.Table](), list[pa.Table]()
+    place, total = Place("", ""), 0
     for block in blocks:
-        frame = block.frame.with_columns(_decoded(name) for name in extra if name in ENCODED) if extra else block.frame
-        # polars cuts a frame in many: what follows works on whole columns.
-        table = frame.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
-        table = table.cast(pa.schema([pa.field(name, pa.string()) for name in table.column_names]))
-        good, id_fits, taken, uploaded = _usual(table, licences)
-        kept.append(_rows(table, taken, uploaded, extra).filter(good))
-        if kept[-1].num_rows < table.num_rows:
-            index = np.flatnonzero(~good.to_numpy())
-            named = id_fits.to_numpy()[index]
-            places = np.zeros(len(index), dtype=np.int64)
-            if not named.all():  # finding where a line lies costs a pass over the text
-                places[~named] = block.place.of(index[~named])
-            rest = table.filter(pc.invert(good)).append_column("id_fits", pa.array(named))
-            left.append(rest.append_column("place", pa.array(places)).append_column("index", pa.array(index + total)))
+        good.append(block.good)
+        index.append(block.index + total)
+        rest.append(block.rest.set_column(0, "index", pc.add(block.rest["index"], total)))
         rejected.append(block.rejected)
-        file, unit, total = block.place.file, block.place.unit, total + table.num_rows
-    rows = pa.concat_tables(kept)
-    if left:
-        rest = pa.concat_tables(left)
-        frame = _timed(pl.DataFrame(rest))
-        late = frame.select(_good(licences)).to_series()
-        rejected.append(_rejects(frame.filter(~late), file, unit, licences))
+        total += block.lines
+        place = block.place
+    rows = pa.concat_tables(good)
+    others = pl.DataFrame(pa.concat_tables(rest))
+    if others.height:  # of all blocks at once, as there are few
+        others = _timed(others.with_columns(pl.col(pl.String).replace("", None)))
+        late = others.select(_good(licences)).to_series()
+        rejected.append(_rejects(others.filter(~late), place, licences))
         if late.any():
-            index = rest["index"].to_numpy()
-            order = np.concatenate([np.delete(np.arange(total), index), index[late.to_numpy()]])
-            found = _rows(rest, frame["taken"].to_arrow(), frame["uploaded"].to_arrow(), extra).filter(late.to_arrow())
-            rows = pa.concat_tables([rows, found]).combine_chunks().take(pa.array(np.argsort(order)))
+            order = np.argsort(np.concatenate([*index, others.filter(late)["index"].to_numpy()]))
+            rows = pa.concat_tables([rows, _rows(others.filter(late), extra)]).combine_chunks().take(pa.array(order))
+    for name in extra:
+        if name in ENCODED:
+            decoded = pl.DataFrame(rows.select([name])).select(_decoded(name)).to_arrow(compat_level=pl.CompatLevel.oldest())
+            rows = rows.set_column(rows.column_names.index(name), name, decoded[name].cast(pa.string()))
     return Sifted(rows, pa.concat_tables(rejected))
-
-
-def _usual(table: pa.Table, licences: Sequence[str] | None) -> tuple[Any, Any, Any, Any]:
-    """Which rows are good and written as nearly all are, with times like ``2006-02-28 20:33:06.0`` and ``1141158786``.
-
-    Arrow reads columns of such values several times faster than patterns read any values, but gives up at the first that
-    is none: then no row counts as good here.
-
-    Returns:
-        Whether each row is good, whether its id fits (bool, not null), and its times (null where they are not as above).
-    """
-    key, taken, uploaded = table["id"], table["date_taken"], table["date_uploaded"]
-    id_fits = _all(pc.ascii_is_decimal(key), pc.less_equal(pc.binary_length(key), 18), pc.invert(pc.starts_with(key, "0")))
-    usual = _all(
-        pc.equal(pc.binary_length(taken), 21),
-        pc.match_substring(taken, " "),  # and no T between date and time
-        pc.equal(pc.binary_length(uploaded), 10),
-        pc.ascii_is_decimal(uploaded),
-        pc.invert(pc.starts_with(uploaded, "0")),
-    )
-    null = pa.scalar(None, pa.string())
-    try:
-        taken = pc.if_else(usual, taken, null).cast(_TIME)
-    except pa.ArrowInvalid:
-        return pa.chunked_array([pa.repeat(False, table.num_rows)]), id_fits, *[pa.nulls(table.num_rows, _TIME)] * 2
-    uploaded = pc.multiply(pc.if_else(usual, uploaded, null).cast(pa.int64()), 1_000_000).cast(_TIME)
-    good = _all(
-        id_fits,
-        pc.equal(table["marker"], "0"),
-        pc.less(taken, uploaded),
-        pc.greater_equal(taken, _FIRST),
-        pc.is_valid(table["url"]),
-        *([] if licences is None else [pc.is_in(table["licence"], pa.array(licences, pa.string()))]),
-    )
-    return good, id_fits, taken, uploaded
-
-
-def _all(*conditions: Any) -> Any:
-    """Rows for which all hold; a condition that is null does not hold."""
-    return functools.reduce(pc.and_, conditions).fill_null(False)
 
 
 def _good(licences: Sequence[str] | None) -> pl.Expr:
@@ -166,11 +137,12 @@ def _good(licences: Sequence[str] | None) -> pl.Expr:
 
 
 def _timed(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same with ``taken`` and ``uploaded``, null where they cannot be read."""
+    """The same with whether the id fits, and ``taken`` and ``uploaded``, null where they cannot be read."""
     fraction = pl.col("date_taken").str.slice(20).str.pad_end(6, "0").cast(pl.Int64, strict=False).fill_null(0)
     seconds = pl.col("date_taken").str.slice(0, 19).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False, cache=False)
     uploaded = pl.col("date_uploaded").cast(pl.Int64, strict=False) * 1_000_000
     return frame.with_columns(
+        pl.col("id").str.contains(_ID).fill_null(False).alias("id_fits"),
         pl.when(pl.col("date_taken").str.contains(_TAKEN))
         .then(seconds + pl.duration(microseconds=fraction))
         .cast(_MICROSECONDS)
@@ -179,10 +151,17 @@ def _timed(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _rows(table: pa.Table, taken: Any, uploaded: Any, extra: Sequence[str]) -> pa.Table:
-    columns = {"key": table["id"], "date_taken": taken, "date_uploaded": uploaded, "uploaded_unix": table["date_uploaded"]}
-    filled = {name: pc.fill_null(table[name], "") for name in ("extension", "licence", *extra)}
-    return pa.table({**columns, "url": table["url"], **filled})
+def _rows(frame: pl.DataFrame, extra: Sequence[str]) -> pa.Table:
+    filled = (pl.col(name).fill_null("") for name in ("extension", "licence", *extra))
+    columns = frame.select(
+        pl.col("id").alias("key"),
+        pl.col("taken").alias("date_taken"),
+        pl.col("uploaded").alias("date_uploaded"),
+        pl.col("date_uploaded").alias("uploaded_unix"),
+        "url",
+        *filled,
+    )
+    return columns.to_arrow(compat_level=pl.CompatLevel.oldest()).cast(row_schema(extra))
 
 
 def _decoded(name: str) -> pl.Expr:
@@ -198,7 +177,7 @@ def _decoded(name: str) -> pl.Expr:
     )
 
 
-def _rejects(bad: pl.DataFrame, file: str, unit: str, licences: Sequence[str] | None) -> pa.Table:
+def _rejects(bad: pl.DataFrame, place: Place, licences: Sequence[str] | None) -> pa.Table:
     null_taken, null_uploaded = (
         pl.col(name).is_null() | pl.col(name).str.to_lowercase().eq("null") for name in ("date_taken", "date_uploaded")
     )
@@ -228,9 +207,9 @@ def _rejects(bad: pl.DataFrame, file: str, unit: str, licences: Sequence[str] | 
     reason, detail = pl.lit(None, dtype=pl.String), pl.lit(None, dtype=pl.String)
     for name, (rule, what) in reversed(rules.items()):
         reason, detail = pl.when(rule).then(pl.lit(name)).otherwise(reason), pl.when(rule).then(what).otherwise(detail)
-    placed = pl.format("{} {}: ", pl.lit(unit), "place")
+    placed = pl.format("{} {}: ", pl.lit(place.unit), "place")
     table = bad.select(
-        pl.when("id_fits").then("id").otherwise(pl.format("{}:{}", pl.lit(file), "place")).alias("key"),
+        pl.when("id_fits").then("id").otherwise(pl.format("{}:{}", pl.lit(place.file), "place")).alias("key"),
         reason.alias("reason"),
         pl.when("id_fits").then(detail).otherwise(placed + detail).alias("detail"),
     )

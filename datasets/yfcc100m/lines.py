@@ -13,16 +13,12 @@ import zlib
 from collections.abc import Iterable, Iterator
 from typing import IO
 
-import numpy as np
-import pyarrow as pa
-
 BLOCK_BYTES = 1 << 24
 """Bytes that are read and parsed at a time: small enough for the allocator to use the same memory again, and for the cache."""
 
 MAX_LINE_BYTES = 1 << 20
 """A longer line is turned away unread. The longest real ones (long descriptions, many tags) are far below."""
 
-_WINDOW = MAX_LINE_BYTES // 2
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2"}
 
 
@@ -37,15 +33,6 @@ class Block:
 
     data: bytes
     size: int
-
-
-@dataclasses.dataclass(frozen=True)
-class BadLine:
-    """A line that is turned away before its fields are read: its index in the block, why, and what was seen."""
-
-    index: int
-    reason: str
-    seen: str
 
 
 def compression(head: bytes) -> str | None:
@@ -149,85 +136,13 @@ def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
         yield Block(carry, overlong or len(carry))
 
 
-def separators(data: bytes) -> int | None:
-    """Number of bytes up to the newline's, which are the tabs and newlines of clean text; None where a byte is not ASCII.
-
-    Works in slices that fit the cache: one pass over memory for all of it.
-    """
-    view = np.frombuffer(data, dtype=np.uint8)
-    step = 1 << 17
-    small = np.empty(step, dtype=bool)
-    count = 0
-    for at in range(0, len(view), step):
-        part = view[at : at + step]
-        if part.max() > 127:
-            return None
-        np.less_equal(part, 10, out=small[: len(part)])
-        count += int(np.count_nonzero(small[: len(part)]))
-    return count if data.endswith(b"\n") or not data else count + 1
-
-
-def may_hold_overlong(data: bytes) -> bool:
-    """Whether a line may be longer than ``MAX_LINE_BYTES``: False where every window of half that size holds a newline."""
-    whole = range(0, len(data) - _WINDOW + 1, _WINDOW)
-    return any(data.find(b"\n", at, at + _WINDOW) < 0 for at in whole)
-
-
-def line_starts(data: bytes) -> np.ndarray:
-    """Offset of each line, int64 of shape (lines,)."""
-    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == 10) + 1
-    starts = np.concatenate([np.zeros(1, dtype=np.int64), ends])
-    return starts[:-1] if starts[-1] == len(data) else starts
-
-
-def screen(data: bytes, columns: int) -> tuple[bytes, np.ndarray, list[BadLine]]:
-    """Take out the lines that cannot be parsed.
+def fault(line: bytes, columns: int) -> tuple[str, str] | None:
+    """Why a line cannot be cut into ``columns`` fields, and what was seen; None where it can.
 
     Args:
-        data: whole lines.
-        columns: tab-separated columns that a line must have.
-
-    Returns:
-        The lines that are left, each with ``\\n`` at its end; their indices in ``data``, int64; the lines taken out.
+        line: with its end.
+        columns: tab-separated columns that it must have.
     """
-    starts = line_starts(data)
-    if not len(starts):
-        return b"", starts, []
-    view = np.frombuffer(data, dtype=np.uint8)
-    ends = np.append(starts[1:], len(data))
-    tabs = np.add.reduceat((view == 9).view(np.uint8), starts, dtype=np.int64)
-    suspect = (tabs != columns - 1) | (ends - starts > MAX_LINE_BYTES)
-    if b"\0" in data:
-        suspect |= np.minimum.reduceat(view, starts) == 0
-    if not _is_utf8(data):
-        suspect |= np.maximum.reduceat(view, starts) >= 128
-    bad: list[BadLine] = []
-    for index in np.flatnonzero(suspect).tolist():
-        fault = _fault(data[starts[index] : ends[index]], columns)
-        if fault is None:
-            suspect[index] = False
-        else:
-            bad.append(BadLine(index, *fault))
-    kept = np.flatnonzero(~suspect)
-    # Runs of neighbours that stay are copied at once.
-    runs = np.split(kept, np.flatnonzero(np.diff(kept) != 1) + 1)
-    clean = b"".join([data[starts[run[0]] : ends[run[-1]]] for run in runs if len(run)])
-    return clean, kept, bad
-
-
-def _is_utf8(data: bytes) -> bool:
-    if data.isascii():
-        return True
-    try:
-        # Arrow checks the bytes where they lie; bytes.decode would build the text.
-        offsets = np.asarray([0, len(data)], dtype=np.int32)
-        pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(offsets), pa.py_buffer(data)]).validate(full=True)
-    except pa.ArrowInvalid:
-        return False
-    return True
-
-
-def _fault(line: bytes, columns: int) -> tuple[str, str] | None:
     if len(line) > MAX_LINE_BYTES:
         return "line_too_long", f"more than {MAX_LINE_BYTES:,} bytes"
     line = line.rstrip(b"\r\n")

@@ -37,17 +37,17 @@ import fnmatch
 import itertools
 import json
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any
 
 import fsspec
 import numpy as np
-import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...curation.rows import REJECTS, Sifted
-from . import lines, sqlite
-from .fields import EXTRA, LAYOUTS, NEEDED, Block, Place, sift_fields
+from . import lines, scan, sqlite
+from .fields import EXTRA, LAYOUTS, NEEDED, Block, Place, rest_table, row_schema, sift_fields
 
 PIECE_BYTES = 1 << 26
 """Bytes of a plain file that one piece covers. It changes neither rows nor their order."""
@@ -138,13 +138,13 @@ def read_metadata(
     if task["form"] == "sqlite":
         if "hash" in extra:
             raise ValueError(f"{task['file']}: the SQLite form has no column 'hash'")
-        blocks = _read_sqlite(_local(fs, full), task, (*NEEDED, *extra))
+        blocks = _read_sqlite(_local(fs, full), task, extra)
         yield from _sifted(blocks, licences, extra)
         return
     if "hash" in extra and task["columns"] == 23:
         raise ValueError(f"{task['file']}: the form of 23 columns has no column 'hash'")
     with fs.open(full, "rb") as stream:
-        yield from _sifted(_read_text(stream, task, (*NEEDED, *extra)), licences, extra)
+        yield from _sifted(_read_text(stream, task, licences, extra), licences, extra)
 
 
 def read_all(
@@ -223,7 +223,9 @@ def _columns(head: bytes, name: str) -> int:
 # --------------------------------------------------------------------------------------------------------------- text
 
 
-def _read_text(stream: IO[bytes], task: dict[str, Any], names: tuple[str, ...]) -> Iterator[Block]:
+def _read_text(
+    stream: IO[bytes], task: dict[str, Any], licences: Sequence[str] | None, extra: Sequence[str]
+) -> Iterator[Block]:
     plain = task["form"] == "plain"
     if plain:
         place = lines.start_of_first(stream, task["start"], task["end"])
@@ -232,74 +234,80 @@ def _read_text(stream: IO[bytes], task: dict[str, Any], names: tuple[str, ...]) 
         place = 1
         chunks = lines.chunks_of_stream(lines.decompressed(stream, task["form"]), task["file"])
     for block in lines.blocks(chunks):
-        parsed = _read_block(block.data, place, task, names)
-        place += block.size if plain else parsed.frame.height + parsed.rejected.num_rows
+        parsed = _read_block(block.data, place, task, licences, extra)
+        place += block.size if plain else parsed.lines
         yield parsed
 
 
-def _read_block(data: bytes, first: int, task: dict[str, Any], names: tuple[str, ...]) -> Block:
-    """Fields of the block whose first line is at ``first``.
+def _read_block(data: bytes, first: int, task: dict[str, Any], licences: Sequence[str] | None, extra: Sequence[str]) -> Block:
+    """The lines of a block, the first of which is at ``first``.
 
-    A block is clean when it has as many separators as its rows need and no row lacks its last column: then every
-    line has all its columns and none has more. Any other block is screened line by line before it is parsed.
+    Compiled passes tell which lines are good, nearly all of them, and cut the others into fields for the rules to look at.
+    What they are not sure to cut rightly is cut line by line.
     """
-    columns = task["columns"]
-    found = None if lines.may_hold_overlong(data) else lines.separators(data)
-    if found is not None and found % columns == 0:
-        frame = _parse(data, columns, names)
-        if frame.height * columns == found and not frame["marker"].null_count():
-            place = Place(task["file"], _unit(task), lambda at: _places(data, first, at, task))
-            return Block(frame, place, REJECTS.empty_table())
-    clean, kept, bad = lines.screen(data, columns)
-    frame = _parse(clean, columns, names)
-    if frame.height != len(kept):
-        raise ValueError(f"{task['file']}, {_unit(task)} {first}: {len(kept)} lines were parsed as {frame.height} rows")
-    place = Place(task["file"], _unit(task), lambda at: _places(data, first, kept[at], task))
-    at = _places(data, first, np.asarray([line.index for line in bad], dtype=np.int64), task).tolist()
-    keys = [place.key(where) for where in at]
-    details = [f"{place.unit} {where}: {line.seen}" for where, line in zip(at, bad, strict=True)]
-    return Block(frame, place, pa.table([keys, [line.reason for line in bad], details], schema=REJECTS))
+    names, layout = (*NEEDED, *extra), LAYOUTS[task["columns"]]
+    data = data if data.endswith(b"\n") else data + b"\n"
+    bounds, starts = scan.fields(data, len(layout), [layout.index(name) for name in names])
+    good, taken, uploaded = scan.photos(data, bounds)
+    if licences is not None:
+        (licence,) = scan.texts(data, bounds, good, [names.index("licence")])
+        wanted = pc.is_in(licence, pa.array(licences, pa.string()))
+        good[good] = wanted.to_numpy(zero_copy_only=False)
+        taken, uploaded = taken.filter(wanted), uploaded.filter(wanted)
+    given = ("id", "date_uploaded", "url", "extension", "licence", *extra)
+    key, *others = scan.texts(data, bounds, good, [names.index(name) for name in given])
+    rows = pa.Table.from_arrays([key, taken, uploaded, *others], schema=row_schema(extra))
+
+    clean = bounds[:, 0, 0] >= 0
+    plain = task["form"] == "plain"
+    places = first + (starts[:-1] if plain else np.arange(len(clean)))
+    index = np.flatnonzero(clean & ~good)
+    texts = scan.texts(data, bounds, clean & ~good, range(len(names)))
+    rest = rest_table(index, places[index], dict(zip(names, texts, strict=True)))
+    faults, fields = _cut({at: data[starts[at] : starts[at + 1]] for at in np.flatnonzero(~clean).tolist()}, layout, names)
+    if fields:
+        columns = dict(zip(names, zip(*fields.values(), strict=True), strict=True))
+        rest = pa.concat_tables([rest, rest_table(list(fields), places[list(fields)], columns)]).sort_by("index")
+    place = Place(task["file"], "byte" if plain else "line")
+    return Block(rows, np.flatnonzero(good), rest, len(clean), place, _rejected(faults, places, place))
 
 
-def _unit(task: dict[str, Any]) -> str:
-    return "byte" if task["form"] == "plain" else "line"
+def _cut(
+    found: Mapping[int, bytes], layout: Sequence[str], names: Sequence[str]
+) -> tuple[dict[int, tuple[str, str]], dict[int, list[str]]]:
+    """What is wrong with lines that cannot be cut, and the fields of those that can, by the numbers that lines have."""
+    faults, fields = dict[int, tuple[str, str]](), dict[int, list[str]]()
+    for number, line in found.items():
+        if (fault := lines.fault(line, len(layout))) is not None:
+            faults[number] = fault
+        else:
+            every = dict(zip(layout, line.rstrip(b"\r\n").decode().split("\t"), strict=True))
+            fields[number] = [every[name] for name in names]
+    return faults, fields
 
 
-def _places(data: bytes, first: int, at: np.ndarray, task: dict[str, Any]) -> np.ndarray:
-    return first + (lines.line_starts(data)[at] if task["form"] == "plain" else at)
-
-
-def _parse(data: bytes, columns: int, names: tuple[str, ...]) -> pl.DataFrame:
-    layout = LAYOUTS[columns]
-    if not data:
-        return pl.DataFrame(schema=dict.fromkeys(names, pl.String))
-    frame = pl.read_csv(
-        data,
-        has_header=False,
-        separator="\t",
-        quote_char=None,
-        schema={f"column_{index + 1}": pl.String for index in range(columns)},
-        columns=sorted(layout.index(name) for name in names),
-        truncate_ragged_lines=True,
-    )
-    return frame.rename({f"column_{layout.index(name) + 1}": name for name in names})
+def _rejected(faults: Mapping[int, tuple[str, str]], places: np.ndarray, place: Place) -> pa.Table:
+    """Rejects without an id, by their index in ``places``."""
+    at = places[list(faults)].tolist() if faults else []
+    details = [f"{place.unit} {where}: {seen}" for where, (_, seen) in zip(at, faults.values(), strict=True)]
+    return pa.table([[place.key(where) for where in at], [reason for reason, _ in faults.values()], details], schema=REJECTS)
 
 
 # ------------------------------------------------------------------------------------------------------------- SQLite
 
 
-def _read_sqlite(path: str, task: dict[str, Any], names: tuple[str, ...]) -> Iterator[Block]:
+def _read_sqlite(path: str, task: dict[str, Any], extra: Sequence[str]) -> Iterator[Block]:
+    names = (*NEEDED, *extra)
+    place = Place(task["file"], "rowid")
     for batch in sqlite.rows(path, task["start"], task["end"], names):
         rowids = np.asarray([row[0] for row in batch], dtype=np.int64)
         bad = {index: fault for index, row in enumerate(batch) if (fault := _cell_fault(row[1:])) is not None}
         kept = np.asarray([index for index in range(len(batch)) if index not in bad], dtype=np.int64)
         fields = list(zip(*(batch[index][1:] for index in kept.tolist()), strict=True)) or [()] * len(names)
         texts = [[cell.decode() if cell else None for cell in field] for field in fields]
-        frame = pl.DataFrame(dict(zip(names, texts, strict=True)), schema=dict.fromkeys(names, pl.String))
-        place = Place(task["file"], "rowid", lambda at, places=rowids[kept]: places[at])
-        keys = [place.key(int(rowids[index])) for index in bad]
-        details = [f"rowid {rowids[index]}: {fault[1]}" for index, fault in bad.items()]
-        yield Block(frame, place, pa.table([keys, [fault[0] for fault in bad.values()], details], schema=REJECTS))
+        rest = rest_table(kept, rowids[kept], dict(zip(names, texts, strict=True)))
+        none = np.zeros(0, dtype=np.int64)
+        yield Block(row_schema(extra).empty_table(), none, rest, len(batch), place, _rejected(bad, rowids, place))
 
 
 def _cell_fault(cells: Sequence[bytes | None]) -> tuple[str, str] | None:

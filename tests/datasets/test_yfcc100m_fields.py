@@ -1,15 +1,19 @@
-"""The quick look at a block of fields and the careful one agree with the rules, written once more in plain Python."""
+"""The compiled passes and the rules agree with the rules written once more in plain Python."""
 
 from __future__ import annotations
 
 import datetime as dt
+import gzip
 import re
+from pathlib import Path
 
 import numpy as np
-import polars as pl
+import pyarrow as pa
 import pytest
-from benchwright.curation.rows import REJECTS
-from benchwright.datasets.yfcc100m.fields import NEEDED, Block, Place, sift_fields
+from benchwright.curation.rows import REJECTS, Sifted
+from benchwright.datasets.yfcc100m import lines
+from benchwright.datasets.yfcc100m.fields import COLUMNS, NEEDED, Block, Place, rest_table, row_schema, sift_fields
+from benchwright.datasets.yfcc100m.metadata import read_all
 
 GOOD = {
     "id": "6185218911",
@@ -39,12 +43,33 @@ ODD: dict[str, list[str | None]] = {
 }
 
 
-def blocks(rows: list[dict[str, str | None]]) -> Block:
-    frame = pl.DataFrame(rows, schema=dict.fromkeys(NEEDED, pl.String))
-    return Block(frame, Place("m", "line", lambda at: at), REJECTS.empty_table())
+Row = dict[str, str | None]
 
 
-def times(row: dict[str, str | None]) -> tuple[dt.datetime, dt.datetime] | None:
+def by_rules(rows: list[Row], folder: Path) -> Sifted:
+    """What the rules say, in blocks of thirty rows."""
+    blocks: list[Block] = []
+    for first in range(0, len(rows), 30):
+        index = np.arange(len(rows))[first : first + 30]
+        texts = {name: [row[name] for row in rows[first : first + 30]] for name in NEEDED}
+        rest = rest_table(index - first, index + 1, texts)
+        good = row_schema(()).empty_table()
+        blocks.append(Block(good, index[:0], rest, len(index), Place("m", "line"), REJECTS.empty_table()))
+    return sift_fields(blocks, licences=None, extra=())
+
+
+def as_text(rows: list[Row], folder: Path) -> Sifted:
+    """What is read from a compressed file."""
+    lines = ["\t".join(row.get(name) or "" for name in COLUMNS) + "\n" for row in rows]
+    (folder / "m").write_bytes(gzip.compress("".join(lines).encode()))
+    kept, rejected = zip(*read_all(path=str(folder / "m")), strict=True)
+    return Sifted(pa.concat_tables(kept), pa.concat_tables(rejected))
+
+
+WAYS = {"by_rules": by_rules, "as_text": as_text}
+
+
+def times(row: Row) -> tuple[dt.datetime, dt.datetime] | None:
     """Both times of a row that is good, by the rules as they are written down."""
     if not all(row[name] and re.fullmatch(rule, str(row[name]), re.ASCII) for name, rule in RULES.items()):
         return None
@@ -70,26 +95,32 @@ def mutants(name: str, count: int) -> list[str]:
     return found
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", RULES)
-def test_one_odd_value_among_usual_ones(name: str) -> None:
+def test_one_odd_value_among_usual_ones(name: str, way: str, tmp_path: Path) -> None:
     for value in [*ODD[name], *mutants(name, 150)]:
-        rows: list[dict[str, str | None]] = [{**GOOD, "id": "1"}, {**GOOD, name: value}, {**GOOD, "id": "3"}]
+        rows: list[Row] = [{**GOOD, "id": "1"}, {**GOOD, name: value}, {**GOOD, "id": "3"}]
         expected = times(rows[1])
-        kept, rejected = sift_fields([blocks(rows)], licences=None, extra=())
+        kept, rejected = WAYS[way](rows, tmp_path)
         found = {row["key"]: (row["date_taken"], row["date_uploaded"]) for row in kept.to_pylist()}
         assert found.pop("1") == found.pop("3") == times(rows[0])
         assert list(found.values()) == ([] if expected is None else [expected]), value
         assert rejected.num_rows == (expected is None), value
 
 
-def test_rows_stay_in_order_where_blocks_mix_usual_and_odd_ones() -> None:
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("block_bytes", [50, 3_000])
+def test_rows_stay_in_order_where_blocks_mix_usual_and_odd_ones(
+    way: str, block_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lines.chunks_of_stream, "__defaults__", (block_bytes,))
     odd = ["2006-02-28 20:33:06", "2006-02-30 20:33:06.0", "null", "2006-02-28 20:33:06.25", GOOD["date_taken"]]
-    rows: list[dict[str, str | None]] = [
+    rows: list[Row] = [
         {**GOOD, "id": str(n) if n % 9 else "none", "date_taken": odd[n % 7 if n % 7 < 4 else 4]} for n in range(1, 101)
     ]
-    kept, rejected = sift_fields([blocks(rows[:30]), blocks(rows[30:31]), blocks(rows[31:])], licences=None, extra=())
+    kept, rejected = WAYS[way](rows, tmp_path)
     assert kept["key"].to_pylist() == [row["id"] for row in rows if times(row)]
     keys = [row["id"] if row["id"] != "none" else None for row in rows if not times(row)]
     assert [None if key.startswith("m:") else key for key in rejected["key"].to_pylist()] == keys
-    nameless = [n if n < 30 else n - 30 if n < 31 else n - 31 for n, row in enumerate(rows) if row["id"] == "none"]
+    nameless = [n for n, row in enumerate(rows, 1) if row["id"] == "none"]
     assert [key for key in rejected["key"].to_pylist() if key.startswith("m:")] == [f"m:{place}" for place in nameless]

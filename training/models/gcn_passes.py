@@ -8,24 +8,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
+
+from ...curation.compiled import compiled
 
 Array = NDArray[Any]
 
 _CONV, _RESIDUAL = 1, 2
-
-
-def _compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:
-    """Machine code, kept beside the module or in the user's cache; where neither can be written each process makes its own."""
-    try:
-        return numba.njit(function, cache=True, error_model="numpy", **flags)
-    except RuntimeError:
-        return numba.njit(function, error_model="numpy", **flags)
 
 
 def edges(adjacency: Array) -> tuple[Array, Array, Array]:
@@ -44,7 +36,7 @@ def edges(adjacency: Array) -> tuple[Array, Array, Array]:
     return np.asarray(first), np.asarray(neighbour), np.asarray(weight, dtype=adjacency.dtype)
 
 
-@_compiled
+@compiled
 def over_neighbours(given: Array, first: Array, neighbour: Array, weight: Array, out: Array) -> None:
     """The weighted sum of the rows of a node's neighbours, for as many columns as both arrays have.
 
@@ -75,7 +67,7 @@ def over_neighbours(given: Array, first: Array, neighbour: Array, weight: Array,
                             row[j] += a * one[j] + b * two[j] + c * three[j]
 
 
-@_compiled
+@compiled
 def activate(
     conv: Array,
     products: Array,
@@ -120,7 +112,7 @@ def activate(
 
 
 # To add up in any order is what makes it fast; it rounds as the processor's registers are wide.
-@functools.partial(_compiled, fastmath={"reassoc"})
+@functools.partial(compiled, fastmath={"reassoc"})
 def _dot(one: Array, two: Array) -> Any:
     found = one[0] * two[0]
     for j in range(1, len(one)):
@@ -128,7 +120,7 @@ def _dot(one: Array, two: Array) -> Any:
     return found
 
 
-@_compiled
+@compiled
 def read_out(total: Array, slope: Array, offset: Array, gate: Array, gate_bias: Array, opened: Array, both: Array) -> None:
     """The gated sum and the maximum over a graph's nodes of z = total slope + offset.
 
@@ -161,7 +153,7 @@ def read_out(total: Array, slope: Array, offset: Array, gate: Array, gate_bias: 
                     most[j] = most[j] if z[j] <= most[j] else z[j]
 
 
-@_compiled
+@compiled
 def into_nodes(
     total: Array,
     slope: Array,
@@ -221,7 +213,7 @@ def into_nodes(
                 d_gate[r, j] += gates[j]
 
 
-@_compiled
+@compiled
 def deactivate(
     total: Array,
     active: Array,

@@ -1,0 +1,139 @@
+"""Passes are compiled once, and loaded without numba from then on."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from benchwright.curation.compiled import Passes
+
+SOURCE = """
+import numba
+from numba import types
+
+@numba.cfunc(types.int64(types.CPointer(types.int64), types.int64, types.int64), error_model="numpy")
+def add(values, count, number):
+    total = 0
+    for n in range(count):
+        values[n] += number
+        total += values[n]
+    return total
+"""
+
+NEEDS_PYTHON = """
+import numba
+from numba import types
+
+@numba.cfunc(types.int64(types.int64), error_model="numpy")
+def fail(number):
+    if number == 3:
+        raise ValueError("three")
+    return number
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A place for modules, and beside it a cache of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("some_passes", None)
+
+
+def written(folder: Path, source: str = SOURCE) -> Passes:
+    (folder / "some_passes.py").write_text(source)
+    importlib.invalidate_caches()
+    sys.modules.pop("some_passes", None)
+
+    def load() -> ModuleType:
+        (folder / "loaded").touch()
+        return importlib.import_module("some_passes")
+
+    return Passes("some_passes", load)
+
+
+def loads(folder: Path) -> bool:
+    """Whether the module was imported since this was last asked."""
+    found = (folder / "loaded").exists()
+    (folder / "loaded").unlink(missing_ok=True)
+    return found
+
+
+def cached(folder: Path) -> list[Path]:
+    return sorted((folder / "cache").rglob("*.o"))
+
+
+def check(passes: Passes) -> None:
+    values = np.arange(5)
+    assert passes.add(values, 4, 10) == 46
+    assert values.tolist() == [10, 11, 12, 13, 4]
+
+
+def test_a_pass_is_compiled_once(folder: Path) -> None:
+    for compiles in (True, False):
+        check(written(folder))
+        assert loads(folder) == compiles
+    assert len(cached(folder)) == 1
+
+
+def test_another_text_is_compiled_anew(folder: Path) -> None:
+    check(written(folder))
+    changed = written(folder, SOURCE.replace("+= number", "+= 2 * number"))
+    assert changed.add(np.arange(5), 1, 10) == 20
+    assert len(cached(folder)) == 2
+
+
+@pytest.mark.parametrize("damage", ["empty", "text", "cut", "bit", "names"])
+def test_a_damaged_cache_is_made_again(folder: Path, damage: str) -> None:
+    check(written(folder))
+    (path,) = cached(folder)
+    whole = path.read_bytes()
+    damaged = {
+        "empty": b"",
+        "text": "no object file\n\u0661\n\n".encode(),
+        "cut": whole[:-1],
+        "bit": whole[:-1] + bytes([whole[-1] ^ 1]),
+        "names": whole.replace(b"\nadd\n", b"\nadd malloc\n"),
+    }[damage]
+    assert damaged != whole
+    path.write_bytes(damaged)
+    loads(folder)
+    for compiles in (True, False):
+        check(written(folder))
+        assert loads(folder) == compiles
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(folder: Path) -> None:
+    (folder / "cache").write_text("a file where a folder should be")
+    check(written(folder))
+    check(written(folder))
+    assert loads(folder)
+
+
+def test_what_may_raise_is_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match=r"some_passes needs .*PyErr.*: a pass may raise, or makes an array"):
+        written(folder, NEEDS_PYTHON).fail(3)
+
+
+def test_views_with_gaps_are_refused(folder: Path) -> None:
+    with pytest.raises(ValueError, match="must be C-contiguous"):
+        written(folder).add(np.arange(10)[::2], 4, 1)
+
+
+def test_numba_is_not_loaded_where_passes_are_cached() -> None:
+    script = """
+import sys
+from benchwright.datasets.yfcc100m import scan
+for _ in range(2):
+    assert scan.fields(b"a\\tb\\n", 2, [0])[0].tolist() == [[[0, 1]]]
+print("numba" in sys.modules)
+"""
+    run = [subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True) for _ in range(2)]
+    assert run[1].stdout.strip() == "False"
