@@ -52,7 +52,8 @@ class Ledger:
                 self._keep(number, rows)
             # Another thread that adds goes on with this part; it is only waited for where it falls behind.
             self._turn.wait_for(lambda: not self._adding or len(self._early) < _EARLY_PARTS)
-            if number >= self._next and len(self._early) < _EARLY_PARTS:
+            room = len(self._early) < _EARLY_PARTS or number == self._next
+            if number >= self._next and room:
                 self._early[number] = (rows, rejected)
             if self._adding:
                 return

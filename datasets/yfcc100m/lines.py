@@ -1,4 +1,4 @@
-"""Whole lines out of large text files, block by block, and the screening of lines that are not what they should be.
+"""Whole lines out of large text files, block by block, and what is wrong with a line that is not what it should be.
 
 Memory is bounded by ``BLOCK_BYTES`` and ``MAX_LINE_BYTES``, whatever the file holds. Every line is counted once, and what
 becomes of it does not depend on where blocks or pieces begin.
