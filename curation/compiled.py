@@ -52,15 +52,19 @@ class Passes:
     def __init__(self, module: str, load: Callable[[], ModuleType]) -> None:
         self._module, self._load = module, load
         self._lock = threading.Lock()
+        self._functions: dict[str, Callable[..., int]] | None = None
 
     def __getattr__(self, name: str) -> Callable[..., int]:
-        with self._lock:
-            if name.startswith("_") or name not in self._functions:
-                raise AttributeError(f"{self._module} has no pass {name!r}")
-            return self._functions[name]
+        if not name.startswith("_"):
+            with self._lock:
+                if self._functions is None:
+                    self._functions = self._loaded()
+            if name in self._functions:
+                return self._functions[name]
+        raise AttributeError(f"{self._module} has no pass {name!r}")
 
-    @functools.cached_property
-    def _functions(self) -> dict[str, Callable[..., int]]:
+    # No property: an AttributeError out of one, such as numba's where it does not fit numpy, would lead back to __getattr__.
+    def _loaded(self) -> dict[str, Callable[..., int]]:
         machine = _machine()
         names, code = self._code(machine)
         engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), machine)
@@ -70,15 +74,15 @@ class Passes:
 
     def _code(self, machine: Any) -> tuple[list[str], bytes]:
         """Names of the functions and their object file, out of the cache or compiled."""
-        path = platformdirs.user_cache_path("benchwright") / "compiled" / f"{self._module}-{self._key(machine)[:32]}.o"
+        name = f"{self._module}-{self._key(machine)[:32]}.o"
         with contextlib.suppress(OSError, ValueError):  # not there, or damaged
-            digest, names, code = path.read_bytes().split(b"\n", 2)
+            digest, names, code = (_cache() / name).read_bytes().split(b"\n", 2)
             if digest.decode() == hashlib.sha256(names + code).hexdigest():
                 return names.decode().split(), code
         names, code = _compile(self._load(), machine)
         with contextlib.suppress(OSError):  # without a cache every process compiles
             told = " ".join(names).encode()
-            _write(path, b"\n".join([hashlib.sha256(told + code).hexdigest().encode(), told, code]))
+            _write(_cache() / name, b"\n".join([hashlib.sha256(told + code).hexdigest().encode(), told, code]))
         return names, code
 
     def _key(self, machine: Any) -> str:
@@ -148,9 +152,23 @@ def _alone(name: str, function: Any, machine: Any) -> Any:
     return code
 
 
+def _cache() -> Path:
+    try:
+        path = platformdirs.user_cache_path("benchwright")
+    except RuntimeError as error:
+        raise FileNotFoundError(f"no folder for a cache: {error}") from error
+    if not path.is_absolute():  # what some versions say of a user without a home; code is not taken from where one works
+        raise FileNotFoundError(f"no folder for a cache: {path} is not absolute")
+    return path / "compiled"
+
+
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, beside = tempfile.mkstemp(dir=path.parent)
-    with open(descriptor, "wb") as file:
-        file.write(data)
-    os.replace(beside, path)
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(data)
+        os.replace(beside, path)
+    except BaseException:
+        os.unlink(beside)
+        raise

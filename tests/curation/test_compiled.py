@@ -117,6 +117,46 @@ def test_a_cache_that_cannot_be_written_is_done_without(folder: Path) -> None:
     assert loads(folder)
 
 
+@pytest.mark.parametrize("home", ["none", "relative"])
+def test_a_user_without_a_home_has_no_cache(folder: Path, monkeypatch: pytest.MonkeyPatch, home: str) -> None:
+    def user_cache_path(name: str) -> Path:
+        if home == "none":
+            raise RuntimeError("could not determine the home directory")
+        return Path("~/.cache") / name
+
+    monkeypatch.setattr("platformdirs.user_cache_path", user_cache_path)
+    monkeypatch.chdir(folder)
+    check(written(folder))
+    check(written(folder))
+    assert loads(folder)
+    assert not list(folder.rglob("*.o"))
+
+
+def test_nothing_is_left_of_a_cache_that_could_not_be_written(folder: Path) -> None:
+    check(written(folder))
+    (path,) = cached(folder)
+    path.unlink()
+    path.mkdir()
+    check(written(folder))
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_an_attribute_that_is_missing_while_passes_are_compiled_is_named(folder: Path) -> None:
+    broken = written(folder, SOURCE.replace("types.CPointer", "types.Pointer"))
+    # A process of its own: what waits for its own lock cannot be stopped from within.
+    script = f"""
+import sys
+sys.path.insert(0, {str(folder)!r})
+from benchwright.curation.compiled import Passes
+Passes("some_passes", lambda: __import__("some_passes")).add
+"""
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
+    assert run.stderr.splitlines()[-1].startswith("AttributeError: ")
+    assert "'Pointer'" in run.stderr.splitlines()[-1]
+    with pytest.raises(AttributeError, match="no pass '__wrapped__'"):
+        broken.__wrapped__  # noqa: B018
+
+
 def test_what_may_raise_is_refused(folder: Path) -> None:
     with pytest.raises(ValueError, match=r"some_passes needs .*PyErr.*: a pass may raise, or makes an array"):
         written(folder, NEEDS_PYTHON).fail(3)
