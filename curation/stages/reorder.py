@@ -26,7 +26,7 @@ TABLE_ROWS = 1 << 18
 HELD_BYTES = 1 << 28
 """Rows that are held in memory at once; where there are more, all go through a file."""
 
-_GATHERERS = 2  # tables that are gathered at a time while another is in use
+_GATHERERS = 2  # tables that are gathered at a time; one of them while another is in use
 _FEW_BYTES = 1 << 23  # rows that are sooner gathered than threads are started
 _CUT_ROWS = 1 << 10  # rows that a cut should have on average: smaller ones cost more in headers than in rows
 _FEWEST, _MOST = 1 << 16, 1 << 19  # input rows that are cut at a time: a few megabytes are quickest, the cache holds them
