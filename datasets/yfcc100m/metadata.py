@@ -128,10 +128,12 @@ def read_metadata(
         Columns of ``Photo`` and of ``extra``, with the rejects; rows and rejects together are the lines of the piece.
 
     Raises:
-        ValueError: for a column that is not known, or a file that breaks while it is read.
+        ValueError: for a column that is not known or asked for twice, or a file that breaks while it is read.
     """
     if unknown := [name for name in extra if name not in EXTRA]:
         raise ValueError(f"extra column {unknown[0]!r}: there are {', '.join(EXTRA)}")
+    if len(set(extra)) < len(extra):
+        raise ValueError(f"extra columns {', '.join(extra)}: each can be asked for once")
     task = json.loads(piece)
     fs, root = fsspec.core.url_to_fs(path)
     full = _full(fs, root, task["file"])
@@ -251,7 +253,8 @@ def _read_block(data: bytes, first: int, task: dict[str, Any], licences: Sequenc
     good, taken, uploaded = scan.photos(data, bounds)
     if licences is not None:
         (licence,) = scan.texts(data, bounds, good, [names.index("licence")])
-        wanted = pc.is_in(licence, pa.array(licences, pa.string()))
+        # As by the rules, a photo without a licence has none of those asked for, whatever they are.
+        wanted = pc.is_in(licence, pa.array([name for name in licences if name], pa.string()))
         good[good] = wanted.to_numpy(zero_copy_only=False)
         taken, uploaded = taken.filter(wanted), uploaded.filter(wanted)
     given = ("id", "date_uploaded", "url", "extension", "licence", *extra)

@@ -125,6 +125,8 @@ def test_extra_columns_that_are_not_there(tmp_path: Path) -> None:
         read(path, extra=("colour",))
     with pytest.raises(ValueError, match="23 columns has no column 'hash'"):
         read(path, extra=("hash",))
+    with pytest.raises(ValueError, match="extra columns title, device, title: each can be asked for once"):
+        read(path, extra=("title", "device", "title"))
     assert {"title", "hash", "secret_original"} <= set(EXTRA)
 
 
@@ -210,6 +212,12 @@ def test_strictly_before_and_compared_as_they_stand(tmp_path: Path) -> None:
     # Captured 2006-02-28 by the camera's clock, uploaded 2006-03-06 in UTC.
     kept, _ = read(write(tmp_path, line(date_taken="2006-03-06 10:05:55.0"), line(date_taken="2006-03-06 10:05:56.0")))
     assert kept["date_taken"].to_pylist() == [dt.datetime(2006, 3, 6, 10, 5, 55)]
+
+
+@pytest.mark.parametrize("title", ["plain", "caf\u00e9"])
+def test_a_photo_without_a_licence_has_none_that_is_asked_for(tmp_path: Path, title: str) -> None:
+    kept, rejects = read(write(tmp_path, line(licence="", title=title)), licences=["", "Attribution License"])
+    assert (kept.num_rows, [reject["reason"] for reject in rejects]) == (0, ["licence_not_wanted"])
 
 
 @pytest.mark.parametrize("end", [b"\r\n", b"\n"])
