@@ -36,8 +36,8 @@ def fields(data: bytes, columns: int, wanted: Sequence[int]) -> tuple[NDArray[np
 
     Returns:
         First byte and end of each field, of shape (lines, wanted, 2), -1 throughout for a line that is not clean: one of too
-        few or too many columns, with a byte that is not ASCII or a control character, or longer than ``MAX_LINE_BYTES``; and
-        where each line begins, with the end of the last, of shape (lines + 1,).
+        few or too many columns, with a byte that is not ASCII, with a control character up to 13 other than its tabs and its
+        end, or longer than ``MAX_LINE_BYTES``; and where each line begins, with the end of the last, of shape (lines + 1,).
 
     Raises:
         ValueError: where the last line lacks its newline, or a column is asked for that is not there.
@@ -59,7 +59,7 @@ def photos(data: bytes, bounds: NDArray[np.int32]) -> tuple[NDArray[np.bool_], p
 
     Args:
         data: as for ``fields``.
-        bounds: of the columns ``NEEDED`` and perhaps more.
+        bounds: of the columns ``NEEDED`` in their order, and perhaps of more after them.
 
     Returns:
         Whether each line is one, and the capture and upload times of those that are, in microseconds.
