@@ -13,7 +13,7 @@ import pyarrow as pa
 from .digest import ContentDigest
 from .flow import Stage
 from .part_writer import PartRecord, StepFailed, folder, part_name
-from .store import Store
+from .store import Store, compact
 
 _EARLY_PARTS = 16
 """Parts that may wait in memory for their turn; those beyond are read back."""
@@ -47,9 +47,10 @@ class Ledger:
 
     def offer(self, number: int, rows: pa.Table, rejected: pa.Table) -> None:
         """Take the rows of a part that was just written. Called from any thread."""
+        kept = compact(rows) if self._keeps and self._recent_bytes <= _RECENT_BYTES else rows
         with self._turn:
             if self._keeps:
-                self._keep(number, rows)
+                self._keep(number, kept)
             # Another thread that adds goes on with this part; it is only waited for where it falls behind.
             self._turn.wait_for(lambda: not self._adding or len(self._early) < _EARLY_PARTS)
             room = len(self._early) < _EARLY_PARTS or number == self._next

@@ -264,6 +264,14 @@ def _repetitive(table: pa.Table) -> list[str]:
     return columns
 
 
+def compact(table: pa.Table) -> pa.Table:
+    """The rows with text of few different values as dictionaries, which takes less room."""
+    for name in set(_repetitive(table)).intersection(table.column_names):
+        encoded, field = table[name].dictionary_encode(), table.schema.field(name)
+        table = table.set_column(table.column_names.index(name), field.with_type(encoded.type), encoded)
+    return table
+
+
 @dataclasses.dataclass(frozen=True)
 class PartInfo:
     """One part of a finished stage: the name of its Parquet file within the store, and its number of rows."""
@@ -322,10 +330,15 @@ class Rows:
         table = self.recent.get(name)
         if table is None:
             return self.store.read_parquet(name, columns, start, stop, encoded=encoded)
-        table = table if columns is None else table.select(list(columns))
-        for column in encoded:
-            table = table.set_column(table.column_names.index(column), column, table[column].dictionary_encode())
-        return table.slice(start, None if stop is None else stop - start)
+        table = (table if columns is None else table.select(list(columns))).slice(start, None if stop is None else stop - start)
+        for index, field in enumerate(table.schema):
+            if pa.types.is_dictionary(field.type) and field.name not in encoded:
+                table = table.set_column(
+                    index, field.with_type(field.type.value_type), table[index].cast(field.type.value_type)
+                )
+            elif field.name in encoded:
+                table = table.set_column(index, field.name, table[index].dictionary_encode())
+        return table
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
         """All rows of some columns as one table. Name the columns: all of them may not fit in memory."""

@@ -26,7 +26,7 @@ TABLE_ROWS = 1 << 18
 HELD_BYTES = 1 << 28
 """Rows that are held in memory at once; where there are more, all go through a file."""
 
-_GATHERERS = 2  # tables that are gathered at a time; one of them while another is in use
+_GATHERERS = 2  # tables that are gathered at a time while another is in use
 _FEW_BYTES = 1 << 23  # rows that are sooner gathered than threads are started
 _CUT_ROWS = 1 << 10  # rows that a cut should have on average: smaller ones cost more in headers than in rows
 _FEWEST, _MOST = 1 << 16, 1 << 19  # input rows that are cut at a time: a few megabytes are quickest, the cache holds them
@@ -107,10 +107,10 @@ def reorder(
     with ThreadPoolExecutor(_GATHERERS) as pool:
         under_way: collections.deque[tuple[int, Future[pa.Table]]] = collections.deque()
         for a, b in spans:
-            if len(under_way) == _GATHERERS:
+            under_way.append((a, pool.submit(gather, order[a:b])))
+            if len(under_way) > _GATHERERS:
                 start, table = under_way.popleft()
                 yield start, table.result()
-            under_way.append((a, pool.submit(gather, order[a:b])))
         yield from ((start, table.result()) for start, table in under_way)
 
 
