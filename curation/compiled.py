@@ -13,8 +13,6 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
-import os
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +22,8 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import platformdirs
+
+from .files import write_whole
 
 
 def compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:
@@ -82,7 +82,7 @@ class Passes:
         names, code = _compile(self._load(), machine)
         with contextlib.suppress(OSError):  # without a cache every process compiles
             told = " ".join(names).encode()
-            _write(_cache() / name, b"\n".join([hashlib.sha256(told + code).hexdigest().encode(), told, code]))
+            write_whole(_cache() / name, b"\n".join([hashlib.sha256(told + code).hexdigest().encode(), told, code]), sync=False)
         return names, code
 
     def _key(self, machine: Any) -> str:
@@ -160,15 +160,3 @@ def _cache() -> Path:
     if not path.is_absolute():  # what some versions say of a user without a home; code is not taken from where one works
         raise FileNotFoundError(f"no folder for a cache: {path} is not absolute")
     return path / "compiled"
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, beside = tempfile.mkstemp(dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(data)
-        os.replace(beside, path)
-    except BaseException:
-        os.unlink(beside)
-        raise
