@@ -49,3 +49,10 @@ def write_whole(path: str | Path, data: bytes, *, sync: bool = True) -> None:
     """Write such a file."""
     with writing(path, sync=sync) as stream:
         stream.write(data)
+
+
+def remove_half_written(folder: str | Path) -> None:
+    """Remove what a kill left of files that were being written in a folder, and those below it, that nobody writes to now."""
+    for left in Path(folder).rglob(".tmp-*"):
+        if left.is_file():
+            left.unlink()

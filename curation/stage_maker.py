@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from .artifact import Artifact, artifact_file, load_artifact, sealed
+from .files import remove_half_written
 from .flow import PlanError, Stage, StageRef, row_types
 from .keys import How, Where, WhereOfRows, as_json, canonical, code_digest, fingerprint, plain, sha256
 from .ledger import KeySum, Ledger
@@ -211,6 +212,8 @@ class StageMaker:
 
     def begin(self, report: Reporter) -> list[Job]:
         """Use what is there; the jobs that make the parts which are not, and commit the stage with the last of them."""
+        if self.store.local is not None:
+            remove_half_written(self.store.local / folder(self.stage.name))
         recipe, witness = self._recipe()
         if self.known:
             self.store.write_json(".fingerprints.json", self.known)
@@ -224,7 +227,7 @@ class StageMaker:
         recipe["within"] = self._within()
         where = folder(self.stage.name)
         old = self.store.list(where)
-        stale = [name for name in old if name.startswith(".tmp-") or name in ("artifact.json", "made.json")]
+        stale = [name for name in old if name in ("artifact.json", "made.json")]
         if self._witness() != witness.encode():
             stale = old
         self.store.remove([posixpath.join(where, name) for name in stale])

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation.artifact import Artifact, load_artifact, load_run
-from ..curation.files import replacing
+from ..curation.files import remove_half_written, replacing
 from ..curation.keys import WhereOfRows, as_json, canonical, sha256, where, where_of_rows
 from ..curation.qa.agreement import votes_kappa
 from ..curation.qa.label_studio import export_tasks, read_label_studio
@@ -309,6 +309,7 @@ def answer(run: Run, config: ClearConfig, out: str) -> bool:
             workers=config.qa.workers,
             errors=ErrorRates(rates.none, rates.extra, rates.wrong, rates.sensitive),
         )
+        remove_half_written(folder)
         for old in {*map(str, (folder / "results").glob("SIMULATED_*.csv"))} - {*results}:
             Path(old).unlink()
         votes = _read_results(results, options_of(config), f"simulated-{config.seed}", _queries(run.rows())).votes

@@ -22,7 +22,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...curation.files import write_whole
+from ...curation.files import remove_half_written, write_whole
 from ...datasets.two_camera.rows import TransformPairs
 from ..metrics.angular import (
     AngularStatistics,
@@ -32,7 +32,7 @@ from ..metrics.angular import (
     fold_mean,
     pooled,
 )
-from .run import read_results, remove_half_written, to_json
+from .run import read_results, to_json
 
 Lights = NDArray[np.float64]
 Direction = Literal["1to2", "2to1"]

@@ -24,10 +24,10 @@ from typing import Any
 
 import numpy as np
 
+from ...curation.files import remove_half_written
 from .open_world_files import Record, Stored, commit, read_progress, read_rows, write_array, write_prediction
 from .open_world_measures import write_results
 from .predictor import Features, Labels, Predictor, Seen, Uids
-from .run import remove_half_written
 
 Progress = Callable[[str], None]
 HIDDEN = -1

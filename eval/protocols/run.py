@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...curation.files import replacing, write_whole
+from ...curation.files import remove_half_written, replacing, write_whole
 from ..metrics.accuracy import accuracy_matrix, correct_count
 from .domains import Domain, fingerprint
 from .learner import Learner
@@ -191,12 +191,6 @@ def remove_old(out: Path, checkpoint: Path) -> None:
     for old in out.glob("after-*"):
         if old != checkpoint:
             old.unlink()
-
-
-def remove_half_written(out: Path) -> None:
-    """Remove what a kill left of files that were being written (``curation.files``)."""
-    for left in out.rglob(".tmp-*"):
-        left.unlink()
 
 
 def file_digest(path: Path) -> str:

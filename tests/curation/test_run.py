@@ -91,6 +91,17 @@ def test_the_cut_into_parts_changes_no_digest(numbers: Path, tmp_path: Path) -> 
     assert len(tars[0]) == 3
 
 
+def test_what_a_kill_left_half_written_goes_where_the_stage_is_used_again(numbers: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(numbers_flow(numbers), str(out), scheduler="sync")
+    whole = files_of(out)
+    left = out / "stages/listed/.tmp-4711-0123456789ab"
+    left.write_bytes(b"half")
+    run(numbers_flow(numbers), str(out), scheduler="sync")
+    assert not left.exists()
+    assert files_of(out) == whole
+
+
 def test_a_second_run_makes_nothing(numbers: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(numbers_flow(numbers), str(out), scheduler="sync")
