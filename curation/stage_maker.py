@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime as dt
+import functools
 import importlib.metadata
 import os
 import platform
@@ -367,12 +368,17 @@ class StageMaker:
             )
 
     def _write_made(self, seconds: float) -> None:
-        versions = {"python": platform.python_version()}
-        for name in _RECORDED:
-            with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-                versions[name] = importlib.metadata.version(name)
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
-        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), sealed({**made, "versions": versions}))
+        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), sealed({**made, "versions": _versions()}))
+
+
+@functools.cache
+def _versions() -> dict[str, str]:
+    versions = {"python": platform.python_version()}
+    for name in _RECORDED:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    return versions
 
 
 def layout_of(inputs: str, parts: Sequence[Mapping[str, Any]]) -> str:

@@ -14,8 +14,9 @@ from ..curation.flow import Flow, Stage, StageRef
 from ..curation.keys import How, Where, WhereOfRows, as_json, code_digest
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
-from .benchmark import NAMES, Benchmark, UnknownBenchmark, find
+from .benchmark import Benchmark, UnknownBenchmark, find
 from .config import ConfigError, checked, find_config, load
+from .packaged import TITLES
 from .wrong_use import did_you_mean
 
 __all__ = ["Job", "compare", "job", "job_of", "plan", "rejects", "remake", "run", "show", "verify"]
@@ -71,7 +72,7 @@ def job_of(out: str, *, pipeline: str | None = None) -> Job:
         StoreError: where ``out`` holds no run, or its settings are not those of the benchmark.
     """
     record = record_of(out)
-    if pipeline is None and record.pipeline not in NAMES:
+    if pipeline is None and record.pipeline not in TITLES:
         raise UnknownBenchmark(f"{out} was made by {record.pipeline!r}, a pipeline of your own: give --pipeline FILE.py")
     benchmark = find(pipeline or record.pipeline)
     if benchmark.name != record.pipeline:

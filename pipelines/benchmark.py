@@ -14,17 +14,8 @@ from typing import Any, Protocol
 
 from ..curation.flow import Flow
 from ..curation.run import Run
+from .packaged import TITLES
 from .wrong_use import WrongUse, did_you_mean
-
-NAMES = {
-    "clear": "benchwright.pipelines.clear",
-    "iirc": "benchwright.pipelines.iirc",
-    "kowl": "benchwright.pipelines.kowl",
-    "skeleton": "benchwright.pipelines.skeleton",
-    "two_camera": "benchwright.pipelines.two_camera",
-    "vclimb": "benchwright.pipelines.vclimb",
-}
-"""Name of a packaged benchmark -> the module that holds its ``BENCHMARK``."""
 
 
 class Publish(Protocol):
@@ -74,13 +65,13 @@ def find(name: str) -> Benchmark:
     Raises:
         UnknownBenchmark: where there is none.
     """
-    if name in NAMES:
-        return importlib.import_module(NAMES[name]).BENCHMARK
+    if name in TITLES:
+        return importlib.import_module(f"{__package__}.{name}").BENCHMARK
     if name.endswith(".py"):
         return _from_file(Path(name))
     raise UnknownBenchmark(
-        f"no benchmark {name!r}: there are {', '.join(NAMES)}, or name a Python file that has a BENCHMARK"
-        f"{did_you_mean(name, NAMES)}"
+        f"no benchmark {name!r}: there are {', '.join(TITLES)}, or name a Python file that has a BENCHMARK"
+        f"{did_you_mean(name, TITLES)}"
     )
 
 

@@ -48,6 +48,7 @@ from .clear_config import (
     TarSource,
     YfccSource,
 )
+from .packaged import TITLES
 
 
 def plan(c: ClearConfig, out: str) -> Flow:
@@ -193,7 +194,7 @@ def _voted(flow: Flow, c: ClearConfig, out: str) -> Flow:
 
 BENCHMARK = Benchmark(
     name="clear",
-    title="CLEAR: time buckets of photos, retrieved concepts, crowd QA; iid and streaming protocols",
+    title=TITLES["clear"],
     config=ClearConfig,
     plan=plan,
     publish=clear_runs.publish,

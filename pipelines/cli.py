@@ -81,10 +81,10 @@ def list_benchmarks(as_json: AsJson = False) -> None:
       benchwright list
       benchwright list --json
     """
-    from .benchmark import NAMES, find
     from .config import variants
+    from .packaged import TITLES
 
-    rows = [{"name": name, "title": find(name).title, "configs": variants(name)} for name in NAMES]
+    rows = [{"name": name, "title": title, "configs": variants(name)} for name, title in TITLES.items()]
     if as_json:
         print(json.dumps(rows, indent=1))
         return

@@ -25,9 +25,9 @@ def known_scheduler(value: str) -> str:
 
 
 def _names() -> list[str]:
-    from .benchmark import NAMES
+    from .packaged import TITLES
 
-    return list(NAMES)
+    return list(TITLES)
 
 
 Out = Annotated[str, typer.Argument(metavar="DIR", help="Folder or URL of a run.", callback=local_folder, show_default=False)]

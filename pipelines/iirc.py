@@ -24,6 +24,7 @@ from . import iirc_runs
 from .benchmark import Benchmark
 from .config import ConfigError
 from .iirc_config import CifarSource, DrawnHierarchy, DrawnSource, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
+from .packaged import TITLES
 
 
 def plan(c: IircConfig, out: str) -> Flow:
@@ -95,7 +96,7 @@ def _drawn_hierarchy(c: IircConfig) -> Hierarchy:
 
 BENCHMARK = Benchmark(
     name="iirc",
-    title="IIRC: labels of two levels that are refined task by task",
+    title=TITLES["iirc"],
     config=IircConfig,
     plan=plan,
     publish=iirc_runs.publish,

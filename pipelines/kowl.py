@@ -40,6 +40,7 @@ from .kowl_config import (
     KowlConfig,
     StoredFeatures,
 )
+from .packaged import TITLES
 
 _DRAWN_AT_ONCE = 4096
 _CLIPS_AT_ONCE = 64
@@ -176,7 +177,7 @@ def _held(flow: Flow, inventory: Flow, name: str, means: str, reason: str) -> Fl
 
 BENCHMARK = Benchmark(
     name="kowl",
-    title="KOWL-718: one label space over the Kinetics releases, open-world increments, novelty evaluation",
+    title=TITLES["kowl"],
     config=KowlConfig,
     plan=plan,
     publish=kowl_runs.publish,

@@ -26,6 +26,7 @@ from ..datasets.skeleton.splits import Chosen, Split, choose, split
 from . import skeleton_publish, skeleton_results, skeleton_runs
 from .benchmark import Benchmark
 from .config import ConfigError
+from .packaged import TITLES
 from .skeleton_config import (
     ArraySource,
     DrawnSource,
@@ -151,7 +152,7 @@ def layout_for(c: SkeletonConfig) -> Layout:
 
 BENCHMARK = Benchmark(
     name="skeleton",
-    title="Skeleton graphs whose actions come in tasks: order and architecture sensitivity",
+    title=TITLES["skeleton"],
     config=SkeletonConfig,
     plan=plan,
     publish=skeleton_publish.publish,

@@ -37,6 +37,7 @@ from ..datasets.two_camera.samples import patch_sample, picture_sample, place, p
 from . import two_camera_runs
 from .benchmark import Benchmark
 from .config import ConfigError
+from .packaged import TITLES
 from .two_camera_config import Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
 
 
@@ -151,7 +152,7 @@ def _relit(flow: Flow, c: TwoCameraConfig) -> Flow:
 
 BENCHMARK = Benchmark(
     name="two_camera",
-    title="Two-camera illuminant estimation: the colour transform between two cameras tells the light",
+    title=TITLES["two_camera"],
     config=TwoCameraConfig,
     plan=plan,
     publish=two_camera_runs.publish,

@@ -27,6 +27,7 @@ from ..datasets.videos.plain import list_csv, list_folder
 from . import vclimb_runs
 from .benchmark import Benchmark
 from .config import ConfigError
+from .packaged import TITLES
 from .vclimb_config import (
     ActivityNetSource,
     CsvSource,
@@ -151,7 +152,7 @@ def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
 
 BENCHMARK = Benchmark(
     name="vclimb",
-    title="vCLIMB: classes of videos that come in tasks, memory counted in frames",
+    title=TITLES["vclimb"],
     config=VclimbConfig,
     plan=plan,
     publish=vclimb_runs.publish,

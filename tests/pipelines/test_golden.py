@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from benchwright.pipelines import api
-from benchwright.pipelines.benchmark import NAMES
+from benchwright.pipelines.packaged import TITLES
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 
@@ -23,14 +23,14 @@ def digests(name: str, out: str) -> dict[str, str]:
     return {stage["name"]: stage["digest"] for stage in api.show(out)["stages"]}
 
 
-@pytest.mark.parametrize("name", sorted(NAMES))
+@pytest.mark.parametrize("name", sorted(TITLES))
 def test_tiny_configuration_gives_its_golden_digests(name: str, tmp_path: Path) -> None:
     assert digests(name, str(tmp_path)) == json.loads((GOLDEN / f"{name}.tiny.json").read_text())
     assert api.verify(str(tmp_path)) == []
 
 
 if __name__ == "__main__":
-    for benchmark in NAMES:
+    for benchmark in TITLES:
         with tempfile.TemporaryDirectory() as scratch:
             text = json.dumps(digests(benchmark, scratch), indent=1)
         (GOLDEN / f"{benchmark}.tiny.json").write_text(text + "\n")
