@@ -22,13 +22,13 @@ import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import ARRAY, Rejected, Shape, Sifted, is_text, sift
-from .files import FeatureFile, Stretch, read_stretch, stretches
+from .files import FeatureFile, Stretch
+from .formats import read_stretch, stretches
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
 
 PIECE_BYTES = 1 << 25
-PIECE_FILES = 1 << 10
 
 
 @dataclass(frozen=True)
@@ -58,12 +58,12 @@ def pieces(*, root: str, files: Sequence[FeatureFile], piece_bytes: int = PIECE_
             samples are never cut.
 
     Raises:
-        FileNotFoundError, ValueError: like ``files.stretches``; a path that is named twice.
+        FileNotFoundError, ValueError: like ``formats.stretches``; a path that is named twice.
     """
     if len({file.path for file in files}) != len(files):
         raise ValueError(f"a feature file is named twice among {', '.join(file.path for file in files)}")
     for file in files:
-        for stretch in stretches(root, file, max_bytes=piece_bytes, max_files=PIECE_FILES):
+        for stretch in stretches(root, file, max_bytes=piece_bytes):
             yield json.dumps({"file": asdict(file), "stretch": asdict(stretch)})
 
 

@@ -1,0 +1,138 @@
+"""Features in an .npy file, with their names in another; and .npy arrays on a stream, as the entries of an .npz file are."""
+
+from __future__ import annotations
+
+import functools
+import io
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from .files import FeatureFile, Stretch, Values, even_stretches, open_file, place_of, stamp
+
+_HEAD_BYTES = 1 << 14  # numpy's own limit of an array's head is 10,000
+
+
+def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]:
+    """Rows of the array, which must be as many as its names."""
+    sides = shape(place := place_of(root, file.path))
+    count = row_count(sides, place)
+    if len(_ids(root, file)) != count:
+        raise ValueError(f"{place} has {count} rows, and {file.ids} names {len(_ids(root, file))}")
+    return even_stretches(count, math.prod(sides[1:]), max_bytes)
+
+
+def read_stretch(root: str, file: FeatureFile, stretch: Stretch) -> Values:
+    """Rows with the names at their numbers."""
+    values = rows(place_of(root, file.path), stretch.start, stretch.stop)
+    return list(zip(_ids(root, file)[stretch.start : stretch.stop], values, strict=True))
+
+
+def _ids(root: str, file: FeatureFile) -> list[str]:
+    if file.ids is None:
+        raise ValueError(f"feature file {file.path!r}: an .npy file needs a file of names, `ids`")
+    place = place_of(root, file.ids)
+    return _read_ids(place, *stamp(place))
+
+
+@functools.lru_cache(maxsize=1)
+def _read_ids(place: str, size: int, modified: int) -> list[str]:
+    """Names of a file. Kept for the next stretch of the same array; a file that has changed is read anew."""
+    if not place.endswith(".npy"):
+        with open_file(place) as stream:
+            return stream.read().decode("utf-8-sig", "surrogateescape").splitlines()
+    names = whole(place)
+    if names.dtype.kind not in "US" or names.ndim != 1:
+        raise ValueError(f"{place} holds {names.dtype} {names.shape}, where strings (n,) are wanted")
+    return strings(names)
+
+
+def strings(names: np.ndarray) -> list[str]:
+    """Text; bytes that are not UTF-8 stay as half surrogate pairs, for which a row is turned away."""
+    return [name.decode(errors="surrogateescape") if isinstance(name, bytes) else str(name) for name in names.tolist()]
+
+
+# --------------------------------------------------------------------------------------------------------- whole files
+
+
+def shape(place: str) -> tuple[int, ...]:
+    """Sides of the array of a file."""
+    with open_file(place) as stream:
+        return read_head(stream, place, _length(stream))[0]
+
+
+def rows(place: str, start: int, stop: int) -> np.ndarray:
+    """Rows [start, stop) of the array of a file."""
+    with open_file(place) as stream:
+        return read_rows(stream, place, _length(stream), start, stop)
+
+
+def whole(place: str) -> np.ndarray:
+    """The array of a file."""
+    with open_file(place) as stream:
+        return read_whole(stream, place, _length(stream))
+
+
+def _length(stream: Any) -> int:
+    """Bytes of a stream, which stands at its begin afterwards."""
+    size = stream.seek(0, os.SEEK_END)
+    stream.seek(0)
+    return size
+
+
+# -------------------------------------------------------------------------------------------------- arrays on a stream
+
+
+def read_head(stream: Any, place: str, size: int) -> tuple[tuple[int, ...], np.dtype[Any], int]:
+    """Shape, dtype, and where the values begin. ``stream`` stands there afterwards. The head's claim must be what ``size``,
+    bytes of head and values, leaves for values: memory and loops over rows go by the shape."""
+    head = io.BytesIO(stream.read(_HEAD_BYTES))
+    try:
+        version = np.lib.format.read_magic(head)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(head)
+    except ValueError as error:
+        raise ValueError(f"{place} is no .npy array: {error}") from None
+    if dtype.hasobject or not dtype.itemsize or (fortran and len(shape) > 1):
+        raise ValueError(f"{place}: {dtype} in {'columns' if fortran else 'rows'}; plain numbers, row after row, are wanted")
+    if min(shape, default=0) < 0:
+        raise ValueError(f"{place} has the shape {shape}, where sides of 0 and up are wanted")
+    claimed, held = math.prod(shape) * dtype.itemsize, size - head.tell()
+    if claimed != held:
+        raise ValueError(f"{place}: values {shape} of {dtype} are {claimed} bytes, and it holds {held}")
+    stream.seek(head.tell())
+    return shape, dtype, head.tell()
+
+
+def row_count(shape: tuple[int, ...], place: str) -> int:
+    """The first side. Raises ``ValueError`` where there is none."""
+    if not shape:
+        raise ValueError(f"{place} is a single number, where rows are wanted")
+    return shape[0]
+
+
+def read_rows(stream: Any, place: str, size: int, start: int, stop: int) -> np.ndarray:
+    """Rows [start, stop) of an array of ``size`` bytes, head and values, on a stream that can seek."""
+    shape, dtype, begin = read_head(stream, place, size)
+    row_count(shape, place)
+    each = dtype.itemsize * math.prod(shape[1:])
+    stream.seek(begin + start * each)
+    return _array(stream, place, dtype, (stop - start, *shape[1:]))
+
+
+def read_whole(stream: Any, place: str, size: int) -> np.ndarray:
+    """An array of ``size`` bytes, head and values."""
+    shape, dtype, _ = read_head(stream, place, size)
+    return _array(stream, place, dtype, shape)
+
+
+def _array(stream: Any, place: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray:
+    """The values that begin where ``stream`` stands."""
+    size = math.prod(shape) * dtype.itemsize
+    data = stream.read(size)
+    if len(data) != size:
+        raise ValueError(f"{place} ends after {len(data)} of {size} bytes of values {shape}")
+    return np.frombuffer(data, dtype).reshape(shape)
