@@ -5,6 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# Hypothesis counts an example of over 0.2 s as a failure, which a busy machine has now and then.
+settings.register_profile("untimed", settings(), deadline=None)
+settings.load_profile("untimed")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 

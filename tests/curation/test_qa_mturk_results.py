@@ -205,7 +205,7 @@ def test_real_rows_with_inputs_added_are_read(shared_data: Path, tmp_path: Path,
     assert votes.votes["seconds"].to_pylist() == [float(real["WorkTimeInSeconds"]) for real in rows]
 
 
-@settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_a_damaged_file_gives_rejects_or_one_line(tmp_path: Path, data: st.DataObject) -> None:
     """Bytes changed at random places: every row that is read is accounted for, or the file is refused in one line."""

@@ -139,7 +139,7 @@ image = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(st.lists(image, min_size=1, max_size=12), st.randoms(use_true_random=False))
 def test_counts_equal_a_plain_count(drawn: list[tuple[str, list[list[str]], list[bool]]], shuffler: Any) -> None:
     images = pa.table({"key": [str(i) for i in range(len(drawn))], "concept": [concept for concept, _, _ in drawn]})

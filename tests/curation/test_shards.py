@@ -62,7 +62,7 @@ payloads = st.dictionaries(extensions, st.binary(max_size=1500), min_size=1, max
 shards = st.lists(st.tuples(keys, payloads), max_size=6, unique_by=lambda sample: sample[0])
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(shards)
 def test_a_shard_is_what_tarfile_would_write_and_reads_back(samples: list[tuple[str, dict[str, bytes]]]) -> None:
     out = io.BytesIO()
@@ -238,7 +238,7 @@ def test_a_broken_or_hostile_archive_gives_one_clear_error(name: str) -> None:
     assert rule in str(caught.value)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.sampled_from([0, 1536]), st.integers(0, 511), st.integers(1, 255))
 def test_every_changed_byte_of_a_header_is_seen(header: int, at: int, change: int) -> None:
     if at in range(154, 156):  # NUL and space after the checksum's digits: either may stand in both places
@@ -249,7 +249,7 @@ def test_every_changed_byte_of_a_header_is_seen(header: int, at: int, change: in
         scan_shard(bytes(data), place="x")
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(st.binary(max_size=1200), st.integers(0, 2600))
 def test_noise_is_refused_or_read_but_never_raises_anything_else(noise: bytes, at: int) -> None:
     data = GOOD[:at] + noise + GOOD[at + len(noise) :]

@@ -151,7 +151,7 @@ row = st.tuples(
 )
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(row, min_size=1, max_size=25), at_once=st.sampled_from([1, 3, 100]))
 def test_against_a_plain_reading(tmp_path_factory, rows: list[tuple], at_once: int) -> None:
     samples, rejects = {}, {}

@@ -307,7 +307,7 @@ def test_settings_outside_their_range(call, message):
         call(Pictures.of(random_images()))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     hnp.arrays(
         np.float32,

@@ -453,7 +453,7 @@ def test_fitted_step_by_step_or_at_once_it_is_the_same():
 # --- EVM
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1), st.floats(0.5, 20), st.floats(0.01, 5))
 def test_weibull_fits_equal_scipys(seed, shape, scale):
     tails = np.sort(stats.weibull_min.rvs(shape, scale=scale, size=(3, 60), random_state=seed), axis=1)
