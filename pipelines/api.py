@@ -1,4 +1,4 @@
-"""What the command line does, as functions of the same names (``plan``, ``run``, ``show``, ``verify``, ``compare``, ...)."""
+"""What the command line does, as functions of the same names; ``list`` is ``list_benchmarks``, and ``eval`` is ``scores``."""
 
 from __future__ import annotations
 
@@ -9,96 +9,40 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..curation import run as engine
-from ..curation.artifact import Artifact, RunRecord, load_artifact, load_made, load_run
-from ..curation.flow import Flow, Stage, StageRef
+from ..curation.artifact import Artifact, load_artifact, load_made, load_run
+from ..curation.flow import Stage, StageRef
 from ..curation.keys import How, Where, WhereOfRows, as_json, code_digest
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
-from .benchmark import Benchmark, UnknownBenchmark, find
-from .config import ConfigError, checked, find_config, load
-from .packaged import TITLES
+from .finished import qa_export, qa_import, release, report, scores, train
+from .jobs import Job, check_finished, dataset_of, job, job_of, record_of
+from .packaged import listed as list_benchmarks
 from .wrong_use import did_you_mean
 
-__all__ = ["Job", "compare", "job", "job_of", "plan", "rejects", "remake", "run", "show", "verify"]
-
-
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """A benchmark with its settings.
-
-    Attributes:
-        benchmark: what to run.
-        config: its settings, checked.
-        values: the settings as JSON-like values, for the record.
-        overrides: those given for this run alone.
-    """
-
-    benchmark: Benchmark
-    config: Any
-    values: Mapping[str, Any]
-    overrides: Mapping[str, Any]
-
-    def flow(self, out: str) -> Flow:
-        """The plan for a run in ``out``."""
-        return self.benchmark.plan(self.config, out)
-
-
-def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) -> Job:
-    """A benchmark with settings from a TOML file.
-
-    Args:
-        name: of a packaged benchmark, or the path of a Python file that has a ``BENCHMARK``.
-        config: a TOML file, or the name of a packaged variant (``tiny``). By default the published settings, or for a
-            Python file the TOML file beside it.
-        overrides: ``a.b=value`` each.
-    """
-    benchmark = find(name)
-    if config is None and name.endswith(".py"):
-        config = name.removesuffix(".py") + ".toml"
-    toml = find_config(benchmark.name, config)
-    settings, values, given = load(benchmark.config, toml, overrides, benchmark=benchmark.name)
-    return Job(benchmark, settings, values, given)
-
-
-def job_of(out: str, *, pipeline: str | None = None) -> Job:
-    """The benchmark and settings that filled ``out``, from its ``run.json``.
-
-    Args:
-        out: the run.
-        pipeline: the Python file of its pipeline, where it is a user's own. A run does not name it, for what lies in a
-            folder is data, and no code is run because data says so.
-
-    Raises:
-        StoreError: where ``out`` holds no run, or its settings are not those of the benchmark.
-    """
-    record = record_of(out)
-    if pipeline is None and record.pipeline not in TITLES:
-        raise UnknownBenchmark(f"{out} was made by {record.pipeline!r}, a pipeline of your own: give --pipeline FILE.py")
-    benchmark = find(pipeline or record.pipeline)
-    if benchmark.name != record.pipeline:
-        raise UnknownBenchmark(f"{out} was made by {record.pipeline!r}, and {pipeline} is {benchmark.name!r}")
-    try:
-        config = checked(benchmark.config, dict(record.config), f"{out}/run.json")
-    except ConfigError as error:
-        raise StoreError(str(error)) from None
-    return Job(benchmark, config, record.config, record.overrides)
-
-
-def record_of(out: str) -> RunRecord:
-    """``run.json`` of a run. Raises ``StoreError`` where there is none, or it is damaged."""
-    return load_run(Store(out))
-
-
-def dataset_of(out: str) -> str:
-    """Place of the published dataset, "" where the run has published none."""
-    return posixpath.join(out, DATASET) if Store(out).exists(posixpath.join(DATASET, "dataset.json")) else ""
-
-
-def check_dataset(out: str) -> None:
-    """Raises ``StoreError`` where the published dataset is not what the settings of the run made."""
-    record = record_of(out)
-    if dataset_of(out) and (record.outdated or not record.published):
-        raise StoreError(f"{out}: the last run did not finish: dataset/ is of the run before; run again")
+__all__ = [
+    "Job",
+    "check_finished",
+    "compare",
+    "dataset_of",
+    "describe",
+    "job",
+    "job_of",
+    "list_benchmarks",
+    "plan",
+    "qa_export",
+    "qa_import",
+    "reasons",
+    "record_of",
+    "rejects",
+    "release",
+    "remake",
+    "report",
+    "run",
+    "scores",
+    "show",
+    "train",
+    "verify",
+]
 
 
 def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:

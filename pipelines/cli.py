@@ -29,7 +29,6 @@ from .cli_options import (
     local_folder,
 )
 from .cli_qa import qa
-from .wrong_use import WrongUse
 
 # Plain help: it is the same in a pipe as on a terminal, and costs no import.
 app = typer.Typer(
@@ -81,10 +80,9 @@ def list_benchmarks(as_json: AsJson = False) -> None:
       benchwright list
       benchwright list --json
     """
-    from .config import variants
-    from .packaged import TITLES
+    from .packaged import listed
 
-    rows = [{"name": name, "title": title, "configs": variants(name)} for name, title in TITLES.items()]
+    rows = listed()
     if as_json:
         print(json.dumps(rows, indent=1))
         return
@@ -95,17 +93,17 @@ def list_benchmarks(as_json: AsJson = False) -> None:
 
 @app.command("config")
 def print_config(name: Name, config: Config = None) -> None:
-    """Print packaged settings, to begin a file of your own.
+    """Print the settings of a benchmark, to begin a file of your own.
 
     \b
     Examples:
       benchwright config clear
       benchwright config clear --config demo > mine.toml
     """
-    from .benchmark import find
-    from .config import find_config, read_text
+    from .config import read_text
+    from .jobs import settings_file
 
-    print(read_text(find_config(find(name).name, config)), end="")
+    print(read_text(settings_file(name, config)), end="")
 
 
 @app.command()
@@ -238,7 +236,7 @@ def compare(
     second: Annotated[str, typer.Argument(metavar="B", help="Folder or URL of another.", callback=local_folder)],
     stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Compare this stage alone.")] = None,
 ) -> None:
-    """Tell two runs apart, stage by stage and row by row.
+    """Tell in which stages and rows two runs differ.
 
     Exits 0 where they are the same, and 1 where they differ.
 
@@ -287,7 +285,8 @@ def train(
 ) -> None:
     """Train baselines on the published shards.
 
-    Goes on where it was broken off. Prints the metrics at the end.
+    Goes on where it was broken off; what was trained on an earlier dataset or by other settings is trained anew. Prints the
+    metrics at the end.
 
     \b
     Examples:
@@ -296,19 +295,8 @@ def train(
     """
     from . import api
 
-    _in_a_folder(out, "baselines are trained")
-    todo = api.job_of(out, pipeline=pipeline)
-    if todo.benchmark.evaluate is None:
-        raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
-    api.check_dataset(out)
     tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
-    todo.benchmark.evaluate(todo.config, out, methods=methods or (), protocols=protocols or (), progress=tell)
-    _print_scores(out, pipeline)
-
-
-def _in_a_folder(out: str, what: str) -> None:
-    if "://" in out:
-        raise WrongUse(f"{out}: {what} in local folders only: copy the run to one")
+    _print_scores(out, api.train(out, methods=methods or (), protocols=protocols or (), pipeline=pipeline, progress=tell))
 
 
 @app.command("eval")
@@ -322,16 +310,12 @@ def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None) -> No
     """
     from . import api
 
-    api.check_dataset(out)
-    _print_scores(out, pipeline, as_json=as_json)
+    _print_scores(out, api.scores(out, pipeline=pipeline), as_json=as_json)
 
 
-def _print_scores(out: str, pipeline: str | None, *, as_json: bool = False) -> None:
-    from . import api
-    from .benchmark import find
+def _print_scores(out: str, results: Any, *, as_json: bool = False) -> None:
     from .text import score_lines
 
-    results = find(pipeline or api.record_of(out).pipeline).scores(out)
     _tell_earlier_results(out)
     if as_json:
         print(json.dumps(results, indent=1))
@@ -360,12 +344,7 @@ def report(out: Out, pipeline: Pipeline = None) -> None:
     """
     from . import api
 
-    _in_a_folder(out, "reports are written")
-    todo = api.job_of(out, pipeline=pipeline)
-    if todo.benchmark.report is None:
-        raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
-    api.check_dataset(out)
-    print(todo.benchmark.report(todo.config, out))
+    print(api.report(out, pipeline=pipeline))
     _tell_earlier_results(out)
 
 
@@ -385,11 +364,7 @@ def release(
     """
     from . import api
 
-    todo = api.job_of(out, pipeline=pipeline)
-    if todo.benchmark.release is None:
-        raise WrongUse(f"benchmark {todo.benchmark.name} has no release layout")
-    api.check_dataset(out)
-    print(f"{todo.benchmark.release(todo.config, out, folder)} images in {folder}")
+    print(f"{api.release(out, folder, pipeline=pipeline)} images in {folder}")
 
 
 @app.command()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from .cli_options import Out, Pipeline
-from .wrong_use import WrongUse
 
 qa = typer.Typer(
     no_args_is_help=True,
@@ -59,24 +57,18 @@ def qa_export(
       benchwright qa export out --batch-size 200 --gold gold.csv
       benchwright qa export out --tool label-studio --to project
     """
-    from . import clear_votes
+    from . import api
 
-    if folder is None and "://" in out:
-        raise WrongUse(f"{out}: name a local folder for the files, with --to FOLDER")
-    into = folder or f"{out}/qa/export"
-    config = _clear(out, pipeline)
     kind: Any = tool
-    if gold is not None and tool != "mturk":
-        raise WrongUse(f"--gold {gold}: gold questions go to mturk alone")
-    written = clear_votes.export_questions(
-        config,
+    written = api.qa_export(
         out,
-        into,
+        folder,
         tool=kind,
         batch_size=batch_size,
         thumbnails=not urls,
         gold=gold,
         gold_per_batch=gold_per_batch,
+        pipeline=pipeline,
     )
     for path in written:
         print(path)
@@ -106,14 +98,10 @@ def qa_import(
       benchwright qa import out label-studio-export.json
       benchwright qa import out results/*.csv --replace
     """
-    from . import clear_votes
+    from . import api
+    from .clear_votes import VOTES_FILE
 
-    if salt is None and "://" in out:
-        raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
-    if missing := [name for name in results if not Path(name).is_file()]:
-        raise FileNotFoundError(f"{missing[0]}: no such file")
-    config = _clear(out, pipeline)
-    done = clear_votes.import_votes(config, out, results, salt=salt or clear_votes.own_salt(out), replace=replace)
+    done = api.qa_import(out, results, salt=salt, replace=replace, pipeline=pipeline)
     print(f"{done.added} votes added, {done.votes} in all")
     for reason, count in done.rejects.items():
         print(f"{count} turned away: {reason}")
@@ -123,14 +111,4 @@ def qa_import(
         print(f"Fleiss' kappa, form {form}: {kappa:.3f}")
     for count in done.missing["form"].value_counts().to_pylist():
         print(f"{count['counts']} images are short of votes on the form {count['values']}")
-    print(f"Run again to go on: the pipeline finds the votes in {out}/{clear_votes.VOTES_FILE}")
-
-
-def _clear(out: str, pipeline: str | None) -> Any:
-    from . import api
-    from .clear_config import ClearConfig
-
-    config = api.job_of(out, pipeline=pipeline).config
-    if not isinstance(config, ClearConfig):
-        raise WrongUse(f"{out}: this pipeline asks no annotators")
-    return config
+    print(f"Run again to go on: the pipeline finds the votes in {out}/{VOTES_FILE}")

@@ -44,14 +44,11 @@ def run_demo(
     with Teller(quiet=quiet) as teller:
         api.run(todo, folder, scheduler=scheduler, workers=workers, on_progress=teller.tell)
     say(f"benchwright train {folder}")
-    benchmark = todo.benchmark
-    if benchmark.evaluate is None or benchmark.report is None:
-        raise RuntimeError("the demo's benchmark has baselines and a report")
-    benchmark.evaluate(todo.config, folder)
+    scores = api.train(folder)
     if not quiet:
-        print("\n".join(score_lines(benchmark.scores(folder))), file=sys.stderr, flush=True)
+        print("\n".join(score_lines(scores)), file=sys.stderr, flush=True)
     say(f"benchwright report {folder}")
-    path = benchmark.report(todo.config, folder)
+    path = api.report(folder)
     print(f"Report: {Path(path).resolve()}")
     return path
 

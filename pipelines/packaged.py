@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 TITLES = {
     "clear": "CLEAR: time buckets of photos, retrieved concepts, crowd QA; iid and streaming protocols",
     "iirc": "IIRC: labels of two levels that are refined task by task",
@@ -11,3 +13,10 @@ TITLES = {
     "vclimb": "vCLIMB: classes of videos that come in tasks, memory counted in frames",
 }
 """Name -> one line. The module of that name beside this one holds the ``BENCHMARK``."""
+
+
+def listed() -> list[dict[str, Any]]:
+    """The benchmarks: ``name``, ``title``, ``configs`` (names of packaged settings beside the published ones)."""
+    from .config import variants
+
+    return [{"name": name, "title": title, "configs": variants(name)} for name, title in TITLES.items()]

@@ -237,6 +237,8 @@ def evaluate(
     if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
         raise WrongUse(f"{out} has no data set yet: run it to its end first")
     everything = trainings(config, orders_of(out), wanted, asked)
+    if protocols and (idle := [name for name in wanted if all(one.experiment != name for one in everything)]):
+        raise WrongUse(f"experiment {idle[0]!r}: the settings name nothing to train for {', '.join(asked)}")
     for (experiment, method), group in _by_folder(everything).items():
         run(
             _flow(group, config, out),

@@ -41,15 +41,12 @@ def current_results(out: str, pattern: str, *needed: str) -> list[tuple[Path, di
 def earlier_results(out: str) -> str:
     """What must be said where there are results of an earlier dataset; "" where there are none."""
     digest = dataset_digest(out)
-    old: list[Path] = []
-    for path in sorted((Path(out) / EVAL).rglob("results.json")):
+    old = 0
+    for path in (Path(out) / EVAL).rglob("results.json"):
         with contextlib.suppress(ValueError):  # damage is told by who reads them, and a pipeline of one's own may write others
-            if _dataset_of(read_results(path)) != digest:
-                old.append(path.parent)
-    if not old:
-        return ""
-    count = "1 result is" if len(old) == 1 else f"{len(old)} results are"
-    return f"{count} of an earlier dataset: to train again, remove {' and '.join(map(str, old[:3]))}{' ...' * (len(old) > 3)}"
+            old += _dataset_of(read_results(path)) != digest
+    count = "1 result of an earlier dataset is" if old == 1 else f"{old} results of an earlier dataset are"
+    return f"{count} left out: `benchwright train {out}` trains anew" if old else ""
 
 
 def _dataset_of(value: Mapping[str, Any]) -> str | None:

@@ -32,7 +32,7 @@ from ..metrics.angular import (
     fold_mean,
     pooled,
 )
-from .run import read_results, to_json
+from .run import check_identity, read_results, to_json
 
 Lights = NDArray[np.float64]
 Direction = Literal["1to2", "2to1"]
@@ -231,7 +231,8 @@ def evaluate_folds(
         lights_of_test: see ``rotating_folds``.
 
     Raises:
-        ValueError: ``out`` holds another evaluation or is damaged, or the estimates do not fit the folds.
+        Occupied: ``out`` holds another evaluation.
+        ValueError: ``out`` is damaged, or the estimates do not fit the folds.
     """
     whose = {
         **identity,
@@ -334,13 +335,7 @@ def _held(out: Path, whose: Mapping[str, Any]) -> Results | None:
     if not path.exists():
         return None
     summary = read_results(path, "files")
-    held, asked = summary["identity"], json.loads(to_json(whose))
-    if different := sorted(key for key in {*held, *asked} if held.get(key) != asked.get(key)):
-        key = different[0]
-        raise ValueError(
-            f"{out} holds an evaluation with {key} = {held.get(key)!r}, and this one has {asked.get(key)!r}: "
-            "choose another folder, or remove that one"
-        )
+    check_identity(summary["identity"], json.loads(to_json(whose)), out)
     for name, digest in summary["files"].items():
         if not (out / name).exists() or hashlib.sha256((out / name).read_bytes()).hexdigest() != digest:
             raise ValueError(f"{out / name} is missing or is not the one that {path} names: remove {out} and run again")

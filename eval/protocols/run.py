@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -143,7 +144,8 @@ def held_progress(out: Path, whose: Mapping[str, Any]) -> tuple[dict[str, Any], 
     What a kill left half written goes, once the folder is known to be this run's.
 
     Raises:
-        ValueError: ``out`` holds a run of another identity than ``whose``, or the checkpoint is not the one that was written.
+        Occupied: ``out`` holds a run of another identity than ``whose``.
+        ValueError: the checkpoint is not the one that was written.
     """
     path = out / "progress.json"
     held = json.loads(path.read_bytes()) if path.exists() else None
@@ -158,15 +160,27 @@ def held_progress(out: Path, whose: Mapping[str, Any]) -> tuple[dict[str, Any], 
     return held, checkpoint
 
 
-def check_identity(held: Mapping[str, Any], whose: Mapping[str, Any], out: Path) -> None:
-    """Raise ValueError, with the first value that differs, where ``out`` holds a run of another identity than ``whose``."""
-    different = sorted(key for key in {*held, *whose} if held.get(key) != whose.get(key))
-    if different:
-        key = different[0]
-        raise ValueError(
-            f"{out} holds a run with {key} = {held.get(key)!r}, and this one has {whose.get(key)!r}: "
+class Occupied(ValueError):
+    """A folder holds a run of another identity: of other data, by another method or by other settings.
+
+    Attributes:
+        folder: that holds it.
+        what: the first value that differs.
+    """
+
+    def __init__(self, folder: Path, name: str, held: Any, asked: Any) -> None:
+        super().__init__(
+            f"{folder} holds a run with {name} = {held!r}, and this one has {asked!r}: "
             "choose another folder, or remove that one"
         )
+        self.folder = folder
+        self.what = f"{name} was {reprlib.repr(held)} and is {reprlib.repr(asked)}"
+
+
+def check_identity(held: Mapping[str, Any], whose: Mapping[str, Any], out: Path) -> None:
+    """Raise ``Occupied``, with the first value that differs, where ``out`` holds a run of another identity than ``whose``."""
+    for name in sorted(name for name in {*held, *whose} if held.get(name) != whose.get(name)):
+        raise Occupied(out, name, held.get(name), whose.get(name))
 
 
 def commit_progress(

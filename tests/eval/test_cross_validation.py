@@ -173,10 +173,10 @@ def test_what_is_finished_is_read_and_what_is_broken_off_is_made_again(tmp_path:
 def test_a_folder_of_another_evaluation_or_a_damaged_one_is_refused(tmp_path: Path):
     rows = drawn()
     evaluate_folds(Constant({"a": [1.0, 1, 1]}), rows, parts="rotating", identity={}, out=tmp_path)
-    with pytest.raises(ValueError, match="holds an evaluation with estimator"):
+    with pytest.raises(ValueError, match="holds a run with estimator"):
         evaluate_folds(Constant({"a": [1.0, 1, 2]}), rows, parts="rotating", identity={}, out=tmp_path)
     moved = dataclasses.replace(rows, X=rows.X * 2)
-    with pytest.raises(ValueError, match="holds an evaluation with data"):
+    with pytest.raises(ValueError, match="holds a run with data"):
         evaluate_folds(Constant({"a": [1.0, 1, 1]}), moved, parts="rotating", identity={}, out=tmp_path)
     (tmp_path / "weights.bin").write_bytes(b"abd")
     with pytest.raises(ValueError, match=r"weights\.bin is missing or is not the one"):

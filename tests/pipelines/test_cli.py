@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from benchwright.curation.artifact import sealed
 from benchwright.pipelines import api, clear_votes, cli
+from benchwright.pipelines.wrong_use import WrongUse
 from PIL import Image
 
 from tests.pipelines.conftest import Cli, files_of
@@ -48,6 +49,25 @@ def test_help_of_every_command_has_an_example_that_names_real_options(bw: Cli, c
         page = bw(*(named if named[0] == "qa" else named[:1]), "--help").out
         assert all(word in page for word in words if word.startswith("--"))
     assert not re.search(r"[╭│\x1b]|completion\b.*<bool>", told.out)
+
+
+def test_every_command_is_a_function_of_the_python_api_in_the_same_words() -> None:
+    words = {"list": "list_benchmarks", "eval": "scores"}
+    commands = [*COMMANDS, "qa_export", "qa_import"]
+    named = {words.get(name, name) for name in commands if name not in ("config", "demo")}
+    assert named <= set(api.__all__)
+    assert all(callable(getattr(api, name)) for name in named)
+
+
+def test_baselines_report_and_release_in_python(copy: Path, tmp_path: Path) -> None:
+    out, released = str(copy), tmp_path / "released"
+    trained = api.train(out, methods=["nap-finetune"], protocols=["iid"])
+    assert api.scores(out) == trained
+    assert set(trained["iid"]) == {"nap-finetune"}
+    assert "nap-finetune" in Path(api.report(out)).read_text()
+    assert api.release(out, str(released)) == api.show(out)["stages"][-1]["rows"]
+    with pytest.raises(WrongUse, match="no method 'x'"):
+        api.train(out, methods=["x"])
 
 
 def test_every_command_is_in_the_list_of_commands(bw: Cli) -> None:
@@ -372,8 +392,7 @@ def test_results_of_an_earlier_dataset_are_left_out(bw: Cli, copy: Path) -> None
     train = ["train", copy, "--method", "nap-finetune", "--protocol", "iid", "-q"]
     assert bw(*train).code == 0
     assert bw("run", "clear", "--config", "tiny", "--set", "choice.per_class=5", "--out", copy, "-q").code == 0
-    place = copy / "eval/iid/nap-finetune"
-    note = f"benchwright: 1 result is of an earlier dataset: to train again, remove {place}"
+    note = f"benchwright: 1 result of an earlier dataset is left out: `benchwright train {copy}` trains anew"
     told = bw("eval", copy)
     assert told.code == 1
     assert told.err.splitlines()[0] == note
@@ -381,8 +400,10 @@ def test_results_of_an_earlier_dataset_are_left_out(bw: Cli, copy: Path) -> None
     told = bw("report", copy)
     assert (told.code, told.err.strip()) == (0, note)
     assert "nap-finetune" not in (copy / "report.html").read_text()
-    assert bw(*train).code == 1
-    shutil.rmtree(place)
+    seed = copy / "eval/iid/nap-finetune/seed0"
+    told = bw(*train[:-1])
+    assert told.code == 0
+    assert any(line.startswith(f"{seed}: made anew, as its data") for line in told.err.splitlines())
     assert bw(*train).err == bw("eval", copy).err == ""
 
 

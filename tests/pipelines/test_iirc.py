@@ -334,7 +334,7 @@ def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Pat
     assert earlier_results(str(trained)) == ""
     out = with_another_dataset(trained, tmp_path / "run")
     assert iirc_runs.scores(out) == iirc_runs.finished(out) == {}
-    assert "results are of an earlier dataset: to train again, remove " in earlier_results(out)
+    assert "results of an earlier dataset are left out" in earlier_results(out)
 
 
 def test_what_there_is_not_is_told(trained: Path) -> None:

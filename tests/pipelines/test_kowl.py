@@ -146,7 +146,7 @@ def test_results_of_an_earlier_dataset_are_left_out(evaluated: Path, tmp_path: P
     out = with_another_dataset(evaluated, tmp_path / "run")
     assert kowl_runs.scores(out) == kowl_runs.prior_knowledge(out) == {}
     assert kowl_runs.tidy(out) is None
-    assert earlier_results(out).startswith("6 results are of an earlier dataset: to train again, remove ")
+    assert earlier_results(out).startswith("6 results of an earlier dataset are left out")
 
 
 def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path) -> None:

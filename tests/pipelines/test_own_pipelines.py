@@ -46,6 +46,11 @@ def test_the_example_of_a_pipeline_of_ones_own(bw: Cli, texts: Path, tmp_path: P
     assert files_of(out) == files_of(tmp_path / "sync")
 
 
+def test_settings_of_a_pipeline_of_ones_own_are_those_beside_it(bw: Cli) -> None:
+    told = bw("config", EXAMPLES / "words.py")
+    assert (told.code, told.out) == (0, (EXAMPLES / "words.toml").read_text())
+
+
 def test_commands_that_run_the_code_of_a_pipeline_are_told_its_file(bw: Cli, texts: Path, tmp_path: Path) -> None:
     words, out = EXAMPLES / "words.py", tmp_path / "out"
     assert bw("run", words, "--set", f"folder={texts}", "--out", out, "-q").code == 0  # words.toml lies beside it

@@ -131,6 +131,11 @@ def test_a_run_that_was_cut_goes_on_and_trains_no_more_than_it_must(run: Path, c
     assert digests(stage.parent.parent) == digests(run / "eval" / "task_order" / "replay")
 
 
+def test_an_experiment_with_nothing_to_train_is_wrong_use(copy: Path) -> None:
+    with pytest.raises(WrongUse, match="experiment 'grid': the settings name nothing to train for bare"):
+        skeleton_runs.evaluate(settings("tiny"), str(copy), methods=["bare"], protocols=["grid"])
+
+
 def test_a_setting_of_one_method_makes_no_other_again(run: Path, copy: Path) -> None:
     c = settings("tiny", "evaluation.task_orders=4", "evaluation.settings={replay = {fraction = 0.5}}")
     lines: list[str] = []

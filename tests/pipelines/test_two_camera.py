@@ -164,7 +164,7 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     assert earlier_results(str(tmp_path)) == ""
     out = with_another_dataset(tmp_path, tmp_path / "other")
     assert two_camera_runs.scores(out) == {}
-    assert earlier_results(out).startswith("3 results are of an earlier dataset")
+    assert earlier_results(out).startswith("3 results of an earlier dataset are")
 
 
 def test_baselines_see_masked_pictures_averaged_down(raw: Path, tmp_path: Path) -> None:

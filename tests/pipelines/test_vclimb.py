@@ -133,7 +133,7 @@ def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Pat
     assert earlier_results(str(trained)) == ""
     out = with_another_dataset(trained, tmp_path / "run")
     assert vclimb_runs.scores(out) == vclimb_runs.seed_results(out) == {}
-    assert "of an earlier dataset: to train again, remove " in earlier_results(out)
+    assert "of an earlier dataset" in earlier_results(out)
 
 
 def test_the_report_shows_tables_and_frames(trained: Path) -> None:
