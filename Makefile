@@ -38,7 +38,7 @@ $(STAMP): pyproject.toml constraints.txt
 		exit 1; \
 	fi; \
 	if [ ! -x $(BIN)/python ]; then $$python -m venv $(VENV); fi
-	@echo 'Installing benchwright and what it needs into $(VENV): one to five minutes, 2 to 5 GB'
+	@echo 'Installing benchwright and what it needs into $(VENV): one to five minutes, 3.5 GB'
 	@$(PIP) install -qq --editable '.[demo,dev]'
 	@touch $@
 
