@@ -142,7 +142,7 @@ class Stage:
     step: Step
     after: str | None
     pieces: Step | None = None
-    gives: type | None = None
+    gives: type | pa.Schema | None = None
     rows_per_part: int = 256
     max_rejects: float | None = 0
     expands: bool = False
@@ -164,8 +164,8 @@ class Flow:
         max_rejects: how many rejects the stage may have before the run fails: a number of rows, a share of the rows in
             when below 1, or None where turning rows away is what the stage is for. 0 by default.
         rows_per_part: rows that one task takes. It changes neither rows nor digests.
-        gives: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes; None where it gives the
-            columns that it takes.
+        gives: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema where settings
+            decide on them; None where it gives the columns that it takes.
     """
 
     stages: tuple[Stage, ...]
@@ -182,7 +182,13 @@ class Flow:
         return self._then(Stage(name, "each_batch", step, self.last, None, None, rows_per_part, max_rejects))
 
     def table(
-        self, name: str, step: Step, *, gives: type | None = None, max_rejects: float | None = 0, rows_per_part: int = 65536
+        self,
+        name: str,
+        step: Step,
+        *,
+        gives: type | pa.Schema | None = None,
+        max_rejects: float | None = 0,
+        rows_per_part: int = 65536,
     ) -> Flow:
         """A part as an Arrow table, in parallel: ``fn(table, **settings) -> table or Sifted``."""
         return self._then(Stage(name, "table", step, self.last, None, gives, rows_per_part, max_rejects))
@@ -192,7 +198,7 @@ class Flow:
         name: str,
         step: Step,
         *,
-        gives: type | None = None,
+        gives: type | pa.Schema | None = None,
         max_rejects: float | None = 0,
         expands: bool = False,
         waits: str = "",
@@ -266,7 +272,7 @@ def source(
     step: Step,
     *,
     pieces: Step | None = None,
-    gives: type | None = None,
+    gives: type | pa.Schema | None = None,
     max_rejects: float | None = 0,
     rows_per_part: int = 65536,
 ) -> Flow:
@@ -277,7 +283,7 @@ def source(
         step: ``fn(**settings)``, or with ``pieces`` ``fn(piece, **settings)``; gives rows and ``Rejected``, or tables.
         pieces: ``fn(**settings) -> iterable of str``: cheap, in a fixed order. Pieces are read in parallel and committed one
             by one, one part each.
-        gives: row dataclass of the columns; may be left out where the function's return annotation names it.
+        gives: row dataclass of the columns, or their schema; may be left out where the function's return annotation names it.
         max_rejects: as for ``Flow``.
         rows_per_part: without ``pieces``, rows that are held until they are written; few where each brings a payload.
     """
@@ -292,8 +298,10 @@ def join(*flows: Flow) -> Flow:
 # ------------------------------------------------------------------------------------------------------------- columns
 
 
-def row_types(stage: Stage) -> tuple[type | None, type | None]:
-    """Row dataclasses that the stage's function takes and gives, by its annotations; None where it deals in tables."""
+def row_types(stage: Stage) -> tuple[type | None, type | pa.Schema | None]:
+    """Row dataclasses that the stage's function takes and gives, by its annotations, or what the plan says; None where it deals
+    in tables.
+    """
     if stage.kind in ("table", "whole") or stage.gives is not None:
         return None, stage.gives
     hints = typing.get_type_hints(stage.step.function)

@@ -190,9 +190,19 @@ _SCALARS: dict[Any, pa.DataType] = {
 
 
 @functools.cache
-def schema_of(row_type: type) -> pa.Schema:
-    """Arrow schema of a row dataclass. Array columns carry ``shape`` and ``dtype`` in their field metadata."""
-    if not dataclasses.is_dataclass(row_type):
+def schema_of(row_type: type | pa.Schema) -> pa.Schema:
+    """Arrow schema of a row dataclass, or the schema itself.
+
+    Array columns carry ``shape`` and ``dtype`` in their field metadata.
+
+    Raises:
+        TypeError: for what is neither, has no ``key``, or a field that a column cannot hold.
+    """
+    if isinstance(row_type, pa.Schema):
+        if "key" not in row_type.names:
+            raise TypeError(f"columns {', '.join(row_type.names)}: no 'key' among them: every row is named by one")
+        return row_type
+    if not (isinstance(row_type, type) and dataclasses.is_dataclass(row_type)):
         raise TypeError(f"{row_type!r} is not a row: rows are frozen dataclasses")
     hints = typing.get_type_hints(row_type, include_extras=True)
     fields = [_field(row_type, field.name, hints[field.name]) for field in dataclasses.fields(row_type)]

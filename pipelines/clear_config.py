@@ -12,6 +12,7 @@ from ..curation.qa.simulated import POOL
 from ..curation.stages.decode import MAX_PIXELS
 from ..curation.stages.fetch import FetchLimits, FetchPace
 from ..curation.stages.overlap import Rule
+from ..datasets.yfcc100m.fields import EXTRA
 from .config import Location, Rejects
 
 _STRICT = ConfigDict(extra="forbid")
@@ -48,13 +49,17 @@ class DrawnSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class YfccSource:
-    """YFCC100M: metadata in one of its forms; images downloaded, or read from a folder where ``images_root`` is given."""
+    """YFCC100M: metadata in one of its forms; images downloaded, or read from a folder where ``images_root`` is given.
+
+    ``extra`` names further columns of the metadata, such as ``title`` and ``user_tags``, for the index of the shards.
+    """
 
     kind: Literal["yfcc100m"]
     metadata: Location
     images_root: Location | None = None
     images_path: str = "{key}.{extension}"
     licences: list[str] | None = None
+    extra: list[Literal[EXTRA]] = Field(default_factory=list)  # pyright: ignore[reportInvalidTypeForm]  # names of columns
     limits: FetchLimits = Field(default_factory=FetchLimits)
     pace: FetchPace = Field(default_factory=FetchPace)
 

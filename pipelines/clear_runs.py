@@ -16,7 +16,7 @@ from ..curation.stages.choose import class_order
 from ..curation.store import Rows, Store, StoreError
 from ..datasets.clear.samples import COLUMNS
 from ..datasets.clear.splits import SEEDS
-from .clear_config import ClearConfig
+from .clear_config import ClearConfig, YfccSource
 from .publish import publish_shards
 from .trained import EVAL, current_results, dataset_digest
 from .wrong_use import WrongUse, did_you_mean
@@ -36,6 +36,8 @@ def publish(run: Run, config: ClearConfig, folder: str) -> None:
         "json": {"holds": "the labels of the sample"},
     }
     columns = {f"iid_seed{seed}": f"train or test in iid split {seed}" for seed in SEEDS}
+    if isinstance(config.source, YfccSource):
+        columns |= {name: f"{name} of YFCC100M's metadata, URL-decoded" for name in config.source.extra}
     names = ", ".join(escaped(each.name) for each in config.classes)
     card = Card(
         title="A CLEAR-style benchmark",

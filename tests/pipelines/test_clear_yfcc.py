@@ -58,6 +58,7 @@ def write_metadata(path: Path, url: str, drawn: dict[str, tuple[bytes, str | Non
     for key, (_, _, taken, uploaded) in drawn.items():
         fields = [""] * COLUMNS
         fields[0], fields[3], fields[4], fields[14], fields[15] = key, taken, str(uploaded), f"{url}/{key}.bmp", "BY"
+        fields[6] = f"photo+of%20{key}"
         fields[21], fields[22] = "bmp", "1" if int(key) % 50 == 7 else "0"
         lines.append("\t".join(fields))
     lines[5] = "not a line of metadata"
@@ -67,7 +68,8 @@ def write_metadata(path: Path, url: str, drawn: dict[str, tuple[bytes, str | Non
 def test_from_metadata_to_shards(tmp_path: Path, server: str, drawn: dict[str, tuple[bytes, str | None, str, int]]) -> None:
     metadata, out = tmp_path / "yfcc100m_dataset", str(tmp_path / "out")
     write_metadata(metadata, server, drawn)
-    source = f'source={{kind="yfcc100m", metadata="{metadata}", limits={{allow_private_hosts=true}}, pace={{retries=0}}}}'
+    where = f'metadata="{metadata}", extra=["title"], limits={{allow_private_hosts=true}}, pace={{retries=0}}'
+    source = f'source={{kind="yfcc100m", {where}}}'
     overrides = [source, "images.max_rejects=0.2", "buckets.by=uploaded_unix", "qa.votes=imported"]
     todo = api.job("clear", config="tiny", overrides=overrides)
     first = api.run(todo, out)
@@ -93,6 +95,7 @@ def test_from_metadata_to_shards(tmp_path: Path, server: str, drawn: dict[str, t
     assert not done.waiting
     assert api.verify(out) == []
     table = DatasetIndex.open(Path(out) / "dataset").table
+    assert table["title"].to_pylist() == [f"photo of {key}" for key in table["key"].to_pylist()]
     assert set(table["class_name"].to_pylist()) == {"BACKGROUND", "red", "green", "blue"}
     right = [
         (drawn[key][1] or "BACKGROUND") == name
