@@ -116,13 +116,13 @@ class ShardDataset(IterableDataset[Sample]):
 
     def __len__(self) -> int:
         """Samples that this node will see in the rest of the epoch."""
-        return sum(end - begin for begin, end in self._steps())
+        return sum(end - begin for begin, end in self._steps(self.position[1]))
 
-    def _steps(self) -> Iterator[tuple[int, int]]:
+    def _steps(self, start: int) -> Iterator[tuple[int, int]]:
         rank, world_size = self.node
         return global_steps(
             len(self.index),
-            start=self.position[1],
+            start=start,
             batch_size=self.batch_size,
             rank=rank,
             world_size=world_size,
@@ -132,8 +132,9 @@ class ShardDataset(IterableDataset[Sample]):
     def __iter__(self) -> Iterator[Any]:
         worker = get_worker_info()
         first, count = (worker.id, worker.num_workers) if worker else (0, 1)
-        order = self.index.order(seed=self.seed, epoch=self.position[0])
-        steps = itertools.islice(self._steps(), first, None, count)
+        epoch, start = self.position
+        order = self.index.order(seed=self.seed, epoch=epoch)
+        steps = itertools.islice(self._steps(start), first, None, count)
         return itertools.chain.from_iterable(self._samples(order[begin:end]) for begin, end in steps)
 
     def __getitem__(self, row: int) -> Any:
@@ -171,7 +172,8 @@ class ShardDataset(IterableDataset[Sample]):
 
         Args:
             options: of ``torch.utils.data.DataLoader`` (``num_workers``, ``collate_fn``, ``pin_memory``, ...), save
-                ``batch_size``, ``drop_last``, ``shuffle`` and samplers, which the dataset settles.
+                ``batch_size``, ``drop_last``, ``shuffle`` and samplers, which the dataset settles, and ``in_order``:
+                batches out of order could not be counted.
         """
         return ShardLoader(self, options)
 
@@ -184,20 +186,33 @@ class ShardLoader(Iterable[Any]):
     """
 
     def __init__(self, dataset: ShardDataset, options: Mapping[str, Any]) -> None:
-        settled = sorted({"batch_size", "drop_last", "shuffle", "sampler", "batch_sampler"} & set(options))
+        settled = sorted({"batch_size", "drop_last", "shuffle", "sampler", "batch_sampler", "in_order"} & set(options))
         if settled:
-            raise ValueError(f"the loader's {settled} are settled by ShardDataset (batch_size, drop_last, seed, node)")
+            raise ValueError(
+                f"the loader's {settled} are settled by ShardDataset (batch_size, drop_last, seed, node; always in order)"
+            )
         self.dataset = dataset
         self.epoch, self._consumed = dataset.position
         self._loader: DataLoader[Any] = DataLoader(dataset, batch_size=dataset.batch_size, **options)
 
     def __len__(self) -> int:
-        """Batches that this node will see in the rest of the epoch."""
-        self.dataset.set_epoch(self.epoch, self._consumed)
-        return sum(1 for _ in self.dataset._steps())  # pyright: ignore[reportPrivateUsage] (one module)
+        """Batches that this node will see in the next iteration."""
+        # Not by way of the dataset's cursor: workers that start late read it while the epoch runs.
+        _, start = self._place()
+        return sum(1 for _ in self.dataset._steps(start))  # pyright: ignore[reportPrivateUsage] (one module)
+
+    def _place(self) -> tuple[int, int]:
+        """Epoch and samples consumed; after the last sample of an epoch, the start of the next."""
+        dataset = self.dataset
+        left = len(dataset.index) - self._consumed
+        done = left == 0 or (dataset.drop_last and left < dataset.batch_size * dataset.node[1])
+        # An epoch that has no batch from its start on is one all the same: else it would never end.
+        return (self.epoch + 1, 0) if done and self._consumed else (self.epoch, self._consumed)
 
     def __iter__(self) -> Iterator[Any]:
-        dataset, start = self.dataset, self._consumed
+        dataset = self.dataset
+        self.epoch, self._consumed = self._place()
+        start = self._consumed
         dataset.set_epoch(self.epoch, start)
         stride = dataset.batch_size * dataset.node[1]
         batches = iter(self._loader)
@@ -219,12 +234,10 @@ class ShardLoader(Iterable[Any]):
         Nodes in step have the same state; it may be loaded with any other number of nodes, workers or batch size.
         """
         dataset = self.dataset
-        stride = dataset.batch_size * dataset.node[1]
-        left = len(dataset.index) - self._consumed
-        done = left == 0 or (dataset.drop_last and left < stride)
+        epoch, consumed = self._place()
         return {
-            "epoch": self.epoch + done,
-            "consumed": 0 if done else self._consumed,
+            "epoch": epoch,
+            "consumed": consumed,
             "seed": dataset.seed,
             "rows": len(dataset.index),
             "index": dataset.index.fingerprint(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import itertools
 import json
+import multiprocessing
 import subprocess
 import sys
 import tarfile
@@ -300,6 +301,43 @@ def test_a_loader_goes_on_after_a_break(folder: Path) -> None:
     assert (seen, loader.epoch) == (batches_of(folder, seed=7, batch_size=4), 1)
 
 
+@pytest.mark.parametrize(("batch_size", "drop_last"), [(4, False), (5, True), (23, False)])
+def test_a_break_on_the_last_batch_ends_the_epoch(folder: Path, batch_size: int, drop_last: bool) -> None:
+    options: dict[str, Any] = {"seed": 7, "batch_size": batch_size, "drop_last": drop_last}
+    loader = ShardDataset(folder, **options).loader(collate_fn=keys_of)
+    batches = batches_of(folder, epochs=2, **options)
+    first, second = batches[: len(loader)], batches[len(loader) :]
+    assert list(itertools.islice(loader, len(first))) == first
+    assert len(loader) == len(second)
+    assert loader.state_dict()["epoch"] == 1
+    assert list(loader) == second
+
+
+def test_epochs_without_a_batch_are_counted(folder: Path) -> None:
+    loader = ShardDataset(folder, batch_size=SAMPLES + 1, drop_last=True).loader()
+    assert [list(loader), list(loader)] == [[], []]
+    assert loader.state_dict()["epoch"] == 2
+
+
+def test_the_length_may_be_asked_while_workers_start(folder: Path) -> None:
+    """It wrote the place where late workers begin: samples were lost, and others came twice."""
+    go = multiprocessing.get_context("fork").Event()
+
+    def start_late(worker: int) -> None:
+        assert worker == 0 or go.wait(60)
+
+    loader = ShardDataset(folder, seed=7, batch_size=2).loader(
+        num_workers=2, collate_fn=keys_of, worker_init_fn=start_late, multiprocessing_context="fork"
+    )
+    left = len(loader)
+    batches = []
+    for batch in loader:
+        batches.append(batch)
+        assert len(loader) == (left - len(batches) or left)
+        go.set()
+    assert batches == batches_of(folder, seed=7, batch_size=2)
+
+
 def test_a_state_of_another_order_is_refused(folder: Path) -> None:
     state = ShardDataset(folder, seed=7).loader().state_dict()
     with pytest.raises(ValueError, match="the state has seed 7, this dataset 8"):
@@ -309,6 +347,8 @@ def test_a_state_of_another_order_is_refused(folder: Path) -> None:
         some.loader().load_state_dict(state)
     with pytest.raises(ValueError, match="'batch_size'"):
         some.loader(batch_size=3)
+    with pytest.raises(ValueError, match=r"\['in_order'\] are settled by ShardDataset"):
+        some.loader(num_workers=2, in_order=False)
     with pytest.raises(ValueError, match="consumed 24 from 0 to 23"):
         ShardDataset(folder).set_epoch(0, 24)
 
