@@ -215,7 +215,10 @@ class _Fetcher:
                     left_s -= asyncio.get_running_loop().time() - started
             if not isinstance(result, str):
                 return _image_of(result, self.limits)
-            url = urllib.parse.urljoin(url, result)
+            try:
+                url = urllib.parse.urljoin(url, result)
+            except ValueError as error:
+                raise _FailedFetch("bad_url", f"redirected to {result}: {error}") from None
 
     async def _timed(self, target: httpx.URL, left_s: float) -> bytes | str:
         try:
@@ -227,7 +230,7 @@ class _Fetcher:
             raise _FailedFetch("private_address", str(error)) from None
         except httpcore.RemoteProtocolError as error:
             raise _FailedFetch(_protocol_reason(str(error)), str(error)) from None
-        except httpcore.LocalProtocolError as error:
+        except (httpcore.LocalProtocolError, UnicodeError) as error:  # the latter: no name server can be asked for the host
             raise _FailedFetch("bad_url", str(error)) from None
         except (httpcore.NetworkError, OSError) as error:
             raise _FailedFetch("unreachable", f"{type(error).__name__}: {error}") from None
@@ -292,7 +295,7 @@ def _retry_after_s(text: str) -> float | None:
         return float(text[:12])
     try:
         at = email.utils.parsedate_to_datetime(text)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, OverflowError):
         return None
     at = at if at.tzinfo else at.replace(tzinfo=dt.UTC)
     return max((at - dt.datetime.now(dt.UTC)).total_seconds(), 0.0)
