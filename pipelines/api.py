@@ -14,6 +14,7 @@ from ..curation.flow import Stage, StageRef
 from ..curation.keys import How, Where, WhereOfRows, as_json, code_digest
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
+from .emptied import check_not_empty
 from .finished import qa_export, qa_import, release, report, scores, train
 from .jobs import Job, check_finished, dataset_of, job, job_of, record_of
 from .packaged import listed as list_benchmarks
@@ -152,14 +153,7 @@ def run(
 
 
 def _check_not_empty(done: engine.Run, out: str) -> None:
-    """A dataset without a sample is a mistake in the settings, or in the votes."""
-    emptied = next((one for one in done.artifacts if one.rows_in and not one.rows), None)
-    if emptied is not None and not done.result.rows:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in emptied.rejects.items())
-        raise RuntimeError(
-            f"{out}: nothing is left to publish: stage {emptied.stage!r} turned away all {emptied.rows_in:,} rows ({reasons}): "
-            f"see `benchwright rejects {out}`"
-        )
+    check_not_empty(done, out, "to publish")
 
 
 class _Once:

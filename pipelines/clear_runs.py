@@ -32,7 +32,7 @@ def publish(run: Run, config: ClearConfig, folder: str) -> None:
     width = next(iter(run.rows("placed").arrays("embedding"))).shape[1]
     members = {
         "jpg, png, ...": {"holds": "the image as it was found"},
-        "embedding.npy": {"dtype": "float32", "shape": [width], "encoder": config.encoder.kind},
+        "embedding.npy": {"dtype": config.encoder_run.stored, "shape": [width], "encoder": config.encoder.kind},
         "json": {"holds": "the labels of the sample"},
     }
     columns = {f"iid_seed{seed}": f"train or test in iid split {seed}" for seed in SEEDS}

@@ -30,6 +30,7 @@ from ..curation.rows import Blob
 from ..curation.run import Run
 from ..curation.store import Rows, Store, StoreError
 from .clear_config import ClearConfig
+from .emptied import check_not_empty
 
 VOTES_FILE = "qa/votes.parquet"
 """Where the votes of people lie within the folder of a run."""
@@ -288,6 +289,7 @@ def _read_results(
 
 def answer(run: Run, config: ClearConfig, out: str) -> bool:
     """Let SIMULATED annotators answer where the settings say so; the files go the way of real ones, export and import."""
+    check_not_empty(run, out, "to ask annotators about")  # people neither
     place = votes_place(config, out)
     if not isinstance(place, WhereOfRows):
         return False
