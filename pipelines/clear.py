@@ -24,7 +24,7 @@ from ..curation.stages.buckets import (
 )
 from ..curation.stages.choose import Labelled, choose, class_order
 from ..curation.stages.embed import embed_images, embed_images_half
-from ..curation.stages.fetch import fetch_images
+from ..curation.stages.fetch import FetchLimits, fetch_images
 from ..curation.stages.first import take_first
 from ..curation.stages.image_sources import FoundImage, drop_duplicate_content, folder_pieces, read_folder, read_image
 from ..curation.stages.images import check_image
@@ -145,7 +145,7 @@ def _fetched(listed: Flow, c: ClearConfig, s: YfccSource) -> Flow:
     if s.images_root:
         read = step(read_image, root=where(s.images_root), path=s.images_path, max_bytes=c.images.max_bytes)
         return listed.each("fetched", read, max_rejects=c.images.max_rejects, rows_per_part=c.rows_per_part)
-    limits = dataclasses.replace(s.limits, min_bytes=c.images.min_bytes, max_bytes=c.images.max_bytes)
+    limits = FetchLimits(min_bytes=c.images.min_bytes, max_bytes=c.images.max_bytes, **dataclasses.asdict(s.limits))
     fetch = step(fetch_images, limits=limits, pace=how(s.pace))
     return listed.each_batch("fetched", fetch, max_rejects=c.images.max_rejects, rows_per_part=c.rows_per_part)
 
@@ -153,6 +153,8 @@ def _fetched(listed: Flow, c: ClearConfig, s: YfccSource) -> Flow:
 def _check(c: ClearConfig) -> Step:
     return step(
         check_image,
+        min_bytes=c.images.min_bytes,
+        max_bytes=c.images.max_bytes,
         max_pixels=c.images.max_pixels,
         min_edge_px=c.images.min_edge_px,
         max_aspect=c.images.max_aspect,

@@ -48,6 +48,15 @@ class DrawnSource:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class DownloadLimits:
+    """Where downloads may lead, see ``FetchLimits``; how many bytes a file may have is for ``Images`` to say, of any source."""
+
+    max_redirects: int = FetchLimits.max_redirects
+    allow_private_hosts: bool = FetchLimits.allow_private_hosts
+    gone_urls: tuple[str, ...] = FetchLimits.gone_urls
+
+
+@dataclass(frozen=True, config=_STRICT)
 class YfccSource:
     """YFCC100M: metadata in one of its forms; images downloaded, or read from a folder where ``images_root`` is given.
 
@@ -60,13 +69,16 @@ class YfccSource:
     images_path: str = "{key}.{extension}"
     licences: list[str] | None = None
     extra: list[Literal[EXTRA]] = Field(default_factory=list)  # pyright: ignore[reportInvalidTypeForm]  # names of columns
-    limits: FetchLimits = Field(default_factory=FetchLimits)
+    limits: DownloadLimits = Field(default_factory=DownloadLimits)
     pace: FetchPace = Field(default_factory=FetchPace)
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Images:
-    """Which images are taken. ``max_rejects`` is the budget of every stage that meets bad input: rows, or a share below 1."""
+    """Which images are taken, from any source.
+
+    ``max_rejects`` is the budget of every stage that meets bad input: rows, or a share below 1.
+    """
 
     max_rejects: Rejects
     min_bytes: int = 1

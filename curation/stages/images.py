@@ -48,6 +48,8 @@ class CheckedImage:
 def check_image(
     row: StoredImage,
     *,
+    min_bytes: int = 1,
+    max_bytes: int | None = None,
     max_pixels: int = MAX_PIXELS,
     min_edge_px: int = 1,
     max_aspect: float | None = None,
@@ -57,6 +59,8 @@ def check_image(
     """Decode the picture once, header first, and keep what it is.
 
     Args:
+        min_bytes: shortest file (CLEAR-10: 10).
+        max_bytes: longest file; None for no limit.
         max_pixels: limit of width times height, judged from the header, before any pixel is decoded.
         min_edge_px: least length of the shorter side (CLEAR-10 has no limit; later CLEAR data 120).
         max_aspect: greatest longer side over shorter side; None for no limit (later CLEAR data 2.0).
@@ -64,13 +68,18 @@ def check_image(
         allow_mislabelled: keep files whose extension names another image format, under the true one.
 
     Raises:
-        Reject: ``empty_file``, ``not_an_image``, ``unsupported_format``, ``too_many_pixels``, ``too_many_scans``,
-            ``too_small``, ``aspect``, ``animated``, ``mislabelled``, ``truncated`` or ``corrupt``.
+        Reject: ``empty_file``, ``too_small_file``, ``too_large``, ``not_an_image``, ``unsupported_format``,
+            ``too_many_pixels``, ``too_many_scans``, ``too_small``, ``aspect``, ``animated``, ``mislabelled``, ``truncated``
+            or ``corrupt``.
         ValueError: ``max_pixels`` is above what Pillow permits.
     """
     if not 0 < max_pixels <= PILLOW_MAX_PIXELS:
         raise ValueError(f"max_pixels={max_pixels}: must be between 1 and {PILLOW_MAX_PIXELS}, Pillow's own limit")
     data = row.image.read()
+    if 0 < len(data) < min_bytes:
+        raise Reject("too_small_file", f"{len(data)} bytes, at least {min_bytes} are needed")
+    if max_bytes is not None and len(data) > max_bytes:
+        raise Reject("too_large", f"{len(data)} bytes, limit {max_bytes}")
     header = read_header(data, max_pixels=max_pixels)
     declared = normal_extension(row.extension)
     if declared not in ("", header.extension) and not allow_mislabelled:

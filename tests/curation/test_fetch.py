@@ -270,9 +270,9 @@ UNREADABLE = [
     "\xb2",
     "",
 ]
-ANSWERS |= {
-    f"/retry-after/{number}": fixed(reply("503 Later", b"", f"Retry-After: {text}")) for number, text in enumerate(UNREADABLE)
-}
+ANSWERS.update(
+    (f"/retry-after/{number}", fixed(reply("503 Later", b"", f"Retry-After: {text}"))) for number, text in enumerate(UNREADABLE)
+)
 
 
 @pytest.fixture(scope="module")

@@ -226,6 +226,14 @@ def test_sizes_and_aspects() -> None:
     assert reason(oriented("JPEG", 6, scene(200, 100)), max_aspect=1.99) == "aspect"
 
 
+def test_the_length_of_a_file_is_limited_both_ways() -> None:
+    data = encode(scene(), "PNG")
+    check(data, min_bytes=len(data), max_bytes=len(data))
+    assert reason(data, min_bytes=len(data) + 1) == "too_small_file"
+    assert reason(data, max_bytes=len(data) - 1) == "too_large"
+    assert reason(b"", min_bytes=10) == "empty_file"
+
+
 @pytest.mark.parametrize("form", ["GIF", "PNG", "WEBP"])
 def test_animations(form: str) -> None:
     frames = [scene(), scene().transpose(Image.Transpose.FLIP_LEFT_RIGHT)]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import tarfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from benchwright.curation.flow import Flow
+from benchwright.curation.stages.fetch import FetchLimits
 from benchwright.datasets.clear.facts import facts, published_limits
 from benchwright.pipelines import api, clear_votes
 from PIL import Image
 
-from tests.pipelines.conftest import files_of
+from tests.pipelines.conftest import Cli, files_of
 
 SMALL = ["source.count=300"]
 
@@ -45,7 +48,7 @@ def test_published_settings_are_the_papers_facts() -> None:
     assert settings(flow, "split")["test_share"] == known.iid.test_share
     encoder = settings(flow, "embedded")["encoder"]
     assert (encoder.model, encoder.weights) == (known.retrieval.encoder, "openai")
-    assert settings(flow, "fetched")["limits"].min_bytes == known.buckets.min_bytes
+    assert settings(flow, "checked")["min_bytes"] == settings(flow, "fetched")["limits"].min_bytes == known.buckets.min_bytes
     voted = settings(flow, "voted")
     assert (voted["workers"], voted["majority"]) == (known.review.workers, known.review.exact_votes)
 
@@ -84,6 +87,82 @@ def test_options_add_and_leave_out_stages() -> None:
     assert {"distinct", "screened"} <= set(names)
     assert "voted" not in names
     assert "fetched" not in [stage.name for stage in plan("source.images_root=photos").stages if stage.kind == "each_batch"]
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A folder of three pictures with dates, and metadata of YFCC100M that names them."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    dates, metadata = ["file,date_taken,date_uploaded"], []
+    for number in range(1, 4):
+        Image.new("RGB", (9, 9), (200, number, 30)).save(folder / f"{number}.bmp")
+        dates.append(f"{number}.bmp,2010-01-0{number}T00:00:00,2011-01-01T00:00:00")
+        fields = [""] * 23
+        fields[0], fields[3], fields[4], fields[14] = str(number), "2010-01-01 00:00:00.0", "1300000000", "http://127.0.0.1:1/a"
+        fields[15], fields[21], fields[22] = "BY", "bmp", "0"
+        metadata.append("\t".join(fields))
+    (tmp_path / "dates.csv").write_text("\n".join(dates) + "\n")
+    (tmp_path / "yfcc").write_text("\n".join(metadata) + "\n")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'kind="drawn", count=3',
+        'kind="folder", root="{at}/photos", dates_csv="{at}/dates.csv"',
+        'kind="yfcc100m", metadata="{at}/yfcc", images_root="{at}/photos"',
+    ],
+)
+@pytest.mark.parametrize("limit", ["images.min_bytes=1000000", "images.max_bytes=100"])
+def test_files_of_every_source_are_neither_too_small_nor_too_large(
+    bw: Cli, photos: Path, tmp_path: Path, source: str, limit: str
+) -> None:
+    given = ["--set", f"source={{{source.format(at=tmp_path)}}}", "--set", limit, "--set", "images.max_rejects=3"]
+    told = bw("run", "clear", "--config", "tiny", *given, "--out", tmp_path / "out", "-q")
+    assert told.code == 1
+    assert re.search(rf"turned away all 3 rows \(3 {'too_small_file' if 'min' in limit else 'too_large'}\)", told.err), told
+
+
+def test_downloads_have_no_limits_of_size_of_their_own(bw: Cli, tmp_path: Path) -> None:
+    for limit in ("min_bytes", "max_bytes"):
+        told = bw(
+            "plan", "clear", "--set", "source.metadata=yfcc", "--set", f"source.limits.{limit}=20", "--out", tmp_path / "out"
+        )
+        assert told.code == 2
+        assert f"source.limits.{limit}: there is no such setting" in told.err
+    assert settings(plan("images.max_bytes=77", "source.limits.max_redirects=2"), "fetched")["limits"] == FetchLimits(77, 10, 2)
+
+
+@pytest.mark.parametrize("votes", ["none", "simulated", "imported"])
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ('source={{kind="folder", root="{at}"}}', "source stage 'listed' gave no rows"),
+        ("buckets.first_labelled=99", "stage 'asked' turned away all [0-9]+ rows \\([0-9]+ bucket_not_labelled\\)"),
+    ],
+)
+def test_a_run_without_rows_names_the_stage_that_left_none(bw: Cli, tmp_path: Path, votes: str, given: str, told: str) -> None:
+    (tmp_path / "empty").mkdir()
+    given = given.format(at=tmp_path / "empty")
+    run = ["run", "clear", "--config", "tiny", "--set", "source.count=300", "--set", given, "--set", f"qa.votes={votes}"]
+    found = bw(*run, "--out", tmp_path / "out", "-q")
+    assert found.code == 1
+    assert re.search(told, found.err), found
+    assert found.err.splitlines()[-1].startswith("benchwright: /")
+
+
+@pytest.mark.parametrize("stored", ["float16", "float32"])
+def test_the_dataset_says_as_what_its_vectors_are_stored(tmp_path: Path, stored: str) -> None:
+    simulate(tmp_path, f"encoder_run.stored={stored}")
+    told = json.loads((tmp_path / "dataset/dataset.json").read_text())["members"]["embedding.npy"]
+    with tarfile.open(next((tmp_path / "dataset").glob("*.tar"))) as tar:
+        stream = tar.extractfile(next(member for member in tar if member.name.endswith(".embedding.npy")))
+        assert stream is not None
+        vector = np.load(io.BytesIO(stream.read()))
+    assert (told["dtype"], told["shape"]) == (stored, list(vector.shape))
+    assert vector.dtype == stored
 
 
 def test_a_plan_names_no_place_in_its_keys(tmp_path: Path) -> None:
