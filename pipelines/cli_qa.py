@@ -107,6 +107,7 @@ def qa_import(
       benchwright qa import out results/*.csv --replace
     """
     from . import clear_votes
+    from .text import printed_kappa
 
     if salt is None and "://" in out:
         raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
@@ -120,7 +121,7 @@ def qa_import(
     if done.rejects:
         print(f"Turned away, with file and line: {done.rejects_file}")
     for form, kappa in done.kappas.items():
-        print(f"Fleiss' kappa, form {form}: {kappa:.3f}")
+        print(f"Fleiss' kappa, form {form}: {printed_kappa(kappa)}")
     for count in done.missing["form"].value_counts().to_pylist():
         print(f"{count['counts']} images are short of votes on the form {count['values']}")
     print(f"Run again to go on: the pipeline finds the votes in {out}/{clear_votes.VOTES_FILE}")
