@@ -1,7 +1,8 @@
 """Plots as SVG, each drawn for light and for dark pages, with alt text that tells the numbers.
 
-Only matplotlib's object interface is used: no window system, no global figure. Dates and versions are left out of the
-files and ids are salted with a constant, so that the same numbers give the same bytes (on one version of matplotlib).
+Curves are written by ``curves.py``. For all else only matplotlib's object interface is used: no window system, no global
+figure. Dates and versions are left out of the files and ids are salted with a constant, so that the same numbers give the
+same bytes (on one version of matplotlib).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .blocks import Figure, Table
+from .curves import Curve, Ink, Places, curves_svg
 
 if TYPE_CHECKING:  # matplotlib takes a second to import: only those who draw pay for it
     from matplotlib.axes import Axes
@@ -57,7 +59,7 @@ DARK = Theme(
     series=("#6db7ea", "#f0975a", "#6cc592", "#cf92d6", "#d9bb4a", "#f08aac", "#56c5cb", "#b8a394"),
 )
 MARKERS = "osD^vPX*"
-_DASHES = ("-", (0, (4, 2.5)), (0, (1.2, 1.6)), (0, (7, 2.5, 1.2, 2.5)))
+_DASHES = ((), (4.0, 2.5), (1.2, 1.6), (7.0, 2.5, 1.2, 2.5))
 _PERCENT = (0.0, 100.0)
 
 
@@ -91,7 +93,7 @@ def heat_map(
         raise ValueError("a heat map of NaN alone shows nothing")
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
     pale, deep = common_scale([values]) if scale is None else scale
-    if not pale <= low <= high <= deep:
+    if not pale - 1e-6 <= low <= high <= deep + 1e-6:
         raise ValueError(f"values from {low:g} to {high:g} leave the scale {pale:g} to {deep:g}")
 
     def draw(axes: Axes, theme: Theme) -> None:
@@ -142,8 +144,10 @@ def common_scale(matrices: Sequence[ArrayLike]) -> tuple[float, float]:
     values = np.concatenate([np.ravel(np.asarray(matrix, dtype=np.float64)) for matrix in matrices])
     # A share such as 0.35 may lie a rounding off its step.
     low, high = float(np.nanmin(values)) * 20 + 1e-9, float(np.nanmax(values)) * 20 - 1e-9
-    pale = math.floor(low)
-    return pale / 20, max(math.ceil(high), pale + 1) / 20
+    pale, deep = math.floor(low), math.ceil(high)
+    if pale == deep:  # one value alone, on a step: 100 % is not passed, nor is 0
+        pale, deep = (pale - 1, pale) if pale > 0 else (pale, pale + 1)
+    return pale / 20, deep / 20
 
 
 def _colour_bar(axes: Axes, ramp: Any, shape: tuple[int, int], ends: tuple[float, float]) -> None:
@@ -215,33 +219,56 @@ def line_chart(
     widths = {name: times * np.asarray(values, dtype=np.float64) for name, values in (spread or {}).items()}
     limits = _PERCENT if shares else (-math.inf, math.inf)
     bands = {
-        name: [np.clip(curves[name] + way * widths[name], *limits) for way in (-1, 1)] for name in curves if name in widths
+        name: (np.clip(curves[name] - widths[name], *limits), np.clip(curves[name] + widths[name], *limits)) for name in widths
     }
 
-    def draw(axes: Axes, theme: Theme) -> None:
-        x = np.arange(len(labels))
-        for at, ((name, curve), colour) in enumerate(zip(curves.items(), theme.series, strict=False)):
-            axes.plot(x, curve, color=colour, label=short_labels([name])[0], **_stroke(at, len(curves)))
-            if name in bands:
-                axes.fill_between(x, *bands[name], color=colour, alpha=0.15, linewidth=0)
-        axes.set_xticks(x[every - 1 :: every], short_labels(labels)[every - 1 :: every])
-        axes_style(axes, theme, label_axis, value_axis)
-        legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5)
-        for text in legend.get_texts():
-            text.set_color(theme.ink)
-
+    x = np.arange(len(labels), dtype=np.float64)
+    full = np.zeros(len(labels), dtype=bool)
+    lines = [(at, name, x, curve, full) for at, (name, curve) in enumerate(curves.items())]
+    ticks = list(zip(x.tolist(), short_labels(labels), strict=True))[every - 1 :: every]
+    looks = {"label_axis": label_axis, "value_axis": value_axis}
     alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in curves.items())
     rows = [[label, *(float(curve[at]) for curve in curves.values())] for at, label in enumerate(labels)]
     table = Table([label_axis, *curves], rows, "Percent" if shares else "", decimals=1 if shares else 3)
-    return drawn_figure(draw, (8.4, 3.4), alt, caption, table)
+    return _curve_figure(lines, len(curves), ticks, looks, alt, caption, table, bands)
 
 
-def _stroke(at: int, count: int) -> dict[str, Any]:
-    """Line and marker of curve ``at`` of ``count``: those drawn later, on top, are thinner and dashed, so that of curves that
-    lie on each other every one is seen."""
-    below = (count - 1 - at) / max(count - 1, 1)
-    dashes = _DASHES[at % len(_DASHES)]
-    return {"marker": MARKERS[at], "markersize": 3.6 + 2.6 * below, "linewidth": 1.4 + 1.5 * below, "linestyle": dashes}
+def _curve_figure(
+    lines: Sequence[tuple[int, str, Places, Places, NDArray[np.bool_]]],
+    count: int,
+    ticks: Sequence[tuple[float, str]],
+    looks: Mapping[str, Any],
+    alt: str,
+    caption: str,
+    data: Table,
+    bands: Mapping[str, tuple[Places, Places]],
+) -> Figure:
+    """Curves for light and for dark pages: number among ``count``, name, x, y and whether points are hollow, of each.
+
+    Those drawn later, on top, are thinner and dashed, so that of curves that lie on each other every one is seen.
+    """
+
+    def picture(theme: Theme) -> bytes:
+        drawn: list[Curve] = []
+        for at, name, x, y, hollow in lines:
+            below = (count - 1 - at) / max(count - 1, 1)
+            drawn.append(
+                Curve(
+                    short_labels([name])[0],
+                    x,
+                    y,
+                    hollow,
+                    bands.get(name),
+                    theme.series[at],
+                    width=1.4 + 1.5 * below,
+                    dashes=_DASHES[at % len(_DASHES)],
+                    marker=MARKERS[at],
+                    size=3.6 + 2.6 * below,
+                )
+            )
+        return curves_svg(drawn, ticks, Ink(theme.page, theme.ink, theme.faint, theme.grid), **looks)
+
+    return Figure(picture(LIGHT), alt, caption, dark=picture(DARK), data=data)
 
 
 def place_chart(
@@ -275,29 +302,16 @@ def place_chart(
     if not any(known.any() for known in there.values()):
         raise ValueError("curves of NaN alone show nothing")
 
-    def draw(axes: Axes, theme: Theme) -> None:
-        for at, ((name, curve), colour) in enumerate(zip(curves.items(), theme.series, strict=False)):
-            known = there[name]
-            if not known.any():
-                continue
-            stroke = _stroke(at, len(curves))
-            axes.plot(x[known], curve[known], color=colour, label=short_labels([name])[0], **stroke)
-            holes = {"color": theme.page, "markeredgecolor": colour}
-            axes.plot(x[known & empty], curve[known & empty], **{**stroke, **holes, "linestyle": ""})
-        axes.set_xticks(np.unique(np.floor(x)))
-        if limits is not None:
-            axes.set_ylim(*limits)
-        axes_style(axes, theme, label_axis, value_axis)
-        legend = axes.legend(
-            loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5, title=legend_title, alignment="left"
-        )
-        for text in [*legend.get_texts(), legend.get_title()]:
-            text.set_color(theme.ink)
-
+    lines = [
+        (at, name, x[there[name]], curve[there[name]], empty[there[name]]) for at, (name, curve) in enumerate(curves.items())
+    ]
+    ticks = [(place, f"{place:g}") for place in np.unique(np.floor(x)).tolist()]
+    looks = {"label_axis": label_axis, "value_axis": value_axis, "limits": limits, "legend_title": legend_title}
     drawn = {name: curve for name, curve in curves.items() if there[name].any()}
     alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in drawn.items())
     rows = [[f"{place:g}", *(float(curve[at]) for curve in drawn.values())] for at, place in enumerate(x.tolist())]
-    return drawn_figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *drawn], rows))
+    shown = [line for line in lines if line[1] in drawn]
+    return _curve_figure(shown, len(curves), ticks, looks, alt, caption, Table([label_axis, *drawn], rows), {})
 
 
 def rank_chart(

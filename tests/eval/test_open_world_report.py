@@ -151,8 +151,8 @@ def test_hollow_points_are_filled_with_the_page(tidy):
     after = measure_by_predictor(tidy, "mcc", Shown("classification", "test", ("post",)), feedback=1.0)
     assert both is not None
     assert after is not None
-    assert both.light.count(b"fill: #ffffff") > 0
-    assert after.light.count(b"fill: #ffffff") == 0
+    assert both.light.count(b'fill="#ffffff"') > 0
+    assert after.light.count(b'fill="#ffffff"') == 0
     assert "before feedback" in both.caption
     assert "Points are after feedback" in after.caption
 
