@@ -64,8 +64,8 @@ def _star() -> list[tuple[float, float]]:
     return [(r * math.sin(a), -r * math.cos(a)) for a, r in turns]
 
 
-_PLUS = [(-0.33, -1), (0.33, -1), (0.33, -0.33), (1, -0.33), (1, 0.33), (0.33, 0.33)]
-_PLUS = [*_PLUS, *((-x, -y) for x, y in _PLUS)]
+_HALF = [(-0.33, -1), (0.33, -1), (0.33, -0.33), (1, -0.33), (1, 0.33), (0.33, 0.33)]
+_PLUS = [*_HALF, *((-x, -y) for x, y in _HALF)]
 MARKERS = {
     "o": [(math.cos(a), math.sin(a)) for a in np.linspace(0, math.tau, 16, endpoint=False)],
     "s": [(-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)],
