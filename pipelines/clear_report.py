@@ -16,7 +16,7 @@ from ..curation.store import Rows, Store
 from ..datasets.clear.facts import facts
 from ..eval.metrics.clear import IID_METRICS, STREAMING_METRICS
 from ..eval.report.blocks import Block, Card, Cards, Section, Table, Text, Thumb
-from ..eval.report.figures import bar_chart
+from ..eval.report.figures import bar_chart, common_scale
 from ..eval.report.images import encode, thumbnail
 from ..eval.report.sections import (
     Scores,
@@ -28,7 +28,8 @@ from ..eval.report.sections import (
 from .clear_config import ClearConfig, FolderSource
 from .clear_runs import scores
 from .clear_votes import votes_of
-from .run_report import finished_stages, write_page
+from .run_report import OWNERS, finished_stages, write_page
+from .text import printed_kappa
 
 _THUMB_PX = 96
 _THUMBS = 6
@@ -44,6 +45,16 @@ PUBLISHED = {
     },
 }
 """Our method -> table, model and row of the paper."""
+
+_SOURCES = {
+    "listed: root": ("the folder of photos", OWNERS),
+    "listed: dates_csv": ("when the photos were taken and uploaded", OWNERS),
+    "listed: path": ("metadata of the photos", OWNERS),
+}
+_VOTES = {
+    "simulated": ("answers of SIMULATED annotators", "none: drawn by this run"),
+    "imported": ("answers of annotators, as qa import read them", "of who asked them"),
+}
 
 _PAPER_NAMES = {
     "in_domain": "in_domain",
@@ -70,11 +81,12 @@ def write_report(config: ClearConfig, out: str) -> str:
         _classes(config, store, made),
         *_sheets(config, store, made),
         *_votes(config, out),
-        *(_baseline(config, protocol, methods) for protocol, methods in results.items()),
+        *_baselines(results),
     ]
     subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {config.encoder.kind}"
     drawn = f"{config.source.kind}, seed {config.seed}"
-    return write_page("A CLEAR\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
+    about = {**_SOURCES, **({"voted: votes": _VOTES[config.qa.votes]} if config.qa.votes in _VOTES else {})}
+    return write_page("A CLEAR\u2011style benchmark", subtitle, sections, made, out, drawn=drawn, about=about)
 
 
 def _cards(made: Mapping[str, Artifact], results: Mapping[str, Mapping[str, Any]]) -> Cards:
@@ -182,7 +194,8 @@ def _votes(config: ClearConfig, out: str) -> list[Section]:
         return []
     forms = pc.unique(votes["form"]).to_pylist()
     kappas: list[Sequence[Any]] = [
-        [form, votes.filter(pc.equal(votes["form"], form)).num_rows, votes_kappa(votes, form=form)] for form in forms
+        [form, votes.filter(pc.equal(votes["form"], form)).num_rows, printed_kappa(votes_kappa(votes, form=form))]
+        for form in forms
     ]
     workers = worker_table(votes)
     shown = ["worker", "num_labels", "num_sensitive", "agreement", "yes_rate", "median_seconds", "flags"]
@@ -196,7 +209,7 @@ def _votes(config: ClearConfig, out: str) -> list[Section]:
                 Table(
                     ["form", "votes", "Fleiss' kappa"],
                     kappas,
-                    "Agreement between annotators: 1 is perfect, 0 is chance, none where all gave one answer",
+                    "Agreement between annotators: 1 is perfect, 0 is chance",
                 ),
                 Table(
                     ["worker", "labels", "sensitive", "agreement", "yes rate", "median s", "flags"],
@@ -208,7 +221,26 @@ def _votes(config: ClearConfig, out: str) -> list[Section]:
     ]
 
 
-def _baseline(config: ClearConfig, protocol: str, methods: Mapping[str, Any]) -> Section:
+def _baselines(results: Mapping[str, Mapping[str, Any]]) -> list[Section]:
+    """A section a protocol; the matrices of all have one scale of colours, so that they can be compared."""
+    matrices = {
+        protocol: {name: _matrices(result) for name, result in methods.items()} for protocol, methods in results.items()
+    }
+    means = [found.mean(0) for methods in matrices.values() for found in methods.values()]
+    scale = common_scale(means) if means else None
+    return [_baseline(protocol, methods, matrices[protocol], scale) for protocol, methods in results.items()]
+
+
+def _matrices(result: Mapping[str, Any]) -> np.ndarray:
+    """(S, N, N) accuracies in [0, 1] over S seeds, NaN where not tested."""
+    tested = np.asarray([domain["tested"] for domain in result["domains"]], dtype=np.float64).T
+    correct = np.asarray(result["correct"], dtype=np.float64)
+    return np.where(correct < 0, np.nan, correct / tested[:, None, :])
+
+
+def _baseline(
+    protocol: str, methods: Mapping[str, Any], matrices: Mapping[str, np.ndarray], scale: tuple[float, float] | None
+) -> Section:
     blocks: list[Block] = []
     metrics = IID_METRICS if protocol == "iid" else STREAMING_METRICS
     ours = [Scores(name, _numbers(r["mean"]), _numbers(r["std"])) for name, r in methods.items()]
@@ -218,10 +250,7 @@ def _baseline(config: ClearConfig, protocol: str, methods: Mapping[str, Any]) ->
     blocks += metric_blocks(ours, paper, headings, fair=False, note=note, source="the CLEAR paper")
     for name, result in methods.items():
         names = [domain["name"] for domain in result["domains"]]
-        tested = np.asarray([domain["tested"] for domain in result["domains"]], dtype=np.float64).T
-        correct = np.asarray(result["correct"], dtype=np.float64)
-        matrices = np.where(correct < 0, np.nan, correct / tested[:, None, :])
-        blocks += accuracy_blocks(matrices, names, method=name)
+        blocks += accuracy_blocks(matrices[name], names, method=name, scale=scale)
     return Section(f"Baselines, {protocol} protocol", blocks)
 
 

@@ -100,6 +100,7 @@ def qa_import(
     """
     from . import api
     from .clear_votes import VOTES_FILE
+    from .text import printed_kappa
 
     done = api.qa_import(out, results, salt=salt, replace=replace, pipeline=pipeline)
     print(f"{done.added} votes added, {done.votes} in all")
@@ -108,7 +109,7 @@ def qa_import(
     if done.rejects:
         print(f"Turned away, with file and line: {done.rejects_file}")
     for form, kappa in done.kappas.items():
-        print(f"Fleiss' kappa, form {form}: {kappa:.3f}")
+        print(f"Fleiss' kappa, form {form}: {printed_kappa(kappa)}")
     for count in done.missing["form"].value_counts().to_pylist():
         print(f"{count['counts']} images are short of votes on the form {count['values']}")
     print(f"Run again to go on: the pipeline finds the votes in {out}/{VOTES_FILE}")

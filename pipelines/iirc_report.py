@@ -46,9 +46,19 @@ def write_report(config: IircConfig, out: str) -> str:
         sections += [_hierarchy(index), _tasks(config, index), _shares(index), _pictures(made["assigned"], store)]
         for information, places in finished(out).items():
             sections += results_sections(config, information, places, index)
-    subtitle = f"{config.source.kind}, set-up {config.setup}, configurations {', '.join(map(str, config.tasks.configurations))}"
+    subtitle = f"{config.source.kind}, set-up {config.setup}, {_configurations(config, out)}"
     drawn = f"{config.source.kind}, seed {config.seed}"
     return write_page("An IIRC\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
+
+
+def _configurations(config: IircConfig, out: str) -> str:
+    """Those of the tables, and which of them methods were trained on, where these are not all."""
+    told = f"configurations {', '.join(map(str, config.tasks.configurations))}"
+    runs = [place for methods in finished(out).values() for places in methods.values() for place in places]
+    trained = sorted({int(place.parent.name.removeprefix("configuration-")) for place in runs})
+    if trained == sorted(config.tasks.configurations):
+        return told
+    return f"{told}; trained: {', '.join(map(str, trained)) or 'none'}"
 
 
 def _cards(made: Mapping[str, Artifact], out: str) -> Cards:

@@ -14,7 +14,7 @@ from ..datasets.iirc.view import RefinedView, label_sets
 from ..eval.metrics.label_sets import METRICS, co_predictions
 from ..eval.protocols.refined_files import RefinedResults, read_refined_results
 from ..eval.report.blocks import Block, Cell, Fold, Section, Table, Text, Value
-from ..eval.report.figures import heat_map, line_chart
+from ..eval.report.figures import common_scale, heat_map, line_chart
 from ..eval.report.label_trees import confusion_figure
 from .iirc_config import IircConfig
 
@@ -103,6 +103,7 @@ def _curves(runs: Runs, role: str) -> list[Block]:
                 {name: np.nanmean(each, axis=0) for name, each in values.items()},
                 label_axis="task",
                 value_axis=_HEADINGS[metric],
+                shares=True,
                 caption=f"{_HEADINGS[metric]} over all {role} samples with a known label, after each task (R_j)"
                 + ("; band: one standard deviation over runs." if several else "."),
                 spread={name: np.nanstd(each, axis=0) for name, each in values.items() if len(each) > 1} if several else None,
@@ -123,16 +124,24 @@ def _kinds(runs: Runs, role: str) -> Table:
 
 
 def _matrices(runs: Runs, role: str) -> list[Block]:
-    made: list[Block] = []
+    matrices: dict[str, np.ndarray] = {}
     for name, found in runs.items():
         matrix = np.mean([one.matrix("pw_js", role=role) for one in found if one.sizes == found[0].sizes], axis=0)
         if len(found[0].tasks) > 1 and not np.isnan(matrix).all():
-            tasks = found[0].tasks
-            caption = f"{name}: pw-JS in percent, {len(found)} run{'s' if len(found) > 1 else ''}."
-            figure = heat_map(
-                matrix, tasks, tasks, row_axis="trained up to task", column_axis="samples of task", caption=caption
-            )
-            made.append(figure)
+            matrices[name] = matrix
+    made: list[Block] = []
+    for name, matrix in matrices.items():
+        found, tasks = runs[name], runs[name][0].tasks
+        figure = heat_map(
+            matrix,
+            tasks,
+            tasks,
+            row_axis="trained up to task",
+            column_axis="samples of task",
+            scale=common_scale(list(matrices.values())),
+            caption=f"{name}: pw-JS in percent, {len(found)} run{'s' if len(found) > 1 else ''}.",
+        )
+        made.append(figure)
     return made or [Text(["No method met more than one task."])]
 
 

@@ -11,6 +11,12 @@ from ..eval.report.blocks import Card, Report, Section
 from ..eval.report.html import write
 from ..eval.report.sections import Source, StageRow, pipeline_section, provenance_section
 
+About = Mapping[str, tuple[str, str]]
+""""stage: setting" -> what the file is that the setting names, and its licence."""
+
+OWNERS = "its owner's; this run does not know it"
+"""What is told of the licence of a file that someone brought."""
+
 
 def finished_stages(store: Store) -> dict[str, Artifact]:
     """The finished stages of a run by name, in the order of the plan."""
@@ -29,7 +35,7 @@ def stage_row(store: Store, artifact: Artifact) -> StageRow:
     )
 
 
-def sources_of(artifacts: Iterable[Artifact], *, drawn: str) -> list[Source]:
+def sources_of(artifacts: Iterable[Artifact], *, drawn: str, about: About | None = None) -> list[Source]:
     """Files and folders that the stages read, each once; ``drawn`` is named where there are none."""
     found: dict[tuple[str, str], Source] = {}
     for artifact in artifacts:
@@ -37,7 +43,8 @@ def sources_of(artifacts: Iterable[Artifact], *, drawn: str) -> list[Source]:
         for name, value in settings.items():
             if isinstance(value, dict) and "content" in value:
                 label = f"{artifact.stage}: {name}"
-                found[label, value["content"]] = Source(label, "", "see its card", value["content"])
+                what, licence = (about or {}).get(label, ("", OWNERS))
+                found[label, value["content"]] = Source(label, "", licence, value["content"], what=what)
     return list(found.values()) or [Source(drawn, "", "drawn by this project")]
 
 
@@ -47,19 +54,26 @@ def stage_cards(made: Mapping[str, Artifact], shown: Iterable[tuple[str, str, st
 
 
 def write_page(
-    title: str, subtitle: str, sections: Sequence[Section], made: Mapping[str, Artifact], out: str, *, drawn: str
+    title: str,
+    subtitle: str,
+    sections: Sequence[Section],
+    made: Mapping[str, Artifact],
+    out: str,
+    *,
+    drawn: str,
+    about: About | None = None,
 ) -> str:
     """Write ``report.html`` into the run's folder: ``sections``, then the pipeline and its sources. Returns its path.
 
     Args:
         made: the finished stages, see ``finished_stages``.
         out: a local folder.
-        drawn: see ``sources_of``.
+        drawn, about: see ``sources_of``.
     """
     store = Store(out)
     ends = [
         pipeline_section([stage_row(store, artifact) for artifact in made.values()]),
-        provenance_section(sources_of(made.values(), drawn=drawn)),
+        provenance_section(sources_of(made.values(), drawn=drawn, about=about)),
     ]
     last = made[list(made)[-1]]
     path = Path(out) / "report.html"

@@ -10,7 +10,7 @@ import numpy as np
 from ..datasets.skeleton.published import Published
 from ..eval.metrics.order_sensitivity import mean_and_deviation
 from ..eval.report.blocks import Block, Cell, Fold, Section, Table, Text, Value
-from ..eval.report.figures import heat_map, line_chart
+from ..eval.report.figures import common_scale, heat_map, line_chart
 from ..eval.report.order_sensitivity import accuracy_forgetting_chart
 from .skeleton_config import SkeletonConfig
 from .skeleton_experiments import Experiment
@@ -134,9 +134,10 @@ def default_section(found: Sequence[Trained]) -> Section | None:
     """Accuracy matrices of the default order; of the task orders' first where the default was not trained by itself."""
     mine = of_experiment(found, "default") or of_experiment(found, "task_order")
     blocks: list[Block] = []
-    for one in mine:
-        matrices = [stream.matrix for stream in one.streams if stream.order_index == 0]
-        mean, _ = mean_and_deviation(matrices)
+    found_of = [[stream.matrix for stream in one.streams if stream.order_index == 0] for one in mine]
+    means = [mean_and_deviation(matrices)[0] for matrices in found_of]
+    scale = common_scale(means) if means else None
+    for one, matrices, mean in zip(mine, found_of, means, strict=True):
         numbers = [str(at + 1) for at in range(len(mean))]
         heat = heat_map(
             mean,
@@ -144,6 +145,7 @@ def default_section(found: Sequence[Trained]) -> Section | None:
             numbers,
             row_axis="trained up to task",
             column_axis="tested on task",
+            scale=scale,
             caption=f"{one.method}: accuracy in percent, {_repeats(len(matrices))}; the frame marks the task learned last.",
         )
         blocks.append(Fold(one.method, [heat], opened=one is mine[0]))

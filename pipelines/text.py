@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -53,20 +54,39 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def printed_kappa(kappa: float) -> str:
+    """Fleiss' kappa in words that a reader who knows no NaN understands."""
+    return "undefined: all gave one answer" if math.isnan(kappa) else f"{kappa:.3f}"
+
+
 def score_lines(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table a protocol."""
+    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table a protocol.
+
+    Columns are as wide as they need to be, numbers end where their headings end, and lines have no blanks at their end.
+    """
+    names = max([len(name) for protocol, methods in results.items() for name in (protocol, *methods)], default=0)
     lines: list[str] = []
     for protocol, methods in results.items():
-        metrics = list(next(iter(methods.values()))["mean"])
-        lines += ["", f"{protocol:<38}" + "".join(f"{metric:>18}" for metric in metrics)]
-        lines += [f"{name:<38}" + "".join(_score(result, metric) for metric in metrics) for name, result in methods.items()]
-    return lines[1:]
+        columns = [_column(metric, list(methods.values())) for metric in next(iter(methods.values()))["mean"]]
+        for name, *cells in zip([protocol, *methods], *columns, strict=True):
+            lines.append("   ".join([f"{name:<{names}}", *cells]).rstrip())
+        lines.append("")
+    return lines[:-1]
 
 
-def _score(result: Any, metric: str) -> str:
+def _column(metric: str, results: Sequence[Any]) -> list[str]:
+    """A metric's heading and cells, all of one width; means stand below each other whether they have a deviation or not."""
+    pairs = [_mean_and_deviation(result, metric) for result in results]
+    wide = [max(len(pair[part]) for pair in pairs) for part in (0, 1)]
+    signs = {True: " ± ", False: "   " if wide[1] else ""}
+    cells = [f"{mean:>{wide[0]}}{signs[bool(std)]}{std:>{wide[1]}}" for mean, std in pairs]
+    width = max(len(metric), len(cells[0]))
+    return [f"{cell:>{width}}" for cell in (metric, *cells)]
+
+
+def _mean_and_deviation(result: Any, metric: str) -> tuple[str, str]:
     mean, std = result["mean"][metric], result["std"][metric]
+    times, places = (1, 2) if result.get("unit") == "degrees" else (100, 1)
     if mean is None:
-        return f"{'-':>18}"
-    if result.get("unit") == "degrees":
-        return f"{mean:>10.2f}" + (f" ± {std:>5.2f}" if std is not None else " " * 8)
-    return f"{100 * mean:>10.1f}" + (f" ± {100 * std:>4.1f} " if std is not None else " " * 8)
+        return "-", ""
+    return f"{times * mean:.{places}f}", "" if std is None else f"{times * std:.{places}f}"

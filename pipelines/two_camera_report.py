@@ -305,6 +305,7 @@ def _distribution(errors: Mapping[str, Errors]) -> Figure:
         label_axis="share of pairs with a smaller error",
         value_axis="angular error, degrees",
         caption="Errors of every method by rank; of networks with several seeds, those of the averaged estimate.",
+        every=2,
     )
 
 

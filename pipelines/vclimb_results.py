@@ -12,7 +12,7 @@ import numpy.typing as npt
 from ..datasets.vclimb.facts import Figure, facts
 from ..datasets.vclimb.tables import memory_lines
 from ..eval.report.blocks import Block, Fold, Section, Table, Text, Value
-from ..eval.report.figures import line_chart
+from ..eval.report.figures import common_scale, line_chart
 from ..eval.report.sections import Scores, accuracy_blocks, metric_blocks
 from .vclimb_config import VclimbConfig
 
@@ -52,9 +52,11 @@ def results_section(config: VclimbConfig, protocol: str, methods: Mapping[str, S
     blocks.append(Text(["BWF is the accuracy that tasks lost since they were learned: lower is better."]))
     blocks += _progress(methods)
     blocks.append(_held(methods))
+    matrices = {name: np.stack([matrix(one) for one in seeds]) for name, seeds in methods.items()}
+    scale = common_scale([each.mean(0) for each in matrices.values()])
     for name, seeds in methods.items():
         names = [task["name"] for task in seeds[0]["tasks"]]
-        blocks += accuracy_blocks(np.stack([matrix(one) for one in seeds]), names, method=name, domain="task")[:1]
+        blocks += accuracy_blocks(matrices[name], names, method=name, domain="task", scale=scale)[:1]
     blocks.append(Fold("By class", [_classes(methods)]))
     return Section(f"Baselines, {protocol.removeprefix('frames ')} frames of a stored clip", blocks)
 
@@ -114,7 +116,7 @@ def _progress(methods: Mapping[str, Seeds]) -> list[Block]:
     if len(names) < 2:
         return []
     caption = "Accuracy over all classes seen so far, after each task."
-    return [line_chart(names, curves, label_axis="task", value_axis="accuracy", caption=caption)]
+    return [line_chart(names, curves, label_axis="task", value_axis="accuracy", caption=caption, shares=True)]
 
 
 def _held(methods: Mapping[str, Seeds]) -> Table:

@@ -48,6 +48,7 @@ class Cell:
         href: an http or https address to link to; anything else is shown unlinked.
         tone: coloured as good or bad.
         note: small print after the value.
+        title: what comes up under the pointer: the whole of a value that was shortened, say.
     """
 
     value: str | int | float | None
@@ -55,6 +56,7 @@ class Cell:
     href: str = ""
     tone: Tone = "plain"
     note: str = ""
+    title: str = ""
 
 
 Value = str | int | float | None | Cell

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +57,8 @@ DARK = Theme(
     series=("#6db7ea", "#f0975a", "#6cc592", "#cf92d6", "#d9bb4a", "#f08aac", "#56c5cb", "#b8a394"),
 )
 MARKERS = "osD^vPX*"
+_DASHES = ("-", (0, (4, 2.5)), (0, (1.2, 1.6)), (0, (7, 2.5, 1.2, 2.5)))
+_PERCENT = (0.0, 100.0)
 
 
 def heat_map(
@@ -65,16 +69,20 @@ def heat_map(
     row_axis: str,
     column_axis: str,
     what: str = "accuracies",
+    scale: tuple[float, float] | None = None,
     caption: str = "",
 ) -> Figure:
     """An annotated matrix of accuracies, or other shares, in [0, 1], printed in percent; NaN cells stay empty.
+
+    A bar beside it says what the colours mean.
 
     Args:
         matrix: (r, c) float.
         rows, columns: r and c labels.
         row_axis, column_axis: what rows and columns are ("trained up to", "tested on"). Where the labels of both are the
-            same, the diagonal is framed.
+            same, cells of the diagonal that have a value are framed.
         what: the values, for the words.
+        scale: what the palest and the deepest colour stand for, see ``common_scale``; None: as this matrix needs.
     """
     values = np.asarray(matrix, dtype=np.float64)
     if values.shape != (len(rows), len(columns)) or values.size == 0:
@@ -82,27 +90,31 @@ def heat_map(
     if np.isnan(values).all():
         raise ValueError("a heat map of NaN alone shows nothing")
     low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    pale, deep = common_scale([values]) if scale is None else scale
+    if not pale - 1e-6 <= low <= high <= deep + 1e-6:
+        raise ValueError(f"values from {low:g} to {high:g} leave the scale {pale:g} to {deep:g}")
 
     def draw(axes: Axes, theme: Theme) -> None:
         from matplotlib.colors import LinearSegmentedColormap
         from matplotlib.patches import Rectangle
 
         ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp).with_extremes(bad=theme.empty)
-        span = max(high - low, 1e-9)
-        axes.pcolormesh(values, cmap=ramp, vmin=low, vmax=high, edgecolors=theme.empty, linewidth=0.6)
+        span = max(deep - pale, 1e-9)
+        axes.pcolormesh(values, cmap=ramp, vmin=pale, vmax=deep, edgecolors=theme.empty, linewidth=0.6)
+        _colour_bar(axes, ramp, values.shape, (pale, deep))
         axes.invert_yaxis()
         axes.set_aspect("equal")
         for (i, j), value in np.ndenumerate(values):
             if not np.isnan(value):
-                ink = _readable_on(ramp((value - low) / span))
+                ink = _readable_on(ramp((value - pale) / span))
                 axes.text(j + 0.5, i + 0.5, f"{100 * value:.1f}", ha="center", va="center", color=ink, fontsize=8)
         if list(rows) == list(columns):
-            for i in range(len(rows)):
-                edge = theme.ink if np.isnan(values[i, i]) else _readable_on(ramp((values[i, i] - low) / span))
+            for i in np.flatnonzero(~np.isnan(np.diagonal(values))):
+                edge = _readable_on(ramp((values[i, i] - pale) / span))
                 axes.add_patch(Rectangle((i + 0.06, i + 0.06), 0.88, 0.88, fill=False, edgecolor=edge, linewidth=0.9))
         axes.set_xticks(np.arange(len(columns)) + 0.5, short_labels(columns))
         axes.set_yticks(np.arange(len(rows)) + 0.5, short_labels(rows))
-        axes.set_xlabel(column_axis)
+        axes.set_xlabel(column_axis, x=0.5 * len(columns) / (len(columns) + _BAR_WIDTH))
         axes.set_ylabel(row_axis)
         axes.xaxis.set_label_position("top")
         axes.xaxis.tick_top()
@@ -110,14 +122,41 @@ def heat_map(
         for spine in axes.spines.values():
             spine.set_visible(False)
 
-    side = 1.3 + 0.09 * max(0, max(map(len, short_labels(rows))) - 6) + 0.5 * len(columns)
+    side = 1.3 + 0.09 * max(0, max(map(len, short_labels(rows))) - 6) + 0.5 * (len(columns) + _BAR_WIDTH)
     height = 1.0 + 0.5 * len(rows)
     alt = (
         f"Matrix of {what}, {len(rows)} rows ({row_axis}) by {len(columns)} columns ({column_axis}), "
         f"from {low:.1%} to {high:.1%}."
     )
-    table = Table([row_axis, *columns], [[name, *row] for name, row in zip(rows, values.tolist(), strict=True)])
+    shares = (100 * values).tolist()
+    table = Table([row_axis, *columns], [[name, *row] for name, row in zip(rows, shares, strict=True)], "Percent", decimals=1)
     return drawn_figure(draw, (max(side, 3.0), max(height, 2.4)), alt, caption, table)
+
+
+_BAR_WIDTH = 1.6
+"""Cells of room for the bar of colours and its two labels, beside a matrix."""
+
+
+def common_scale(matrices: Sequence[ArrayLike]) -> tuple[float, float]:
+    """What the palest and the deepest colour of several heat maps stand for: their extremes, in whole steps of 5 %."""
+    values = np.concatenate([np.ravel(np.asarray(matrix, dtype=np.float64)) for matrix in matrices])
+    # A share such as 0.35 may lie a rounding off its step.
+    low, high = float(np.nanmin(values)) * 20 + 1e-9, float(np.nanmax(values)) * 20 - 1e-9
+    pale, deep = math.floor(low), math.ceil(high)
+    if pale == deep:  # one value alone, on a step: 100 % is not passed, nor is 0
+        pale, deep = (pale - 1, pale) if pale > 0 else (pale, pale + 1)
+    return pale / 20, deep / 20
+
+
+def _colour_bar(axes: Axes, ramp: Any, shape: tuple[int, int], ends: tuple[float, float]) -> None:
+    """The colours from the lowest value, at the foot, to the highest, at the head, right of a matrix of cells of size 1."""
+    rows, columns = shape
+    steps = 24
+    edges = np.linspace(rows, 0, steps + 1)
+    axes.pcolormesh(columns + np.array([0.4, 0.65]), edges, np.linspace(0, 1, steps)[:, None], cmap=ramp, vmin=0, vmax=1)
+    for value, y, at in ((ends[1], 0, "top"), (ends[0], rows, "bottom")):
+        axes.text(columns + 0.75, y, f"{100 * value:.0f} %", ha="left", va=at, fontsize=7.5)
+    axes.set_xlim(0, columns + _BAR_WIDTH)
 
 
 def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str, value_axis: str, caption: str = "") -> Figure:
@@ -138,6 +177,9 @@ def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str
         axes_style(axes, theme, label_axis, value_axis)
         axes.yaxis.set_major_formatter(lambda value, _: _short(value))
         axes.margins(y=0.12)
+        # One bar or two would fill the plot: they get the width that they have among five.
+        beside = max(0.0, 5 - len(labels)) / 2
+        axes.set_xlim(-0.5 - beside, len(labels) - 0.5 + beside)
 
     alt = f"Bars of {value_axis} by {label_axis}: " + "; ".join(
         f"{label} {_short(value)}" for label, value in zip(labels, heights, strict=True)
@@ -154,27 +196,37 @@ def line_chart(
     value_axis: str,
     caption: str = "",
     spread: Mapping[str, ArrayLike] | None = None,
+    shares: bool = False,
+    every: int = 1,
 ) -> Figure:
-    """Curves over the same places, told apart by colour and marker; at most eight.
+    """Curves over the same places, told apart by colour, marker, width and dashes; at most eight.
 
     Args:
         labels: (n,) places along the axis, in order.
         series: name -> (n,) values, NaN where there is none.
         spread: name -> (n,) half-widths of a band around the curve (a standard deviation, say).
+        shares: the values are shares in [0, 1]: they are drawn in percent, the unit of heat maps, and bands end at 0 and 100.
+        every: only each so-manieth label is printed below the axis, the first of them at place ``every``.
     """
-    curves = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
+    times = 100.0 if shares else 1.0
+    value_axis = f"{value_axis}, percent" if shares else value_axis
+    curves = {name: times * np.asarray(values, dtype=np.float64) for name, values in series.items()}
     if not 1 <= len(curves) <= len(MARKERS) or any(curve.shape != (len(labels),) for curve in curves.values()):
         shapes = {name: curve.shape for name, curve in curves.items()}
         raise ValueError(f"curves {shapes} over {len(labels)} labels: one to eight, each ({len(labels)},)")
-    bands = {name: np.asarray(values, dtype=np.float64) for name, values in (spread or {}).items()}
+    widths = {name: times * np.asarray(values, dtype=np.float64) for name, values in (spread or {}).items()}
+    limits = _PERCENT if shares else (-math.inf, math.inf)
+    bands = {
+        name: [np.clip(curves[name] + way * widths[name], *limits) for way in (-1, 1)] for name in curves if name in widths
+    }
 
     def draw(axes: Axes, theme: Theme) -> None:
         x = np.arange(len(labels))
-        for (name, curve), colour, marker in zip(curves.items(), theme.series, MARKERS, strict=False):
-            axes.plot(x, curve, color=colour, marker=marker, markersize=4.5, linewidth=1.8, label=short_labels([name])[0])
+        for at, ((name, curve), colour) in enumerate(zip(curves.items(), theme.series, strict=False)):
+            axes.plot(x, curve, color=colour, label=short_labels([name])[0], **_stroke(at, len(curves)))
             if name in bands:
-                axes.fill_between(x, curve - bands[name], curve + bands[name], color=colour, alpha=0.15, linewidth=0)
-        axes.set_xticks(x, short_labels(labels))
+                axes.fill_between(x, *bands[name], color=colour, alpha=0.15, linewidth=0)
+        axes.set_xticks(x[every - 1 :: every], short_labels(labels)[every - 1 :: every])
         axes_style(axes, theme, label_axis, value_axis)
         legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5)
         for text in legend.get_texts():
@@ -182,7 +234,16 @@ def line_chart(
 
     alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in curves.items())
     rows = [[label, *(float(curve[at]) for curve in curves.values())] for at, label in enumerate(labels)]
-    return drawn_figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *curves], rows))
+    table = Table([label_axis, *curves], rows, "Percent" if shares else "", decimals=1 if shares else 3)
+    return drawn_figure(draw, (8.4, 3.4), alt, caption, table)
+
+
+def _stroke(at: int, count: int) -> dict[str, Any]:
+    """Line and marker of curve ``at`` of ``count``: those drawn later, on top, are thinner and dashed, so that of curves that
+    lie on each other every one is seen."""
+    below = (count - 1 - at) / max(count - 1, 1)
+    dashes = _DASHES[at % len(_DASHES)]
+    return {"marker": MARKERS[at], "markersize": 3.6 + 2.6 * below, "linewidth": 1.4 + 1.5 * below, "linestyle": dashes}
 
 
 def place_chart(
@@ -196,7 +257,7 @@ def place_chart(
     legend_title: str = "",
     caption: str = "",
 ) -> Figure:
-    """Curves over numbers, told apart by colour and marker; at most eight.
+    """Curves over numbers, told apart by colour, marker, width and dashes; at most eight.
 
     Args:
         places: (n,) numbers along the axis, ascending.
@@ -217,14 +278,14 @@ def place_chart(
         raise ValueError("curves of NaN alone show nothing")
 
     def draw(axes: Axes, theme: Theme) -> None:
-        for (name, curve), colour, marker in zip(curves.items(), theme.series, MARKERS, strict=False):
+        for at, ((name, curve), colour) in enumerate(zip(curves.items(), theme.series, strict=False)):
             known = there[name]
             if not known.any():
                 continue
-            axes.plot(
-                x[known], curve[known], color=colour, linewidth=1.5, marker=marker, markersize=5, label=short_labels([name])[0]
-            )
-            axes.plot(x[known & empty], curve[known & empty], marker, color=theme.page, markeredgecolor=colour, markersize=5)
+            stroke = _stroke(at, len(curves))
+            axes.plot(x[known], curve[known], color=colour, label=short_labels([name])[0], **stroke)
+            holes = {"color": theme.page, "markeredgecolor": colour}
+            axes.plot(x[known & empty], curve[known & empty], **{**stroke, **holes, "linestyle": ""})
         axes.set_xticks(np.unique(np.floor(x)))
         if limits is not None:
             axes.set_ylim(*limits)
@@ -328,11 +389,27 @@ def drawn_figure(
     draw: Callable[[Axes, Theme], None], size_in: tuple[float, float], alt: str, caption: str, data: Table
 ) -> Figure:
     """What ``draw`` puts on a pair of axes, for light and for dark pages; ``size_in`` is (width, height) in inches."""
-    return Figure(_svg(draw, LIGHT, size_in), alt, caption, dark=_svg(draw, DARK, size_in), data=data)
+    light = _svg(draw, LIGHT, size_in)
+    return Figure(light, alt, caption, dark=_recoloured(light) or _svg(draw, DARK, size_in), data=data)
+
+
+_COLOUR = re.compile(rb"#[0-9a-f]{6}\b")
+
+
+def _recoloured(light: bytes) -> bytes | None:
+    """The picture in the colours of dark pages, to save a second drawing, which takes most of a report's time. None where it
+    has other colours than the plain ones of the theme: those of a ramp, say, or of words that are read on them."""
+    plain = {"page", "ink", "faint", "grid", "bar", "empty"}
+    pairs = [(getattr(LIGHT, name), getattr(DARK, name)) for name in sorted(plain)]
+    dark = {old.encode(): new.encode() for old, new in [*pairs, *zip(LIGHT.series, DARK.series, strict=True)]}
+    if not set(_COLOUR.findall(light)) <= dark.keys():
+        return None
+    return _COLOUR.sub(lambda found: dark[found[0]], light)
 
 
 def _svg(draw: Callable[[Axes, Theme], None], theme: Theme, size_in: tuple[float, float]) -> bytes:
     import matplotlib
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as Canvas
 
     style: Any = {
@@ -341,6 +418,7 @@ def _svg(draw: Callable[[Axes, Theme], None], theme: Theme, size_in: tuple[float
         "axes.facecolor": "none",
         "axes.labelcolor": theme.faint,
         "axes.labelsize": 9,
+        "figure.facecolor": "none",
         "font.family": "DejaVu Sans",  # comes with matplotlib: the same glyphs on every machine
         "svg.fonttype": "path",
         "svg.hashsalt": "benchwright",
@@ -354,6 +432,8 @@ def _svg(draw: Callable[[Axes, Theme], None], theme: Theme, size_in: tuple[float
     memory = io.BytesIO()
     with matplotlib.rc_context(style):
         canvas = Canvas(figsize=size_in, layout="constrained")
+        page = FigureCanvasSVG(canvas)
         draw(canvas.add_subplot(), theme)
-        canvas.savefig(memory, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+        # Not ``savefig``, which goes through the whole picture once more beforehand.
+        page.print_svg(memory, metadata={"Date": None, "Creator": None})
     return memory.getvalue()

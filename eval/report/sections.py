@@ -39,7 +39,7 @@ def pipeline_section(stages: Sequence[StageRow], *, title: str = "Pipeline") -> 
         if stage.rows_in is not None and not stage.expands and stage.rows_in != stage.rows_out + lost:
             wrong.append(f"{stage.name}: {stage.rows_in:,} rows in, {stage.rows_out:,} out, {lost:,} rejected")
         reasons = ", ".join(f"{reason} {n:,}" for reason, n in sorted(stage.rejects.items(), key=lambda r: (-r[1], r[0])))
-        digest = Cell(stage.digest[:12] or None, code=True)
+        digest = _digest(stage.digest)
         rows.append([stage.name, stage.kind, stage.rows_in, stage.rows_out, lost, reasons, stage.seconds, digest])
     columns = ["stage", "kind", "rows in", "rows out", "rejects", "by reason", "seconds", "digest"]
     expanding = [stage.name for stage in stages if stage.expands]
@@ -73,26 +73,36 @@ def contact_section(
     return Section(title, blocks)
 
 
-def accuracy_blocks(matrices: ArrayLike, names: Sequence[str], *, method: str, domain: str = "bucket") -> list[Block]:
+def accuracy_blocks(
+    matrices: ArrayLike,
+    names: Sequence[str],
+    *,
+    method: str,
+    domain: str = "bucket",
+    scale: tuple[float, float] | None = None,
+) -> list[Block]:
     """Heat map of the mean accuracy matrix, and curves of in-domain, next-domain and last-model accuracy by domain.
 
     Args:
         matrices: (S, N, N) accuracies in [0, 1] over S seeds, NaN where not tested.
         names: N domain names.
         method: named in the captions.
+        scale: of the colours, see ``heat_map``; one for all methods that are compared.
     """
     values = np.asarray(matrices, dtype=np.float64)
     if values.ndim != 3 or values.shape[1:] != (len(names), len(names)) or not len(values):
         raise ValueError(f"matrices {values.shape} for {len(names)} domains: (S, N, N) is needed")
     mean = values.mean(0)
     seeds = "1 seed" if len(values) == 1 else f"mean of {len(values)} seeds"
+    framed = "" if np.isnan(np.diagonal(mean)).all() else f"; the frame marks the {domain} learned last"
     heat = heat_map(
         mean,
         names,
         names,
         row_axis=f"trained up to {domain}",
         column_axis=f"tested on {domain}",
-        caption=f"{method}: accuracy in percent, {seeds}; the frame marks the {domain} learned last.",
+        scale=scale,
+        caption=f"{method}: accuracy in percent, {seeds}{framed}.",
     )
     size = len(names)
     curves = {
@@ -107,6 +117,7 @@ def accuracy_blocks(matrices: ArrayLike, names: Sequence[str], *, method: str, d
         {name: curve.mean(0) for name, curve in shown.items()},
         label_axis=f"trained up to {domain}",
         value_axis="accuracy",
+        shares=True,
         caption=f"{method}: accuracy after each {domain}" + ("; band: one standard deviation." if len(values) > 1 else "."),
         spread={name: curve.std(0, ddof=1) for name, curve in shown.items()} if len(values) > 1 else None,
     )
@@ -156,25 +167,38 @@ def _percent(scores: Scores, metrics: Iterable[str]) -> list[Value]:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """Where something came from: its name, address, licence, digest, and how it is to be cited."""
+    """Where something came from: its name, address, licence, digest, how it is to be cited, and what it is."""
 
     name: str
     url: str
     licence: str
     sha256: str = ""
     citation: str = ""
+    what: str = ""
 
 
 def provenance_section(sources: Sequence[Source], *, title: str = "Provenance") -> Section:
-    """Sources with their licences and digests."""
+    """Sources with what is known of them: a column that says nothing of any source is left out."""
     rows = [
         [
             source.name,
-            Cell(source.url, href=source.url),
-            source.licence,
-            Cell(source.sha256 or None, code=True),
-            source.citation,
+            source.what or None,
+            Cell(source.url or None, href=source.url),
+            source.licence or None,
+            _digest(source.sha256),
+            source.citation or None,
         ]
         for source in sources
     ]
-    return Section(title, [Table(["source", "address", "licence", "SHA-256", "cite as"], rows)])
+    headings = ["source", "what it is", "address", "licence", "SHA-256", "cite as"]
+    told = [at for at in range(len(headings)) if at == 0 or any(_said(row[at]) for row in rows)]
+    return Section(title, [Table([headings[at] for at in told], [[row[at] for at in told] for row in rows])])
+
+
+def _digest(digest: str) -> Cell:
+    """Its first twelve characters, which fit into a table; the whole one comes up under the pointer."""
+    return Cell(digest[:12] or None, code=True, title=digest)
+
+
+def _said(value: Value) -> bool:
+    return (value.value if isinstance(value, Cell) else value) is not None

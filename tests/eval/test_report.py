@@ -25,7 +25,7 @@ from benchwright.eval.report.blocks import (
     Text,
     Thumb,
 )
-from benchwright.eval.report.figures import bar_chart, heat_map, line_chart
+from benchwright.eval.report.figures import DARK, LIGHT, bar_chart, common_scale, heat_map, line_chart
 from benchwright.eval.report.images import contact_sheet, thumbnail
 from benchwright.eval.report.sections import (
     Scores,
@@ -265,7 +265,59 @@ def test_figures_tell_their_numbers_in_words_and_in_a_table():
         html.render(Report("r", "", [Section("s", [Figure(b"GIF89a", "a picture")])]))
 
 
+def test_matrices_of_a_kind_share_a_scale_and_are_in_percent():
+    scale = common_scale([[[0.91, math.nan]], [[0.88]]])
+    assert scale == (0.85, 0.95)
+    assert common_scale([[0.35, 0.7]]) == (0.35, 0.7)
+    assert common_scale([[1.0, 1.0]]) == (0.95, 1.0)
+    assert common_scale([[0.0]]) == (0.0, 0.05)
+    figure = heat_map([[0.9, math.nan]], ["r"], ["a", "b"], row_axis="x", column_axis="y", scale=scale)
+    assert figure.data is not None
+    assert figure.data.rows[0][:2] == ["r", 90.0]
+    assert figure.data.decimals == 1
+    with pytest.raises(ValueError, match="leave the scale"):
+        heat_map([[0.8]], ["r"], ["a"], row_axis="x", column_axis="y", scale=scale)
+
+
+def test_shares_are_drawn_in_percent_and_bands_end_at_0_and_100():
+    def drawn(half: float) -> Figure:
+        series, spread = {"a": [0.5, 0.5]}, {"a": [half, half]}
+        return line_chart(["1", "2"], series, label_axis="x", value_axis="accuracy", spread=spread, shares=True)
+
+    assert drawn(0.5) == drawn(0.9) != drawn(0.4)
+    assert drawn(0.5).alt == "Curves of accuracy, percent by x: a from 50 to 50"
+    assert drawn(0.5).data == Table(["x", "a"], [["1", 50.0], ["2", 50.0]], "Percent", decimals=1)
+
+
+def test_curves_that_lie_on_each_other_are_both_seen():
+    figure = line_chart(["1", "2"], {"a": [1, 2], "b": [1, 2]}, label_axis="x", value_axis="y")
+    style = r"fill: none; stroke(?:-dasharray: ([\d., ]+); stroke-dashoffset: 0; stroke)?: (#\w+); stroke-width: ([\d.]+)"
+    lines = re.findall(style, figure.light.decode())
+    below, above = (next((float(w), bool(dashes)) for dashes, c, w in lines if c == one) for one in LIGHT.series[:2])
+    assert below[0] > above[0]
+    assert (below[1], above[1]) == (False, True)
+
+
+def test_a_label_in_so_many_is_printed():
+    few, many = (line_chart(list("abcd"), {"s": range(4)}, label_axis="x", value_axis="y", every=n) for n in (2, 1))
+    assert many.light.count(b'id="text_') - few.light.count(b'id="text_') == 2
+    assert few.data == many.data
+
+
+def test_dark_pictures_have_the_colours_of_dark_pages():
+    bars = bar_chart(["a"], [1], label_axis="x", value_axis="y")
+    heat = heat_map([[0.1, 0.9]], ["r"], ["a", "b"], row_axis="x", column_axis="y")
+    curves = line_chart(["1", "2"], {"a": [1, 2]}, label_axis="x", value_axis="y")
+    for figure in (bars, heat, curves):
+        assert figure.dark is not None
+        assert LIGHT.ink.encode() in figure.light
+        assert LIGHT.ink.encode() not in figure.dark
+        assert DARK.ink.encode() in figure.dark
+    assert heat.light.count(b"<path") == (heat.dark or b"").count(b"<path")
+
+
 def test_dollars_in_labels_are_dollars():
+    assert line_chart(["$\\frac$"], {"$": [1]}, label_axis="a", value_axis="b").light
     assert bar_chart(["$x^2$"], [1], label_axis="a", value_axis="b").light.count(b"<?xml") == 1
     assert bar_chart(["$\\frac$"], [1], label_axis="a", value_axis="b").light  # as mathematics this would raise
 
@@ -315,6 +367,10 @@ def test_accuracy_blocks_for_both_protocols_and_any_number_of_domains():
     with pytest.raises(ValueError, match=r"\(S, N, N\)"):
         accuracy_blocks(whole[0], list("abcd"), method="nap")
     assert isinstance(heat, Figure)
+    assert "frame" not in heat.caption  # what was learned last is not tested
+    known = accuracy_blocks(whole, list("abcd"), method="nap")[0]
+    assert isinstance(known, Figure)
+    assert "the frame marks the bucket learned last" in known.caption
     assert base64.b64encode(heat.light).decode() in html.render(Report("r", "", [Section("s", [heat])]))
 
 
@@ -322,3 +378,11 @@ def test_provenance_links_its_sources():
     page = html.render(Report("r", "", [provenance_section([Source("yfcc", "https://example.org/y", "CC BY", "ab" * 32)])]))
     assert '<a href="https://example.org/y"' in page
     assert "ab" * 32 in page
+    assert f">{'ab' * 6}</code>" in page
+
+
+def test_provenance_has_no_column_that_says_nothing():
+    [table] = provenance_section([Source("votes", "", "", what="answers"), Source("root", "", "CC BY")]).blocks
+    assert isinstance(table, Table)
+    assert table.columns == ["source", "what it is", "licence"]
+    assert table.rows == [["votes", "answers", None], ["root", None, "CC BY"]]

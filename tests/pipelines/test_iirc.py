@@ -260,6 +260,7 @@ def test_the_report_shows_the_tree_before_anything_is_trained(tiny: Path) -> Non
         assert f">{title}<" in page
     assert "Tree of 3 superclasses with 9 subclasses, and 2 lone subclasses" in page
     assert "DRAWN" in page
+    assert "configurations 0, 1; trained: none" in page
 
 
 def test_the_card_names_every_column(tiny: Path) -> None:
@@ -389,6 +390,7 @@ def test_the_report_shows_baselines(trained: Path) -> None:
     for title in ("Baselines, incomplete information", "Confusion, incomplete information"):
         assert f">{title}<" in page
     assert "what would be right" in page
+    assert "configurations 0, 1; trained: 0" in page
     assert "pw-JS, mean over tasks" in page
 
 
@@ -404,4 +406,5 @@ def test_curves_are_averaged_over_configurations(tiny: Path, tmp_path: Path) -> 
     assert told["mean"]["recall"] == pytest.approx(np.mean(last))
     assert told["std"]["recall"] == pytest.approx(np.std(last, ddof=1))
     page = Path(iirc_runs.report(c, str(tmp_path / "run"))).read_text()
+    assert "configurations 0, 1</p>" in page  # all were trained
     assert "one standard deviation over runs" in page

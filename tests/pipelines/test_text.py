@@ -1,0 +1,41 @@
+"""Tables and words that commands print."""
+
+from __future__ import annotations
+
+import math
+
+from benchwright.pipelines.text import printed_kappa, score_lines
+
+
+def result(unit: str = "", **figures: tuple[float | None, float | None]) -> dict[str, object]:
+    mean, std = ({name: figure[part] for name, figure in figures.items()} for part in (0, 1))
+    return {"mean": mean, "std": std, **({"unit": unit} if unit else {})}
+
+
+def test_scores_stand_under_their_headings():
+    methods = {"a": result(acc=(0.5, 0.012), loss=(1, None)), "a longer name": result(acc=(0.061, 0.1), loss=(None, None))}
+    lines = score_lines({"iid": methods, "one": {"b": result(acc=(0.25, None), a_long_metric=(1, None))}})
+    assert lines == [
+        "iid                     acc    loss",
+        "a               50.0 ±  1.2   100.0",
+        "a longer name    6.1 ± 10.0       -",
+        "",
+        "one              acc   a_long_metric",
+        "b               25.0           100.0",
+    ]
+    assert not [line for line in lines if line != line.rstrip()]
+    assert len({len(line) for line in lines[:3]}) == 1
+
+
+def test_degrees_have_two_places():
+    found = {"fixed": {"net": result("degrees", mean=(3.351, 0.04)), "grey": result("degrees", mean=(12.0, None))}}
+    assert score_lines(found) == ["fixed           mean", "net      3.35 ± 0.04", "grey    12.00"]
+
+
+def test_no_score_is_no_line():
+    assert score_lines({}) == []
+
+
+def test_an_undefined_kappa_is_said_in_words():
+    assert printed_kappa(0.61803) == "0.618"
+    assert printed_kappa(math.nan) == "undefined: all gave one answer"
