@@ -29,10 +29,12 @@ VOTES = pa.schema(
         ("labels", pa.list_(pa.string())),
         ("sensitive", pa.bool_()),
         ("seconds", pa.float64()),
+        ("assignment", pa.string()),
     ]
 )
 """Image key; ``labels`` or ``sensitive``; the worker's keyed hash; the classes chosen (sorted, [] = none of the above;
-null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given)."""
+null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given); the keyed hash
+of MTurk's assignment (null where there is none)."""
 
 COUNTS = ("votes_exact", "votes_extra", "votes_wrong", "votes_none", "votes_sensitive")
 
@@ -171,6 +173,8 @@ def read_votes(path: str) -> pa.Table:
     with fsspec.open(path, "rb") as file:
         try:
             table = pq.read_table(file)
+            if "assignment" not in table.column_names:  # of a version that kept none
+                table = table.append_column("assignment", pa.nulls(table.num_rows, pa.string()))
             missing = [name for name in VOTES.names if name not in table.column_names]
             if not missing:
                 return table.select(VOTES.names).cast(VOTES).replace_schema_metadata(table.schema.metadata)
