@@ -151,7 +151,7 @@ def test_workers_answers_to_gold_questions_are_told(
     report = (out / "report.html").read_text()
     for worker in workers:
         row = report[report.index(worker) :].partition("</tr>")[0]
-        assert re.findall(r">([^<]*)</t[dh]>", row)[4:6] == ["3", "0"]
+        assert re.findall(r">([^<]*)</t[dh]>", row)[3:5] == ["3", "0"]
 
 
 def test_a_gold_question_that_stands_twice_is_named(
