@@ -183,7 +183,16 @@ def evaluate(
 
         def domains(seed: int, protocol: str = protocol) -> Any:
             if protocol == "iid":
-                return iid_domains(features, labels, buckets, np.asarray(table[f"iid_seed{seed}"].to_pylist()))
+                split = np.asarray(table[f"iid_seed{seed}"].to_pylist())
+                empty = np.setdiff1d(buckets, buckets[split == "test"]).tolist()
+                if empty:
+                    count = np.count_nonzero(buckets == empty[0])
+                    rounded = "rounded down" + (" class by class" if config.splits.rule == "as_written" else "")
+                    raise ValueError(
+                        f"the test set of bucket {empty[0]} is empty: splits.test_share = {config.splits.test_share} of its "
+                        f"{count} images, {rounded}, is none: raise it, and run again"
+                    )
+                return iid_domains(features, labels, buckets, split)
             return streaming_domains(features, labels, buckets)
 
         results[protocol] = {

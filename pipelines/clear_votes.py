@@ -49,11 +49,7 @@ _MARK = b"benchwright.salt"
 
 def options_of(config: ClearConfig) -> list[Option]:
     """The choices that annotators see, in the order of the classes."""
-    return [
-        Option(each.option or each.name, each.name if each.option else "", each.hint)
-        for each in config.classes
-        if each.name != config.retrieval.background
-    ]
+    return [each.as_option() for each in config.classes]
 
 
 def _asked(store: Store) -> Artifact | None:

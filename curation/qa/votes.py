@@ -202,13 +202,13 @@ def _check_settings(workers: int, majority: int, forms: Sequence[str]) -> None:
 
 
 def _yes_votes(sensitive: Sensitive | int, workers: int) -> int:
-    if isinstance(sensitive, int) and sensitive >= 1:
+    if isinstance(sensitive, int) and not isinstance(sensitive, bool) and 1 <= sensitive <= workers:
         return sensitive
     if sensitive == "as_released":
         return 1
     if sensitive == "as_written":
         return workers
-    raise ValueError(f"sensitive = {sensitive!r}: a number from 1 on, 'as_released' or 'as_written'")
+    raise ValueError(f"sensitive = {sensitive!r}: a number from 1 to {workers}, 'as_released' or 'as_written'")
 
 
 def _frame(table: pa.Table, columns: list[str]) -> pl.DataFrame:
