@@ -83,11 +83,12 @@ def made_up(images: int) -> tuple[pa.Table, pa.Table]:
     seconds = pa.array(random.random(len(at)) * 30)
     nothing = pa.nulls(len(at), pa.list_(pa.string()))
     yes = pa.array(random.random(len(at)) < 0.002)
+    none = pa.nulls(len(at), pa.string())
     form = [pa.array([name]).take(pa.array(np.zeros(len(at), np.int64))) for name in ("labels", "sensitive")]
     votes = pa.concat_tables(
         [
-            pa.table([key, form[0], worker, labels, pa.nulls(len(at), pa.bool_()), seconds], schema=VOTES),
-            pa.table([key, form[1], worker, nothing, yes, seconds], schema=VOTES),
+            pa.table([key, form[0], worker, labels, pa.nulls(len(at), pa.bool_()), seconds, none], schema=VOTES),
+            pa.table([key, form[1], worker, nothing, yes, seconds, none], schema=VOTES),
         ]
     )
     votes = votes.take(pa.array(random.permutation(votes.num_rows))).combine_chunks()

@@ -8,8 +8,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import dataclasses
-import errno
-import fcntl
 import functools
 import gc
 import multiprocessing
@@ -17,7 +15,7 @@ import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
@@ -25,19 +23,16 @@ import pyarrow as pa
 
 from .artifact import Artifact, RunRecord, load_run
 from .flow import Flow, PlanError, Stage
+from .lock import Busy, locked
 from .part_writer import StepFailed
 from .parts import make_parts
 from .retry import forget_rejects
 from .stage_maker import Job, Progress, Reporter, StageMaker, TooManyRejects
 from .store import Rows, Store, StoreError
 
-__all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "run", "status"]
+__all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "lock", "run", "status"]
 
 _LAST_PART = 999_999_999
-
-
-class Busy(RuntimeError):
-    """Another run is at work in the same folder."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +92,7 @@ def run(
     stages = flow.ordered()
     store = Store(out)
     made: dict[str, Artifact] = {}
-    with _locked(store), _Workers(scheduler, workers) as pool:
+    with lock(store), _Workers(scheduler, workers) as pool:
         earlier = check_folder(store, pipeline)
         record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last)
         record.after(earlier).save(store)
@@ -160,30 +155,11 @@ def check_folder(store: Store, pipeline: str) -> RunRecord | None:
     return earlier
 
 
-@contextlib.contextmanager
-def _locked(store: Store) -> Iterator[None]:
-    """One run at a time in a local folder. The lock dies with its process, so a kill leaves none behind."""
-    if store.local is None:
-        yield
-        return
-    os.makedirs(store.local, exist_ok=True)
-    # Nothing is written, and nothing emptied.
-    with open(store.local / ".lock", "a", opener=_no_link) as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Busy(f"another run is at work in {store.url}: wait for it, or choose another --out") from None
-        yield
-
-
-def _no_link(path: str, flags: int) -> int:
-    """An opener that follows no link: what it points to may be anyone's file."""
-    try:
-        return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    except OSError as error:
-        if error.errno == errno.ELOOP:
-            raise StoreError(f"{path} is a symbolic link, and a run locks a file of its own: remove it") from None
-        raise
+def lock(
+    store: Store, busy: str = "another run is at work in {}: wait for it, or choose another --out"
+) -> contextlib.AbstractContextManager[object]:
+    """Lets one run, or import of votes, at a time into a local folder; raises ``Busy`` where another is at work."""
+    return locked(store.local / ".lock", busy.format(store.url)) if store.local else contextlib.nullcontext()
 
 
 def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from ..curation.encoders.spec import Colours, Conse, OpenClip
+from ..curation.qa.options import Option, check_options, text_rule
 from ..curation.qa.simulated import POOL
-from ..curation.stages.decode import MAX_PIXELS
+from ..curation.stages.buckets import Limits, checked_limits
+from ..curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
 from ..curation.stages.fetch import FetchLimits, FetchPace
 from ..curation.stages.overlap import Rule
 from ..datasets.yfcc100m.fields import EXTRA
@@ -17,6 +20,28 @@ from .config import Location, Rejects
 
 _STRICT = ConfigDict(extra="forbid")
 Chance = Annotated[float, Field(ge=0, le=1)]
+
+
+def _shown(text: str) -> str:
+    if text and (rule := text_rule(text)):
+        raise ValueError(rule)
+    return text
+
+
+def _time(text: str) -> str:
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is not None:
+        raise ValueError("it should be a time such as 2007-04-09 03:27:17, without a time zone")
+    return text
+
+
+Shown = Annotated[str, AfterValidator(_shown)]
+"""Text that annotators read, or nothing."""
+
+Time = Annotated[str, AfterValidator(_time)]
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -83,7 +108,7 @@ class Images:
     max_rejects: Rejects
     min_bytes: int = 1
     max_bytes: int = 100_000_000
-    max_pixels: int = MAX_PIXELS
+    max_pixels: Annotated[int, Field(ge=1, le=PILLOW_MAX_PIXELS)] = MAX_PIXELS
     min_edge_px: int = 1
     max_aspect: float | None = None
     drop_duplicates: bool = False
@@ -110,8 +135,8 @@ class CalendarBuckets:
 class TimeLimits:
     """First and last time of a bucket, both in it."""
 
-    start: str
-    end: str
+    start: Time
+    end: Time
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -119,7 +144,10 @@ class LimitedBuckets:
     """Buckets between given times."""
 
     kind: Literal["limits"]
-    limits: list[TimeLimits]
+    limits: Annotated[list[TimeLimits], Field(min_length=1)]
+
+    def __post_init__(self) -> None:
+        checked_limits([Limits(each.start, each.end) for each in self.limits])
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -151,10 +179,14 @@ class EncoderRun:
 class Class:
     """A class: its name, its prompts, and the option that annotators read."""
 
-    name: str
-    prompts: Annotated[list[str], Field(min_length=1)]
-    option: str = ""
-    hint: str = ""
+    name: Annotated[Shown, Field(min_length=1)]
+    prompts: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+    option: Shown = ""
+    hint: Shown = ""
+
+    def as_option(self) -> Option:
+        """What annotators choose for it."""
+        return Option(self.option or self.name, self.name if self.option else "", self.hint)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -182,9 +214,9 @@ class Qa:
     votes: Literal["imported", "simulated", "none"]
     workers: Annotated[int, Field(ge=1)] = 3
     majority: int = 2
-    sensitive: Literal["as_released", "as_written"] | int = "as_released"
+    sensitive: Literal["as_released", "as_written"] | Annotated[int, Field(strict=True, ge=1)] = "as_released"
     rule: Literal["majority_exact", "draft"] = "majority_exact"
-    max_sensitive_score: float | None = None
+    max_sensitive_score: Chance | None = None
     truth: str = "true_class"
     errors: Rates = Field(default_factory=Rates)
 
@@ -193,6 +225,8 @@ class Qa:
             raise ValueError(f"workers = {self.workers}: there are {POOL} simulated annotators")
         if self.votes != "none" and not self.workers < 2 * self.majority <= 2 * self.workers:
             raise ValueError(f"majority = {self.majority}: it should be more than half of {self.workers} workers, and no more")
+        if isinstance(self.sensitive, int) and self.sensitive > self.workers:
+            raise ValueError(f"sensitive = {self.sensitive}: it should be at most the number of workers, {self.workers}")
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -249,3 +283,10 @@ class ClearConfig:
     encoder_run: EncoderRun = Field(default_factory=EncoderRun)
     shards: Shards = Field(default_factory=Shards)
     rows_per_part: Annotated[int, Field(ge=1)] = 256
+
+    @field_validator("classes")
+    @classmethod
+    def _names_of_their_own(cls, classes: list[Class], others: ValidationInfo) -> list[Class]:
+        if "retrieval" in others.data:
+            check_options([each.as_option() for each in classes], background=others.data["retrieval"].background)
+        return classes

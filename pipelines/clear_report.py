@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation.artifact import Artifact
-from ..curation.qa.agreement import votes_kappa, worker_table
+from ..curation.qa.agreement import votes_kappa
 from ..curation.store import Rows, Store
 from ..datasets.clear.facts import facts
 from ..eval.metrics.clear import IID_METRICS, STREAMING_METRICS
@@ -27,7 +27,7 @@ from ..eval.report.sections import (
 )
 from .clear_config import ClearConfig, FolderSource
 from .clear_runs import scores
-from .clear_votes import votes_of
+from .clear_votes import votes_of, workers_of
 from .run_report import OWNERS, finished_stages, write_page
 from .text import printed_kappa
 
@@ -197,8 +197,18 @@ def _votes(config: ClearConfig, out: str) -> list[Section]:
         [form, votes.filter(pc.equal(votes["form"], form)).num_rows, printed_kappa(votes_kappa(votes, form=form))]
         for form in forms
     ]
-    workers = worker_table(votes)
-    shown = ["worker", "num_labels", "num_sensitive", "agreement", "yes_rate", "median_seconds", "flags"]
+    workers = workers_of(config, out, votes)
+    shown = [
+        "worker",
+        "num_labels",
+        "num_sensitive",
+        "agreement",
+        "num_gold",
+        "gold_right",
+        "yes_rate",
+        "median_seconds",
+        "flags",
+    ]
     lines = [
         [", ".join(row[name]) if name == "flags" else row[name] for name in shown] for row in workers.select(shown).to_pylist()
     ]
@@ -212,7 +222,7 @@ def _votes(config: ClearConfig, out: str) -> list[Section]:
                     "Agreement between annotators: 1 is perfect, 0 is chance",
                 ),
                 Table(
-                    ["worker", "labels", "sensitive", "agreement", "yes rate", "median s", "flags"],
+                    ["worker", "labels", "sensitive", "agreement", "gold", "gold right", "yes rate", "median s", "flags"],
                     lines[:40],
                     "Workers (hashed)",
                 ),

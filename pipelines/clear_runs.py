@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
+import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..curation.artifact import load_artifact
+from ..curation.lock import locked
 from ..curation.publish import Card, escaped
 from ..curation.run import Run
 from ..curation.stages.choose import class_order
@@ -66,14 +69,45 @@ def write_release_layout(config: ClearConfig, out: str, folder: str) -> int:
     Args:
         config: settings of the run.
         out: the run.
-        folder: new or empty local folder.
+        folder: new or empty local folder outside the run, or one that such a release left unfinished: it is emptied.
 
     Returns:
         Number of images.
+
+    Raises:
+        WrongUse: for any other folder.
+        Busy: where another release is at work in it.
     """
+    store = Store(out)
+    root, run = Path(folder).resolve(), store.local and store.local.resolve()
+    if run and (root.is_relative_to(run) or run.is_relative_to(root)):
+        raise WrongUse(f"{folder}: a release is no part of the run {out}, nor the run of it: name a folder elsewhere")
+    root.mkdir(parents=True, exist_ok=True)
+    with locked(root / _UNFINISHED, f"another release is at work in {folder}: wait for it, or name another folder") as mark:
+        others = [path for path in root.iterdir() if path.name != _UNFINISHED]
+        if others and not os.fstat(mark.fileno()).st_size:  # nobody began here before
+            (root / _UNFINISHED).unlink(missing_ok=True)
+            raise WrongUse(f"{folder}: it holds files, such as {min(others).name}: name a new or an empty folder")
+        mark.write(f"benchwright release has not ended here: {out}\n")
+        mark.flush()
+        for path in others:
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        images = _write_release(config, store, root)
+        mark.truncate(0)  # whoever opened it in the meantime, and locks it next, finds nothing unfinished
+        (root / _UNFINISHED).unlink()
+    return images
+
+
+_UNFINISHED = ".benchwright-unfinished"
+"""Marks a folder whose release has not ended, and locks it: the next release may empty it."""
+
+
+def _write_release(config: ClearConfig, store: Store, folder: Path) -> int:
     from ..datasets.clear.release import write_all_metadata, write_features, write_release
 
-    store = Store(out)
     rows = _finished(store, "split")
     names = class_order([each.name for each in config.classes], config.retrieval.background)
     plain = [name for name in rows.column_names if name not in ("image", "embedding", "shard")]
@@ -151,7 +185,16 @@ def evaluate(
 
         def domains(seed: int, protocol: str = protocol) -> Any:
             if protocol == "iid":
-                return iid_domains(features, labels, buckets, np.asarray(table[f"iid_seed{seed}"].to_pylist()))
+                split = np.asarray(table[f"iid_seed{seed}"].to_pylist())
+                empty = np.setdiff1d(buckets, buckets[split == "test"]).tolist()
+                if empty:
+                    count = np.count_nonzero(buckets == empty[0])
+                    rounded = "rounded down" + (" class by class" if config.splits.rule == "as_written" else "")
+                    raise ValueError(
+                        f"the test set of bucket {empty[0]} is empty: splits.test_share = {config.splits.test_share} of its "
+                        f"{count} images, {rounded}, is none: raise it, and run again"
+                    )
+                return iid_domains(features, labels, buckets, split)
             return streaming_domains(features, labels, buckets)
 
         results[protocol] = {

@@ -14,20 +14,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation.artifact import Artifact, load_artifact, load_run
 from ..curation.files import remove_half_written, replacing
 from ..curation.keys import WhereOfRows, as_json, canonical, sha256, where, where_of_rows
-from ..curation.qa.agreement import votes_kappa
+from ..curation.qa.agreement import votes_kappa, worker_table
 from ..curation.qa.label_studio import export_tasks, read_label_studio
 from ..curation.qa.mturk import Gold, export_batches, guard_formula, read_gold_key
 from ..curation.qa.mturk_results import Votes, clean, csv_records, hash_worker, read_mturk_results
 from ..curation.qa.options import Option
 from ..curation.qa.votes import VOTES, missing_votes, read_votes, write_votes
 from ..curation.rows import Blob
-from ..curation.run import Run
+from ..curation.run import Run, lock
 from ..curation.store import Rows, Store, StoreError
 from .clear_config import ClearConfig
 from .emptied import check_not_empty
@@ -38,6 +39,10 @@ VOTES_FILE = "qa/votes.parquet"
 REJECTS_FILE = "qa/import.rejects.csv"
 """Where the answers lie that the last import turned away."""
 
+GOLD_FILE = "qa/gold_key.json"
+"""Where the key of all gold questions lies that were exported."""
+
+_BUSY = "another import or a run is at work in {}: wait for it, and import again"
 _SIMULATED = "votes-SIMULATED-"
 _MARK = b"benchwright.salt"
 """Metadata of the votes: by what their workers' ids were hashed, itself hashed."""
@@ -45,11 +50,7 @@ _MARK = b"benchwright.salt"
 
 def options_of(config: ClearConfig) -> list[Option]:
     """The choices that annotators see, in the order of the classes."""
-    return [
-        Option(each.option or each.name, each.name if each.option else "", each.hint)
-        for each in config.classes
-        if each.name != config.retrieval.background
-    ]
+    return [each.as_option() for each in config.classes]
 
 
 def _asked(store: Store) -> Artifact | None:
@@ -110,13 +111,14 @@ def export_questions(
         batch_size: most images a batch; a batch a bucket by default.
         thumbnails: put images into the batches, rather than the addresses of the column ``url``.
         gold: CSV file of questions whose answer is known (MTurk only): ``class_name`` and ``file``, a path beside the CSV, or
-            ``url`` where addresses are sent. Their keys stay in ``private/`` and are not for upload.
+            ``url`` where addresses are sent. Their right answers lie in ``private/``, which is not for upload, and beside the
+            run, where the import looks for them.
         gold_per_batch: how many of them each batch gets.
 
     Returns:
         The files to upload.
     """
-    _, rows = asked_rows(out)
+    store, rows = asked_rows(out)
     columns = ["key", "bucket", "concept", *(["url"] if not thumbnails else [])]
     if not thumbnails and "url" not in rows.column_names:
         raise ValueError(f"{out}: its images have no addresses: leave out --urls to send thumbnails")
@@ -124,6 +126,7 @@ def export_questions(
     if tool == "label-studio":
         background = config.retrieval.background
         return list(export_tasks(rows.table(columns), folder, options=options_of(config), background=background, images=images))
+    questions = None if gold is None else _gold(gold, gold_per_batch, config, thumbnails=thumbnails)
     written = export_batches(
         rows.table(columns),
         folder,
@@ -132,23 +135,32 @@ def export_questions(
         seed=config.seed,
         batch_size=batch_size,
         images=images,
-        gold=None if gold is None else _gold(gold, gold_per_batch, config, thumbnails=thumbnails),
+        gold=questions,
     )
+    if written.gold_key is not None:
+        _keep_gold_key(store, read_gold_key(str(written.gold_key)))
     return [*written.forms, *written.batches]
 
 
 def _gold(path: str, per_batch: int, config: ClearConfig, *, thumbnails: bool) -> Gold:
     place = "file" if thumbnails else "url"
-    lines = list(_gold_lines(path, ("class_name", place), {*(c.name for c in config.classes), config.retrieval.background}))
-    if not lines:
-        raise ValueError(f"{path}: no gold question stands below its header")
-    keys = [f"gold{number:05d}" for number in range(len(lines))]
-    columns = {"key": keys, "concept": [row["class_name"] for _, row in lines]}
-    if not thumbnails:
-        return Gold(pa.table({**columns, "url": [row["url"] for _, row in lines]}), per_batch)
     folder = Path(path).resolve().parent
-    files = [_gold_file(folder, row["file"], f"{path} line {line}") for line, row in lines]
-    return Gold(pa.table(columns), per_batch, {key: file.read_bytes() for key, file in zip(keys, files, strict=True)})
+    classes = {*(each.name for each in config.classes), config.retrieval.background}
+    asked: dict[str, tuple[str, bytes]] = {}
+    for line, row in _gold_lines(path, ("class_name", place), classes):
+        name, where_from = row["class_name"], f"{path} line {line}"
+        what = _gold_file(folder, row[place], where_from).read_bytes() if thumbnails else row[place].encode()
+        # Named after what is asked: another file of gold questions may be in use later, while answers to this one still come.
+        key = f"gold{sha256(name.encode() + bytes(1) + what)[:16]}"
+        if key in asked:
+            raise ValueError(f"{where_from}: this question stands there twice")
+        asked[key] = name, what
+    if not asked:
+        raise ValueError(f"{path}: no gold question stands below its header")
+    table = pa.table({"key": list(asked), "concept": [name for name, _ in asked.values()]})
+    if thumbnails:
+        return Gold(table, per_batch, {key: what for key, (_, what) in asked.items()})
+    return Gold(table.append_column("url", pa.array([what.decode() for _, what in asked.values()])), per_batch)
 
 
 def _gold_lines(path: str, needed: Sequence[str], classes: Collection[str]) -> Iterator[tuple[int, dict[str, str]]]:
@@ -180,9 +192,20 @@ def _gold_file(folder: Path, name: str, place: str) -> Path:
 
 
 def gold_key(out: str) -> dict[str, str]:
-    """Key -> right class of the gold questions of a run's export; empty where there were none."""
-    path = Path(out) / "qa" / "export" / "private" / "gold_key.json"
-    return read_gold_key(str(path)) if path.is_file() else {}
+    """Key -> right class of all gold questions of a run's exports; empty where there were none."""
+    store = Store(out)
+    key = store.read_json(GOLD_FILE) if store.exists(GOLD_FILE) else {}
+    if not isinstance(key, dict):
+        raise ValueError(f"{posixpath.join(out, GOLD_FILE)}: not a gold key: it is no object")
+    return {str(question): str(name) for question, name in key.items()}
+
+
+def _keep_gold_key(store: Store, placed: Mapping[str, str]) -> None:
+    """Add questions to the key beside the run. Those of earlier exports stay: their answers may still come."""
+    with lock(store, _BUSY):
+        store.write_json(GOLD_FILE, {**gold_key(store.url), **placed})
+        if store.local:
+            (store.local / GOLD_FILE).chmod(0o600)
 
 
 def _blobs(rows: Rows) -> dict[str, Blob]:
@@ -196,6 +219,9 @@ class Imported:
     Attributes:
         votes: how many there are in all.
         added: how many of them this import brought.
+        withdrawn: how many of earlier imports it took back, because their assignments count no longer.
+        gold: the rows of ``worker_table`` of those who answered gold questions, the worst first.
+        gold_again: answers to gold questions that count no second time.
         rejects: reason -> answers that it turned away.
         rejects_file: where these are listed.
         missing: images short of votes.
@@ -204,6 +230,9 @@ class Imported:
 
     votes: int
     added: int
+    withdrawn: int
+    gold: pa.Table
+    gold_again: int
     rejects: Mapping[str, int]
     rejects_file: str
     missing: pa.Table
@@ -212,6 +241,8 @@ class Imported:
 
 def import_votes(config: ClearConfig, out: str, results: Sequence[str], *, salt: str, replace: bool = False) -> Imported:
     """Read MTurk result files, or Label Studio exports (``.json``), and add their votes to those that the run looks for.
+
+    Votes of MTurk's assignments that these files call rejected are taken back.
 
     Args:
         config: settings of the run.
@@ -222,24 +253,46 @@ def import_votes(config: ClearConfig, out: str, results: Sequence[str], *, salt:
 
     Raises:
         ValueError: for files that are no results, damaged votes, or another salt than that of earlier imports.
+        Busy: where another import, or a run, is at work in ``out``.
     """
     store, rows = asked_rows(out)
     asked = _queries(rows)
     path = posixpath.join(out, VOTES_FILE)
     mark = {_MARK: hash_worker("", salt).encode()}
-    earlier = VOTES.empty_table() if replace or not store.exists(VOTES_FILE) else read_votes(path)
-    # A worker would have another hash, and an answer that comes again would count twice.
-    if (earlier.schema.metadata or mark).get(_MARK) not in (None, mark[_MARK]):
-        raise ValueError(f"{path}: its worker ids were hashed with another salt: give the same --salt, or --replace the votes")
-    read = _read_results(results, options_of(config), salt, {**asked, **gold_key(out)}, earlier)
-    votes = _sorted(pa.concat_tables([earlier, read.votes]))
-    write_votes(votes.replace_schema_metadata(mark), path)
-    store.write(REJECTS_FILE, _rejects_csv(read.rejects))
+    with lock(store, _BUSY):  # imports add to what they read: one that another overtakes would lose its votes
+        earlier = VOTES.empty_table() if replace or not store.exists(VOTES_FILE) else read_votes(path)
+        # A worker would have another hash, and an answer that comes again would count twice.
+        if (earlier.schema.metadata or mark).get(_MARK) not in (None, mark[_MARK]):
+            raise ValueError(
+                f"{path}: its worker ids were hashed with another salt: give the same --salt, or --replace the votes"
+            )
+        gold = gold_key(out)
+        read = _read_results(results, options_of(config), salt, {**asked, **gold}, earlier, gold)
+        kept = np.delete(np.arange(earlier.num_rows), list(read.withdrawn))
+        votes = _sorted(pa.concat_tables([earlier.take(kept), read.votes]))
+        write_votes(votes.replace_schema_metadata(mark), path)
+        store.write(REJECTS_FILE, _rejects_csv(read.rejects))
     reasons = {item["values"]: item["counts"] for item in pc.value_counts(read.rejects["reason"]).to_pylist()}
     short = missing_votes(list(asked), votes, workers=config.qa.workers)
     kappas = {form: votes_kappa(votes, form=form) for form in sorted(pc.unique(votes["form"]).to_pylist())}
     rejects_file = posixpath.join(out, REJECTS_FILE)
-    return Imported(votes.num_rows, read.votes.num_rows, dict(sorted(reasons.items())), rejects_file, short, kappas)
+    workers = workers_of(config, out, votes)
+    return Imported(
+        votes=votes.num_rows,
+        added=read.votes.num_rows,
+        withdrawn=len(read.withdrawn),
+        gold=workers.filter(pc.greater(workers["num_gold"], 0)).sort_by("gold_accuracy"),
+        gold_again=read.gold_again,
+        rejects=dict(sorted(reasons.items())),
+        rejects_file=rejects_file,
+        missing=short,
+        kappas=kappas,
+    )
+
+
+def workers_of(config: ClearConfig, out: str, votes: pa.Table) -> pa.Table:
+    """The table of a run's workers (``agreement.worker_table``), their answers to gold questions included."""
+    return worker_table(votes, gold=gold_key(out), background=config.retrieval.background)
 
 
 def _queries(rows: Rows) -> dict[str, str]:
@@ -264,12 +317,15 @@ def own_salt(out: str) -> str:
 
     Raises:
         ValueError: where the file is empty or no text.
+        Busy: where it is to be made, and another process is at work in ``out``.
     """
     path = Path(out) / "qa" / "salt"
     if not path.is_file():
-        with replacing(path) as beside:
-            beside.touch(mode=0o600)
-            beside.write_text(secrets.token_hex(16))
+        with lock(Store(out), _BUSY):
+            if not path.is_file():  # nobody made it in the meantime: votes that were hashed with it could not be added to
+                with replacing(path) as beside:
+                    beside.touch(mode=0o600)
+                    beside.write_text(secrets.token_hex(16))
     salt = path.read_bytes().decode("utf-8", "replace")
     if not salt.strip() or clean(salt) != salt or "\ufffd" in salt:
         raise ValueError(f"{path}: the salt is empty or no text: put it back, or remove the file and import all with --replace")
@@ -277,14 +333,19 @@ def own_salt(out: str) -> str:
 
 
 def _read_results(
-    results: Sequence[str], options: Sequence[Option], salt: str, queries: Mapping[str, str], earlier: pa.Table | None = None
+    results: Sequence[str],
+    options: Sequence[Option],
+    salt: str,
+    queries: Mapping[str, str],
+    earlier: pa.Table | None = None,
+    gold: Collection[str] = (),
 ) -> Votes:
     endings = {Path(name).suffix.lower() for name in results}
     if endings == {".json"}:
         return read_label_studio(results, options=options, salt=salt, keys=queries, earlier=earlier)
     if endings != {".csv"}:
         raise ValueError(f"results {', '.join(results)}: all of them .csv (MTurk), or all of them .json (Label Studio)")
-    return read_mturk_results(results, options=options, salt=salt, queries=queries, earlier=earlier)
+    return read_mturk_results(results, options=options, salt=salt, queries=queries, earlier=earlier, gold=gold)
 
 
 def answer(run: Run, config: ClearConfig, out: str) -> bool:

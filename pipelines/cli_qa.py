@@ -21,6 +21,8 @@ qa = typer.Typer(
 )
 
 TOOLS = ("mturk", "label-studio")
+_WORST = 5
+"""Workers told of after an import, who had most gold questions wrong; the report has all."""
 
 
 def _tool(value: str) -> str:
@@ -90,7 +92,8 @@ def qa_import(
     """Read what annotators answered.
 
     Adds the votes to those of earlier imports, where the run looks for them. An answer that comes again (same image, worker
-    and form) counts once. What is turned away is listed in DIR/qa/import.rejects.csv.
+    and form) counts once, and one whose assignment was rejected since is taken back. What is turned away is listed in
+    DIR/qa/import.rejects.csv.
 
     \b
     Examples:
@@ -104,6 +107,15 @@ def qa_import(
 
     done = api.qa_import(out, results, salt=salt, replace=replace, pipeline=pipeline)
     print(f"{done.added} votes added, {done.votes} in all")
+    if done.withdrawn:
+        print(f"{done.withdrawn} votes of earlier imports taken back: their assignments count no longer")
+    if done.gold.num_rows:
+        gold = done.gold.to_pylist()
+        print(f"{sum(each['gold_right'] for each in gold)} of {sum(each['num_gold'] for each in gold)} gold questions right")
+        for worst in [each for each in gold if each["gold_accuracy"] < 1][:_WORST]:
+            print(f"  worker {worst['worker']}: {worst['gold_right']} of {worst['num_gold']}")
+    if done.gold_again:
+        print(f"{done.gold_again} answers to gold questions came again: each worker's first one counts")
     for reason, count in done.rejects.items():
         print(f"{count} turned away: {reason}")
     if done.rejects:

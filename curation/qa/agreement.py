@@ -68,7 +68,8 @@ def worker_table(
 
     Returns:
         ``worker``; ``num_labels``, ``num_sensitive``; ``agreement``: share of their label votes that equal the answer
-        of more than half of the image's voters, over images where there is one; ``num_gold``, ``gold_accuracy``;
+        of more than half of the image's voters, over images where there is one; ``num_gold``, ``gold_right``,
+        ``gold_accuracy``;
         ``yes_rate`` on the sensitive form; ``median_seconds`` of both forms; ``flags``: list of ``low_agreement``,
         ``low_gold``, ``fast``. Shares are in [0, 1], null where nothing was counted.
     """
@@ -86,6 +87,7 @@ def worker_table(
         pl.len().alias("num_labels"),
         (pl.col("answer") == pl.col("_majority")).mean().alias("agreement"),
         pl.col("_gold").is_not_null().sum().alias("num_gold"),
+        (pl.col("answer") == pl.col("_gold")).sum().alias("gold_right"),
         (pl.col("answer") == pl.col("_gold")).mean().alias("gold_accuracy"),
     )  # fmt: skip
     asked = answers.filter(pl.col("form") == "sensitive").group_by("worker").agg(
@@ -93,7 +95,7 @@ def worker_table(
     )  # fmt: skip
     times = answers.group_by("worker").agg(pl.col("seconds").median().alias("median_seconds"))
     table = times.join(judged, on="worker", how="left").join(asked, on="worker", how="left")
-    table = table.with_columns(pl.col("num_labels", "num_sensitive", "num_gold").fill_null(0).cast(pl.Int64))
+    table = table.with_columns(pl.col("num_labels", "num_sensitive", "num_gold", "gold_right").fill_null(0).cast(pl.Int64))
     rules = {
         "low_agreement": (pl.col("num_labels") >= min_votes) & (pl.col("agreement") < min_agreement),
         "low_gold": (pl.col("num_gold") >= min_votes) & (pl.col("gold_accuracy") < min_gold),
@@ -106,6 +108,7 @@ def worker_table(
         "num_sensitive",
         "agreement",
         "num_gold",
+        "gold_right",
         "gold_accuracy",
         "yes_rate",
         "median_seconds",

@@ -23,6 +23,7 @@ from .votes import VOTES
 
 LABELS_COLUMN = "Answer.taskAnswers"
 SENSITIVE_COLUMN = "Answer.image-contains.label"
+_FORMS = {"labels": LABELS_COLUMN, "sensitive": SENSITIVE_COLUMN}
 NEEDED = ("AssignmentId", "WorkerId", "AssignmentStatus", "Input.ID", "Input.query")
 
 _ANSWER_LIMIT = 20_000
@@ -30,14 +31,20 @@ _ANSWER_LIMIT = 20_000
 
 
 class Votes(NamedTuple):
-    """What an import gives: the votes (``votes.VOTES``), and what was turned away.
+    """What an import gives.
 
-    ``rejects`` has ``key`` (the image, "" where it cannot be told), ``reason``, and ``detail`` (file, line, what was
-    seen).
+    Attributes:
+        votes: ``votes.VOTES``.
+        rejects: what was turned away: ``key`` (the image, "" where it cannot be told), ``reason``, and ``detail`` (file,
+            line, what was seen).
+        withdrawn: row numbers of the earlier votes whose assignments count no longer.
+        gold_again: answers of a worker to a gold question that the worker had answered before: one of them counts.
     """
 
     votes: pa.Table
     rejects: pa.Table
+    withdrawn: Collection[int] = ()
+    gold_again: int = 0
 
 
 class _Refused(Exception):
@@ -55,23 +62,26 @@ def read_mturk_results(
     queries: Mapping[str, str] | None = None,
     statuses: Collection[str] = ("Approved", "Submitted"),
     earlier: pa.Table | None = None,
+    gold: Collection[str] = (),
 ) -> Votes:
     """Read result files of the label form, of the sensitive form or of both, any number of batches, in the order given.
 
     Args:
-        paths: CSV files. Where a vote occurs twice, the first one counts.
+        paths: CSV files. Where a vote occurs twice, the first one counts; of the status of an assignment, the last one does,
+            so that a vote is withdrawn whose assignment is turned down later.
         options: the choices of the label form as exported: answers are turned into their classes.
         salt: secret text mixed into the workers' hashes: the same worker has the same hash in all files read with one
             salt, and the ids cannot be found again by hashing a list of known ids.
         queries: image key -> class, for all images asked about, gold questions included. None takes whatever comes.
         statuses: values of ``AssignmentStatus`` that count; ``Rejected`` work does not by default.
         earlier: votes read before with the same salt; where one of them occurs again, it counts as a repeated one.
+        gold: keys of gold questions. Several batches may ask a worker the same one.
 
     Returns:
-        The votes in file order, and the rejects: ``bad_encoding``, ``wrong_field_count``, ``assignment_not_counted``
-        (by status, or marked in the column ``Reject``), ``no_image``, ``unknown_image``, ``query_mismatch``,
-        ``empty_answer``, ``answer_too_long``, ``malformed_answer``, ``unknown_label``, ``none_with_others``,
-        ``no_worker``, ``duplicate_assignment``, ``duplicate_worker``.
+        The votes in file order, what came of earlier ones, and the rejects: ``bad_encoding``, ``wrong_field_count``,
+        ``assignment_not_counted`` (by status, or marked in the column ``Reject``), ``no_image``, ``unknown_image``,
+        ``query_mismatch``, ``empty_answer``, ``answer_too_long``, ``malformed_answer``, ``unknown_label``,
+        ``none_with_others``, ``no_worker``, ``duplicate_assignment``, ``duplicate_worker``.
 
     Raises:
         ValueError: naming file and line, for a file without the needed columns or with one twice, or that is no CSV.
@@ -80,24 +90,22 @@ def read_mturk_results(
         raise ValueError("no result files to read")
     if not salt:
         raise ValueError("the salt of the worker hashes is empty: the ids could be found by hashing known ones")
-    reader = _Reader(answers_to_classes(options), salt, queries, frozenset(statuses), voters(earlier, "worker", "key", "form"))
-    columns: dict[str, list[Any]] = {name: [] for name in VOTES.names}
+    earlier = VOTES.empty_table() if earlier is None else earlier
+    reader = _Reader(answers_to_classes(options), salt, queries, frozenset(statuses), earlier, frozenset(gold))
     rejects: dict[str, list[str]] = {name: [] for name in REJECTS.names}
     for path in paths:
         for line, header, fields in csv_records(Path(path), _check_header):
             row = dict(zip(header, fields, strict=False))
             key = unguard_formula(clean(row.get("Input.ID", "")))
             try:
-                votes = reader.votes(key, row, header, fields)
+                reader.read(key, row, header, fields)
             except _Refused as refused:
                 for name, value in zip(REJECTS.names, (key, refused.reason, f"{clean(Path(path).name)} line {line}: "
                                                        f"{refused.detail}"), strict=True):  # fmt: skip
                     rejects[name].append(value)
-                continue
-            for vote in votes:
-                for name, value in zip(VOTES.names, vote, strict=True):
-                    columns[name].append(value)
-    return Votes(pa.table(columns, schema=VOTES), pa.table(rejects, schema=REJECTS))
+    columns = zip(*reader.added.values(), strict=True) if reader.added else [[] for _ in VOTES.names]
+    votes = pa.table(dict(zip(VOTES.names, map(list, columns), strict=True)), schema=VOTES)
+    return Votes(votes, pa.table(rejects, schema=REJECTS), reader.withdrawn, reader.gold_again)
 
 
 def hash_worker(worker: str, salt: str) -> str:
@@ -112,7 +120,13 @@ def voters(votes: pa.Table | None, *columns: str) -> set[tuple[str, ...]]:
 
 
 class _Reader:
-    """Turns rows into votes, and remembers who has voted on what."""
+    """Turns rows into votes, and remembers who has voted on what.
+
+    Attributes:
+        added: the votes by their numbers, which go on from those of the earlier votes.
+        withdrawn: numbers of the earlier votes that count no longer.
+        gold_again: answers to gold questions that came again.
+    """
 
     def __init__(
         self,
@@ -120,35 +134,65 @@ class _Reader:
         salt: str,
         queries: Mapping[str, str] | None,
         statuses: frozenset[str],
-        voted: set[tuple[str, ...]],
+        earlier: pa.Table,
+        gold: frozenset[str],
     ) -> None:
+        self.added: dict[int, tuple[Any, ...]] = {}
+        self.withdrawn: set[int] = set()
+        self.gold_again = 0
         self._classes = classes
         self._salt = salt
         self._queries = queries
         self._statuses = statuses
+        self._gold = gold
         self._assignments: set[tuple[str, str]] = set()
-        self._voted = voted
+        who = (earlier[name].to_pylist() for name in ("worker", "key", "form"))
+        # Who voted on what -> the vote's number and its assignment.
+        self._voted: dict[tuple[str, str, str], tuple[int, str | None]] = {
+            voter: (number, assignment)
+            for number, (voter, assignment) in enumerate(
+                zip(zip(*who, strict=True), earlier["assignment"].to_pylist(), strict=True)
+            )
+        }
+        self._next = earlier.num_rows
         self._hashes: dict[str, str] = {}
 
-    def votes(self, key: str, row: Mapping[str, str], header: list[str], fields: list[str]) -> list[tuple[Any, ...]]:
+    def read(self, key: str, row: Mapping[str, str], header: list[str], fields: list[str]) -> None:
         if len(fields) != len(header):
             raise _Refused("wrong_field_count", f"{len(fields)} fields, the header has {len(header)}")
         if not _is_text("".join(fields)):
             raise _Refused("bad_encoding", "bytes that are not UTF-8")
-        self._check_status(row)
+        self._check_status(key, row)
         self._check_image(key, row)
-        worker = row["WorkerId"].strip()
-        if not worker:
+        if not row["WorkerId"].strip():
             raise _Refused("no_worker", "WorkerId is empty")
-        answers = list(self._answers(row))
-        return [self._vote(key, worker, row, form, answer) for form, answer in answers]
+        self._add(key, row, dict(self._answers(row)))
 
-    def _check_status(self, row: Mapping[str, str]) -> None:
+    def _check_status(self, key: str, row: Mapping[str, str]) -> None:
         status = row["AssignmentStatus"].strip()
+        told = ""
         if status not in self._statuses:
-            raise _Refused("assignment_not_counted", f"AssignmentStatus is {_shown(status)}")
-        if row.get("Reject", "").strip() and "Rejected" not in self._statuses:
-            raise _Refused("assignment_not_counted", "marked in the column Reject")
+            told = f"AssignmentStatus is {_shown(status)}"
+        elif row.get("Reject", "").strip() and "Rejected" not in self._statuses:
+            told = "marked in the column Reject"
+        if told:
+            raise _Refused("assignment_not_counted", told + ("; its vote is withdrawn" if self._withdraw(key, row) else ""))
+
+    def _withdraw(self, key: str, row: Mapping[str, str]) -> bool:
+        """Take back what the assignment of a row voted before; whether there was a vote."""
+        assignment = self._assignment(row)
+        withdrawn = False
+        for form, column in _FORMS.items():
+            voter = (self._worker(row), key, form)
+            # The same worker may have voted on the image in another assignment; of old votes the assignment is not known.
+            if column not in row or voter not in self._voted or self._voted[voter][1] not in (assignment, None):
+                continue
+            number, _ = self._voted.pop(voter)
+            self._assignments.discard((row["AssignmentId"].strip(), form))
+            if self.added.pop(number, None) is None:
+                self.withdrawn.add(number)
+            withdrawn = True
+        return withdrawn
 
     def _check_image(self, key: str, row: Mapping[str, str]) -> None:
         if not key:
@@ -185,17 +229,34 @@ class _Reader:
             reason, detail = error.args
             raise _Refused(reason, detail) from None
 
-    def _vote(self, key: str, worker: str, row: Mapping[str, str], form: str, answer: list[str] | bool) -> tuple[Any, ...]:
-        assignment = (row["AssignmentId"].strip(), form)
-        if assignment[0] and assignment in self._assignments:
-            raise _Refused("duplicate_assignment", "this assignment was read before; is a file given twice?")
-        hashed = self._hashes.get(worker) or self._hashes.setdefault(worker, hash_worker(worker, self._salt))
-        if (hashed, key, form) in self._voted:
-            raise _Refused("duplicate_worker", f"worker {hashed} has answered the {form} form for this image before")
-        self._assignments.add(assignment)
-        self._voted.add((hashed, key, form))
-        labels, sensitive = (None, answer) if isinstance(answer, bool) else (answer, None)
-        return key, form, hashed, labels, sensitive, _seconds(row.get("WorkTimeInSeconds", ""))
+    def _add(self, key: str, row: Mapping[str, str], answers: dict[str, list[str] | bool]) -> None:
+        worker = self._worker(row)
+        if key in self._gold:  # a question for one and the same worker in several batches
+            again = [form for form in answers if (worker, key, form) in self._voted]
+            self.gold_again += len(again)
+            answers = {form: answer for form, answer in answers.items() if form not in again}
+        assignment = row["AssignmentId"].strip()
+        for form in answers:
+            if assignment and (assignment, form) in self._assignments:
+                raise _Refused("duplicate_assignment", "this assignment was read before; is a file given twice?")
+            if (worker, key, form) in self._voted:
+                raise _Refused("duplicate_worker", f"worker {worker} has answered the {form} form for this image before")
+        for form, answer in answers.items():
+            self._assignments.add((assignment, form))
+            hashed = self._assignment(row)
+            self._voted[worker, key, form] = self._next, hashed
+            labels, sensitive = (None, answer) if isinstance(answer, bool) else (answer, None)
+            seconds = _seconds(row.get("WorkTimeInSeconds", ""))
+            self.added[self._next] = key, form, worker, labels, sensitive, seconds, hashed
+            self._next += 1
+
+    def _worker(self, row: Mapping[str, str]) -> str:
+        worker = row["WorkerId"].strip()
+        return self._hashes.get(worker) or self._hashes.setdefault(worker, hash_worker(worker, self._salt))
+
+    def _assignment(self, row: Mapping[str, str]) -> str | None:
+        assignment = row["AssignmentId"].strip()
+        return hash_worker(assignment, self._salt) if assignment else None
 
 
 def csv_records(path: Path, check_header: Callable[[Path, list[str]], None]) -> Iterator[tuple[int, list[str], list[str]]]:

@@ -69,11 +69,18 @@ def check_options(options: Sequence[Option], *, background: str) -> None:
 
 
 def check_text(text: str, what: str) -> None:
-    """Raise ``ValueError`` for text that is empty, has white space around it or has control characters in it."""
+    """Raise ``ValueError`` for text that ``text_rule`` has something against."""
+    if rule := text_rule(text):
+        raise ValueError(f"{what} {text!r}: {rule}")
+
+
+def text_rule(text: str) -> str:
+    """What is wrong with text that is empty, has white space around it or has control characters in it; else ""."""
     if not text or text != text.strip():
-        raise ValueError(f"{what} {text!r}: it must not be empty nor have white space around it")
+        return "it must not be empty nor have white space around it"
     if any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in text):
-        raise ValueError(f"{what} {text!r}: it has a control character")
+        return "it has a control character"
+    return ""
 
 
 def answers_to_classes(options: Sequence[Option]) -> dict[str, str]:

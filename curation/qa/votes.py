@@ -29,10 +29,12 @@ VOTES = pa.schema(
         ("labels", pa.list_(pa.string())),
         ("sensitive", pa.bool_()),
         ("seconds", pa.float64()),
+        ("assignment", pa.string()),
     ]
 )
 """Image key; ``labels`` or ``sensitive``; the worker's keyed hash; the classes chosen (sorted, [] = none of the above;
-null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given)."""
+null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given); the keyed hash
+of MTurk's assignment (null where there is none)."""
 
 COUNTS = ("votes_exact", "votes_extra", "votes_wrong", "votes_none", "votes_sensitive")
 
@@ -171,6 +173,8 @@ def read_votes(path: str) -> pa.Table:
     with fsspec.open(path, "rb") as file:
         try:
             table = pq.read_table(file)
+            if "assignment" not in table.column_names:  # of a version that kept none
+                table = table.append_column("assignment", pa.nulls(table.num_rows, pa.string()))
             missing = [name for name in VOTES.names if name not in table.column_names]
             if not missing:
                 return table.select(VOTES.names).cast(VOTES).replace_schema_metadata(table.schema.metadata)
@@ -198,13 +202,13 @@ def _check_settings(workers: int, majority: int, forms: Sequence[str]) -> None:
 
 
 def _yes_votes(sensitive: Sensitive | int, workers: int) -> int:
-    if isinstance(sensitive, int) and sensitive >= 1:
+    if isinstance(sensitive, int) and not isinstance(sensitive, bool) and 1 <= sensitive <= workers:
         return sensitive
     if sensitive == "as_released":
         return 1
     if sensitive == "as_written":
         return workers
-    raise ValueError(f"sensitive = {sensitive!r}: a number from 1 on, 'as_released' or 'as_written'")
+    raise ValueError(f"sensitive = {sensitive!r}: a number from 1 to {workers}, 'as_released' or 'as_written'")
 
 
 def _frame(table: pa.Table, columns: list[str]) -> pl.DataFrame:

@@ -99,7 +99,7 @@ def assign_buckets_by_limits(
     Raises:
         ValueError: for limits that overlap or run backwards.
     """
-    starts, ends = _checked(limits)
+    starts, ends = checked_limits(limits)
     times, keep = _times(rows, by, only_times=True)
     yield from _without_time(rows, keep, by)
     number = np.searchsorted(starts, times, side="right") - 1
@@ -168,7 +168,8 @@ def _digit_counts(column: pa.ChunkedArray, by: str) -> np.ndarray:
     return pc.binary_length(column).fill_null(0).to_numpy()
 
 
-def _checked(limits: Sequence[Limits]) -> tuple[np.ndarray, np.ndarray]:
+def checked_limits(limits: Sequence[Limits]) -> tuple[np.ndarray, np.ndarray]:
+    """First and last microseconds of the buckets. Raises ``ValueError`` where they overlap or run backwards."""
     if not limits:
         raise ValueError("no limits: at least one bucket is needed")
     edges = [[dt.datetime.fromisoformat(text) for text in (limit.start, limit.end)] for limit in limits]

@@ -30,7 +30,9 @@ class Domain:
 
     def __post_init__(self) -> None:
         for split, X, y in (("train", self.X_train, self.y_train), ("test", self.X_test, self.y_test)):
-            if X.ndim != 2 or y.shape != X.shape[:1] or len(y) == 0:
+            if X.ndim == 2 and y.shape == X.shape[:1] == (0,):
+                raise ValueError(f"domain {self.name!r}: its {split} set is empty")
+            if X.ndim != 2 or y.shape != X.shape[:1]:
                 raise ValueError(f"domain {self.name!r}, {split}: features {X.shape} and labels {y.shape} do not pair")
             if X.dtype != np.float32 or y.dtype != np.int64:
                 raise ValueError(f"domain {self.name!r}, {split}: {X.dtype} and {y.dtype}, not float32 and int64")

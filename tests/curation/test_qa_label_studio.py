@@ -74,7 +74,7 @@ def test_several_annotations_a_task(tmp_path: Path) -> None:
         task("a", annotation(["computer"], "No"), annotation(["bus", "computer"], "Yes", {"id": 2, "email": "x@y.org"})),
         task("b", annotation([NONE_OF_THE_ABOVE], "No")),
     ]
-    votes, rejects = read(write(tmp_path / "e.json", tasks))
+    votes, rejects, *_ = read(write(tmp_path / "e.json", tasks))
     assert rejects.num_rows == 0
     assert [(v["key"], v["form"], v["labels"], v["sensitive"]) for v in votes.to_pylist()] == [
         ("a", "labels", ["laptop"], None),
@@ -105,7 +105,7 @@ def test_several_annotations_a_task(tmp_path: Path) -> None:
 )
 def test_annotations_that_are_no_vote(tmp_path: Path, bad: dict[str, Any], reason: str) -> None:
     good = annotation(["computer"], "No", worker=9)
-    votes, rejects = read(write(tmp_path / "e.json", [task("a", bad, good)]))
+    votes, rejects, *_ = read(write(tmp_path / "e.json", [task("a", bad, good)]))
     assert rejects["reason"].to_pylist() == [reason]
     assert rejects["detail"][0].as_py().startswith("e.json task 0 annotation 0: ")
     assert votes.num_rows == 2
@@ -114,7 +114,7 @@ def test_annotations_that_are_no_vote(tmp_path: Path, bad: dict[str, Any], reaso
 def test_a_lead_time_that_is_no_finite_number_is_not_known(tmp_path: Path) -> None:
     times = [10**400, float("inf"), float("nan"), "4.2", None, -(10**400)]
     tasks = [task("a", *(annotation(["bus"], "No", worker=n, lead_time=time) for n, time in enumerate(times)))]
-    votes, rejects = read(write(tmp_path / "e.json", tasks))
+    votes, rejects, *_ = read(write(tmp_path / "e.json", tasks))
     assert rejects.num_rows == 0
     assert votes["seconds"].to_pylist() == [None] * 2 * len(times)
 
@@ -124,7 +124,7 @@ def test_halves_of_characters_cost_their_own_annotation_alone(tmp_path: Path, ke
     good, half = annotation(["bus"], "No", worker="\u00e9"), "\ud800"
     strangers = [annotation(["bus"], "No", worker=worker) for worker in (half, {"id": half}, "\udc80")]
     choices = [annotation([half], "No"), annotation(["bus"], half)]
-    votes, rejects = read(write(tmp_path / "e.json", [task("a", *strangers, *choices, good), task(half, good)]), keys=keys)
+    votes, rejects, *_ = read(write(tmp_path / "e.json", [task("a", *strangers, *choices, good), task(half, good)]), keys=keys)
     assert rejects["reason"].to_pylist() == [*["no_worker"] * 3, "unknown_label", "malformed_answer", "unknown_image"]
     assert rejects["key"].to_pylist() == [*["a"] * 5, "?"]
     assert votes["key"].to_pylist() == ["a", "a"]
@@ -136,7 +136,7 @@ def test_votes_of_an_earlier_import_do_not_count_again(tmp_path: Path) -> None:
         task("a", annotation(["computer"], "No"), annotation(["bus"], "No", worker=2)),
         task("b", annotation(["bus"], "No")),
     ]
-    votes, rejects = read(write(tmp_path / "2.json", more), earlier=first)
+    votes, rejects, *_ = read(write(tmp_path / "2.json", more), earlier=first)
     assert rejects["reason"].to_pylist() == ["duplicate_worker"]
     assert votes["key"].to_pylist() == ["a", "a", "b", "b"]
 
@@ -144,7 +144,7 @@ def test_votes_of_an_earlier_import_do_not_count_again(tmp_path: Path) -> None:
 def test_images_and_workers_are_checked(tmp_path: Path) -> None:
     again = annotation(["bus"], "No")
     tasks = [task("a", again, again), task("zz", again), task("", again)]
-    votes, rejects = read(write(tmp_path / "e.json", tasks))
+    votes, rejects, *_ = read(write(tmp_path / "e.json", tasks))
     assert rejects["reason"].to_pylist() == ["duplicate_worker", "unknown_image", "no_image"]
     assert votes.num_rows == 2
 
@@ -185,7 +185,7 @@ def test_both_routes_give_the_same_aggregate(tmp_path: Path) -> None:
         task(key, *(annotation(labels, yes, worker=i) for i, (labels, yes) in enumerate(zip(*forms.values(), strict=True))))
         for key, forms in answers.items()
     ]
-    by_label_studio, rejects = read(write(tmp_path / "e.json", tasks), keys=None)
+    by_label_studio, rejects, *_ = read(write(tmp_path / "e.json", tasks), keys=None)
     assert rejects.num_rows == 0
     judged = [
         aggregate_votes(table.select(["key", "concept"]), v, background="BACKGROUND") for v in (by_mturk, by_label_studio)

@@ -211,7 +211,8 @@ def test_domains_of_arrays_in_any_order():
     ("change", "says"),
     [
         ({"split": ["train", "valid"]}, "split 'valid'"),
-        ({"split": ["train", "train"]}, "do not pair"),
+        ({"split": ["train", "train"]}, "domain '0': its test set is empty"),
+        ({"X": np.zeros(2, np.float32)}, "do not pair"),
         ({"bucket": [0, 0, 0]}, r"have \[2, 3\] rows"),
         ({"y": [0, -1]}, "label -1"),
     ],

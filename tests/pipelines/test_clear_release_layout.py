@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from benchwright.curation.lock import locked
+from benchwright.curation.verify import verify
 from benchwright.pipelines import api, clear_runs
+
+from tests.pipelines.conftest import Cli
 
 
 @pytest.fixture(scope="module")
@@ -47,3 +52,55 @@ def test_lists_images_and_features_agree(release: tuple[Path, Path]) -> None:
             assert (folder / path).is_file()
             assert int(number) == label == names.index(path.split("/")[2])
     assert (out / "dataset" / "dataset.json").is_file()
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_folder_that_holds_anything_is_refused(bw: Cli, release: tuple[Path, Path], tmp_path: Path) -> None:
+    out, folder = release
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine")
+    (tmp_path / "mine" / "labeled_images").symlink_to(tmp_path / "victim")
+    for target, held in ((tmp_path / "mine", "labeled_images"), (folder, "all_metadata")):
+        before = files(target)
+        told = bw("release", out, "--to", target)
+        assert told.code == 2
+        assert told.err == f"benchwright: {target}: it holds files, such as {held}: name a new or an empty folder\n"
+        assert files(target) == before
+    assert not (tmp_path / "victim").exists()
+
+
+@pytest.mark.parametrize("place", ["run", "run/dataset", "run/new", ".", "link"])
+def test_no_release_goes_into_the_run_or_around_it(bw: Cli, release: tuple[Path, Path], tmp_path: Path, place: str) -> None:
+    run = shutil.copytree(release[0], tmp_path / "run")
+    (tmp_path / "link").symlink_to(run)
+    told = bw("release", run, "--to", tmp_path / place)
+    assert told.code == 2
+    assert "name a folder elsewhere" in told.err
+    assert verify(str(run)) == []
+    assert not (run / "new").exists()
+
+
+def test_a_release_that_broke_off_is_made_anew(bw: Cli, release: tuple[Path, Path], tmp_path: Path) -> None:
+    out, folder = release
+    target = tmp_path / "target"
+    assert bw("release", out, "--to", target).code == 0
+    (target / ".benchwright-unfinished").write_text("as a kill leaves it")
+    (target / "class_names.txt").unlink()
+    shutil.rmtree(target / "labeled_images" / "1")
+    (tmp_path / "victim").mkdir()
+    (target / "labeled_images" / "1").symlink_to(tmp_path / "victim")
+    (target / "labeled_images" / "2" / "stale.png").write_bytes(b"")
+    told = bw("release", out, "--to", target)
+    assert told.code == 0, told.err
+    assert files(target) == files(folder)
+    assert list((tmp_path / "victim").iterdir()) == []
+
+
+def test_two_releases_at_once_into_one_folder(bw: Cli, release: tuple[Path, Path], tmp_path: Path) -> None:
+    with locked(tmp_path / "target" / ".benchwright-unfinished", ""):
+        told = bw("release", release[0], "--to", tmp_path / "target")
+    assert told.code == 1
+    assert told.err.startswith("benchwright: another release is at work in ")

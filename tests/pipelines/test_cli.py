@@ -362,14 +362,14 @@ def test_gold_questions_that_are_none_are_named(bw: Cli, tiny: Path, tmp_path: P
     assert told in line
 
 
-def test_gold_questions_as_a_spreadsheet_writes_them(bw: Cli, tiny: Path, tmp_path: Path) -> None:
+def test_gold_questions_as_a_spreadsheet_writes_them(bw: Cli, copy: Path, tmp_path: Path) -> None:
     Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
     gold = tmp_path / "gold.csv"
     gold.write_bytes(b"\xef\xbb\xbfclass_name,file\r\nred,a.png\r\nBACKGROUND,a.png\r\n")
-    told = bw("qa", "export", tiny, "--to", tmp_path / "to", "--gold", gold, "--gold-per-batch", 2)
+    told = bw("qa", "export", copy, "--to", tmp_path / "to", "--gold", gold, "--gold-per-batch", 2)
     assert told.code == 0, told.err
     key = json.loads((tmp_path / "to" / "private" / "gold_key.json").read_text())
-    assert key == {"gold": {"gold00000": "red", "gold00001": "BACKGROUND"}}
+    assert sorted(key["gold"].values()) == ["BACKGROUND", "red"]
 
 
 def test_train_eval_and_report(bw: Cli, copy: Path) -> None:
@@ -386,6 +386,18 @@ def test_train_eval_and_report(bw: Cli, copy: Path) -> None:
     assert told.code == 0
     assert Path(told.out.strip()).read_text().lstrip().lower().startswith("<!doctype html>")
     assert bw("verify", copy).code == 0
+
+
+@pytest.mark.parametrize(("rule", "rounded"), [("as_released", "down"), ("as_written", "down class by class")])
+def test_an_empty_test_set_is_named(bw: Cli, copy: Path, rule: str, rounded: str) -> None:
+    share = ["--set", "splits.test_share=0.001", "--set", f"splits.rule={rule}"]
+    assert bw("run", "clear", "--config", "tiny", *share, "--out", copy, "-q").code == 0
+    told = bw("train", copy, "--protocol", "iid", "-q")
+    assert told.code == 1
+    assert re.search(
+        rf"the test set of bucket 1 is empty: splits\.test_share = 0\.001 of its \d+ images, rounded {rounded}, is none",
+        only_line(told.err),
+    )
 
 
 def test_results_of_an_earlier_dataset_are_left_out(bw: Cli, copy: Path) -> None:
@@ -465,6 +477,15 @@ def test_a_run_in_memory_is_the_run_in_a_folder(bw: Cli, tiny: Path, tmp_path: P
 NEW = ["--config", "tiny", "--out", "new"]
 
 
+def limits(start: str, end: str) -> str:
+    return f'buckets.rule={{kind = "limits", limits = [{{start = "{start}", end = "{end}"}}]}}'
+
+
+def classes(*names: str) -> str:
+    each = ", ".join(f'{{name = "{name}", prompts = ["red"]}}' for name in names)
+    return f"classes=[{each}]"
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
@@ -506,6 +527,33 @@ NEW = ["--config", "tiny", "--out", "new"]
         (["run", "clear", *NEW, "--set", "images.take_first=0"], "images.take_first = 0: it should be greater than or"),
         (["run", "clear", *NEW, "--set", "qa.workers=21"], "workers = 21: there are 20 simulated annotators"),
         (["run", "clear", *NEW, "--set", "qa.workers=5"], "majority = 2: it should be more than half of 5 workers"),
+        (["run", "clear", *NEW, "--set", "qa.sensitive=9"], "sensitive = 9: it should be at most the number of workers, 3"),
+        (["run", "clear", *NEW, "--set", "qa.sensitive=true"], "clear.tiny.toml: qa.sensitive = True: it should be"),
+        (["run", "clear", *NEW, "--set", "qa.sensitive=0"], "clear.tiny.toml: qa.sensitive = 0: it should be"),
+        (["run", "clear", *NEW, "--set", "qa.sensitive=1.5"], "clear.tiny.toml: qa.sensitive = 1.5: it should be"),
+        (["run", "clear", *NEW, "--set", "qa.max_sensitive_score=7"], "qa.max_sensitive_score = 7: it should be less than"),
+        (["run", "clear", *NEW, "--set", "images.max_pixels=-1"], "images.max_pixels = -1: it should be greater than"),
+        (["run", "clear", *NEW, "--set", "images.max_pixels=999999999999"], "images.max_pixels = 999999999999: it should be"),
+        (["run", "clear", *NEW, "--set", "buckets.rule={kind='limits', limits=[]}"], "buckets.rule.limits = []: "),
+        (
+            ["run", "clear", *NEW, "--set", limits("x", "2008-01-01")],
+            "clear.tiny.toml: buckets.rule.limits.0.start = 'x': it should be a time such as 2007-04-09 03:27:17, without",
+        ),
+        (
+            ["run", "clear", *NEW, "--set", limits("2007-01-01", "2008-01-01T00:00:00Z")],
+            "buckets.rule.limits.0.end = '2008-01-01T00:00:00Z': it should be a time",
+        ),
+        (["run", "clear", *NEW, "--set", limits("2008-01-01", "2007-01-01")], "2007-01-01 00:00:00 run backwards"),
+        (["run", "clear", *NEW, "--set", classes("red", "red")], "option 'red' for class 'red' repeats another"),
+        (["run", "clear", *NEW, "--set", classes("BACKGROUND")], "stands for the background class 'BACKGROUND'"),
+        (["run", "clear", *NEW, "--set", classes("None of the above")], "the form itself adds 'None of the above'"),
+        (
+            ["run", "clear", *NEW, "--set", classes("green", " red ")],
+            "clear.tiny.toml: classes.1.name = ' red ': it must not be empty nor have white space around it",
+        ),
+        (["run", "clear", *NEW, "--set", classes("r\\ned")], r"classes.0.name = 'r\ned': it has a control character"),
+        (["run", "clear", *NEW, "--set", classes("")], "classes.0.name = ''"),
+        (["run", "clear", *NEW, "--set", "classes=[{name='red', prompts=['']}]"], "classes.0.prompts.0 = ''"),
         (["run", "clear", *NEW, "--set", "qa.errors.none=-1"], "qa.errors.none = -1: it should be greater than or"),
         (["run", "clear", *NEW, "--set", "qa.errors.none=0.95"], "none + extra + wrong = 1.02: it should be at most 1"),
         (["run", "clear", *NEW, "--set", "images=3"], "images = 3: this is a table of settings"),

@@ -1,0 +1,49 @@
+"""One process at a time: a lock that dies with its process, so that a kill leaves none behind."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+from .store import StoreError
+
+
+class Busy(RuntimeError):
+    """Another process is at work in the same folder."""
+
+
+@contextlib.contextmanager
+def locked(path: Path, busy: str) -> Iterator[TextIO]:
+    """Hold the lock of a local file, which is made with its folder where it is missing, and left as it is.
+
+    Args:
+        path: of the file.
+        busy: what is told where another process holds it.
+
+    Raises:
+        Busy: at once, where another process holds it.
+        StoreError: where the file is a symbolic link.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # Nothing is written, and nothing emptied.
+    with open(path, "a", encoding="utf-8", opener=_no_link) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Busy(busy) from None
+        yield lock
+
+
+def _no_link(path: str, flags: int) -> int:
+    """An opener that follows no link: what it points to may be anyone's file."""
+    try:
+        return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise StoreError(f"{path} is a symbolic link, and a run locks a file of its own: remove it") from None
+        raise
