@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import io
 import json
 import os
@@ -224,11 +225,17 @@ class Store:
             raise StoreError(f"{self.url}: array file {name} is missing or damaged: {error}") from None
 
     def blob(self, ref: Any) -> Blob:
-        """The payload that a reference column names."""
+        """The payload that a reference column names; reading it raises ``StoreError`` where it is not what was written."""
         return Blob(ref=ref, fetch=self._fetch)
 
     def _fetch(self, ref: Any) -> bytes:
-        return self.read(ref["file"], ref["offset"], ref["size"])
+        data = self.read(ref["file"], ref["offset"], ref["size"])
+        if hashlib.sha256(data).hexdigest() != ref["sha256"]:
+            raise StoreError(
+                f"{self.url}: file {ref['file']} is damaged: the {ref['size']} bytes from {ref['offset']} on are not what "
+                "was written; remove that file and run again, which makes it anew"
+            )
+        return data
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:

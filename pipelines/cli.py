@@ -215,6 +215,7 @@ def verify(
       benchwright verify out
       benchwright verify out --remake again
     """
+    from ..curation.verify import mending
     from . import api
     from .progress import checking
 
@@ -224,8 +225,8 @@ def verify(
         problems = api.remake(out, remake, pipeline=pipeline)
     if as_json:
         print(json.dumps({"problems": [vars(problem) for problem in problems]}, indent=1))
-    for problem in problems if not as_json else []:
-        print(problem)
+    for line in [*problems, *mending(problems)] if not as_json else []:
+        print(line)
     if problems:
         raise typer.Exit(1)
     if not as_json:

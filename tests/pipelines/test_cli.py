@@ -689,6 +689,54 @@ def test_verify_sees_one_changed_byte_and_one_lost_file(bw: Cli, copy: Path, pat
     assert [problem["found"] for problem in json.loads(told.out)["problems"]] == ["the file is missing"]
 
 
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "stages/listed/part-*.blobs",
+        "stages/embedded/part-*.npy",
+        "stages/split/part-*.parquet",
+        "stages/shards/*.tar",
+        "stages/asked/made.json",
+        "stages/asked/artifact.json",
+        "dataset/index.parquet",
+        "dataset/dataset.json",
+    ],
+)
+def test_what_verify_says_to_remove_mends_the_run(bw: Cli, copy: Path, pattern: str) -> None:
+    for tar in copy.glob("dataset/*.tar"):  # as a run leaves them: a copy of a folder has no hard links
+        tar.unlink()
+        tar.hardlink_to(copy / "stages/shards" / tar.name)
+    whole = files_of(copy)
+    path = sorted(copy.glob(pattern))[-1]
+    with path.open("r+b") as stream:
+        stream.seek(path.stat().st_size // 2)
+        stream.write(b"#?#?")
+    told = bw("verify", copy)
+    assert told.code == 1
+    lines = told.out.splitlines()
+    advice = next(number for number, line in enumerate(lines) if line.startswith("To mend it, remove these and run again"))
+    for line in lines[advice + 1 :]:
+        (copy / line.strip()).unlink()
+    assert bw("run", "clear", "--config", "tiny", "--out", copy, "-q").code == 0
+    assert bw("verify", copy).code == 0
+    assert files_of(copy) == whole
+
+
+def test_damaged_images_are_not_released(bw: Cli, copy: Path, tmp_path: Path) -> None:
+    damaged = copy / "stages/listed/part-00000.blobs"
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    told = bw("release", copy, "--to", tmp_path / "release")
+    assert told.code == 1
+    assert "stages/listed/part-00000.blobs is damaged" in only_line(told.err)
+    assert "remove that file and run again" in told.err
+    told = bw("run", "clear", "--config", "tiny", "--set", "shards.max_samples=49", "--out", copy, "-q")
+    assert told.code == 1
+    assert "stages/listed/part-00000.blobs is damaged" in only_line(told.err)
+    damaged.unlink()
+    assert bw("run", "clear", "--config", "tiny", "--out", copy, "-q").code == 0
+    assert bw("release", copy, "--to", tmp_path / "again").code == 0
+
+
 @pytest.mark.parametrize("name", ["stages/asked/notes.txt", "stages/asked/part-00099.parquet", "dataset/notes.txt"])
 def test_verify_sees_a_file_too_many(bw: Cli, copy: Path, name: str) -> None:
     (copy / name).write_text("x")
