@@ -98,6 +98,7 @@ def run(
     store = Store(out)
     made: dict[str, Artifact] = {}
     with _locked(store), _Workers(scheduler, workers) as pool:
+        _check_no_links(store)
         earlier = check_folder(store, pipeline)
         record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last)
         record.after(earlier).save(store)
@@ -184,6 +185,15 @@ def _no_link(path: str, flags: int) -> int:
         if error.errno == errno.ELOOP:
             raise StoreError(f"{path} is a symbolic link, and a run locks a file of its own: remove it") from None
         raise
+
+
+def _check_no_links(store: Store) -> None:
+    """A run removes from its folders what it has not made: what a link points to may be anyone's."""
+    if store.local is None:
+        return
+    for path in (store.local / "stages", store.local / "dataset", *store.local.glob("stages/*")):
+        if path.is_symlink():
+            raise StoreError(f"{path} is a symbolic link, and a run writes to folders of its own: remove it")
 
 
 def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:

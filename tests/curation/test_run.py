@@ -290,6 +290,18 @@ def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(numbers: Pat
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["stages", "stages/listed", "stages/older", "dataset"])
+def test_a_folder_that_is_a_link_is_refused_and_its_target_left_alone(numbers: Path, tmp_path: Path, name: str) -> None:
+    out, victim = tmp_path / "out", tmp_path / "victim"
+    victim.mkdir()
+    (victim / "letter.txt").write_text("mine")
+    (out / name).parent.mkdir(parents=True)
+    (out / name).symlink_to(victim)
+    with pytest.raises(StoreError, match=f"{name} is a symbolic link"):
+        run(numbers_flow(numbers), str(out), scheduler="sync")
+    assert [path.name for path in victim.iterdir()] == ["letter.txt"]
+
+
 def test_a_damaged_witness_does_not_match(numbers: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     whole = run(numbers_flow(numbers), str(out), scheduler="sync")
