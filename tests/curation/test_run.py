@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
+import traceback
 from pathlib import Path
 
 import cloudpickle
@@ -159,6 +161,31 @@ def test_an_exception_names_stage_and_row(numbers: Path, tmp_path: Path) -> None
     flow = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None).each("broken", step(steps.breaks))
     with pytest.raises(StepFailed, match=r"stage 'broken', row 'line4': ZeroDivisionError: .*by zero"):
         run(flow, str(tmp_path / "out"), scheduler="threads")
+
+
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+@pytest.mark.parametrize(("how", "told"), [("lock", "HoldsALock: no server"), ("recursion", "RecursionError: max")])
+def test_an_exception_that_nobody_can_carry_still_names_stage_and_row(
+    numbers: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], scheduler: str, how: str, told: str
+) -> None:
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    flow = listed.each("odd", step(steps.breaks_oddly, how=how), rows_per_part=9)
+    with pytest.raises(StepFailed, match=f"^stage 'odd', row 'line4': {told}") as caught:
+        run(flow, str(tmp_path / "out"), scheduler=scheduler, workers=2)
+    assert "in breaks_oddly" in "".join(traceback.format_exception(caught.value))  # what --debug prints
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_warnings_of_steps_arrive(
+    numbers: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], scheduler: str
+) -> None:
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    caplog.set_level(logging.WARNING, "benchwright")
+    run(listed.each("warned", step(steps.warns), rows_per_part=9), str(tmp_path / "out"), scheduler=scheduler, workers=2)
+    told = sorted(record.getMessage() for record in caplog.records if record.name == "benchwright")
+    assert told == ["line14 is a three", "line24 is a three", "line34 is a three", "line4 is a three"]
+    assert capfd.readouterr().err == ""
 
 
 def test_lost_and_swapped_rows_are_noticed(numbers: Path, tmp_path: Path) -> None:
