@@ -245,10 +245,11 @@ def compare(first: str, second: str, *, stage: str | None = None) -> list[Differ
         stage: one stage; by default every stage that both runs name.
 
     Returns:
-        One difference a stage, in the order of the first run; stages of equal digest are not read.
+        One difference a stage, in the order of the first run; stages of equal digest are not
+        read: it is looked whether their files are there, with the sizes that they had.
 
     Raises:
-        StoreError: where a folder holds no run, or a stage is not in both.
+        StoreError: where a folder holds no run, a stage is not in both, or a file is missing or cut off.
     """
     stores = Store(first), Store(second)
     names = [set(load_run(store).stages) for store in stores]
@@ -270,6 +271,11 @@ def _compare_stage(stores: tuple[Store, Store], stage: str) -> Difference:
     one, other = (artifact for artifact in artifacts if artifact is not None)
     counts = (one.rows, other.rows)
     if one.digest == other.digest:
+        # They are not read, but what is gone or cut off is no artifact of that digest.
+        for store, artifact in zip(stores, (one, other), strict=True):
+            for name, facts in artifact.files().items():
+                if store.size(name) != facts["size"]:
+                    raise StoreError(f"{store.url}: file {name} is missing or of another size: `benchwright verify` says more")
         return Difference(stage, counts, (), (), {}, False, ())
     tables = [_comparable(a.rows_view(store).table()) for store, a in zip(stores, (one, other), strict=True)]
     left, right = (pl.from_arrow(table) for table in tables)

@@ -241,7 +241,7 @@ def compare(
 ) -> None:
     """Tell two runs apart, stage by stage and row by row.
 
-    Exits 0 where they are the same, and 1 where they differ.
+    Exits 0 where they are the same, and 1 where they differ. Stages of equal digest are not read: `verify` does that.
 
     \b
     Examples:
@@ -251,7 +251,7 @@ def compare(
     from . import api
 
     lines = api.describe(api.compare(first, second, stage=stage))
-    print("\n".join(lines) or "the same, row by row")
+    print("\n".join(lines) or "the same by their digests")
     if lines:
         raise typer.Exit(1)
 

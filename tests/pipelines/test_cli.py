@@ -134,8 +134,16 @@ def test_rejects(bw: Cli, tiny: Path) -> None:
     assert "did you mean 'checked'?" in only_line(told.err)
 
 
+def test_compare_does_not_call_a_damaged_run_the_same(bw: Cli, tiny: Path, copy: Path) -> None:
+    for path in (copy / "stages/chosen").glob("part-*.parquet"):
+        path.write_bytes(path.read_bytes()[:100])
+    told = bw("compare", tiny, copy)
+    assert (told.code, told.out) == (1, "")
+    assert "stages/chosen/part-00000.parquet is missing or of another size" in only_line(told.err)
+
+
 def test_compare(bw: Cli, tiny: Path, tmp_path: Path) -> None:
-    assert bw("compare", tiny, tiny) == (0, "the same, row by row\n", "")
+    assert bw("compare", tiny, tiny) == (0, "the same by their digests\n", "")
     other = tmp_path / "other"
     changed = ["--set", "choice.per_class=10", "--set", "source.count=300", "--quiet"]
     assert bw("run", "clear", "--config", "tiny", "--out", other, *changed).code == 0
