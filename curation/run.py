@@ -38,6 +38,8 @@ __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "run", "
 _LAST_PART = 999_999_999
 _LOGGER = logging.getLogger("benchwright")
 
+_IN_PROCESS = ("sync", "threads")
+
 _SILENCE = 2.0
 """Seconds without the end of a part after which we ask whether there is a worker."""
 
@@ -94,7 +96,9 @@ def run(
         on_progress: called in this thread.
 
     Raises:
-        PlanError: for a plan that does not hold together, or a folder that another pipeline filled, before anything is made.
+        PlanError: for a plan that does not hold together, or a folder that another pipeline filled or that the workers cannot
+            reach, before anything is made.
+        StoreError: where ``retry`` names a reason for which no row was turned away.
         StepFailed: where a step raised something other than ``Reject``, or lost rows.
         TooManyRejects: where a stage went over its budget.
         Busy: where another run is at work in ``out``.
@@ -103,14 +107,16 @@ def run(
     schemas = flow.schemas()
     stages = flow.ordered()
     store = Store(out)
+    if not store.shared and scheduler not in _IN_PROCESS:
+        raise PlanError(f"{out} lies in the memory of this process, where workers of {scheduler!r} cannot write")
     made: dict[str, Artifact] = {}
     with _locked(store), _Workers(scheduler, workers) as pool:
         _check_no_links(store)
         earlier = check_folder(store, pipeline)
+        if retry:  # before anything is written: the reasons may be mistyped
+            forget_rejects(store, retry)
         record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last)
         record.after(earlier).save(store)
-        if retry:
-            forget_rejects(store, retry)
         known = _known_fingerprints(store)
         recent: dict[str, pa.Table] = {}
         makers: list[StageMaker] = []
@@ -247,7 +253,7 @@ class _Workers:
     @property
     def in_process(self) -> bool:
         """Whether the tasks run in this process."""
-        return self._scheduler in ("sync", "threads")
+        return self._scheduler in _IN_PROCESS
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Run the jobs, and tell of each as it ends. The first error ends the call."""

@@ -365,6 +365,12 @@ def test_a_store_by_url(numbers: Path, tmp_path: Path) -> None:
     assert status(numbers_flow(numbers), "memory://engine-test/out")[-1][1] == memory.result
 
 
+@pytest.mark.parametrize("scheduler", ["processes", "tcp://127.0.0.1:9"])
+def test_workers_elsewhere_cannot_write_to_the_memory_of_this_process(numbers: Path, scheduler: str) -> None:
+    with pytest.raises(PlanError, match="memory://apart lies in the memory of this process"):
+        run(numbers_flow(numbers), "memory://apart", scheduler=scheduler)
+
+
 def test_artifact_names_the_recipe(numbers: Path, tmp_path: Path) -> None:
     run(numbers_flow(numbers), str(tmp_path / "out"), scheduler="sync")
     recipe = json.loads((tmp_path / "out/stages/drawn/artifact.json").read_text())["recipe"]

@@ -134,6 +134,21 @@ def test_rejects(bw: Cli, tiny: Path) -> None:
     assert "did you mean 'checked'?" in only_line(told.err)
 
 
+def test_plan_takes_a_damaged_record_for_none(bw: Cli, copy: Path) -> None:
+    (copy / "stages/chosen/artifact.json").write_text('{"stage": "cho')
+    told = bw("plan", "clear", "--config", "tiny", "--out", copy)
+    assert (told.code, told.err) == (0, "")
+    assert re.search(r"chosen .*to be made", told.out)
+
+
+@pytest.mark.parametrize("command", [["run", "clear", "--config", "tiny", "--out"], ["show"], ["verify"]])
+def test_a_folder_whose_name_is_no_utf8_is_told_with_its_name(bw: Cli, tmp_path: Path, command: list[str]) -> None:
+    told = bw(*command, f"{tmp_path}/o\udcff")
+    assert told.code == 1
+    assert f"{tmp_path}/o\\udcff: the name of a run's folder has to be UTF-8" in only_line(told.err)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_compare_does_not_call_a_damaged_run_the_same(bw: Cli, tiny: Path, copy: Path) -> None:
     for path in (copy / "stages/chosen").glob("part-*.parquet"):
         path.write_bytes(path.read_bytes()[:100])
