@@ -11,6 +11,10 @@ import collections
 import dataclasses
 import inspect
 import itertools
+import logging
+import os
+import threading
+import traceback
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +28,7 @@ from .keys import plain
 from .part_writer import Output, PartRecord, PartWriter, StepFailed, reject_table
 from .rows import Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
-from .store import Rows, Store
+from .store import Rows, Store, StoreError
 
 _WRITERS = 2
 """Parts of one task that are written at a time."""
@@ -122,6 +126,48 @@ def make_parts(task: PartTask, offer: Offer | None = None) -> list[PartRecord]:
         for last in under_way:
             finish(*last.result())
     return records
+
+
+Warnings = list[tuple[int, str]]
+"""Level and text of what was logged."""
+
+
+def make_parts_apart(task: PartTask) -> tuple[list[PartRecord], Warnings]:
+    """``make_parts`` in another process than the run: gives what steps warned of, too, and tells errors in words alone.
+
+    An exception may hold anything, such as a lock, or refer to one that does: nobody could carry it to the run.
+    """
+    logger, heard = logging.getLogger("benchwright"), _Heard()
+    logger.addHandler(heard)
+    try:
+        return make_parts(task), heard.warnings
+    except Exception as error:  # the border between processes
+        told = _in_words(task, error)
+        told.add_note("".join(traceback.format_exception(error)))  # for --debug
+    finally:
+        logger.removeHandler(heard)
+    raise told  # out here, where it has no context that would be carried along
+
+
+def _in_words(task: PartTask, error: Exception) -> Exception:
+    if isinstance(error, OSError) and error.errno is not None:
+        return OSError(error.errno, error.strerror, error.filename and os.fsdecode(error.filename))
+    if isinstance(error, StepFailed):
+        return StepFailed(str(error))
+    return _failed(task, "", str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}")
+
+
+class _Heard(logging.Handler):
+    """Keeps what this thread warns of: those beside it may be at work at other parts."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.warnings: Warnings = []
+        self._thread = threading.get_ident()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.thread == self._thread:
+            self.warnings.append((record.levelno, record.getMessage()))
 
 
 # -------------------------------------------------------------------------------------------------- calling the step

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import posixpath
 from collections.abc import Collection
 
-from .artifact import artifact_file, load_artifact
+from .artifact import Artifact, artifact_file, load_artifact
 from .part_writer import folder, part_name
 from .store import Store, StoreError
 
@@ -14,13 +15,25 @@ def forget_rejects(store: Store, reasons: Collection[str]) -> None:
     """Take away the parts that hold rejects for one of ``reasons``: a run then makes these again, and no others.
 
     A stage that is not finished, or whose record is damaged, is left as it is: a run looks at its parts itself.
+
+    Raises:
+        TypeError: for one text in place of several.
+        StoreError: where no row was turned away for one of ``reasons``.
     """
+    if isinstance(reasons, str):  # its letters would be the reasons
+        raise TypeError(f"retry={reasons!r}: a list of reasons is needed")
+    finished: dict[str, Artifact] = {}
     for stage in store.folders("stages"):
-        try:
-            artifact = load_artifact(store, stage)
-        except StoreError:
-            continue
-        if artifact is None or not any(artifact.rejects.get(reason) for reason in reasons):
+        with contextlib.suppress(StoreError):
+            if (artifact := load_artifact(store, stage)) is not None:
+                finished[stage] = artifact
+    known = sorted({reason for artifact in finished.values() for reason in artifact.rejects})
+    for reason in reasons:
+        if reason not in known:
+            told = f"there are {', '.join(known)}" if known else "none was turned away"
+            raise StoreError(f"no row of {store.url} was turned away for {reason!r}: {told}")
+    for stage, artifact in finished.items():
+        if not any(artifact.rejects.get(reason) for reason in reasons):
             continue
         gone = [artifact_file(stage)]  # first: a stage that lacks a part must not say that it is finished
         for number, part in enumerate(artifact.parts):

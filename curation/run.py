@@ -10,12 +10,14 @@ import contextlib
 import dataclasses
 import functools
 import gc
+import logging
 import multiprocessing
 import multiprocessing.connection
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Any
 
@@ -24,8 +26,8 @@ import pyarrow as pa
 from .artifact import Artifact, RunRecord, load_run
 from .flow import Flow, PlanError, Stage
 from .lock import Busy, locked
-from .part_writer import StepFailed
-from .parts import make_parts
+from .part_writer import PartRecord, StepFailed
+from .parts import Warnings, make_parts, make_parts_apart
 from .retry import forget_rejects
 from .stage_maker import Job, Progress, Reporter, StageMaker, TooManyRejects
 from .store import Rows, Store, StoreError
@@ -33,6 +35,12 @@ from .store import Rows, Store, StoreError
 __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "lock", "run", "status"]
 
 _LAST_PART = 999_999_999
+_LOGGER = logging.getLogger("benchwright")
+
+_IN_PROCESS = ("sync", "threads")
+
+_SILENCE = 2.0
+"""Seconds without the end of a part after which we ask whether there is a worker."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,21 +91,27 @@ def run(
         on_progress: called in this thread.
 
     Raises:
-        PlanError: for a plan that does not hold together, or a folder that another pipeline filled, before anything is made.
+        PlanError: for a plan that does not hold together, or a folder that another pipeline filled or that the workers cannot
+            reach, before anything is made.
+        StoreError: where ``retry`` names a reason for which no row was turned away.
         StepFailed: where a step raised something other than ``Reject``, or lost rows.
         TooManyRejects: where a stage went over its budget.
         Busy: where another run is at work in ``out``.
+        ConnectionError: where a ``dask.distributed`` scheduler went away.
     """
     schemas = flow.schemas()
     stages = flow.ordered()
     store = Store(out)
+    if not store.shared and scheduler not in _IN_PROCESS:
+        raise PlanError(f"{out} lies in the memory of this process, where workers of {scheduler!r} cannot write")
     made: dict[str, Artifact] = {}
     with lock(store), _Workers(scheduler, workers) as pool:
+        _check_no_links(store)
         earlier = check_folder(store, pipeline)
+        if retry:  # before anything is written: the reasons may be mistyped
+            forget_rejects(store, retry)
         record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last)
         record.after(earlier).save(store)
-        if retry:
-            forget_rejects(store, retry)
         known = _known_fingerprints(store)
         recent: dict[str, pa.Table] = {}
         makers: list[StageMaker] = []
@@ -162,6 +176,15 @@ def lock(
     return locked(store.local / ".lock", busy.format(store.url)) if store.local else contextlib.nullcontext()
 
 
+def _check_no_links(store: Store) -> None:
+    """A run removes from its folders what it has not made: what a link points to may be anyone's."""
+    if store.local is None:
+        return
+    for path in (store.local / "stages", store.local / "dataset", *store.local.glob("stages/*")):
+        if path.is_symlink():
+            raise StoreError(f"{path} is a symbolic link, and a run writes to folders of its own: remove it")
+
+
 def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:
     name = ".fingerprints.json"
     try:
@@ -198,12 +221,15 @@ class _Workers:
         if self._pool is not None:
             self._pool.shutdown(wait=kind is None, cancel_futures=True)
         if self._client is not None:
+            log = logging.getLogger("distributed.client")
+            log.disabled = self._client.status != "running"  # that the scheduler is gone is told in one line, and not in forty
             self._client.close()
+            log.disabled = False
 
     @property
     def in_process(self) -> bool:
         """Whether the tasks run in this process."""
-        return self._scheduler in ("sync", "threads")
+        return self._scheduler in _IN_PROCESS
 
     def run(self, jobs: Sequence[Job]) -> None:
         """Run the jobs, and tell of each as it ends. The first error ends the call."""
@@ -219,15 +245,15 @@ class _Workers:
         named = {f"part-{_LAST_PART - number:09d}": job for number, job in enumerate(jobs)}
 
         def finished(key: str, result: Any, *_: Any) -> None:
-            named[key].done(result)
+            named[key].done(result if self.in_process else _warned(result))
+
+        def call_of(job: Job) -> Callable[[], Any]:
+            if self.in_process:
+                return functools.partial(make_parts, job.task, job.offer)
+            return functools.partial(make_parts_apart, job.task)
 
         # A task is closed to dask, which would otherwise search it for graphs of its own.
-        calls = [
-            dask.delayed(
-                functools.partial(make_parts, job.task, job.offer if self.in_process else None), pure=False, traverse=False
-            )(dask_key_name=name)
-            for name, job in named.items()
-        ]
+        calls = [dask.delayed(call_of(job), pure=False, traverse=False)(dask_key_name=name) for name, job in named.items()]
         settings: dict[str, Any] = {"scheduler": _get_of(self._scheduler), "num_workers": self._count}
         if self._scheduler != "sync":
             settings["pool"] = self._pool = self._pool or self._new_pool()
@@ -248,7 +274,8 @@ class _Workers:
         return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
 
     def _run_distributed(self, jobs: Sequence[Job]) -> None:
-        from distributed import Client, KilledWorker, as_completed
+        from distributed import CancelledError, Client, KilledWorker
+        from distributed.comm import CommClosedError
 
         if self._client is None:
             try:
@@ -257,14 +284,50 @@ class _Workers:
                 raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
         # A function without a name makes distributed use cloudpickle, which takes along the code of a user's own file: workers
         # could not import that, and a task that they cannot read would leave us waiting for ever.
-        futures = {self._client.submit(lambda task=job.task: make_parts(task), pure=False): job for job in jobs}
+        futures = {self._client.submit(lambda task=job.task: make_parts_apart(task), pure=False): job for job in jobs}
         try:
-            for future in as_completed(futures, loop=self._client.loop):
-                futures[future].done(future.result())
+            for future in self._as_they_end(list(futures)):
+                futures[future].done(_warned(future.result()))
         except KilledWorker as error:
             raise StepFailed(f"{_stages_of(jobs)}: workers died at their parts, perhaps for want of memory: {error}") from error
+        except (CancelledError, CommClosedError):  # the client cancels what it has asked for when it loses its connection
+            raise ConnectionError(
+                f"the scheduler at {self._scheduler} is gone; what was made stays: run again when it is back"
+            ) from None
         finally:
-            self._client.cancel(list(futures))
+            if self._client.status == "running":
+                self._client.cancel(list(futures))
+
+    def _as_they_end(self, futures: list[Any]) -> Iterator[Any]:
+        """The futures as they end; warns once where nothing ends since nobody is there who works."""
+        from distributed import as_completed
+        from distributed.comm import CommClosedError
+
+        ending = as_completed(futures, loop=self._client.loop)
+        heard, warned = time.monotonic(), False
+        while not ending.is_empty():
+            if batch := ending.next_batch(block=False):
+                yield from batch
+                heard, warned = time.monotonic(), False
+                continue
+            with ending.thread_condition:
+                ending.thread_condition.wait(0.1)
+            if self._client.status != "running":
+                raise CommClosedError
+            if not warned and time.monotonic() - heard > _SILENCE:
+                heard = time.monotonic()
+                with contextlib.suppress(OSError):  # a lost scheduler ends the futures
+                    warned = not self._client.nthreads()
+                if warned:
+                    _LOGGER.warning("no worker is connected to %s: the run waits until one is", self._scheduler)
+
+
+def _warned(result: tuple[list[PartRecord], Warnings]) -> list[PartRecord]:
+    """The records, when the warnings that came with them have been passed on."""
+    records, warnings = result
+    for level, text in warnings:
+        _LOGGER.log(level, "%s", text)
+    return records
 
 
 def _stages_of(jobs: Sequence[Job]) -> str:

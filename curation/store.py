@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import io
 import json
 import os
@@ -32,10 +33,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .files import writing
-from .rows import Blob
+from .rows import Blob, is_text, printable
 
 ROW_GROUP = 16384
 """Rows of one Parquet row group: what a task that needs a few rows of a large part has to read."""
+
+_BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"}
+"""Protocols of object stores."""
 
 _SAMPLE = 4096
 """Rows that decide whether a text column is worth a dictionary."""
@@ -56,6 +60,15 @@ class Store:
     """A folder (local path) or fsspec URL that holds one run. Names within it are relative and use ``/``."""
 
     url: str
+
+    def __post_init__(self) -> None:
+        if not is_text(self.url):
+            raise StoreError(f"{printable(self.url)}: the name of a run's folder has to be UTF-8, for records tell it")
+
+    @property
+    def shared(self) -> bool:
+        """Whether other processes see what is written."""
+        return "memory" not in _protocols(_filesystem(self.url)[0])
 
     @property
     def local(self) -> Path | None:
@@ -130,6 +143,14 @@ class Store:
         with tempfile.NamedTemporaryFile() as stream:
             yield stream  # type: ignore[misc]  # the wrapper has the methods of a binary file
             stream.flush()
+            if not _BUCKETS.isdisjoint(_protocols(fs)):  # they have no folders, and would make a bucket of a mistyped name
+                try:
+                    fs.put_file(stream.name, target)
+                except FileNotFoundError:
+                    raise StoreError(
+                        f"{self.url}: there is no bucket {target.split('/')[0]!r}: mend the name, or make it"
+                    ) from None
+                return
             fs.makedirs(posixpath.dirname(target), exist_ok=True)
             fs.put_file(stream.name, target)
 
@@ -224,11 +245,17 @@ class Store:
             raise StoreError(f"{self.url}: array file {name} is missing or damaged: {error}") from None
 
     def blob(self, ref: Any) -> Blob:
-        """The payload that a reference column names."""
+        """The payload that a reference column names; reading it raises ``StoreError`` where it is not what was written."""
         return Blob(ref=ref, fetch=self._fetch)
 
     def _fetch(self, ref: Any) -> bytes:
-        return self.read(ref["file"], ref["offset"], ref["size"])
+        data = self.read(ref["file"], ref["offset"], ref["size"])
+        if hashlib.sha256(data).hexdigest() != ref["sha256"]:
+            raise StoreError(
+                f"{self.url}: file {ref['file']} is damaged: the {ref['size']} bytes from {ref['offset']} on are not what "
+                "was written; remove that file and run again, which makes it anew"
+            )
+        return data
 
 
 def _protocols(fs: Any) -> tuple[str, ...]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .artifact import Artifact, load_artifact, load_run, read_sealed
+from .artifact import Artifact, artifact_file, load_artifact, load_run, read_sealed
 from .digest import ContentDigest
 from .flow import Flow
 from .keys import canonical, fingerprint, sha256
@@ -30,14 +30,31 @@ _OWN_FILES = {"artifact.json", "made.json", ".witness"}
 
 @dataclasses.dataclass(frozen=True)
 class Problem:
-    """Something that is not as its record says: which file or stage, what was found, and what the record says."""
+    """Something that is not as its record says.
+
+    Attributes:
+        place: which file or stage.
+        found: what was found.
+        recorded: what the record says.
+        remove: file or folder that has to go so that the next run mends this; "" where it needs nothing to go, or cannot.
+    """
 
     place: str
     found: str
     recorded: str
+    remove: str = ""
 
     def __str__(self) -> str:
         return f"{self.place}: {self.found}, and the record says {self.recorded}"
+
+
+def mending(problems: Sequence[Problem]) -> list[str]:
+    """Lines that say how to mend what is damaged; none where nothing has to be removed for that."""
+    names = sorted({problem.remove for problem in problems if problem.remove})
+    if not names:
+        return []
+    told = "To mend it, remove these and run again; a run makes what is missing or of another size, and looks at no more:"
+    return [told, *(f"  {name}" for name in names)]
 
 
 def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> list[Problem]:
@@ -67,11 +84,12 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
             artifacts[stage] = artifact
             problems.extend(_check_stage(store, artifact, artifacts))
         except StoreError as error:
-            problems.append(Problem(f"stage {stage}", str(error), "that it is whole"))
+            # Without its record a stage is looked at part by part, and recorded anew.
+            problems.append(Problem(f"stage {stage}", str(error), "that it is whole", artifact_file(stage)))
     for name in store.folders("stages"):
         if name not in record.stages:
             told = "no such stage: it is left from an earlier plan, or a stranger, and can be removed"
-            problems.append(Problem(folder(name), "the folder is there", told))
+            problems.append(Problem(folder(name), "the folder is there", told, folder(name)))
     on_stage(DATASET)
     if record.published or store.folders(DATASET) or store.list(DATASET):
         problems.extend(_check_published(store, record.published))
@@ -83,7 +101,7 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
     place = f"stage {artifact.stage}"
     recipe = {name: value for name, value in artifact.recipe.items() if name not in ("layouts", "within")}
     if sha256(canonical(recipe)) != artifact.key:
-        yield Problem(place, "its recipe has another digest", f"key {artifact.key[:12]}")
+        yield Problem(place, "its recipe has another digest", f"key {artifact.key[:12]}", where)
     for name, digest in artifact.recipe["inputs"].items():
         if name not in made or made[name].digest != digest:
             found = f"input {name} has digest {made[name].digest[:12]}" if name in made else f"input {name} is missing"
@@ -92,27 +110,30 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
     damaged = list(_check_files(store, artifact.files()))
     yield from damaged
     known = {posixpath.basename(name) for name in artifact.files()} | _OWN_FILES
-    for name in store.list(where):
-        if name not in known:
-            yield Problem(posixpath.join(where, name), "the file is there", "nothing of it")
-    for name in store.folders(where):
-        yield Problem(posixpath.join(where, name), "the folder is there", "nothing of it")
+    yield from _strangers(store, where, known)
     read_sealed(store, posixpath.join(where, "made.json"))
     if damaged:
         return
     if layout_of(artifact.recipe["layouts"], artifact.parts) != artifact.layout:
-        yield Problem(place, "its payload files are others", f"layout {artifact.layout[:12]}")
+        yield Problem(place, "its payload files are others", f"layout {artifact.layout[:12]}", where)
     rows = artifact.rows_view(store)
     digest = ContentDigest(rows.schema)
     for table in rows.batches():
         digest.update(table)
     if digest.hexdigest() != artifact.digest:
-        yield Problem(place, f"its rows have digest {digest.hexdigest()[:12]}", artifact.digest[:12])
+        yield Problem(place, f"its rows have digest {digest.hexdigest()[:12]}", artifact.digest[:12], where)
     if digest.rows != artifact.rows:
-        yield Problem(place, f"{digest.rows} rows", f"{artifact.rows}")
+        yield Problem(place, f"{digest.rows} rows", f"{artifact.rows}", where)
     counts = reject_counts(store, artifact)
     if counts != dict(artifact.rejects):
-        yield Problem(place, f"rejects {counts}", f"{dict(artifact.rejects)}")
+        yield Problem(place, f"rejects {counts}", f"{dict(artifact.rejects)}", where)
+
+
+def _strangers(store: Store, where: str, known: Collection[str]) -> Iterator[Problem]:
+    names = [("file", name) for name in store.list(where) if name not in known]
+    for kind, name in [*names, *(("folder", name) for name in store.folders(where))]:
+        place = posixpath.join(where, name)
+        yield Problem(place, f"the {kind} is there", "nothing of it", place)
 
 
 def _check_sources(store: Store, artifact: Artifact) -> Iterator[Problem]:
@@ -141,9 +162,9 @@ def _check_files(store: Store, files: Mapping[str, Mapping[str, Any]]) -> Iterat
         if size is None:
             yield Problem(name, "the file is missing", f"{facts['size']} bytes")
         elif size != facts["size"]:
-            yield Problem(name, f"{size} bytes", f"{facts['size']} bytes")
+            yield Problem(name, f"{size} bytes", f"{facts['size']} bytes", name)
         elif (found := file_sha256(store, name)) != facts["sha256"]:
-            yield Problem(name, f"SHA-256 {found[:12]}", str(facts["sha256"])[:12])
+            yield Problem(name, f"SHA-256 {found[:12]}", str(facts["sha256"])[:12], name)
 
 
 def file_sha256(store: Store, name: str) -> str:
@@ -159,15 +180,12 @@ def _check_published(store: Store, published: str) -> Iterator[Problem]:
     manifest = posixpath.join(DATASET, "dataset.json")
     found = file_sha256(store, manifest) if store.exists(manifest) else "missing"
     if found != published:
-        yield Problem(manifest, f"SHA-256 {found[:12]}", published[:12] or "nothing of it")
+        there = manifest if found != "missing" else ""
+        yield Problem(manifest, f"SHA-256 {found[:12]}", published[:12] or "nothing of it", there)
         return
     listed = {posixpath.join(DATASET, name): facts for name, facts in store.read_json(manifest)["files"].items()}
     yield from _check_files(store, listed)
-    for name in store.list(DATASET):
-        if posixpath.join(DATASET, name) not in listed and name != "dataset.json":
-            yield Problem(posixpath.join(DATASET, name), "the file is there", "nothing of it")
-    for name in store.folders(DATASET):
-        yield Problem(posixpath.join(DATASET, name), "the folder is there", "nothing of it")
+    yield from _strangers(store, DATASET, {posixpath.basename(name) for name in [*listed, manifest]})
 
 
 def remake(flow: Flow, url: str, scratch: str, **how_to_run: Any) -> list[Problem]:
@@ -227,10 +245,11 @@ def compare(first: str, second: str, *, stage: str | None = None) -> list[Differ
         stage: one stage; by default every stage that both runs name.
 
     Returns:
-        One difference a stage, in the order of the first run; stages of equal digest are not read.
+        One difference a stage, in the order of the first run; stages of equal digest are not
+        read: it is looked whether their files are there, with the sizes that they had.
 
     Raises:
-        StoreError: where a folder holds no run, or a stage is not in both.
+        StoreError: where a folder holds no run, a stage is not in both, or a file is missing or cut off.
     """
     stores = Store(first), Store(second)
     names = [set(load_run(store).stages) for store in stores]
@@ -252,6 +271,11 @@ def _compare_stage(stores: tuple[Store, Store], stage: str) -> Difference:
     one, other = (artifact for artifact in artifacts if artifact is not None)
     counts = (one.rows, other.rows)
     if one.digest == other.digest:
+        # They are not read, but what is gone or cut off is no artifact of that digest.
+        for store, artifact in zip(stores, (one, other), strict=True):
+            for name, facts in artifact.files().items():
+                if store.size(name) != facts["size"]:
+                    raise StoreError(f"{store.url}: file {name} is missing or of another size: `benchwright verify` says more")
         return Difference(stage, counts, (), (), {}, False, ())
     tables = [_comparable(a.rows_view(store).table()) for store, a in zip(stores, (one, other), strict=True)]
     left, right = (pl.from_arrow(table) for table in tables)

@@ -64,7 +64,10 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
         if artifact is not None:
             continue
         before = [name for name in stage.inputs() if name in told]
-        old = load_artifact(store, stage.name)
+        try:
+            old = load_artifact(store, stage.name)
+        except StoreError:  # damaged, which a run takes for none
+            old = None
         awaited = _awaited(stage)
         if awaited:
             told[stage.name] = f"waits for {awaited}"

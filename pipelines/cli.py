@@ -213,6 +213,7 @@ def verify(
       benchwright verify out
       benchwright verify out --remake again
     """
+    from ..curation.verify import mending
     from . import api
     from .progress import checking
 
@@ -222,8 +223,8 @@ def verify(
         problems = api.remake(out, remake, pipeline=pipeline)
     if as_json:
         print(json.dumps({"problems": [vars(problem) for problem in problems]}, indent=1))
-    for problem in problems if not as_json else []:
-        print(problem)
+    for line in [*problems, *mending(problems)] if not as_json else []:
+        print(line)
     if problems:
         raise typer.Exit(1)
     if not as_json:
@@ -238,7 +239,7 @@ def compare(
 ) -> None:
     """Tell in which stages and rows two runs differ.
 
-    Exits 0 where they are the same, and 1 where they differ.
+    Exits 0 where they are the same, and 1 where they differ. Stages of equal digest are not read: `verify` does that.
 
     \b
     Examples:
@@ -248,7 +249,7 @@ def compare(
     from . import api
 
     lines = api.describe(api.compare(first, second, stage=stage))
-    print("\n".join(lines) or "the same, row by row")
+    print("\n".join(lines) or "the same by their digests")
     if lines:
         raise typer.Exit(1)
 

@@ -225,7 +225,8 @@ def line_chart(
         for at, ((name, curve), colour) in enumerate(zip(curves.items(), theme.series, strict=False)):
             axes.plot(x, curve, color=colour, label=short_labels([name])[0], **_stroke(at, len(curves)))
             if name in bands:
-                axes.fill_between(x, *bands[name], color=colour, alpha=0.15, linewidth=0)
+                low, high = bands[name]
+                axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
         axes.set_xticks(x[every - 1 :: every], short_labels(labels)[every - 1 :: every])
         axes_style(axes, theme, label_axis, value_axis)
         legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5)
@@ -284,8 +285,8 @@ def place_chart(
                 continue
             stroke = _stroke(at, len(curves))
             axes.plot(x[known], curve[known], color=colour, label=short_labels([name])[0], **stroke)
-            holes = {"color": theme.page, "markeredgecolor": colour}
-            axes.plot(x[known & empty], curve[known & empty], **{**stroke, **holes, "linestyle": ""})
+            holes: dict[str, Any] = {**stroke, "color": theme.page, "markeredgecolor": colour, "linestyle": ""}
+            axes.plot(x[known & empty], curve[known & empty], **holes)
         axes.set_xticks(np.unique(np.floor(x)))
         if limits is not None:
             axes.set_ylim(*limits)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -109,6 +111,28 @@ def needs_vector(row: OnlyVector) -> OnlyVector:
 
 def breaks(row: Number) -> Number:
     return Number(row.key, 12 // (row.value - 3))
+
+
+class HoldsALock(Exception):
+    """As exceptions of clients of servers do: it cannot be pickled."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.lock = threading.Lock()
+
+
+def breaks_oddly(row: Number, *, how: str) -> Number:
+    if row.value != 3:
+        return row
+    if how == "recursion":
+        return breaks_oddly(row, how=how)
+    raise HoldsALock("no server")
+
+
+def warns(row: Number) -> Number:
+    if row.value % 10 == 3:
+        logging.getLogger("benchwright").warning("%s is a three", row.key)
+    return row
 
 
 def order_by_value(rows: Rows, *, shards: int) -> pa.Table:

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import socket
-from collections.abc import Iterator
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from benchwright.curation.flow import source, step
+from benchwright.curation.keys import where
+from benchwright.curation.part_writer import StepFailed
+from benchwright.curation.run import run
 from benchwright.pipelines import api, cli
+
+from tests.curation import steps
+from tests.curation.test_run import numbers, numbers_flow
+
+__all__ = ["numbers"]
+
+distributed = pytest.importorskip("distributed")
 
 SKIPPED = {"made.json", ".lock", ".fingerprints.json", ".witness"}
 
@@ -25,7 +41,6 @@ def files_of(out: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
-    distributed = pytest.importorskip("distributed")
     with distributed.LocalCluster(
         n_workers=2,
         threads_per_worker=1,
@@ -67,6 +82,81 @@ def test_a_step_that_fails_on_a_worker_is_one_line(cluster: Any, tmp_path: Path,
     assert cli.call([*run, "--out", str(tmp_path / "out"), "--scheduler", cluster.scheduler_address]) == 1
     told = [line for line in capfd.readouterr().err.splitlines() if line.startswith("benchwright: ")]
     assert told == ["benchwright: stage 'counted', row 'five': ZeroDivisionError: division by zero"]
+
+
+def test_exceptions_that_nobody_can_carry_and_warnings_arrive(
+    cluster: Any, numbers: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "benchwright")
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    warned = listed.each("warned", step(steps.warns), rows_per_part=9)
+    run(warned, str(tmp_path / "out"), scheduler=cluster.scheduler_address)
+    told = sorted(record.getMessage() for record in caplog.records if record.name == "benchwright")
+    assert told == ["line14 is a three", "line24 is a three", "line34 is a three", "line4 is a three"]
+    for kind, error in (("lock", "HoldsALock: no server"), ("recursion", "RecursionError: max")):
+        odd = warned.each("odd", step(steps.breaks_oddly, how=kind))
+        with pytest.raises(StepFailed, match=f"^stage 'odd', row 'line4': {error}"):
+            run(odd, str(tmp_path / "out"), scheduler=cluster.scheduler_address)
+
+
+class Then(logging.Handler):
+    """Does something when the run warns."""
+
+    def __init__(self, act: Callable[[], object]) -> None:
+        super().__init__()
+        self._act = act
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._act()
+
+
+@pytest.fixture
+def on_warning() -> Iterator[Callable[[Callable[[], object]], None]]:
+    logger, handlers = logging.getLogger("benchwright"), list[logging.Handler]()
+
+    def act(what: Callable[[], object]) -> None:
+        handlers.append(Then(what))
+        logger.addHandler(handlers[-1])
+
+    yield act
+    for handler in handlers:
+        logger.removeHandler(handler)
+
+
+def test_a_run_without_workers_says_so_and_goes_on_when_one_comes(
+    on_warning: Callable[..., None], numbers: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "benchwright")
+    with distributed.LocalCluster(
+        n_workers=0, threads_per_worker=1, processes=False, protocol="tcp://", host="127.0.0.1", dashboard_address=None
+    ) as cluster:
+        on_warning(lambda: cluster.scale(1))
+        address = cluster.scheduler_address
+        assert run(numbers_flow(numbers), str(tmp_path / "out"), scheduler=address).result.rows == 41
+    told = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
+    assert told == [f"no worker is connected to {address}: the run waits until one is"]
+
+
+def test_a_scheduler_that_is_killed_is_one_line(
+    on_warning: Callable[..., None], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    place = tmp_path / "scheduler.json"
+    command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--port", "0", "--no-dashboard"]
+    scheduler = subprocess.Popen([*command, "--scheduler-file", str(place)], stderr=subprocess.DEVNULL)
+    try:
+        give_up = time.monotonic() + 60
+        while not (place.exists() and place.read_text().endswith("}")):
+            assert time.monotonic() < give_up
+            time.sleep(0.05)
+        address = json.loads(place.read_text())["address"]
+        on_warning(scheduler.kill)  # it warns, for there is no worker
+        code = cli.call(["run", "clear", "--config", "tiny", "--out", str(tmp_path / "out"), "--scheduler", address])
+    finally:
+        scheduler.kill()
+        scheduler.wait()
+    assert code == 1
+    lines = [line for line in capfd.readouterr().err.splitlines() if "no worker is connected" not in line]
+    assert lines == [f"benchwright: the scheduler at {address} is gone; what was made stays: run again when it is back"]
 
 
 def test_nobody_answers_at_the_address(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.keys import how, where
 from benchwright.curation.run import Progress, run
+from benchwright.curation.store import StoreError
 from benchwright.curation.verify import verify
 
 from tests.curation import steps
@@ -43,9 +45,14 @@ def test_only_parts_with_such_rejects_are_made_again(numbers: Path, tmp_path: Pa
     assert files_of(out) == files_of(never_down)
 
 
-def test_a_reason_that_no_row_has_changes_nothing(numbers: Path, tmp_path: Path) -> None:
-    flow = asking(numbers, tmp_path / "server")
-    run(flow, str(tmp_path / "out"), scheduler="sync")
-    told: list[Progress] = []
-    run(flow, str(tmp_path / "out"), scheduler="sync", retry=["timed_out"], on_progress=told.append)
-    assert {one.state for one in told} == {"reused"}
+def test_a_reason_that_no_row_has_is_told_with_those_there_are(numbers: Path, tmp_path: Path) -> None:
+    flow, out = asking(numbers, tmp_path / "server"), tmp_path / "out"
+    with pytest.raises(StoreError, match="turned away for 'unreachable': none was turned away"):
+        run(flow, str(out), scheduler="sync", retry=["unreachable"])
+    run(flow, str(out), scheduler="sync")
+    before = files_of(out)
+    with pytest.raises(StoreError, match="turned away for 'timed_out': there are not_a_number, unreachable"):
+        run(flow, str(out), scheduler="sync", retry=["unreachable", "timed_out"])
+    with pytest.raises(TypeError, match="retry='unreachable': a list of reasons"):
+        run(flow, str(out), scheduler="sync", retry="unreachable")
+    assert files_of(out) == before

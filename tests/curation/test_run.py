@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import logging
+import traceback
 from pathlib import Path
 
 import cloudpickle
@@ -161,6 +163,31 @@ def test_an_exception_names_stage_and_row(numbers: Path, tmp_path: Path) -> None
         run(flow, str(tmp_path / "out"), scheduler="threads")
 
 
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+@pytest.mark.parametrize(("how", "told"), [("lock", "HoldsALock: no server"), ("recursion", "RecursionError: max")])
+def test_an_exception_that_nobody_can_carry_still_names_stage_and_row(
+    numbers: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], scheduler: str, how: str, told: str
+) -> None:
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    flow = listed.each("odd", step(steps.breaks_oddly, how=how), rows_per_part=9)
+    with pytest.raises(StepFailed, match=f"^stage 'odd', row 'line4': {told}") as caught:
+        run(flow, str(tmp_path / "out"), scheduler=scheduler, workers=2)
+    assert "in breaks_oddly" in "".join(traceback.format_exception(caught.value))  # what --debug prints
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "threads", "processes"])
+def test_warnings_of_steps_arrive(
+    numbers: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str], scheduler: str
+) -> None:
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    caplog.set_level(logging.WARNING, "benchwright")
+    run(listed.each("warned", step(steps.warns), rows_per_part=9), str(tmp_path / "out"), scheduler=scheduler, workers=2)
+    told = sorted(record.getMessage() for record in caplog.records if record.name == "benchwright")
+    assert told == ["line14 is a three", "line24 is a three", "line34 is a three", "line4 is a three"]
+    assert capfd.readouterr().err == ""
+
+
 def test_lost_and_swapped_rows_are_noticed(numbers: Path, tmp_path: Path) -> None:
     listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
     with pytest.raises(StepFailed, match="41 in, 40 out and 0 rejected"):
@@ -290,6 +317,18 @@ def test_a_lock_that_is_a_link_is_refused_and_its_target_left_alone(numbers: Pat
     assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["stages", "stages/listed", "stages/older", "dataset"])
+def test_a_folder_that_is_a_link_is_refused_and_its_target_left_alone(numbers: Path, tmp_path: Path, name: str) -> None:
+    out, victim = tmp_path / "out", tmp_path / "victim"
+    victim.mkdir()
+    (victim / "letter.txt").write_text("mine")
+    (out / name).parent.mkdir(parents=True)
+    (out / name).symlink_to(victim)
+    with pytest.raises(StoreError, match=f"{name} is a symbolic link"):
+        run(numbers_flow(numbers), str(out), scheduler="sync")
+    assert [path.name for path in victim.iterdir()] == ["letter.txt"]
+
+
 def test_a_damaged_witness_does_not_match(numbers: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     whole = run(numbers_flow(numbers), str(out), scheduler="sync")
@@ -324,6 +363,12 @@ def test_a_store_by_url(numbers: Path, tmp_path: Path) -> None:
     assert [a.to_json() for a in memory.artifacts] == [a.to_json() for a in local.artifacts]
     assert load_artifact(Store("memory://engine-test/out"), "shards") == memory.result
     assert status(numbers_flow(numbers), "memory://engine-test/out")[-1][1] == memory.result
+
+
+@pytest.mark.parametrize("scheduler", ["processes", "tcp://127.0.0.1:9"])
+def test_workers_elsewhere_cannot_write_to_the_memory_of_this_process(numbers: Path, scheduler: str) -> None:
+    with pytest.raises(PlanError, match="memory://apart lies in the memory of this process"):
+        run(numbers_flow(numbers), "memory://apart", scheduler=scheduler)
 
 
 def test_artifact_names_the_recipe(numbers: Path, tmp_path: Path) -> None:

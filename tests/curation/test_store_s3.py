@@ -69,6 +69,12 @@ def test_a_run_in_s3_is_the_run_in_a_folder(numbers: Path, tmp_path: Path, out: 
         assert store.read(name) == folder.read(name)
 
 
+def test_no_bucket_is_made_of_a_mistyped_name(numbers: Path, bucket: str) -> None:
+    with pytest.raises(StoreError, match="there is no bucket 'mistyped-name'"):
+        run(numbers_flow(numbers), "s3://mistyped-name/runs", scheduler="sync")
+    assert "mistyped-name" not in fsspec.filesystem("s3").ls("", refresh=True)
+
+
 def test_blobs_and_arrays_are_read_from_s3(numbers: Path, out: str) -> None:
     made = run(numbers_flow(numbers), out, workers=2)
     drawn = made.rows("drawn")

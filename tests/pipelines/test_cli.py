@@ -154,8 +154,31 @@ def test_rejects(bw: Cli, tiny: Path) -> None:
     assert "did you mean 'checked'?" in only_line(told.err)
 
 
+def test_plan_takes_a_damaged_record_for_none(bw: Cli, copy: Path) -> None:
+    (copy / "stages/chosen/artifact.json").write_text('{"stage": "cho')
+    told = bw("plan", "clear", "--config", "tiny", "--out", copy)
+    assert (told.code, told.err) == (0, "")
+    assert re.search(r"chosen .*to be made", told.out)
+
+
+@pytest.mark.parametrize("command", [["run", "clear", "--config", "tiny", "--out"], ["show"], ["verify"]])
+def test_a_folder_whose_name_is_no_utf8_is_told_with_its_name(bw: Cli, tmp_path: Path, command: list[str]) -> None:
+    told = bw(*command, f"{tmp_path}/o\udcff")
+    assert told.code == 1
+    assert f"{tmp_path}/o\\udcff: the name of a run's folder has to be UTF-8" in only_line(told.err)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_compare_does_not_call_a_damaged_run_the_same(bw: Cli, tiny: Path, copy: Path) -> None:
+    for path in (copy / "stages/chosen").glob("part-*.parquet"):
+        path.write_bytes(path.read_bytes()[:100])
+    told = bw("compare", tiny, copy)
+    assert (told.code, told.out) == (1, "")
+    assert "stages/chosen/part-00000.parquet is missing or of another size" in only_line(told.err)
+
+
 def test_compare(bw: Cli, tiny: Path, tmp_path: Path) -> None:
-    assert bw("compare", tiny, tiny) == (0, "the same, row by row\n", "")
+    assert bw("compare", tiny, tiny) == (0, "the same by their digests\n", "")
     other = tmp_path / "other"
     changed = ["--set", "choice.per_class=10", "--set", "source.count=300", "--quiet"]
     assert bw("run", "clear", "--config", "tiny", "--out", other, *changed).code == 0
@@ -756,6 +779,54 @@ def test_verify_sees_one_changed_byte_and_one_lost_file(bw: Cli, copy: Path, pat
     told = bw("verify", copy, "--json")
     assert told.code == 1
     assert [problem["found"] for problem in json.loads(told.out)["problems"]] == ["the file is missing"]
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "stages/listed/part-*.blobs",
+        "stages/embedded/part-*.npy",
+        "stages/split/part-*.parquet",
+        "stages/shards/*.tar",
+        "stages/asked/made.json",
+        "stages/asked/artifact.json",
+        "dataset/index.parquet",
+        "dataset/dataset.json",
+    ],
+)
+def test_what_verify_says_to_remove_mends_the_run(bw: Cli, copy: Path, pattern: str) -> None:
+    for tar in copy.glob("dataset/*.tar"):  # as a run leaves them: a copy of a folder has no hard links
+        tar.unlink()
+        tar.hardlink_to(copy / "stages/shards" / tar.name)
+    whole = files_of(copy)
+    path = sorted(copy.glob(pattern))[-1]
+    with path.open("r+b") as stream:
+        stream.seek(path.stat().st_size // 2)
+        stream.write(b"#?#?")
+    told = bw("verify", copy)
+    assert told.code == 1
+    lines = told.out.splitlines()
+    advice = next(number for number, line in enumerate(lines) if line.startswith("To mend it, remove these and run again"))
+    for line in lines[advice + 1 :]:
+        (copy / line.strip()).unlink()
+    assert bw("run", "clear", "--config", "tiny", "--out", copy, "-q").code == 0
+    assert bw("verify", copy).code == 0
+    assert files_of(copy) == whole
+
+
+def test_damaged_images_are_not_released(bw: Cli, copy: Path, tmp_path: Path) -> None:
+    damaged = copy / "stages/listed/part-00000.blobs"
+    damaged.write_bytes(bytes(damaged.stat().st_size))
+    told = bw("release", copy, "--to", tmp_path / "release")
+    assert told.code == 1
+    assert "stages/listed/part-00000.blobs is damaged" in only_line(told.err)
+    assert "remove that file and run again" in told.err
+    told = bw("run", "clear", "--config", "tiny", "--set", "shards.max_samples=49", "--out", copy, "-q")
+    assert told.code == 1
+    assert "stages/listed/part-00000.blobs is damaged" in only_line(told.err)
+    damaged.unlink()
+    assert bw("run", "clear", "--config", "tiny", "--out", copy, "-q").code == 0
+    assert bw("release", copy, "--to", tmp_path / "again").code == 0
 
 
 @pytest.mark.parametrize("name", ["stages/asked/notes.txt", "stages/asked/part-00099.parquet", "dataset/notes.txt"])
