@@ -74,18 +74,22 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
     problems: list[Problem] = []
     artifacts: dict[str, Artifact] = {}
     record = load_run(store)
+    unfinished: list[str] = []
     for stage in record.stages:
         on_stage(stage)
         try:
             artifact = load_artifact(store, stage)
             if artifact is None:
-                problems.append(Problem(f"stage {stage}", "it is not finished", "that the run has it"))
+                unfinished.append(stage)
                 continue
             artifacts[stage] = artifact
             problems.extend(_check_stage(store, artifact, artifacts))
         except StoreError as error:
             # Without its record a stage is looked at part by part, and recorded anew.
             problems.append(Problem(f"stage {stage}", str(error), "that it is whole", artifact_file(stage)))
+    if unfinished:
+        place = f"stage {unfinished[0]}" if len(unfinished) == 1 else f"{len(unfinished)} stages, {', '.join(unfinished)}"
+        problems.append(Problem(place, "not finished", "that the run has them: run again"))
     for name in store.folders("stages"):
         if name not in record.stages:
             told = "no such stage: it is left from an earlier plan, or a stranger, and can be removed"

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..curation.store import StoreError
 from ..eval.protocols.run import Occupied
-from .jobs import check_finished, job_of
+from .jobs import check_dataset, check_finished, dataset_of, job_of
 from .wrong_use import WrongUse
 
 if TYPE_CHECKING:
@@ -71,18 +72,23 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
 
 
 def report(out: str, *, pipeline: str | None = None) -> str:
-    """Write the HTML report of a run in a local folder, and return its path.
+    """Write the HTML report of a run in a local folder, and return its path. A run that waits for votes has one, too.
 
     Raises:
         WrongUse: for a benchmark that has none.
-        StoreError: where the run is not finished, or its dataset is not what its settings made.
+        StoreError: where there is too little for a report yet, or the dataset is not what the settings of the run made.
     """
     _check_local(out, "reports are written")
     todo = job_of(out, pipeline=pipeline)
     if todo.benchmark.report is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
-    check_finished(out)
-    return todo.benchmark.report(todo.config, out)
+    check_dataset(out)
+    try:
+        return todo.benchmark.report(todo.config, out)
+    except (ValueError, LookupError) as error:
+        if dataset_of(out):
+            raise
+        raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({error})") from error
 
 
 def release(out: str, folder: str, *, pipeline: str | None = None) -> int:

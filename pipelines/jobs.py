@@ -94,10 +94,15 @@ def dataset_of(out: str) -> str:
     return posixpath.join(out, DATASET) if Store(out).exists(posixpath.join(DATASET, "dataset.json")) else ""
 
 
-def check_finished(out: str) -> None:
-    """Raises ``StoreError`` where the run did not reach its end, or the published dataset is not what its settings made."""
+def check_dataset(out: str) -> None:
+    """Raises ``StoreError`` where the published dataset is not what the settings of the run made."""
     record = record_of(out)
     if dataset_of(out) and (record.outdated or not record.published):
         raise StoreError(f"{out}: the last run did not finish: dataset/ is of the run before; run again")
-    if load_artifact(Store(out), record.result) is None:
+
+
+def check_finished(out: str) -> None:
+    """Raises ``StoreError`` where the run has not reached its end, or the published dataset is not what its settings made."""
+    check_dataset(out)
+    if load_artifact(Store(out), record_of(out).result) is None:
         raise StoreError(f"{out}: the run has not reached its end: run again")

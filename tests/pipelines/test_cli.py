@@ -423,6 +423,20 @@ def test_an_empty_test_set_is_named(bw: Cli, copy: Path, rule: str, rounded: str
     )
 
 
+def test_a_run_that_is_not_finished_is_told_in_one_line(bw: Cli, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert bw("run", "clear", "--config", "tiny", "--set", "images.min_edge_px=10000", "--out", out, "-q").code == 1
+    for command in (["release", out, "--to", tmp_path / "to"], ["train", out]):
+        told = bw(*command)
+        assert told.code == 1
+        assert "has not reached its end" in only_line(told.err)
+    unfinished = [line for line in bw("verify", out).out.splitlines() if "not finished" in line]
+    assert len(unfinished) == 1
+    assert re.search(
+        r"^\d+ stages, .*shards: not finished, and the record says that the run has them: run again$", unfinished[0]
+    )
+
+
 def test_results_of_an_earlier_dataset_are_left_out(bw: Cli, copy: Path) -> None:
     train = ["train", copy, "--method", "nap-finetune", "--protocol", "iid", "-q"]
     assert bw(*train).code == 0
