@@ -65,7 +65,8 @@ def _make_photos(folder: Path, count: int) -> None:
 
 
 def _plan(folder: Path, copies: int, work: Callable[[Photo], Photo], rows_per_part: int) -> Flow:
-    listed = source("listed", step(read_photos, folder=where(folder), copies=copies))
+    # A source that is not split holds the rows of a part until they are written: few, as each brings a payload.
+    listed = source("listed", step(read_photos, folder=where(folder), copies=copies), rows_per_part=250)
     return listed.each("worked", step(work), rows_per_part=rows_per_part)
 
 

@@ -94,7 +94,7 @@ class _ColumnDigest:
             for index, field in enumerate(kind):
                 self.update(pc.struct_field(chunk, index), f"{path}.{field.name}")
         elif pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_binary(kind):
-            filled = chunk.fill_null("" if not pa.types.is_binary(kind) else b"")
+            filled = _filled(chunk, b"" if pa.types.is_binary(kind) else "")
             self._add(f"{path}#", _fixed(pc.binary_length(filled).cast(pa.int64())))
             self._add(f"{path}=", _string_bytes(filled))
         elif pa.types.is_null(kind):
@@ -106,10 +106,14 @@ class _ColumnDigest:
         return [[name, stream.hexdigest()] for name, stream in sorted(self._streams.items())]
 
 
+def _filled(array: pa.Array, value: Any) -> pa.Array:
+    return array.fill_null(value) if array.null_count else array  # the call alone takes longer than a small array
+
+
 def _fixed(array: pa.Array) -> Any:
     if pa.types.is_timestamp(array.type) or pa.types.is_date(array.type):
         array = array.cast(pa.int64())
-    values = array.fill_null(False if pa.types.is_boolean(array.type) else 0).to_numpy(zero_copy_only=False)
+    values = _filled(array, False if pa.types.is_boolean(array.type) else 0).to_numpy(zero_copy_only=False)
     return np.ascontiguousarray(values.astype(values.dtype.newbyteorder("<"), copy=False)).view(np.uint8)
 
 
