@@ -93,6 +93,8 @@ def accuracy_blocks(
     if values.ndim != 3 or values.shape[1:] != (len(names), len(names)) or not len(values):
         raise ValueError(f"matrices {values.shape} for {len(names)} domains: (S, N, N) is needed")
     mean = values.mean(0)
+    if np.isnan(mean).all():  # of a single domain, say, where the next one is tested
+        return [Text([f"{method}: there is no later {domain} to test on."])]
     seeds = "1 seed" if len(values) == 1 else f"mean of {len(values)} seeds"
     framed = "" if np.isnan(np.diagonal(mean)).all() else f"; the frame marks the {domain} learned last"
     heat = heat_map(

@@ -374,6 +374,10 @@ def test_accuracy_blocks_for_both_protocols_and_any_number_of_domains():
     assert base64.b64encode(heat.light).decode() in html.render(Report("r", "", [Section("s", [heat])]))
 
 
+def test_a_single_domain_that_nothing_follows_is_said_in_words():
+    assert accuracy_blocks([[[math.nan]]], ["0"], method="nap") == [Text(["nap: there is no later bucket to test on."])]
+
+
 def test_provenance_links_its_sources():
     page = html.render(Report("r", "", [provenance_section([Source("yfcc", "https://example.org/y", "CC BY", "ab" * 32)])]))
     assert '<a href="https://example.org/y"' in page
