@@ -34,8 +34,9 @@ from ..datasets.clear.drawn import draw_pictures
 from ..datasets.clear.facts import published_limits
 from ..datasets.clear.samples import keep_labelled_buckets, keep_taken_before_upload, place, sample
 from ..datasets.clear.splits import IidSplits, assign_iid_splits
-from ..datasets.yfcc100m.metadata import photo_schema, read_metadata
+from ..datasets.yfcc100m.fields import row_schema
 from ..datasets.yfcc100m.metadata import pieces as metadata_pieces
+from ..datasets.yfcc100m.metadata import read_metadata
 from . import clear_runs, clear_votes
 from .benchmark import Benchmark
 from .clear_config import (
@@ -135,7 +136,7 @@ def _images(c: ClearConfig) -> Flow:
         "listed",
         step(read_metadata, path=metadata, licences=s.licences, **({"extra": s.extra} if s.extra else {})),
         pieces=step(metadata_pieces, path=metadata),
-        gives=photo_schema(s.extra),
+        gives=row_schema(s.extra),
         max_rejects=budget,
     )
     return _fetched(listed, c, s)

@@ -198,20 +198,19 @@ def _votes(config: ClearConfig, out: str) -> list[Section]:
         for form in forms
     ]
     workers = workers_of(config, out, votes)
-    shown = [
-        "worker",
-        "num_labels",
-        "num_sensitive",
-        "agreement",
-        "num_gold",
-        "gold_right",
-        "yes_rate",
-        "median_seconds",
-        "flags",
-    ]
-    lines = [
-        [", ".join(row[name]) if name == "flags" else row[name] for name in shown] for row in workers.select(shown).to_pylist()
-    ]
+    shown = {
+        "worker": "worker",
+        "num_labels": "labels",
+        "num_sensitive": "sensitive",
+        "agreement": "agreement",
+        "num_gold": "gold",
+        "gold_right": "gold right",
+        "yes_rate": "yes rate",
+        "median_seconds": "median s",
+        "flags": "flags",
+    }
+    rows = workers.select(list(shown)).to_pylist()
+    lines = [[", ".join(row[name]) if name == "flags" else row[name] for name in shown] for row in rows]
     return [
         Section(
             "Votes",
@@ -221,11 +220,7 @@ def _votes(config: ClearConfig, out: str) -> list[Section]:
                     kappas,
                     "Agreement between annotators: 1 is perfect, 0 is chance",
                 ),
-                Table(
-                    ["worker", "labels", "sensitive", "agreement", "gold", "gold right", "yes rate", "median s", "flags"],
-                    lines[:40],
-                    "Workers (hashed)",
-                ),
+                Table(list(shown.values()), lines[:40], "Workers (hashed)"),
             ],
         )
     ]

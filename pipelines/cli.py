@@ -100,10 +100,11 @@ def print_config(name: Name, config: Config = None) -> None:
       benchwright config clear
       benchwright config clear --config demo > mine.toml
     """
+    from .benchmark import find
     from .config import read_text
     from .jobs import settings_file
 
-    print(read_text(settings_file(name, config)), end="")
+    print(read_text(settings_file(find(name), name, config)), end="")
 
 
 @app.command()

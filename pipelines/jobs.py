@@ -48,16 +48,16 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
         overrides: ``a.b=value`` each.
     """
     benchmark = find(name)
-    toml = settings_file(name, config)
+    toml = settings_file(benchmark, name, config)
     settings, values, given = load(benchmark.config, toml, overrides, benchmark=benchmark.name)
     return Job(benchmark, settings, values, given)
 
 
-def settings_file(name: str, config: str | None = None) -> Traversable:
-    """The TOML file that ``job`` reads. Raises ``UnknownBenchmark`` or ``ConfigError`` where there is none."""
+def settings_file(benchmark: Benchmark, name: str, config: str | None = None) -> Traversable:
+    """The TOML file that ``job`` reads for the benchmark found by ``name``. Raises ``ConfigError`` where there is none."""
     if config is None and name.endswith(".py"):
         config = name.removesuffix(".py") + ".toml"
-    return find_config(name if name in TITLES else find(name).name, config)
+    return find_config(benchmark.name, config)
 
 
 def job_of(out: str, *, pipeline: str | None = None) -> Job:

@@ -84,10 +84,10 @@ def rest_table(index: Sequence[int] | np.ndarray, place: np.ndarray, texts: Mapp
 
 
 def row_schema(extra: Sequence[str]) -> pa.Schema:
-    """Columns of ``metadata.Photo`` and ``extra``."""
+    """Columns of ``metadata.Photo`` and ``extra``, none with a missing value."""
     times, texts = ("date_taken", "date_uploaded"), ("uploaded_unix", "url", "extension", "licence", *extra)
     named = [("key", pa.string()), *((name, pa.timestamp("us")) for name in times), *((name, pa.string()) for name in texts)]
-    return pa.schema(named)
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in named])
 
 
 def sift_fields(blocks: Iterable[Block], *, licences: Sequence[str] | None, extra: Sequence[str]) -> Sifted:

@@ -45,7 +45,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.rows import REJECTS, Sifted, schema_of
+from ...curation.rows import REJECTS, Sifted
 from . import lines, scan, sqlite
 from .fields import EXTRA, LAYOUTS, NEEDED, Block, Place, rest_table, row_schema, sift_fields
 
@@ -77,12 +77,6 @@ class Photo:
     url: str
     extension: str
     licence: str
-
-
-def photo_schema(extra: Sequence[str] = ()) -> pa.Schema:
-    """Columns that ``read_metadata`` gives: those of ``Photo`` and ``extra``, text without missing values."""
-    more = [pa.field(name, pa.string(), nullable=False) for name in extra]
-    return pa.schema([*schema_of(Photo), *more])
 
 
 def pieces(*, path: str, files: str = "*", piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
