@@ -21,7 +21,7 @@ from ...curation.rng import rng
 from ...curation.rows import Blob, Reject, with_column
 from .pictures import array_of, npy, valid_colours
 from .rows import Augmented, lists, numbers
-from .transforms import Fitted, Preset, fit, solve
+from .transforms import Fitted, Preset, divisors, fit, solve
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -155,7 +155,8 @@ def relit_transforms(
                 np.einsum("nc,mc->mn", p, change.sum(axis=2)) for p, change in zip(some, (change_1, change_2), strict=True)
             ]
             good = (total[0] > 0) & (total[1] > 0)
-            weight_1, weight_2 = (np.where(good, 1 / np.where(good, t, 1), 0.0) for t in total)
+            scales = divisors(*(np.where(good, t, 1) for t in total), preset=preset)
+            weight_1, weight_2 = (np.where(good, 1 / scale, 0.0) for scale in scales)
             weights = (weight_1**2, weight_2**2, weight_1 * weight_2)
             sums = [np.einsum("mn,nk->mk", w, product) for w, product in zip(weights, products, strict=True)]
         gram_1 += sums[0]
