@@ -148,7 +148,7 @@ def test_every_pair_is_followed_by_itself_under_the_lights_of_others(pairs, made
     assert arrays.transform_1to2.shape == (9, 3, 3)
 
 
-@pytest.mark.parametrize("preset", ["as_released", "as_written"])
+@pytest.mark.parametrize("preset", ["as_released", "as_written", "weighted"])
 def test_transforms_under_many_lights_are_those_of_changed_pictures(preset):
     generator = np.random.default_rng(0)
     one = generator.uniform(0.01, 1, (70_000, 3))
