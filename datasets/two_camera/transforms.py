@@ -72,9 +72,14 @@ def divisors(total_1: np.ndarray, total_2: np.ndarray, *, preset: Preset) -> tup
         total_1: R + G + B in the first camera, above zero, any shape.
         total_2: the same in the second.
         preset: ``as_released`` or ``weighted``, see the module.
+
+    Raises:
+        ValueError: another preset.
     """
     if preset == "as_released":
         return total_1, total_2
+    if preset != "weighted":
+        raise ValueError(f"preset {preset!r}: weighted, as_released or as_written")
     # Never below 1: colours of different signs, whose sum is near zero, do not explode. Those over infinity are zero, rightly.
     with np.errstate(over="ignore", divide="ignore"):
         ratio = (total_1 / total_2) ** 2
