@@ -421,7 +421,7 @@ def clear_patches(chart_1: np.ndarray, chart_2: np.ndarray, *, preset: Preset) -
     """
     if preset != "weighted":
         return np.ones(chart_1.shape[:-1], dtype=bool)
-    return (np.maximum(chart_1, chart_2) < SATURATED).all(axis=-1)
+    return np.logical_and.reduce(np.maximum(chart_1, chart_2) < SATURATED, axis=-1)
 
 
 def valid_colours(image_1: Blob, image_2: Blob, valid: Blob, *, darkest: float) -> tuple[np.ndarray, np.ndarray]:
