@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -123,6 +124,47 @@ def test_the_published_settings_are_the_facts() -> None:
 def test_settings_that_cannot_be_are_told_in_one_line(overrides: list[str], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
         two_camera.plan(settings("two_camera.tiny.toml", *overrides), "out")
+
+
+def test_the_released_fit_is_taken_where_it_is_named_and_where_there_is_no_noise() -> None:
+    named = {name: settings(f"two_camera{name}.toml").transform.preset for name in ("", ".tiny", ".metadata", ".s20", ".nus")}
+    released = dict.fromkeys(("", ".tiny", ".metadata"), "as_released")
+    assert named == {**released, ".s20": "weighted", ".nus": "weighted"}
+    assert settings("two_camera.s20.toml", "transform.preset=as_released").transform.preset == "as_released"
+    given = {field.name: getattr(settings("two_camera.s20.toml"), field.name) for field in dataclasses.fields(TwoCameraConfig)}
+    del given["transform"]
+    assert TwoCameraConfig(**given).transform.preset == "weighted", "a file of settings that says nothing of it"
+
+
+def test_dark_raw_pairs_give_their_transform_unless_the_released_fit_is_asked_for(phone, tmp_path: Path) -> None:
+    """One scene whose left half lies three levels of noise above black, with its chart in the light half."""
+    width, height = 504, 378
+    generator = np.random.default_rng(1)
+    scene = phone.drawn_scene(width, height, generator)
+    scene[:, : width // 2] *= np.float32(0.001)
+    corners = phone.paste_chart(scene, colours=phone.chart_colours() * 0.8, left=320, top=250, spacing=24)
+    root = tmp_path / "raw"
+    root.mkdir()
+    header = ",".join(["name", *(f"{axis}{corner}" for corner in range(4) for axis in "xy")])
+    lines = [header]
+    for number in range(3):
+        for camera, matrix in enumerate((phone.CAMERA_1, phone.CAMERA_2)):
+            levels = phone.mosaic_of(scene @ matrix.astype(np.float32), generator)
+            data = phone.write_dng(levels, black=(phone.BLACK,) * 4, white=phone.WHITE)
+            (root / f"RAW_{number:04d}_CAM_{camera}.dng").write_bytes(data)
+        lines.append(",".join([f"RAW_{number:04d}_CAM_0", *map(str, corners.ravel().tolist())]))
+    (root / "charts.csv").write_text("\n".join(lines) + "\n")
+    truth = np.linalg.inv(phone.CAMERA_1) @ phone.CAMERA_2
+    same = "source.homographies={ '' = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0] }"
+    off = {}
+    for asked in ([], ["transform.preset=as_released"]):
+        c = raw_settings(root, same, *asked)
+        api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path / f"out{len(asked)}"), scheduler="sync")
+        pairs = two_camera_runs.read_pairs(str(tmp_path / f"out{len(asked)}" / "dataset"))
+        found = pairs.transform_1to2[pairs.original]
+        off[len(asked)] = np.linalg.norm(found - truth, axis=(1, 2)) / np.linalg.norm(truth)
+    assert off[0].max() < 0.02
+    assert off[1].min() > 0.05
 
 
 def test_shards_hold_thumbnails_and_numbers(tmp_path: Path) -> None:
