@@ -41,6 +41,7 @@ COLUMNS = {
     "source_key": "listed row that stands for the clip",
     "container": "FFmpeg's name of the file's format",
     "codec": "FFmpeg's name of the codec",
+    "stream": "number of the video among all streams of the file, from 0",
     "rotation_deg": "by which frames were turned for display",
     "fps": "frames a second of the file, on average",
     "n_frames": "frames of the file",

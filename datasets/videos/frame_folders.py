@@ -70,6 +70,7 @@ def probe_frame_folder(row: FrameFolder, *, root: str, fps: float, limits: Limit
         row.video,
         container="frames",
         codec=header.extension,
+        stream=0,
         width_px=header.width,
         height_px=header.height,
         rotation_deg=0,

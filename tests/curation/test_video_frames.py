@@ -30,7 +30,7 @@ from benchwright.curation.video.frames import (
     unpack_frames,
 )
 from benchwright.curation.video.index import read_index
-from benchwright.curation.video.limits import Deadline, Limits
+from benchwright.curation.video.limits import CpuBudget, Limits
 from benchwright.curation.video.pixels import RgbConverter, orientation_of, scaled_size
 from benchwright.curation.video.plans import FramePlan
 from benchwright.curation.video.work import FrameSettings
@@ -42,7 +42,7 @@ from tests.curation import odd_videos
 # Worker processes of a test run cannot import the tests: the source's step travels with its task.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-LIMITS = Limits(time_limit_s=60)
+LIMITS = Limits(cpu_limit_s=60)
 EIGHT = FramePlan("uniform", n=8)
 SMALL = FrameSettings(short_side_px=64, jpeg_quality=90)
 FORETOLD = [
@@ -88,13 +88,13 @@ def asked(n: int, draws: random.Random) -> list[list[int]]:
 
 
 def decode(decoder, index, wanted) -> dict[int, np.ndarray]:
-    return {at: stored(frame) for at, frame in decoder(index, wanted, limits=LIMITS, deadline=Deadline(60))}
+    return {at: stored(frame) for at, frame in decoder(index, wanted, limits=LIMITS, budget=CpuBudget(LIMITS))}
 
 
 def test_every_odd_file_gives_the_frames_of_a_full_decode(good):
     draws, sought = random.Random(0), []
     for path in sorted(good.iterdir()):
-        index = read_index(str(path), limits=LIMITS, deadline=Deadline(60))
+        index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
         truth = full_decode(path)
         for wanted in asked(len(truth), draws):
             if index.n_frames != len(truth):
@@ -116,7 +116,7 @@ def test_only_what_is_needed_is_decoded_where_the_packets_tell(good, monkeypatch
     monkeypatch.setattr(decoders, "_sequential", never)
     draws = random.Random(1)
     for name in FORETOLD:
-        index = read_index(str(good / name), limits=LIMITS, deadline=Deadline(60))
+        index = read_index(str(good / name), limits=LIMITS, budget=CpuBudget(LIMITS))
         for wanted in asked(index.n_frames, draws):
             assert sorted(decode(decoders.pyav_frames, index, wanted)) == wanted
 
@@ -175,9 +175,9 @@ def test_probe_says_what_a_file_is(good):
 
 def middle_frame(path: Path) -> np.ndarray:
     """The middle frame as ours, before it becomes a JPEG."""
-    index = read_index(str(path), limits=LIMITS, deadline=Deadline(60))
+    index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
     wanted = [index.n_frames // 2]
-    ((_, frame),) = decoders.pyav_frames(index, wanted, limits=LIMITS, deadline=Deadline(60))
+    ((_, frame),) = decoders.pyav_frames(index, wanted, limits=LIMITS, budget=CpuBudget(LIMITS))
     return RgbConverter(index, None).rgb(frame, orientation_of(frame)).astype(int)
 
 
@@ -236,7 +236,7 @@ def test_a_segment_and_a_clock_choose_the_frames_they_say(good):
         (Limits(max_pixels=192 * 108 - 1), "too_many_pixels"),
         (Limits(max_frames=74), "too_many_frames"),
         (Limits(max_duration_s=2.9), "too_long"),
-        (Limits(time_limit_s=1e-6), "timed_out"),
+        (Limits(cpu_limit_s=1e-6), "timed_out"),
     ],
 )
 def test_what_is_over_a_limit_is_turned_away(good, limits, reason):
@@ -281,7 +281,7 @@ def damaged(data: bytes, draws: random.Random) -> bytes:
 def test_damaged_files_give_frames_or_a_reason_in_time(good, tmp_path):
     draws = random.Random(5)
     files = [path for path in sorted(good.iterdir()) if path.stat().st_size < 400_000]
-    limits, reasons = Limits(time_limit_s=120), list[str]()
+    limits, reasons = Limits(cpu_limit_s=120), list[str]()
     for number in range(60):
         path = files[number % len(files)]
         name = f"{number}{path.suffix}"
@@ -398,7 +398,7 @@ def test_every_real_clip_gives_the_frames_of_a_full_decode(shared_data):
     draws = random.Random(2)
     counts = {}
     for path in sorted((shared_data / "videos").glob("*/*")):
-        index = read_index(str(path), limits=LIMITS, deadline=Deadline(60))
+        index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
         truth = full_decode(path)
         counts[path.name] = len(truth)
         assert index.n_frames == len(truth), path.name
