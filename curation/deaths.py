@@ -78,8 +78,8 @@ def _told(number: int, who: str, silence_s: float, helps: str) -> str:
     if not number:
         return f"{who} gave no answer within {silence_s:g} s of wall clock, twice, the second time alone; {stays}: {helps}"
     return (
-        f"{who} was killed from outside by {signal.Signals(number).name}, twice, the second time alone, as a system does that runs "
-        f"out of memory; {stays}: give it fewer --workers, or more memory"
+        f"{who} was killed from outside by {signal.Signals(number).name}, twice, the second time alone, as a system does that "
+        f"runs out of memory; {stays}: give it fewer --workers, or more memory"
     )
 
 

@@ -3,8 +3,8 @@
 A child is started once and used again and again. It is asked, and answers, in JSON behind its length, payloads after it; what
 comes from a video is never unpickled.
 
-A row is turned away for what its file does, not for what the machine does (see ``deaths.py``). A child that ended is followed by
-a fresh one, which has the file alone, no other work of this process beside it: what it gives, counts. Two crashes are the
+A row is turned away for what its file does, not for what the machine does (see ``deaths.py``). A child that ended is followed
+by a fresh one, which has the file alone, no other work of this process beside it: what it gives, counts. Two crashes are the
 file's, and so is processor time above the limit, which the child counts itself and the kernel where the child cannot; two
 deaths from outside, or no answer for a long time of wall clock, twice, stop the run.
 """
@@ -57,7 +57,7 @@ def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **argu
         RuntimeError: the work failed in any other way; the child's traceback is a note.
     """
     limits = cast(Limits, arguments["limits"])
-    plain = {name: dataclasses.asdict(value) if name in _VALUES else value for name, value in arguments.items()}
+    plain = {name: dataclasses.asdict(value) if type(value) in _VALUES.values() else value for name, value in arguments.items()}
     question = {"task": task, "path": path, "arguments": plain}
 
     def ask(again: bool) -> Found:
@@ -243,7 +243,7 @@ def main() -> None:
         except EOFError:
             return
         given = question["arguments"]
-        arguments: dict[str, Any] = {n: _VALUES[n](**value) if n in _VALUES else value for n, value in given.items()}
+        arguments: dict[str, Any] = {n: _VALUES[n](**v) if n in _VALUES and v is not None else v for n, v in given.items()}
         limit_cpu(arguments["limits"].cpu_limit_s + _GRACE_S)
         payloads: list[bytes] = []
         try:

@@ -225,9 +225,7 @@ def ffmpeg_frames(
     limited = functools.partial(limit_cpu, budget.left_s())
     with tempfile.TemporaryFile() as told:
         command = _ffmpeg_command(index, wanted, limits)
-        process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=told, preexec_fn=limited
-        )
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=told, preexec_fn=limited)
         try:
             yield from _received(cast("IO[bytes]", process.stdout), wanted, all_sent=len(_stretches(wanted)) > _FEW)
             code = process.wait()

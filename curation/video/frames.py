@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ..rows import Blob
 from ..stages.folder import open_folder
@@ -64,6 +64,14 @@ class Clip:
 
     key: str
     video: str
+    t_start: float | None
+    t_end: float | None
+
+
+@dataclass(frozen=True)
+class ProbedClip(ProbedVideo):
+    """A clip with what its file is."""
+
     t_start: float | None
     t_end: float | None
 
@@ -130,8 +138,28 @@ def probe_video(
             ``decoder_died``.
         MachineFault: as ``child.in_child``.
     """
-    found = in_child("probe", _path(root, row.video), wall_limit_s=wall_limit_s, limits=limits, stream=stream)
-    return ProbedVideo(row.key, row.video, **found.facts)
+    clip = Clip(row.key, row.video, None, None)
+    probed = vars(probe_clip(clip, root=root, stream=stream, limits=limits, wall_limit_s=wall_limit_s))
+    return ProbedVideo(**{field.name: probed[field.name] for field in fields(ProbedVideo)})
+
+
+def probe_clip(
+    row: Clip,
+    *,
+    root: str,
+    plan: FramePlan | None = None,
+    stream: StreamChoice = "best",
+    limits: Limits = NO_SURPRISES,
+    wall_limit_s: float = WALL_LIMIT_S,
+) -> ProbedClip:
+    """Step: ``probe_video`` of a clip's file, which is turned away, too, where ``plan`` cannot choose frames of the clip.
+
+    Raises:
+        Reject: as ``probe_video``; also ``bad_segment`` or ``too_few_frames``, as ``sample_frames`` would.
+    """
+    asked = {"plan": plan, "cut": _cut(row)}
+    found = in_child("probe", _path(root, row.video), wall_limit_s=wall_limit_s, limits=limits, stream=stream, **asked)
+    return ProbedClip(row.key, row.video, **found.facts, t_start=row.t_start, t_end=row.t_end)
 
 
 def sample_frames(
@@ -155,9 +183,7 @@ def sample_frames(
     Raises:
         Reject: as ``probe_video``; also ``bad_segment``, ``too_few_frames``, ``size_changes`` or ``unsupported_pixels``.
     """
-    clip = read_clip(
-        row, root=root, plan=plan, settings=settings, stream=stream, limits=limits, wall_limit_s=wall_limit_s
-    )
+    clip = read_clip(row, root=root, plan=plan, settings=settings, stream=stream, limits=limits, wall_limit_s=wall_limit_s)
     return SampledClip(
         row.key,
         row.video,
@@ -184,10 +210,13 @@ def read_clip(
     wall_limit_s: float = WALL_LIMIT_S,
 ) -> ClipFrames:
     """What ``sample_frames`` does, with the frames in memory. Raises ``Reject`` likewise."""
-    cut = {"t_start": row.t_start, "t_end": row.t_end, "key": row.key}
-    path, asked = _path(root, row.video), {"plan": plan, "settings": settings, "cut": cut}
+    path, asked = _path(root, row.video), {"plan": plan, "settings": settings, "cut": _cut(row)}
     found = in_child("sample", path, wall_limit_s=wall_limit_s, limits=limits, stream=stream, **asked)
     return ClipFrames(jpegs=found.payloads, **found.facts)
+
+
+def _cut(row: Clip) -> dict[str, float | str | None]:
+    return {"t_start": row.t_start, "t_end": row.t_end, "key": row.key}
 
 
 def _path(root: str, video: str) -> str:

@@ -35,8 +35,8 @@ EXACT = "+bitexact"
 """Flag of decoders: without it MPEG-4's and its relatives' frames depend on the processor and on FFmpeg's version."""
 
 StreamChoice = Literal["best"] | int
-"""Which stream of a file is the video: the one that the ffmpeg command takes by itself, or the one of a number, counted from 0 over
-all streams of the file as ffprobe prints them."""
+"""Which stream of a file is the video: the one that the ffmpeg command takes by itself, or the one of a number, counted from 0
+over all streams of the file as ffprobe prints them."""
 
 _ATTACHED = 0x400 | 0x800
 """Dispositions of pictures that are not moving: covers and thumbnails."""

@@ -47,8 +47,8 @@ class Found:
     payloads: list[bytes]
 
 
-def probe(path: str, *, limits: Limits, stream: StreamChoice) -> Found:
-    """What a file is: the facts of ``frames.ProbedVideo``. Raises ``Reject`` as ``frames.probe_video``."""
+def probe(path: str, *, limits: Limits, stream: StreamChoice, plan: FramePlan | None, cut: Mapping[str, Any]) -> Found:
+    """What a file is: the facts of ``frames.ProbedVideo``. Raises ``Reject`` as ``frames.probe_clip``."""
     budget = CpuBudget(limits)
     index = read_index(path, limits=limits, budget=budget, stream=stream)
     first, count = None, index.n_frames
@@ -59,6 +59,9 @@ def probe(path: str, *, limits: Limits, stream: StreamChoice) -> Found:
         count = number + 1
     if first is None:
         raise Reject("no_frames", f"{index.n_frames} packets, and none of them gives a frame")
+    if plan is not None:
+        known = index if count == index.n_frames else counted(index, limits=limits, budget=budget)
+        choose(plan, known.times_s, fps=known.fps, **cut)
     width, height = (index.height_px, index.width_px) if first.transposed else (index.width_px, index.height_px)
     facts = {
         "container": index.container,
