@@ -131,7 +131,8 @@ class _Child:
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
-            cast("IO[bytes]", pipe).close()
+            with contextlib.suppress(BrokenPipeError):  # what it was asked may lie there, never to be read
+                cast("IO[bytes]", pipe).close()
 
 
 class _Idle:
