@@ -126,9 +126,9 @@ def make_several_streams(to: Path) -> dict[Path, int]:
     cover = to / "cover.jpg"
     lavfi(large, "-frames:v", "1", "-c:v", "mjpeg", "-pix_fmt", "yuvj420p", "-f", "image2", cover)
     attached = ["-map", "1", "-map", "0", "-c:v:0", "copy", "-disposition:v:0", "attached_pic", "-c:v:1", "libx264", "-t", "1"]
-    ffmpeg("-f", "lavfi", "-i", small, "-i", cover, *attached, to / "cover_first.mkv")
+    ffmpeg("-f", "lavfi", "-i", small, "-i", cover, *attached, to / "large_cover.mp4")
     os.remove(cover)
-    return numbers | {to / "cover_first.mkv": 0}
+    return numbers | {to / "large_cover.mp4": 0}
 
 
 def _key_frames_mislabelled(source: Path, to: Path) -> None:
