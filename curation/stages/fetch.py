@@ -274,6 +274,7 @@ class _Fetcher:
             async with asyncio.timeout(max(left_s, 0.001)):
                 return await self._exchange(target)
         except (TimeoutError, httpcore.TimeoutException):
+            await asyncio.sleep(2 * _TICK_S)  # the watch may come after this
             starved = self.late_s - late_s > _STARVED_SHARE * self.pace.timeout_s
             local = (
                 "this machine is too busy to read what arrives: lower source.pace.concurrency or --workers" if starved else ""
