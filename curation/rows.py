@@ -48,6 +48,11 @@ class Reject(Exception):
         self.detail = detail
 
 
+class MachineFault(RuntimeError):
+    """Work on a row was ended by the machine or from outside, which says nothing of the row: no row is turned away for it, and
+    the run stops. Its text is the line that is told: what happened, and what helps."""
+
+
 def check_reason(reason: str) -> None:
     """Raise ``ValueError`` unless ``reason`` is snake_case."""
     if not _REASON.match(reason):

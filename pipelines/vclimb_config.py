@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ..datasets.kinetics.lists import ID, ListFile
+from ..datasets.vclimb.lost_roles import OnLostRole
 from ..datasets.vclimb.splits import RoleRule
 from .config import Location, Rejects
 
@@ -104,6 +105,9 @@ class Videos:
         form: ``files``, or ``frames``: a folder of pictures a video, as the released code reads them.
         fps: of folders of frames, which do not say it: vCLIMB's are at 25 (UCF101) and 30 (ActivityNet).
         max_missing: clips without a video, and ``max_broken`` those that cannot be used: rows, or a share below 1.
+        stream: which stream of a file is the video: ``best``, as the ffmpeg command chooses, or its number in the file.
+        cpu_limit_s: seconds of processor time for one file; what takes more is turned away.
+        wall_limit_s: seconds of wall clock for one file; after them the run stops, and nothing is turned away.
     """
 
     max_missing: Rejects
@@ -113,6 +117,9 @@ class Videos:
     bare: Literal["whole", "clip"] = "whole"
     form: Literal["files", "frames"] = "files"
     fps: Annotated[float, Field(gt=0, le=1000)] | None = None
+    stream: Literal["best"] | Annotated[int, Field(ge=0)] = "best"
+    cpu_limit_s: Annotated[float, Field(gt=0)] = 600.0
+    wall_limit_s: Annotated[float, Field(gt=0)] = 1800.0
 
     def __post_init__(self) -> None:
         if (self.fps is None) != (self.form == "files"):
@@ -134,9 +141,12 @@ class Split:
     Attributes:
         tasks: their number.
         roles: ``listed``, ``by_class`` or ``by_group``, or a list of roles: every video is then cut into as many segments.
+            Drawn roles are drawn over the clips that can be used.
         order: of classes: ``drawn``, ``sorted``, or their names.
         classes: the only ones used; None: all.
         untrim: None: every segment is a clip.
+        on_lost_role: what to do where a class has no usable clip left of a role of ``evaluation.roles``: stop (``error``), or
+            go on (``keep``).
     """
 
     tasks: Annotated[int, Field(ge=1)]
@@ -146,6 +156,7 @@ class Split:
     train_share: Annotated[float, Field(gt=0, lt=1)] = 0.7
     val_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     untrim: Untrim | None = None
+    on_lost_role: OnLostRole = "error"
 
 
 @dataclass(frozen=True, config=_STRICT)

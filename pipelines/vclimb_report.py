@@ -157,7 +157,10 @@ def _coverage(clips: pa.Table, made: Mapping[str, Artifact], store: Store) -> Se
     table = coverage(clips, rejects)
     reasons = [name for name in table.column_names if name not in ("task", "label", "role", "listed", "usable")]
     if not reasons:
-        return Section("Coverage", [Text(["The copy has every clip of the split, and every one can be used."], tone="good")])
+        told = "The copy has every clip of the split, and every one can be used."
+        if rejects.num_rows:
+            told = f"Roles were drawn over what can be used: {rejects.num_rows:,} clips, which cannot, are not in the split."
+        return Section("Coverage", [Text([told], tone="note" if rejects.num_rows else "good")])
     frame = pl.DataFrame(pl.from_arrow(table))
     sums = frame.group_by("task", maintain_order=True).agg(pl.col("listed", "usable", *reasons).sum())
     headings = ["listed", "usable", *(reason.replace("_", " ") for reason in reasons)]
