@@ -62,9 +62,8 @@ def read_inventory(*, path: str) -> Iterator[Sifted]:
         unnamed = table["youtube_id"].is_null()
         blank = (text["line"].str.strip_chars() == "").to_numpy()
         header = (text["line"].str.contains(_HEADER) & (pl.int_range(text.height, eager=True) + start == 0)).to_numpy()
-        sifted = sift(
-            table, {"blank_line": blank, "header": header & np.asarray(unnamed), "no_video_name": unnamed}, detail="line"
-        )
+        rules = {"blank_line": blank, "header": header & np.asarray(unnamed), "no_video_name": unnamed}
+        sifted = sift(table, rules, detail="line")
         yield Sifted(sifted.kept.drop_columns(["line"]), sifted.rejected)
 
 
