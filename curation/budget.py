@@ -72,11 +72,14 @@ def check_not_empty(store: Store, stage: str, rows: int, rejects: Mapping[str, i
     if rows:
         return
     if not rejects:
-        raise NoRows(f"stage {stage!r} found nothing: look at the settings of this source, such as the place where it looks")
+        raise NoRows(
+            f"{store.url}: source stage {stage!r} gave no rows: look at its settings, such as the place of what it reads"
+        )
     most = max(sorted(rejects), key=lambda reason: rejects[reason])
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rejects.items()))
     raise NoRows(
-        f"stage {stage!r} turned away all {sum(rejects.values())} rows ({reasons}){_example(store, files, most)}; "
+        f"{store.url}: nothing is left: stage {stage!r} turned away all {sum(rejects.values())} rows ({reasons})"
+        f"{_example(store, files, most)}; "
         f"`{show_command(store, stage, most)}` shows them"
     )
 

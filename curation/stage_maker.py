@@ -360,7 +360,9 @@ class StageMaker:
         """Raises ``TooManyRejects``, or ``NoRows`` for a source without rows and a stage that turned all of them away."""
         files = artifact.reject_files()
         self.stage.budget.check(self.store, self.stage.name, artifact.rejects, artifact.rows_in, files)
-        if not self.stage.may_be_empty and (artifact.rows_in or not self.stage.after):
+        # Where turning rows away is what a stage is for, it may turn away all of them.
+        counts = self.stage.budget.limit is not None and artifact.rows_in
+        if counts or not (self.stage.after or self.stage.may_be_empty):
             check_not_empty(self.store, self.stage.name, artifact.rows, artifact.rejects, files)
 
     def _reject_files(self, records: Mapping[int, PartRecord]) -> Iterator[str]:
