@@ -52,7 +52,8 @@ def test_what_falls_over_a_budget_names_all_that_one_needs(tmp_path: Path, limit
         run(listed(limit), str(out), scheduler="sync")
     assert str(told.value) == (
         f"stage 'listed' turned away 4 rows, and max_rejects is {rule}: 4 bad_id, such as 'b0' ('x0' is no id); "
-        f"`benchwright rejects '{out}' --stage listed --reason bad_id` shows them, and `--set source.max_rejects=0.4` allows them"
+        f"`benchwright rejects '{out}' --stage listed --reason bad_id` shows them, and "
+        "`--set source.max_rejects=0.4` allows them"
     )
     assert [row["key"] for row in api.rejects(str(out), stage="listed", reason="bad_id")] == ["b0", "b1", "b2", "b3"]
     assert run(listed(0.4), str(out), scheduler="sync").result.rows == 6  # what was advised is enough
