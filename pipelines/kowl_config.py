@@ -180,7 +180,7 @@ class Evaluation:
     predictors: Annotated[list[str], Field(min_length=1)]
     prior_knowledge: dict[str, Any]
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
-    experience_limit: int | None = None
+    experience_limit: Annotated[int, Field(ge=1)] | None = None
     device: str = "cpu"
 
 

@@ -147,7 +147,7 @@ class Videos:
 class Untrim:
     """Whole videos in place of their segments; see ``datasets/vclimb/splits.py``."""
 
-    min_coverage: float = 0.0
+    min_coverage: Annotated[float, Field(ge=0)] = 0.0
     several_labels: Literal["reject", "longest"] = "reject"
 
 
@@ -191,7 +191,7 @@ class Frames:
     short_side_px: Annotated[int, Field(ge=8)] | None
     jpeg_quality: Annotated[int, Field(ge=1, le=100)]
     n: Annotated[int, Field(ge=1)] | None = None
-    fps: float | None = None
+    fps: Annotated[float, Field(gt=0, le=1000)] | None = None
     decoder: Literal["pyav", "ffmpeg"] = "pyav"
 
 

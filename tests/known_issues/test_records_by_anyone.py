@@ -79,3 +79,26 @@ def test_a_settings_file_that_is_none(tmp_path: Path, capfd: pytest.CaptureFixtu
     told = capfd.readouterr().err
     assert told.count("\n") == 1
     assert "mine.toml" in told
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "setting"),
+    [
+        ("clear", "images.max_bytes=0"),
+        ("clear", "images.min_bytes=-1"),
+        ("clear", "images.max_aspect=-2"),
+        ("clear", "baselines.epochs=0"),
+        ("iirc", "source.shapes=-1"),
+        ("vclimb", "frames.fps=-25"),
+        ("vclimb", "split.untrim.min_coverage=-1"),
+        ("vclimb", "videos.max_rejects=-1"),
+    ],
+)
+def test_a_number_that_nothing_can_be_done_with(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], benchmark: str, setting: str
+) -> None:
+    assert cli.call(["plan", benchmark, "--config", "tiny", "--set", setting, "--out", str(tmp_path / "out")]) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert f"{setting.split('=')[0]} = " in told
+    assert "it should be greater than" in told
