@@ -93,7 +93,8 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
     raw = read_sealed(store, name)
     if fault := _whole_fault(raw, _ARTIFACT) or ("" if raw["stage"] == stage else f"it is of stage {raw['stage']!r:.60}"):
         raise StoreError(f"{store.url}: {name} is not the record of a stage: {fault}")
-    return Artifact(**{**raw, "parts": tuple(raw["parts"])})
+    raw["parts"] = tuple(raw["parts"])
+    return Artifact(**raw)
 
 
 def load_made(store: Store, stage: str) -> dict[str, Any]:
@@ -165,13 +166,15 @@ def load_run(store: Store) -> RunRecord:
     if not store.exists("run.json"):
         raise StoreError(f"{store.url} holds no run: there is no run.json in it")
     raw = read_sealed(store, "run.json")
-    raw = {"published": "", "outdated": False, **raw}
+    raw.setdefault("published", "")
+    raw.setdefault("outdated", False)
     fault = _whole_fault(raw, _RUN)
     if not fault and not (raw["result"] in raw["stages"] and all(map(is_stage_name, raw["stages"]))):
         fault = "its stages have no result among them, or names that no stage has"
     if fault:
         raise StoreError(f"{store.url}: run.json is not the record of a run: {fault}")
-    return RunRecord(**{**raw, "stages": tuple(raw["stages"])})
+    raw["stages"] = tuple(raw["stages"])
+    return RunRecord(**raw)
 
 
 # A record whose seal fits may still have been made by anyone: what is read of it later has to be there.
