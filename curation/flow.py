@@ -36,6 +36,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
+from .budget import Budget
 from .keys import How, Where, WhereOfRows
 from .rows import BLOB, Rejected, is_array, schema_of
 
@@ -144,9 +145,15 @@ class Stage:
     pieces: Step | None = None
     gives: type | pa.Schema | None = None
     rows_per_part: int = 256
-    max_rejects: float | None = 0
+    max_rejects: float | Budget | None = 0
     expands: bool = False
     waits: str = ""
+    may_be_empty: bool = False
+
+    @property
+    def budget(self) -> Budget:
+        """How many rows it may turn away."""
+        return self.max_rejects if isinstance(self.max_rejects, Budget) else Budget(self.max_rejects)
 
     def inputs(self) -> tuple[str, ...]:
         """Names of the stages that this one reads, its upstream first."""
@@ -162,7 +169,8 @@ class Flow:
         name: snake_case, unique in the plan; names the stage's folder.
         step: what to do; see ``step``.
         max_rejects: how many rejects the stage may have before the run fails: a number of rows, a share of the rows in
-            when below 1, or None where turning rows away is what the stage is for. 0 by default.
+            when below 1, or None where turning rows away is what the stage is for; or a ``Budget``, which also says which
+            reasons are expected, and which setting decides. 0 by default. It is no part of the key.
         rows_per_part: rows that one task takes. It changes neither rows nor digests.
         gives: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema where settings
             decide on them; None where it gives the columns that it takes.
@@ -173,11 +181,11 @@ class Flow:
     def _then(self, stage: Stage) -> Flow:
         return Flow((*self.stages, stage))
 
-    def each(self, name: str, step: Step, *, max_rejects: float | None = 0, rows_per_part: int = 256) -> Flow:
+    def each(self, name: str, step: Step, *, max_rejects: float | Budget | None = 0, rows_per_part: int = 256) -> Flow:
         """Row by row, in parallel: ``fn(row, **settings) -> row``, or raises ``Reject``."""
         return self._then(Stage(name, "each", step, self.last, None, None, rows_per_part, max_rejects))
 
-    def each_batch(self, name: str, step: Step, *, max_rejects: float | None = 0, rows_per_part: int = 256) -> Flow:
+    def each_batch(self, name: str, step: Step, *, max_rejects: float | Budget | None = 0, rows_per_part: int = 256) -> Flow:
         """The rows of a part at once, in parallel: ``fn(rows, **settings) -> rows or Rejected``, in order."""
         return self._then(Stage(name, "each_batch", step, self.last, None, None, rows_per_part, max_rejects))
 
@@ -187,7 +195,7 @@ class Flow:
         step: Step,
         *,
         gives: type | pa.Schema | None = None,
-        max_rejects: float | None = 0,
+        max_rejects: float | Budget | None = 0,
         rows_per_part: int = 65536,
     ) -> Flow:
         """A part as an Arrow table, in parallel: ``fn(table, **settings) -> table or Sifted``."""
@@ -199,7 +207,7 @@ class Flow:
         step: Step,
         *,
         gives: type | pa.Schema | None = None,
-        max_rejects: float | None = 0,
+        max_rejects: float | Budget | None = 0,
         expands: bool = False,
         waits: str = "",
     ) -> Flow:
@@ -211,7 +219,7 @@ class Flow:
         """
         return self._then(Stage(name, "whole", step, self.last, None, gives, 0, max_rejects, expands, waits))
 
-    def shards(self, name: str, step: Step, *, max_rejects: float | None = 0) -> Flow:
+    def shards(self, name: str, step: Step, *, max_rejects: float | Budget | None = 0) -> Flow:
         """Tar shards: ``fn(row, **settings) -> {extension: payload}``. Rows come grouped by their column ``shard``.
 
         They get the columns ``offset`` and ``size``, bytes of the sample in its tar, and ``sha256`` of its members.
@@ -273,8 +281,9 @@ def source(
     *,
     pieces: Step | None = None,
     gives: type | pa.Schema | None = None,
-    max_rejects: float | None = 0,
+    max_rejects: float | Budget | None = 0,
     rows_per_part: int = 65536,
+    may_be_empty: bool = False,
 ) -> Flow:
     """Begin a plan.
 
@@ -286,8 +295,10 @@ def source(
         gives: row dataclass of the columns, or their schema; may be left out where the function's return annotation names it.
         max_rejects: as for ``Flow``.
         rows_per_part: without ``pieces``, rows that are held until they are written; few where each brings a payload.
+        may_be_empty: whether no rows are an answer, as of a list of what is missing; else the run fails.
     """
-    return Flow((Stage(name, "source", step, None, pieces, gives, rows_per_part, max_rejects),))
+    made = Stage(name, "source", step, None, pieces, gives, rows_per_part, max_rejects, may_be_empty=may_be_empty)
+    return Flow((made,))
 
 
 def join(*flows: Flow) -> Flow:

@@ -24,12 +24,13 @@ from typing import Any
 import pyarrow as pa
 
 from .artifact import Artifact, RunRecord, load_run
+from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
 from .lock import Busy, locked
 from .part_writer import PartRecord, StepFailed
 from .parts import Warnings, make_parts, make_parts_apart
 from .retry import forget_rejects
-from .stage_maker import Job, Progress, Reporter, StageMaker, TooManyRejects
+from .stage_maker import Job, Progress, Reporter, StageMaker
 from .store import Rows, Store, StoreError
 
 __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "lock", "run", "status"]
@@ -96,6 +97,7 @@ def run(
         StoreError: where ``retry`` names a reason for which no row was turned away.
         StepFailed: where a step raised something other than ``Reject``, or lost rows.
         TooManyRejects: where a stage went over its budget.
+        NoRows: where a source has no rows left.
         Busy: where another run is at work in ``out``.
         ConnectionError: where a ``dask.distributed`` scheduler went away.
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import datetime as dt
@@ -11,7 +12,7 @@ import os
 import platform
 import posixpath
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from .artifact import Artifact, artifact_file, load_artifact, sealed
+from .budget import check_not_empty
 from .files import remove_half_written
 from .flow import PlanError, Stage, StageRef, row_types
 from .keys import How, Where, WhereOfRows, as_json, canonical, code_digest, fingerprint, plain, sha256
@@ -39,10 +41,6 @@ _RECORDED = (
 """Packages on which the content of a stage may depend: their versions stand in ``made.json``."""
 
 State = Literal["running", "done", "reused", "waiting"]
-
-
-class TooManyRejects(RuntimeError):
-    """A stage turned away more rows than its budget allows. Its finished parts stay."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,7 +217,7 @@ class StageMaker:
         if self.known:
             self.store.write_json(".fingerprints.json", self.known)
         if (artifact := self._reusable(recipe, witness)) is not None:
-            self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)  # the budget may be another, or was broken
+            self._check_rejects(artifact)  # the budget may be another, or was broken
             report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
             return []
@@ -242,7 +240,7 @@ class StageMaker:
                 self.recent.clear()
                 self.recent.update(ledger.recent)
             self._write_made(time.perf_counter() - started)
-            self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)
+            self._check_rejects(artifact)
             report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
 
@@ -279,20 +277,22 @@ class StageMaker:
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
+        # Rejects of parts that are made anew are not shown meanwhile as if they were of this run.
+        self._forget_rejects_but({name for record in records.values() for name in record.files})
+
         left = len(todo)
         rows = sum(record.rows_in for record in records.values())
-        rejects = sum(sum(record.rejects.values()) for record in records.values())
+        rejects = collections.Counter(_totals(list(records.values())))
 
         def done(made: list[PartRecord]) -> None:
-            nonlocal left, rows, rejects
+            nonlocal left, rows
             left -= 1
             records.update({record.number: record for record in made})
             rows += sum(record.rows_in for record in made)
-            rejects += sum(sum(record.rejects.values()) for record in made)
-            report("running", total if self.stage.kind == "whole" and total else rows, total, rejects)
-            limit = self.stage.max_rejects
-            if limit is not None and limit >= 1:
-                self._check_budget(rejects, rows)
+            rejects.update(_totals(made))
+            report("running", total if self.stage.kind == "whole" and total else rows, total, rejects.total())
+            if (self.stage.budget.limit or 0) >= 1:
+                self.stage.budget.check(self.store, self.stage.name, rejects, rows, self._reject_files(records))
             if not left:
                 commit(records)
 
@@ -356,16 +356,24 @@ class StageMaker:
         if keys_in.total() != keys_out.total():
             raise StepFailed(f"stage {stage.name!r} gave keys, as rows or rejects, that are not those of the rows it took")
 
-    def _check_budget(self, rejects: int, rows_in: int) -> None:
-        limit = self.stage.max_rejects
-        if limit is None:
-            return
-        allowed = limit * rows_in if 0 < limit < 1 else limit
-        if rejects > allowed:
-            rule = f"{limit:.1%} of {rows_in}" if 0 < limit < 1 else f"{int(limit)}"
-            raise TooManyRejects(
-                f"stage {self.stage.name!r} turned away {rejects} rows, and max_rejects is {rule}: see `benchwright rejects`"
-            )
+    def _check_rejects(self, artifact: Artifact) -> None:
+        """Raises ``TooManyRejects``, or ``NoRows`` for a source without rows and a stage that turned all of them away."""
+        files = artifact.reject_files()
+        self.stage.budget.check(self.store, self.stage.name, artifact.rejects, artifact.rows_in, files)
+        # Where turning rows away is what a stage is for, it may turn away all of them.
+        counts = self.stage.budget.limit is not None and artifact.rows_in
+        if counts or not (self.stage.after or self.stage.may_be_empty):
+            check_not_empty(self.store, self.stage.name, artifact.rows, artifact.rejects, files)
+
+    def _reject_files(self, records: Mapping[int, PartRecord]) -> Iterator[str]:
+        for number in sorted(records):
+            names = (name for name in records[number].files if name.endswith(".rejects.parquet"))
+            yield from (posixpath.join(folder(self.stage.name), name) for name in names)
+
+    def _forget_rejects_but(self, kept: set[str]) -> None:
+        where = folder(self.stage.name)
+        found = self.store.list(where)
+        self.store.remove([posixpath.join(where, n) for n in found if n.endswith(".rejects.parquet") and n not in kept])
 
     def _write_made(self, seconds: float) -> None:
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}

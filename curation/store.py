@@ -167,7 +167,7 @@ class Store:
         """Read a JSON file. Raises ``StoreError`` where it is damaged."""
         try:
             return json.loads(self.read(name))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{self.url}: file {name} is not JSON: {error}") from None
 
     def remove(self, names: Sequence[str]) -> None:
@@ -190,6 +190,8 @@ class Store:
         Text columns ``encoded`` come as dictionaries.
         """
         with self._parquet(name, encoded) as file:
+            if missing := [column for column in columns or () if column not in file.schema_arrow.names]:
+                raise StoreError(f"{self.url}: file {name} is damaged: it has no column {missing[0]!r}")
             groups, first, row = [], 0, 0
             for index in range(file.metadata.num_row_groups):
                 rows = file.metadata.row_group(index).num_rows
@@ -205,7 +207,7 @@ class Store:
         with self._arrow_file(name) as stream:
             try:
                 yield pq.ParquetFile(stream, read_dictionary=list(encoded))
-            except (pa.ArrowInvalid, OSError) as error:
+            except (pa.ArrowException, OSError, OverflowError, MemoryError, UnicodeDecodeError) as error:
                 raise StoreError(f"{self.url}: file {name} is damaged: {error}") from None
 
     def _arrow_file(self, name: str) -> Any:

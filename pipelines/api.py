@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import posixpath
 import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.flow import Stage, StageRef
 from ..curation.keys import How, Where, WhereOfRows, as_json, code_digest
+from ..curation.part_writer import folder
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
 from .emptied import check_not_empty
@@ -232,7 +233,7 @@ def show(out: str) -> dict[str, Any]:
 
 
 def rejects(out: str, *, stage: str | None = None, reason: str | None = None) -> Iterator[dict[str, str]]:
-    """Rows that were turned away, in order: ``stage``, ``key``, ``reason``, ``detail``.
+    """Rows that were turned away, in order: ``stage``, ``key``, ``reason``, ``detail``; of stages that failed, too.
 
     Raises:
         StoreError: where the run has no such stage.
@@ -242,20 +243,27 @@ def rejects(out: str, *, stage: str | None = None, reason: str | None = None) ->
     if stage is not None and stage not in record.stages:
         there = ", ".join(record.stages)
         raise StoreError(f"no stage {stage!r} in {out}: there are {there}{did_you_mean(stage, record.stages)}")
-    _check_reason(store, [stage] if stage else record.stages, reason, out)
-    for name in [stage] if stage else record.stages:
-        artifact = load_artifact(store, name)
-        for file in artifact.reject_files() if artifact else []:
+    names = [stage] if stage else record.stages
+    files = {name: _reject_files(store, name) for name in names}
+    if reason is not None:
+        _check_reason(store, files, reason, out)
+    for name in names:
+        for file in files[name]:
             for row in store.read_parquet(file).to_pylist():
                 if reason is None or row["reason"] == reason:
                     yield {"stage": name, **row}
 
 
-def _check_reason(store: Store, stages: Iterable[str], reason: str | None, out: str) -> None:
-    if reason is None:
-        return
-    found = [artifact.rejects for name in stages if (artifact := load_artifact(store, name)) is not None]
-    known = sorted({name for rejects in found for name in rejects})
+def _reject_files(store: Store, stage: str) -> list[str]:
+    """Tables of rejects of a stage; of one that is not finished those of the parts that are there."""
+    if (artifact := load_artifact(store, stage)) is not None:
+        return artifact.reject_files()
+    return [posixpath.join(folder(stage), name) for name in store.list(folder(stage)) if name.endswith(".rejects.parquet")]
+
+
+def _check_reason(store: Store, files: Mapping[str, Sequence[str]], reason: str, out: str) -> None:
+    tables = (store.read_parquet(file, ["reason"])["reason"] for each in files.values() for file in each)
+    known = sorted({str(name) for column in tables for name in column.unique().to_pylist()})
     if reason not in known:
         told = f": there are {', '.join(known)}{did_you_mean(reason, known)}" if known else ": none was turned away"
         raise StoreError(f"no row of {out} was turned away for {reason!r}{told}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..curation.budget import Budget
 from ..curation.flow import Flow, join, rows_of, source, step
 from ..curation.keys import how, where
 from ..curation.stages.first import take_first
@@ -45,6 +46,9 @@ from .vclimb_config import (
     VclimbConfig,
 )
 
+_NO_VIDEOS = ("hidden", "not_a_video", "not_a_frame")
+"""Why files in a folder of videos are left out that nobody takes for videos."""
+
 
 def plan(c: VclimbConfig, out: str) -> Flow:
     """The stages from lists to shards. ``out`` is not used: nothing is waited for."""
@@ -73,26 +77,28 @@ def _listed(c: VclimbConfig) -> Flow:
     match s:
         case SplitFileSource():
             read_file = step(read_split, path=where(s.path), sha256=s.sha256 or None, tasks=c.split.tasks)
-            return source("listed", read_file, max_rejects=None)
+            return source("listed", read_file, max_rejects=_lines_of(c))
         case Ucf101Source():
-            return source("listed", step(read_lists, root=where(s.root), split=s.split), max_rejects=None)
+            return source("listed", step(read_lists, root=where(s.root), split=s.split), max_rejects=_lines_of(c))
         case ActivityNetSource():
-            return source("listed", step(read_json, path=where(s.path)), max_rejects=None)
+            return source("listed", step(read_json, path=where(s.path)), max_rejects=_lines_of(c, "no_annotation"))
         case TspSource():
             files = {str(role): name for role, name in s.files.items()}
-            return source("listed", step(read_csv, root=where(s.root), files=files), max_rejects=None)
+            budget = _lines_of(c, "background")
+            return source("listed", step(read_csv, root=where(s.root), files=files), max_rejects=budget)
         case KineticsSource():
             root = where(s.root)
             files_of = step(pieces, root=root, files=s.files)
             read = step(read_list, root=root, id_pattern=s.id_pattern)
-            lines = source("lines", read, pieces=files_of, gives=Listed, max_rejects=s.max_rejects)
-            return lines.whole("listed", step(as_clips), gives=KineticsClip, expands=True, max_rejects=None)
-        case FolderSource():
-            return source(
-                "listed", step(list_folder, root=where(_root(c)), layout=s.layout, form=c.videos.form), max_rejects=None
+            lines = source("lines", read, pieces=files_of, gives=Listed, max_rejects=_lines_of(c))
+            return lines.whole(
+                "listed", step(as_clips), gives=KineticsClip, expands=True, max_rejects=_lines_of(c, "repeated_clip")
             )
+        case FolderSource():
+            listing = step(list_folder, root=where(_root(c)), layout=s.layout, form=c.videos.form)
+            return source("listed", listing, max_rejects=_lines_of(c))
         case CsvSource():
-            return source("listed", step(list_csv, path=where(s.path)), max_rejects=None)
+            return source("listed", step(list_csv, path=where(s.path)), max_rejects=_lines_of(c))
         case DrawnSource():
             drawing = step(
                 draw_videos,
@@ -103,6 +109,13 @@ def _listed(c: VclimbConfig) -> Flow:
                 seed=c.seed,
             )
             return source("listed", drawing)
+
+
+def _lines_of(c: VclimbConfig, *expected: str) -> Budget:
+    s = c.source
+    if isinstance(s, FolderSource):
+        return Budget(c.videos.max_rejects, "videos.max_rejects", _NO_VIDEOS)
+    return Budget(0 if isinstance(s, DrawnSource) else s.max_rejects, "source.max_rejects", expected)
 
 
 def _root(c: VclimbConfig) -> str:
@@ -128,16 +141,19 @@ def _split(flow: Flow, c: VclimbConfig, roles: RoleRule) -> Flow:
         return flow
     parted = step(assign_roles, rule=roles, train_share=s.train_share, val_share=s.val_share, seed=c.seed)
     tasks = step(assign_tasks, tasks=s.tasks, order=s.order, classes=s.classes, seed=c.seed)
-    return flow.whole("roles", parted, gives=InRole, max_rejects=None).whole("split", tasks, gives=InTask, max_rejects=None)
+    flow = flow.whole("roles", parted, gives=InRole, max_rejects=_lines_of(c))
+    return flow.whole("split", tasks, gives=InTask, max_rejects=None)
 
 
 def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
     if isinstance(c.source, DrawnSource):
         return flow
     listing = step(list_videos if c.videos.form == "files" else list_frame_folders, root=where(_root(c)))
-    files = source("videos", listing, gives=VideoFile, max_rejects=None)
+    budget = Budget(c.videos.max_rejects, "videos.max_rejects", _NO_VIDEOS)
+    files = source("videos", listing, gives=VideoFile, max_rejects=budget)
     match = step(match_videos, videos=rows_of("videos"), names=c.videos.names, bare=c.videos.bare)  # type: ignore[arg-type]
-    return join(files, flow).whole("matched", match, gives=WithVideo, max_rejects=c.videos.max_missing)
+    missing = Budget(c.videos.max_missing, "videos.max_missing")
+    return join(files, flow).whole("matched", match, gives=WithVideo, max_rejects=missing)
 
 
 def _probed(flow: Flow, c: VclimbConfig, chosen: FramePlan | None) -> Flow:
@@ -148,7 +164,11 @@ def _probed(flow: Flow, c: VclimbConfig, chosen: FramePlan | None) -> Flow:
         look = step(probe_frame_folder, root=where(_root(c)), fps=c.videos.fps, plan=chosen)
     else:
         look = step(probe_clip, root=where(_root(c)), plan=chosen, **_reading(c))
-    return flow.each("probed", look, max_rejects=c.videos.max_broken, rows_per_part=c.rows_per_part)
+    return flow.each("probed", look, max_rejects=_broken(c), rows_per_part=c.rows_per_part)
+
+
+def _broken(c: VclimbConfig) -> Budget:
+    return Budget(c.videos.max_broken, "videos.max_broken")
 
 
 def _frame_plan(c: VclimbConfig) -> FramePlan:
@@ -170,7 +190,7 @@ def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
         made = step(sample_frame_folder, root=where(_root(c)), fps=c.videos.fps, plan=chosen, settings=settings)
     else:
         made = step(sample_frames, root=where(_root(c)), plan=chosen, settings=settings, **_reading(c))
-    return flow.each("sampled", made, max_rejects=c.videos.max_broken, rows_per_part=c.rows_per_part)
+    return flow.each("sampled", made, max_rejects=_broken(c), rows_per_part=c.rows_per_part)
 
 
 BENCHMARK = Benchmark(

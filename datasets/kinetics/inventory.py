@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import fsspec
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _FILE = r"(?:^|[/\\])(?:v_)?([A-Za-z0-9_-]{11})(?:_(\d{1,6})_(\d{1,6}))?(?:$|[.,\s])"
 _CSV = r"(?:^|,)([A-Za-z0-9_-]{11}),(\d{1,6})(?:\.0*)?,(\d{1,6})(?:\.0*)?(?:$|,)"
+_HEADER = r"^[A-Za-z_ ]+(?:,[A-Za-z_ ]+)+$"
 _LINES_AT_ONCE = 1 << 17
 
 
@@ -40,7 +42,9 @@ class Held:
 
 
 def read_inventory(*, path: str) -> Iterator[Sifted]:
-    """Source step: the lines of a text file. Turned away: ``no_video_name``, such as blank lines, headers and other files."""
+    """Source step: the lines of a text file. Turned away: ``blank_line``, ``header`` (a first line of words with commas), and
+    ``no_video_name``, such as other files.
+    """
     fs, file = fsspec.core.url_to_fs(path)
     with fs.open(file, "rb", compression="infer") as stream:
         lines = stream.read().decode("utf-8-sig", "replace").splitlines()
@@ -56,7 +60,10 @@ def read_inventory(*, path: str) -> Iterator[Sifted]:
             line=pl.col("line"),
         ).to_arrow()
         unnamed = table["youtube_id"].is_null()
-        sifted = sift(table, {"no_video_name": unnamed}, detail="line")
+        blank = (text["line"].str.strip_chars() == "").to_numpy()
+        header = (text["line"].str.contains(_HEADER) & (pl.int_range(text.height, eager=True) + start == 0)).to_numpy()
+        rules = {"blank_line": blank, "header": header & np.asarray(unnamed), "no_video_name": unnamed}
+        sifted = sift(table, rules, detail="line")
         yield Sifted(sifted.kept.drop_columns(["line"]), sifted.rejected)
 
 

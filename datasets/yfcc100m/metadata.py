@@ -314,6 +314,8 @@ def _read_sqlite(path: str, task: dict[str, Any], extra: Sequence[str]) -> Itera
 
 
 def _cell_fault(cells: Sequence[bytes | None]) -> tuple[str, str] | None:
+    if sum(len(cell) for cell in cells if cell is not None) > lines.MAX_LINE_BYTES:
+        return "line_too_long", f"more than {lines.MAX_LINE_BYTES:,} bytes"
     for cell in cells:
         if cell is None or (cell.isascii() and b"\0" not in cell):
             continue

@@ -262,7 +262,7 @@ def test_a_csv_of_segments_and_its_coverage(videos: Path, tmp_path: Path) -> Non
     lines += [f"nowhere.mp4,{label},,,train", f"{files[0]},{label},90,91,train", "../x.mp4,a,,,train"]
     (tmp_path / "clips.csv").write_text("\n".join(lines))
     c = small(
-        f'source={{kind="csv", path="{tmp_path / "clips.csv"}"}}',
+        f'source={{kind="csv", path="{tmp_path / "clips.csv"}", max_rejects=1}}',
         f'videos={{root="{videos}", max_missing=1, max_broken=1}}',
         "split.roles=listed",
         'frames={kind="all", min_frames=2, short_side_px=24, jpeg_quality=80}',
