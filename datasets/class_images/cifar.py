@@ -17,7 +17,8 @@ import numpy as np
 from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.png import stored_png
 from ...curation.rows import Blob
-from ...curation.tars import TAR_ERRORS, members, opened
+from ...curation.streams import decompressed
+from ...curation.tars import TAR_ERRORS, members
 from .rows import ClassImage
 
 _ENDINGS = (".tar.gz", ".tgz", ".tar")
@@ -103,7 +104,7 @@ def _opened(root: str, names: Sequence[str], stack: contextlib.ExitStack) -> lis
         except FileNotFoundError as error:
             raise FileNotFoundError(posixpath.basename(str(error.filename or names[0]))) from None
     held: dict[str, IO[bytes]] = {}
-    with fsspec.open(root, "rb") as stream, opened(cast("IO[bytes]", stream), root) as plain:
+    with fsspec.open(root, "rb") as stream, _unpacked(cast("IO[bytes]", stream)) as plain:
         for _, member, archive in members(plain):
             name = posixpath.basename(member.name)
             if not member.isfile() or name not in names:
@@ -117,3 +118,10 @@ def _opened(root: str, names: Sequence[str], stack: contextlib.ExitStack) -> lis
     if missing := [name for name in names if name not in held]:
         raise FileNotFoundError(missing[0])
     return [held[name] for name in names]
+
+
+def _unpacked(stream: IO[bytes]) -> IO[bytes]:
+    """By its first bytes: some browsers unpack a file and leave its name."""
+    head = stream.read(3)
+    stream.seek(0)
+    return decompressed(stream, "gzip" if head[:2] == b"\x1f\x8b" else "bzip2" if head == b"BZh" else None)
