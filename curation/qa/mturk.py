@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..rng import uniform
+from ..streams import parse_json
 from .options import NONE_OF_THE_ABOVE, Option, check_options, check_text, classes_to_answers
 from .thumbnails import Images, data_uri
 
@@ -164,8 +165,8 @@ def read_gold_key(path: str) -> dict[str, str]:
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises ``ValueError`` naming the file where it is none."""
     try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+        return parse_json(path.read_bytes())
+    except ValueError as error:
         raise ValueError(f"{path}: not readable as JSON: {type(error).__name__}: {error}") from None
 
 
