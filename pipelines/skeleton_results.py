@@ -118,9 +118,8 @@ def published(config: SkeletonConfig, by: By) -> dict[str, Published]:
     return {} if config.evaluation.paper is None else table_2(by, config.evaluation.paper)
 
 
-def scores(out: str) -> dict[str, dict[str, Any]]:
+def scores(config: SkeletonConfig, out: str) -> dict[str, dict[str, Any]]:
     """What ``benchwright eval`` prints: experiment -> method -> ``mean`` and ``std`` by heading, the paper's beside ours."""
-    config = config_of(out)
     found = trained(config, out)
     told: dict[str, dict[str, Any]] = {}
     for one in found:
