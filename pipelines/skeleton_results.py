@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..datasets.skeleton.published import Published, table_2
 from ..eval.metrics.order_sensitivity import mean_and_deviation
 from ..eval.protocols.order_sensitivity import Stream, class_differences, measures, orders_in, streams, task_differences
-from .skeleton_runs import config_of, results
+from .skeleton_runs import results
 
 if TYPE_CHECKING:
     from .skeleton_config import SkeletonConfig

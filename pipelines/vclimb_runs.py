@@ -237,9 +237,7 @@ def stale(config: VclimbConfig, out: str) -> dict[str, str]:
 
 
 def seed_results(config: VclimbConfig, out: str) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """``results.json`` of every finished baseline of dataset, settings and code as they are: protocol -> method -> one content a
-    seed.
-    """
+    """``results.json`` of every finished baseline of dataset, settings and code as they are: protocol -> method -> seeds."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for path, value in current_results(out, _RESULTS, functools.partial(_identity, config, out), "metrics"):
         protocol = path.parts[-4].replace("-", " ", 1)
