@@ -22,7 +22,7 @@ from ..datasets.clear.samples import COLUMNS
 from ..datasets.clear.splits import SEEDS
 from .clear_config import ClearConfig, YfccSource
 from .publish import publish_shards
-from .trained import EVAL, code_of, current_results, dataset_digest, stale_results
+from .trained import EVAL, Failures, code_of, current_results, dataset_digest, stale_results
 from .wrong_use import WrongUse, did_you_mean
 
 if TYPE_CHECKING:
@@ -180,6 +180,7 @@ def evaluate(
     labels, buckets = table["label"].to_numpy(), table["bucket"].to_numpy()
     settings, classes = hyper_parameters(config), _classes(config)
     results: dict[str, dict[str, Results]] = {}
+    failures = Failures(progress)
     for protocol in asked:
 
         def domains(seed: int, protocol: str = protocol) -> Any:
@@ -196,18 +197,19 @@ def evaluate(
                 return iid_domains(features, labels, buckets, split)
             return streaming_domains(features, labels, buckets)
 
-        results[protocol] = {
-            name: run_protocol(
-                specs[protocol],
-                learner_maker(settings, known[name], classes=classes, device=config.encoder_run.device),
-                domains,
-                seeds=SEEDS,
-                identity=_identity(config, out, protocol, name),
-                out=Path(out) / EVAL / protocol / name,
-                progress=lambda line, name=name, protocol=protocol: progress(f"{protocol} {name}: {line}"),
-            )
-            for name in chosen
-        }
+        results[protocol] = {}
+        for name in chosen:
+            with failures.of(f"{protocol}/{name}", "baselines.learning_rate"):
+                results[protocol][name] = run_protocol(
+                    specs[protocol],
+                    learner_maker(settings, known[name], classes=classes, device=config.encoder_run.device),
+                    domains,
+                    seeds=SEEDS,
+                    identity=_identity(config, out, protocol, name),
+                    out=Path(out) / EVAL / protocol / name,
+                    progress=lambda line, name=name, protocol=protocol: progress(f"{protocol} {name}: {line}"),
+                )
+    failures.check(out)
     return results
 
 

@@ -25,7 +25,7 @@ from ..datasets.iirc.view import RefinedView
 from .config import with_changes
 from .iirc_config import DrawnSource, IircConfig
 from .publish import publish_shards
-from .trained import EVAL, check_listed, code_of, current_results, dataset_digest, stale_results
+from .trained import EVAL, Failures, check_listed, code_of, current_results, dataset_digest, stale_results
 
 if TYPE_CHECKING:
     from ..eval.protocols.refined_classification import Asked, RefinedTask
@@ -125,6 +125,7 @@ def evaluate(
     vectors = None if config.vectors is None else read_vectors(out, keys)
     store = ShardPictures(index)
     results: dict[str, list[RefinedResults]] = {}
+    failures = Failures(progress)
     for name, settings in plans.items():
         if vectors is None:
             examples = functools.partial(Pictures, Album(store, picture_view(settings), hold=e.hold), keys)
@@ -137,15 +138,17 @@ def evaluate(
             for seed in e.seeds:
                 folders = (e.information, name, f"configuration-{number}", f"seed-{seed}")
                 at = f"configuration {number} {name}"
-                found = run_refined(
-                    make(seed),
-                    tasks,
-                    asked,
-                    identity=_identity(config, out, *folders),
-                    out=Path(out).joinpath(EVAL, *folders),
-                    progress=lambda line, at=at: progress(f"{at}: {line}"),
-                )
-                results.setdefault(name, []).append(found)
+                with failures.of("/".join(folders), "evaluation.settings.schedule.learning_rate, or method_settings"):
+                    found = run_refined(
+                        make(seed),
+                        tasks,
+                        asked,
+                        identity=_identity(config, out, *folders),
+                        out=Path(out).joinpath(EVAL, *folders),
+                        progress=lambda line, at=at: progress(f"{at}: {line}"),
+                    )
+                    results.setdefault(name, []).append(found)
+    failures.check(out)
     return {e.information: results}
 
 

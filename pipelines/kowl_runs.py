@@ -24,7 +24,7 @@ from ..datasets.kowl.splits import ROLES
 from ..datasets.kowl.tables import as_text, increment_table, published_table
 from .kowl_config import KowlConfig
 from .publish import publish_shards
-from .trained import EVAL, Result, code_of, current_results, dataset_digest, stale_results
+from .trained import EVAL, Failures, Result, code_of, current_results, dataset_digest, stale_results
 from .wrong_use import WrongUse, did_you_mean
 
 if TYPE_CHECKING:
@@ -169,21 +169,24 @@ def evaluate(
     amounts = [_amount(name) for name in protocols] or config.evaluation.feedback
     increments, classes, strata = read_increments(posixpath.join(out, "dataset"), Path(out) / EVAL)
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    failures = Failures(progress)
     for amount in amounts:
         setting = Setting(amount, config.evaluation.experience_limit, config.evaluation.prior_knowledge)
         for name, settings in hyper.items():
             into = Path(out) / EVAL / f"feedback-{amount:g}" / name
-            results.setdefault(f"{amount:g}", {})[name] = run_open_world(
-                make_predictor(name, settings, seed=config.seed, device=config.evaluation.device),
-                increments,
-                classes,
-                setting=setting,
-                identity=_identity(config, out, f"feedback-{amount:g}", name)["predictor"],
-                out=into,
-                progress=lambda line, name=name, amount=amount: progress(f"feedback {amount:g} {name}: {line}"),
-            )
-            if strata.num_rows:
-                _measure_strata(into, strata, amount)
+            with failures.of(f"feedback-{amount:g}/{name}", f"evaluation.settings.{name}"):
+                results.setdefault(f"{amount:g}", {})[name] = run_open_world(
+                    make_predictor(name, settings, seed=config.seed, device=config.evaluation.device),
+                    increments,
+                    classes,
+                    setting=setting,
+                    identity=_identity(config, out, f"feedback-{amount:g}", name)["predictor"],
+                    out=into,
+                    progress=lambda line, name=name, amount=amount: progress(f"feedback {amount:g} {name}: {line}"),
+                )
+                if strata.num_rows:
+                    _measure_strata(into, strata, amount)
+    failures.check(out)
     return results
 
 

@@ -8,11 +8,12 @@ again what differs; ``eval``, ``report`` and ``api.scores`` leave it out, and ``
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import json
 import posixpath
 import textwrap
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,36 @@ from ..eval.protocols.run import difference, read_results, to_json
 
 EVAL = "eval"
 """Where results of baselines lie in the folder of a run."""
+
+
+class Diverged(ValueError):
+    """Trainings whose loss did not stay finite; the others have ended."""
+
+
+class Failures:
+    """Trainings whose loss does not stay finite: the others go on, and ``check`` tells at the end."""
+
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self._progress = progress
+        self._lines: list[str] = []
+
+    @contextlib.contextmanager
+    def of(self, training: str, setting: str) -> Iterator[None]:
+        """Within it one training runs; ``setting`` is what to change where it fails."""
+        try:
+            yield
+        except ArithmeticError as error:
+            if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+                raise
+            self._lines.append(f"{training}: {error}: change {setting}")
+            self._progress(f"{self._lines[-1]}; the others go on")
+
+    def check(self, out: str) -> None:
+        """Raise ``Diverged`` where a training failed."""
+        if self._lines:
+            count = "1 training" if len(self._lines) == 1 else f"{len(self._lines)} trainings"
+            raise Diverged(f"{count} failed: {'; '.join(self._lines)}. The others are done: `benchwright eval {out}`")
+
 
 IdentityOf = Callable[..., Mapping[str, Any]]
 """The names of the folders that lead to a result within ``eval/`` -> the identity that it would be given now. Raises ValueError

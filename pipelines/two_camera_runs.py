@@ -14,7 +14,7 @@ from ..curation.publish import Card
 from ..curation.run import Run
 from ..datasets.two_camera.samples import COLUMNS, IMAGES, VALID
 from .publish import publish_shards
-from .trained import EVAL, code_of, current_results, dataset_digest, stale_results
+from .trained import EVAL, Failures, code_of, current_results, dataset_digest, stale_results
 from .two_camera_config import Metadata, Network, Radiometric, TwoCameraConfig
 
 if TYPE_CHECKING:
@@ -96,6 +96,7 @@ def evaluate(
     more: Examples | None = None
     pictures: Pictures | None = None
     results: dict[str, Any] = {}
+    failures = Failures(progress)
     for name in chosen:
         progress(name)
         network = config.evaluation.networks.get(name)
@@ -118,15 +119,17 @@ def evaluate(
                 pictures = read_pictures(out, config)
             estimator = PictureEstimator(name, pictures, pairs.key[pairs.original])
         whose = _identity(config, out, parts, name)
-        found = evaluate_folds(
-            estimator,
-            mine,
-            parts=parts,
-            identity={key: value for key, value in whose.items() if key != "estimator"},
-            out=Path(out) / EVAL / parts / name,
-            lights_of_test=lights_of_test,
-        )
-        results[name] = found.summary
+        with failures.of(f"{parts}/{name}", f"evaluation.networks.{name}.settings"):
+            found = evaluate_folds(
+                estimator,
+                mine,
+                parts=parts,
+                identity={key: value for key, value in whose.items() if key != "estimator"},
+                out=Path(out) / EVAL / parts / name,
+                lights_of_test=lights_of_test,
+            )
+            results[name] = found.summary
+    failures.check(out)
     return results
 
 
@@ -264,7 +267,8 @@ def picture_identity(name: str) -> dict[str, Any]:
     from ..training.illuminants.registry import candidates
 
     estimator, settings = candidates()[name]
-    return {"choices": settings, "estimator": name, "function": estimator}
+    choices = [repr(setting) for setting in settings]  # as text: JSON has no infinite number, which some hold
+    return {"choices": choices, "estimator": name, "function": estimator}
 
 
 class PictureEstimator:

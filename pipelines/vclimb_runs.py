@@ -16,7 +16,7 @@ from ..datasets.vclimb.samples import COLUMNS, NOT_IN_INDEX
 from ..datasets.vclimb.tables import leaks, per_task
 from .config import with_changes
 from .publish import publish_shards
-from .trained import EVAL, check_listed, code_of, current_results, dataset_digest, stale_results
+from .trained import EVAL, Failures, check_listed, code_of, current_results, dataset_digest, stale_results
 from .vclimb_config import DrawnSource, VclimbConfig
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ def evaluate(
     plans = {(frames, name): baseline_settings(config, name, frames) for frames in asked for name in chosen}
     weights = None if config.evaluation.weights is None else Path(config.evaluation.weights)
     results: dict[str, dict[str, list[ClassResults]]] = {}
+    failures = Failures(progress)
     for (frames, name), settings in plans.items():
         make = learner_maker(settings, weights=weights, device=config.evaluation.device, workers=config.evaluation.workers)
         tasks = read_tasks(posixpath.join(out, "dataset"), settings, config.evaluation.roles)
@@ -150,14 +151,16 @@ def evaluate(
             )
         for seed in config.evaluation.seeds:
             folders = (f"frames-{frames}", name, f"seed-{seed}")
-            found = run_class_incremental(
-                make(seed),
-                tasks,
-                identity=_identity(config, out, *folders),
-                out=Path(out).joinpath(EVAL, *folders),
-                progress=lambda line, name=name, frames=frames: progress(f"frames {frames} {name}: {line}"),
-            )
-            results.setdefault(f"frames {frames}", {}).setdefault(name, []).append(found)
+            with failures.of("/".join(folders), "evaluation.settings.schedule.learning_rate, or method_settings"):
+                found = run_class_incremental(
+                    make(seed),
+                    tasks,
+                    identity=_identity(config, out, *folders),
+                    out=Path(out).joinpath(EVAL, *folders),
+                    progress=lambda line, name=name, frames=frames: progress(f"frames {frames} {name}: {line}"),
+                )
+                results.setdefault(f"frames {frames}", {}).setdefault(name, []).append(found)
+    failures.check(out)
     return results
 
 

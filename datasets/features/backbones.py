@@ -126,8 +126,6 @@ def _torchscript(backbone: Backbone, checkpoint: str, device: str) -> Any:
 
 
 def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
-    import pickle
-
     import torch
 
     from ...curation.encoders.torchvision_compat import ensure_torchvision
@@ -144,8 +142,10 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
         raise ValueError(f"backbone head {backbone.head!r}: {backbone.model} has no such layer ({error})") from None
     try:
         model.load_state_dict(_tensors(checkpoint))
-    except (pickle.UnpicklingError, EOFError, LookupError, RuntimeError, TypeError, ValueError, AttributeError) as error:
-        told = " ".join(str(error).split())[:200]
+    except OSError:
+        raise
+    except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
+        told = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"checkpoint {checkpoint} holds no weights of {backbone.model}: {told}") from None
     parent, _, name = backbone.head.rpartition(".")
     setattr(model.get_submodule(parent), name, torch.nn.Identity())

@@ -67,8 +67,11 @@ def _load(place: str, size: int, modified: int) -> Any:
             return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError:  # its text advises to load the file unsafely
         raise ValueError(f"{place} is no torch file of plain tensors: nothing else is loaded from it") from None
-    except (EOFError, RuntimeError) as error:
-        raise ValueError(f"{place} is no torch file of plain tensors: {str(error).splitlines()[0]}") from None
+    except OSError:  # of the place itself, such as a file that may not be read
+        raise
+    except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
+        told = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(f"{place} is no torch file of plain tensors, or is damaged: {told}") from None
 
 
 def _numbers(tensor: Any, place: str) -> np.ndarray:
