@@ -173,7 +173,7 @@ def test_what_is_finished_is_read_and_what_is_broken_off_is_made_again(tmp_path:
 def test_a_folder_of_another_evaluation_or_a_damaged_one_is_refused(tmp_path: Path):
     rows = drawn()
     evaluate_folds(Constant({"a": [1.0, 1, 1]}), rows, parts="rotating", identity={}, out=tmp_path)
-    with pytest.raises(ValueError, match="estimator.lights.a was "):
+    with pytest.raises(ValueError, match=r"estimator\.lights\.a was "):
         evaluate_folds(Constant({"a": [1.0, 1, 2]}), rows, parts="rotating", identity={}, out=tmp_path)
     moved = dataclasses.replace(rows, X=rows.X * 2)
     with pytest.raises(ValueError, match="data was "):

@@ -181,7 +181,7 @@ def test_killed_anywhere_it_ends_in_the_same_bytes(tmp_path: Path, kind: str, fe
 def test_a_folder_of_another_run_is_refused(tmp_path: Path):
     made = world(increments=1, rows=12)
     run("evm", tmp_path, made)
-    with pytest.raises(ValueError, match="setting.feedback was 1.0 and is 0.5"):
+    with pytest.raises(ValueError, match=r"setting\.feedback was 1\.0 and is 0\.5"):
         run("evm", tmp_path, made, feedback=0.5)
     other = world(increments=1, rows=12, new=3)
     with pytest.raises(ValueError, match="classes was "):
