@@ -16,7 +16,7 @@ from ..curation.part_writer import folder
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
 from .emptied import check_not_empty
-from .finished import qa_export, qa_import, release, report, scores, train
+from .finished import qa_export, qa_import, release, report, scores, stale, train
 from .jobs import Job, check_finished, dataset_of, job, job_of, record_of
 from .packaged import listed as list_benchmarks
 from .wrong_use import did_you_mean
@@ -42,6 +42,7 @@ __all__ = [
     "run",
     "scores",
     "show",
+    "stale",
     "train",
     "verify",
 ]

@@ -208,6 +208,7 @@ BENCHMARK = Benchmark(
     answer=clear_votes.answer,
     evaluate=clear_runs.evaluate,
     scores=clear_runs.scores,
+    stale=clear_runs.stale,
     report=clear_runs.report,
     release=clear_runs.write_release_layout,
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -287,8 +287,8 @@ def train(
 ) -> None:
     """Train baselines on the published shards.
 
-    Goes on where it was broken off; what was trained on an earlier dataset or by other settings is trained anew. Prints the
-    metrics at the end.
+    Goes on where it was broken off; what was trained on an earlier dataset, by other settings or by other code is trained anew.
+    Prints the metrics at the end.
 
     \b
     Examples:
@@ -298,7 +298,8 @@ def train(
     from . import api
 
     tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
-    _print_scores(out, api.train(out, methods=methods or (), protocols=protocols or (), pipeline=pipeline, progress=tell))
+    results = api.train(out, methods=methods or (), protocols=protocols or (), pipeline=pipeline, progress=tell)
+    _print_scores(out, results, api.stale(out, pipeline=pipeline))
 
 
 @app.command("eval")
@@ -312,25 +313,26 @@ def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None) -> No
     """
     from . import api
 
-    _print_scores(out, api.scores(out, pipeline=pipeline), as_json=as_json)
+    _print_scores(out, api.scores(out, pipeline=pipeline), api.stale(out, pipeline=pipeline), as_json=as_json)
 
 
-def _print_scores(out: str, results: Any, *, as_json: bool = False) -> None:
+def _print_scores(out: str, results: Any, stale: Mapping[str, str], *, as_json: bool = False) -> None:
     from .text import score_lines
 
-    _tell_earlier_results(out)
+    _tell_stale(out, stale)
     if as_json:
         print(json.dumps(results, indent=1))
         return
     if not results:
-        raise FileNotFoundError(f"{out}: no baseline was trained; `benchwright train {out}` does it")
+        again = "is up to date" if stale else "was trained"
+        raise FileNotFoundError(f"{out}: no baseline {again}; `benchwright train {out}` does it")
     print("\n".join(score_lines(results)))
 
 
-def _tell_earlier_results(out: str) -> None:
-    from .trained import earlier_results
+def _tell_stale(out: str, stale: Mapping[str, str]) -> None:
+    from .trained import stale_line
 
-    if told := earlier_results(out):
+    if told := stale_line(out, stale):
         border.say(told)
 
 
@@ -347,7 +349,7 @@ def report(out: Out, pipeline: Pipeline = None) -> None:
     from . import api
 
     print(api.report(out, pipeline=pipeline))
-    _tell_earlier_results(out)
+    _tell_stale(out, api.stale(out, pipeline=pipeline))
 
 
 @app.command()

@@ -27,7 +27,8 @@ def train(
 ) -> Any:
     """Train baselines on the published shards and evaluate them.
 
-    What is done is read, what was broken off goes on, and what was trained on other data or by other settings is made anew.
+    What is done is read, and what was broken off goes on. What was trained on other data, by other settings or by other code is
+    made anew, and what is damaged.
 
     Args:
         out: local folder of the run.
@@ -51,24 +52,38 @@ def train(
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     check_finished(out)
     methods, protocols = tuple(methods), tuple(protocols)
+    emptied: set[Path] = set()
     while True:
         try:
             evaluate(todo.config, out, methods=methods, protocols=protocols, progress=progress)
-            return todo.benchmark.scores(out)
+            return todo.benchmark.scores(todo.config, out)
         except Occupied as error:
-            progress(f"{error.folder}: made anew, as its {error.what}")
+            if error.folder in emptied:
+                raise
+            progress(f"{error.folder}: made anew: {error.what}")
+            emptied.add(error.folder)
             shutil.rmtree(error.folder)
 
 
 def scores(out: str, *, pipeline: str | None = None) -> Any:
     """Metrics of the baselines that were trained on the published dataset: protocol -> method -> what ``eval`` prints.
 
+    Only of the dataset, the settings and the code as they are now: ``stale`` names the others.
+
     Raises:
         StoreError: where the run is not finished, or its dataset is not what its settings made.
     """
-    benchmark = job_of(out, pipeline=pipeline).benchmark
+    todo = job_of(out, pipeline=pipeline)
     check_finished(out)
-    return benchmark.scores(out)
+    return todo.benchmark.scores(todo.config, out)
+
+
+def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
+    """Results that ``scores`` and ``report`` leave out, since the dataset, the settings or the code are others by now: folder
+    within the run -> why. ``train`` makes them again.
+    """
+    todo = job_of(out, pipeline=pipeline)
+    return dict(todo.benchmark.stale(todo.config, out))
 
 
 def report(out: str, *, pipeline: str | None = None) -> str:

@@ -105,5 +105,6 @@ BENCHMARK = Benchmark(
     publish=iirc_runs.publish,
     evaluate=iirc_runs.evaluate,
     scores=iirc_runs.scores,
+    stale=iirc_runs.stale,
     report=iirc_runs.report,
 )

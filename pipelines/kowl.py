@@ -190,5 +190,6 @@ BENCHMARK = Benchmark(
     publish=kowl_runs.publish,
     evaluate=kowl_runs.evaluate,
     scores=kowl_runs.scores,
+    stale=kowl_runs.stale,
     report=kowl_runs.report,
 )

@@ -163,5 +163,6 @@ BENCHMARK = Benchmark(
     publish=two_camera_runs.publish,
     evaluate=two_camera_runs.evaluate,
     scores=two_camera_runs.scores,
+    stale=two_camera_runs.stale,
     report=two_camera_runs.report,
 )

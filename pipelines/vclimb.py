@@ -201,5 +201,6 @@ BENCHMARK = Benchmark(
     publish=vclimb_runs.publish,
     evaluate=vclimb_runs.evaluate,
     scores=vclimb_runs.scores,
+    stale=vclimb_runs.stale,
     report=vclimb_runs.report,
 )

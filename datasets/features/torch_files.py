@@ -69,6 +69,8 @@ def _load(place: str, size: int, modified: int) -> Any:
                 with fs.open(path, "rb") as stream:
                     return torch.load(stream, map_location="cpu", weights_only=True)
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except OSError:  # of the place itself, such as a file that may not be read
+        raise
     except Exception as error:  # torch tells damage in many ways; its text of what it refuses advises to load the file unsafely
         told = "nothing else is loaded from it" if isinstance(error, UnpicklingError) else _line(error)
         raise ValueError(f"{place} is no torch file of plain tensors: {told}") from None

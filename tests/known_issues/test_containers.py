@@ -399,7 +399,9 @@ def test_bytes_behind_a_pickle() -> None:
         load_plain(pickle.dumps(["a"], 0) + pickle.dumps(["b"], 0)[:14])
 
 
-@pytest.mark.parametrize("read", [lambda path: list(activitynet.read_json(path=path)), read_tasks, read_qa_json], ids=["activitynet", "tasks", "qa"])
+@pytest.mark.parametrize(
+    "read", [lambda path: list(activitynet.read_json(path=path)), read_tasks, read_qa_json], ids=["activitynet", "tasks", "qa"]
+)
 def test_a_name_that_stands_twice_in_json(tmp_path: Path, read: Callable[[Any], Any]) -> None:
     """The last value was taken, and the others were lost."""
     path = tmp_path / "a.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchwright.pipelines.trained import earlier_results
+from benchwright.pipelines import api
 from PIL import Image
 
 from tests.pipelines.conftest import Cli, files_of
@@ -195,8 +195,10 @@ def test_the_example_of_a_clear_of_ones_own_is_whole(bw: Cli, photos: Path, tmp_
     assert "fold" in told.out
 
 
-def test_results_of_a_form_of_ones_own_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "eval").mkdir()
+def test_results_of_a_form_of_ones_own_are_left_alone(bw: Cli, texts: Path, tmp_path: Path) -> None:
+    words, out = EXAMPLES / "words.py", tmp_path / "out"
+    assert bw("run", words, "--set", f"folder={texts}", "--out", out, "-q").code == 0
+    (out / "eval").mkdir()
     for own in '{"accuracy": 1}', "1", "no JSON":
-        (tmp_path / "eval" / "results.json").write_text(own)
-        assert earlier_results(str(tmp_path)) == ""
+        (out / "eval" / "results.json").write_text(own)
+        assert api.stale(str(out), pipeline=str(words)) == {}

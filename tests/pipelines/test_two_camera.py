@@ -21,7 +21,6 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.two_camera.facts import facts
 from benchwright.pipelines import api, config, two_camera, two_camera_runs
 from benchwright.pipelines.config import ConfigError
-from benchwright.pipelines.trained import earlier_results
 from benchwright.pipelines.two_camera_config import TwoCameraConfig
 
 from tests.pipelines.conftest import with_another_dataset
@@ -194,7 +193,7 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     assert [fold[key] for key in pairs.source_key] == pairs.fold.tolist()
     results = two_camera_runs.evaluate(c, str(tmp_path))
     assert set(results) == {"network-200", "linear_regression", "gray_world"}
-    found = two_camera_runs.scores(str(tmp_path))["rotating"]
+    found = two_camera_runs.scores(c, str(tmp_path))["rotating"]
     assert found["network-200"]["warnings"] == []
     assert 0 < found["gray_world"]["mean"]["mean"] < 20
     page = Path(two_camera_runs.report(c, str(tmp_path))).read_text("utf-8")
@@ -203,10 +202,10 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     for told in ("Alignment", "both cameras in turn", "Table 3 of the paper", "by the estimate", "no_partner"):
         assert told in page, told
     assert page.count("data:image/png") + page.count("data:image/jpeg") >= 15
-    assert earlier_results(str(tmp_path)) == ""
+    assert two_camera_runs.stale(c, str(tmp_path)) == {}
     out = with_another_dataset(tmp_path, tmp_path / "other")
-    assert two_camera_runs.scores(out) == {}
-    assert earlier_results(out).startswith("3 results of an earlier dataset are")
+    assert two_camera_runs.scores(c, out) == {}
+    assert list(two_camera_runs.stale(c, out).values()) == ["of an earlier dataset"] * 3
 
 
 def test_baselines_see_masked_pictures_averaged_down(raw: Path, tmp_path: Path) -> None:
@@ -235,7 +234,7 @@ def test_linear_regression_on_the_released_pairs_is_that_of_table_3(shared_data:
     c = settings("two_camera.metadata.toml", f"source.path={path}")
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="sync")
     two_camera_runs.evaluate(c, str(tmp_path), methods=["linear_regression"])
-    mean = two_camera_runs.scores(str(tmp_path))["rotating"]["linear_regression"]["mean"]["mean"]
+    mean = two_camera_runs.scores(c, str(tmp_path))["rotating"]["linear_regression"]["mean"]["mean"]
     assert mean == pytest.approx(facts().tables["s20"]["linear regression"][0], abs=0.06)
     page = Path(two_camera_runs.report(c, str(tmp_path))).read_text("utf-8")
     assert "holds no pictures" in page

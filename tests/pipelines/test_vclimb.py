@@ -18,7 +18,6 @@ from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
 from benchwright.pipelines import api, cli, config, vclimb, vclimb_runs
-from benchwright.pipelines.trained import earlier_results
 from benchwright.pipelines.vclimb_config import VclimbConfig
 from benchwright.pipelines.vclimb_results import fairness, published
 
@@ -103,14 +102,14 @@ def test_what_cannot_be_used_is_told(trained: Path) -> None:
 
 
 def test_baselines_are_scored_and_taken_up(trained: Path, tmp_path: Path) -> None:
-    found = vclimb_runs.scores(str(trained))
+    found = vclimb_runs.scores(settings("tiny"), str(trained))
     assert list(found) == ["frames 4"]
     assert set(found["frames 4"]) == {"naive", "icarl", "icarl+tc"}
     for one in found["frames 4"].values():
         assert 0 <= one["mean"]["acc"] <= 1
         assert one["mean"]["acc"] == pytest.approx(one["mean"]["acc unweighted"])  # tasks of two classes each
     # The memory is counted in frames: 12 clips of 4.
-    result = vclimb_runs.seed_results(str(trained))["frames 4"]["icarl"][0]
+    result = vclimb_runs.seed_results(settings("tiny"), str(trained))["frames 4"]["icarl"][0]
     assert result["records"][-1]["memory"] == {"samples": 12, "parts": 48}
 
     class Stopped(Exception):
@@ -124,7 +123,7 @@ def test_baselines_are_scored_and_taken_up(trained: Path, tmp_path: Path) -> Non
     c = settings("tiny")
     with pytest.raises(Stopped):
         vclimb_runs.evaluate(c, str(tmp_path), methods=["icarl+tc"], progress=stop)
-    assert vclimb_runs.scores(str(tmp_path)) == {}
+    assert vclimb_runs.scores(settings("tiny"), str(tmp_path)) == {}
     vclimb_runs.evaluate(c, str(tmp_path), methods=["icarl+tc"])
     place = Path("eval/frames-4/icarl+tc/seed-0")
     for name in ("results.json", "matrix.csv", "predictions.csv", "after-003.pt"):
@@ -132,10 +131,11 @@ def test_baselines_are_scored_and_taken_up(trained: Path, tmp_path: Path) -> Non
 
 
 def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Path) -> None:
-    assert earlier_results(str(trained)) == ""
+    c = settings("tiny")
+    assert vclimb_runs.stale(c, str(trained)) == {}
     out = with_another_dataset(trained, tmp_path / "run")
-    assert vclimb_runs.scores(out) == vclimb_runs.seed_results(out) == {}
-    assert "of an earlier dataset" in earlier_results(out)
+    assert vclimb_runs.scores(c, out) == vclimb_runs.seed_results(c, out) == {}
+    assert set(vclimb_runs.stale(c, out).values()) == {"of an earlier dataset"}
 
 
 def test_the_report_shows_tables_and_frames(trained: Path) -> None:
@@ -155,7 +155,7 @@ def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Pat
     c = settings("tiny", 'evaluation.roles=["train", "none", "test"]', "evaluation.settings.schedule.epochs=1")
     found = vclimb_runs.evaluate(c, str(tmp_path), methods=["naive"], protocols=["frames-all"])
     assert list(found) == ["frames all"]
-    (result,) = vclimb_runs.seed_results(str(tmp_path))["frames all"]["naive"]
+    (result,) = vclimb_runs.seed_results(c, str(tmp_path))["frames all"]["naive"]
     assert not result["selected_on_the_evaluation_split"]
     assert result["records"][-1]["memory"] == {"samples": 12, "parts": 96}  # all 8 frames of each clip
 
