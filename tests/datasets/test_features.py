@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from benchwright.curation.budget import NoRows
 from benchwright.curation.flow import join, rows_of, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.rows import Rejected
@@ -323,10 +324,10 @@ def test_a_feature_stored_twice_must_be_one_vector(tmp_path):
     assert Counter(rejects["reason"].to_pylist()) == {"conflicting_features": 1, "no_feature": 1}
 
 
-def test_no_features_at_all_turn_every_sample_away(tmp_path):
+def test_no_features_at_all_are_told_at_once(tmp_path):
     (tmp_path / "in" / "each").mkdir(parents=True)
-    done = run(flow(tmp_path / "in", [FeatureFile("each")], ["a", "b"]), str(tmp_path / "out"), scheduler="sync")
-    assert done.rows().num_rows == 0
+    with pytest.raises(NoRows, match="source stage 'stored' gave no rows"):
+        run(flow(tmp_path / "in", [FeatureFile("each")], ["a", "b"]), str(tmp_path / "out"), scheduler="sync")
 
 
 MEASURE = """
