@@ -448,6 +448,7 @@ class _Reader:
             case ast.ClassDef():
                 self._class(node, scopes)
             case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                self.visit(node.generators[0].iter, scopes)  # the first is looked up outside
                 names = frozenset(_bound([each.target for each in node.generators]).names)
                 self._children(node, (*scopes, _Scope(names, {}, frozenset())))
             case ast.Import() | ast.ImportFrom():
@@ -499,7 +500,7 @@ class _Reader:
             self.visit(inner, scopes)
 
     def _is_global(self, name: str | None, scopes: tuple[_Scope, ...]) -> bool:
-        if name is None:
+        if name is None or not scopes:  # outside of functions a file changes its names once, when it is imported
             return False
         for scope in reversed(scopes):
             if name in scope.declared:

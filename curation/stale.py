@@ -62,7 +62,7 @@ def without_code(recipe: Mapping[str, Any]) -> dict[str, Any]:
             return {name: plain(item) for name, item in value.items() if name != "code"}
         return [plain(item) for item in value] if isinstance(value, list) else value
 
-    return {name: plain(value) for name, value in recipe.items() if name not in ("layouts", "within")}
+    return plain({name: value for name, value in recipe.items() if name not in ("layouts", "within")})
 
 
 def change(stage: Stage, old: Artifact, store: Store) -> str:
