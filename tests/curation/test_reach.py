@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import ast
+import dis
+import functools
+import importlib.util
 import itertools
+import json
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from types import CodeType
 
 import pytest
 from benchwright.curation.named import load
@@ -228,65 +235,110 @@ def test_a_changed_file_is_read_again(folders: Folders) -> None:
     assert code_digest(f"{folder}/steps.py:step") != before
 
 
+# ------------------------------------------------------------------------------------------------- on the package itself
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def globals_in(code: CodeType) -> set[str]:
+    """Global names that compiled code looks up, and the code inside it."""
+    found = {str(each.argval) for each in dis.get_instructions(code) if each.opname in ("LOAD_GLOBAL", "LOAD_NAME")}
+    return found.union(*(globals_in(each) for each in code.co_consts if isinstance(each, CodeType)))
+
+
+@functools.cache
+def bound_in(path: Path) -> tuple[set[str], dict[str, tuple[str, int, str]]]:
+    """Functions, classes and plain variables of a file; and its imports of names: name -> module, level, name there."""
+    defined: set[str] = set()
+    imported: dict[str, tuple[str, int, str]] = {}
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Assign):
+            defined.update(target.id for target in node.targets if isinstance(target, ast.Name))
+        elif isinstance(node, ast.ImportFrom):
+            imported.update({each.asname or each.name: (node.module or "", node.level, each.name) for each in node.names})
+    return defined, imported
+
+
+@pytest.mark.parametrize("room", ["curation", "datasets", "training", "eval", "pipelines"])
+def test_what_compiled_code_looks_up_is_reached(room: str) -> None:
+    """Of every function and class of the package: judged by Python's own compiler, which knows scopes better than anyone."""
+    files = {
+        f"benchwright.{'.'.join(path.relative_to(ROOT).with_suffix('').parts)}": path for path in (ROOT / room).rglob("*.py")
+    }
+    seen, missed = 0, list[str]()
+    for module, path in files.items():
+        if path.stem in ("__init__", "__main__"):
+            continue
+        defined, imported = bound_in(path)
+        for code in compile(path.read_text(), str(path), "exec").co_consts:
+            if not isinstance(code, CodeType) or code.co_qualname not in defined:
+                continue
+            found = reached(f"{module}:{code.co_qualname}").definitions
+            wanted = {(module, name) for name in globals_in(code) & defined}
+            for name in globals_in(code) & imported.keys():
+                base, level, there = imported[name]
+                place = importlib.util.resolve_name("." * level + base, module.rpartition(".")[0]) if level else base
+                inside = ROOT.joinpath(*place.split(".")[1:]).with_suffix(".py")
+                if place.startswith("benchwright.") and inside.is_file() and there in bound_in(inside)[0]:
+                    wanted.add((place, there))
+            seen += len(wanted)
+            missed += [f"{code.co_qualname}: {p}.{n}" for p, n in wanted if not {n, "*"} & found.get(p, {}).keys()]
+    assert missed == []
+    assert seen > 100
+
+
 # ------------------------------------------------------------------------------------------- on a copy of the package
 
-STALE = """
-import json, sys, tempfile
-from benchwright.pipelines import api
+CODES = """
+import json, os, sys
 from benchwright.curation.stale import codes
-job = api.job("clear", config="tiny")
-print(json.dumps({stage.name: codes(stage) for stage in job.flow(sys.argv[1]).stages}))
+from benchwright.pipelines import api
+
+stages = api.job("clear", config="tiny").flow("out").stages
+
+def told():
+    print(json.dumps({stage.name: codes(stage) for stage in stages}))
+
+told()
+for number, (path, old, new) in enumerate(json.loads(sys.argv[1])):
+    text = open(path).read()
+    assert old in text, old
+    for time, content in enumerate((text.replace(old, new), text)):
+        with open(path, "w") as stream:
+            stream.write(content)
+        os.utime(path, ns=(0, 2 * number + time))  # whatever the clock of the file system can tell apart
+        told()
 print(sys.modules["benchwright.curation.rows"].__file__, "torch" in sys.modules)
 """
 
 
-@pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the package, which is imported in place of it by processes that have it on their path."""
-    import shutil
-
-    root = Path(__file__).resolve().parents[2]
-    copy = tmp_path_factory.mktemp("copy") / "benchwright"
+def test_stages_of_clear_are_stale_by_the_code_that_they_reach(tmp_path: Path) -> None:
+    """On a copy of the package, which a process that has it on its path imports in place of it."""
+    package = tmp_path / "benchwright"
     for room in ("curation", "datasets", "training", "eval", "pipelines"):
-        shutil.copytree(root / room, copy / room, ignore=shutil.ignore_patterns("__pycache__", "*.nbi", "*.nbc"))
-    return copy
-
-
-def codes_of_clear(package: Path) -> dict[str, dict[str, str]]:
-    import json
-
-    environment = {**os.environ, "PYTHONPATH": str(package.parent)}
-    command = [sys.executable, "-P", "-c", STALE, str(package.parent / "out")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    codes, told = done.stdout.splitlines()
-    assert told == f"{package / 'curation' / 'rows.py'} False"
-    return json.loads(codes)
-
-
-def test_stages_of_clear_are_stale_by_the_code_that_they_reach(package: Path) -> None:
-    before = codes_of_clear(package)
-    for name, text in (
-        ("curation/rows.py", "\n\ndef added(table):\n    return sift(table, {})\n"),
-        ("curation/encoders/spec.py", "\n\nclass Unused:\n    kind = 'unused'\n"),
-    ):
-        path = package / name
-        path.write_text(path.read_text() + text)
-    assert codes_of_clear(package) == before
-
-    # Helpers that some stages reach.
-    stale: dict[str, set[str]] = {}
-    for name, old, new in (
+        shutil.copytree(ROOT / room, package / room, ignore=shutil.ignore_patterns("__pycache__"))
+    edits = [
+        (
+            "curation/rows.py",
+            "import dataclasses\n",
+            "import dataclasses\n\n\ndef added(table):\n    return sift(table, {})\n\n\n",
+        ),
+        ("curation/encoders/spec.py", "EncoderSpec = ", "class Unused:\n    kind = 'unused'\n\n\nEncoderSpec = "),
         ("curation/rows.py", 'raise ValueError(f"reject reason', 'raise KeyError(f"reject reason'),
         ("curation/encoders/spec.py", "must be at least 1", "has to be at least 1"),
-        ("curation/stages/image_format.py", 'b"BM"', 'b"BN"'),
-    ):
-        path, text = package / name, (package / name).read_text()
-        assert old in text
-        path.write_text(text.replace(old, new))
-        after = codes_of_clear(package)
-        stale[name] = {stage for stage in before if after[stage] != before[stage]}
-        path.write_text(text)
-    pictured = {"embedded", "retrieved"}
-    assert stale["curation/encoders/spec.py"] == pictured
-    assert stale["curation/stages/image_format.py"] >= {"checked", "embedded"}
-    assert pictured | {"checked"} <= stale["curation/rows.py"] < before.keys()
+    ]
+    given = json.dumps([(str(package / name), old, new) for name, old, new in edits])
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-P", "-c", CODES, given]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    *lines, end = done.stdout.splitlines()
+    assert end == f"{package / 'curation' / 'rows.py'} False"
+    before, *after = [json.loads(line) for line in lines]
+    assert [codes == before for codes in after[1::2]] == [True] * len(edits)
+    function, unused, reject, spec = ({stage for stage in before if codes[stage] != before[stage]} for codes in after[::2])
+    assert (function, unused) == (set(), set())
+    assert spec == {"embedded", "retrieved"}
+    assert {"checked", "embedded"} <= reject < before.keys()
