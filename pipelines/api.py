@@ -178,8 +178,8 @@ def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run:
 
 def show(out: str) -> dict[str, Any]:
     """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where the run has not reached it),
-    ``stages`` (``name``, ``rows``, ``rejects`` by reason, ``digest``, ``seconds``, ``kept``: empty unless earlier code made it)
-    and ``provenance``.
+    ``stages`` (``name``, ``rows``, ``rejects`` by reason, ``digest``, ``seconds``, and ``kept`` where earlier code made it) and
+    ``provenance``.
     """
     store = Store(out)
     record = load_run(store)
@@ -197,7 +197,7 @@ def show(out: str) -> dict[str, Any]:
                 "rejects": dict(artifact.rejects),
                 "digest": artifact.digest,
                 "seconds": made.get("seconds"),
-                "kept": dict(artifact.kept),
+                **({"kept": dict(artifact.kept)} if artifact.kept else {}),
             }
         )
         recipe = artifact.recipe

@@ -45,7 +45,7 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
         rejected = f"{sum(stage['rejects'].values()):,}"
         seconds = "" if stage["seconds"] is None else f"{stage['seconds']:.2f}"
         lines.append(f"{stage['name']:<{width}} {stage['rows']:>12,} {rejected:>12} {seconds:>9}  {stage['digest'][:16]}")
-        lines += [f"{'':<{width}}   {kept_line(stage['kept'])}"] if stage["kept"] else []
+        lines += [f"{'':<{width}}   {kept_line(stage['kept'])}"] if "kept" in stage else []
         lines += [f"{'':<{width}} {'':>12} {count:>12,} {'':>9}    {reason}" for reason, count in stage["rejects"].items()]
     lines += ["", "made from"]
     for link in reversed(shown["provenance"]["chain"]):
