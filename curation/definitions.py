@@ -15,30 +15,18 @@ import importlib.util
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 Chain = tuple[str, ...]
 """A dotted name: ``np.linalg.norm`` is ``("np", "linalg", "norm")``."""
 
 MUTATORS = frozenset(
-    [
-        "add",
-        "append",
-        "appendleft",
-        "clear",
-        "discard",
-        "extend",
-        "insert",
-        "pop",
-        "popitem",
-        "register",
-        "remove",
-        "setdefault",
-        "sort",
-        "update",
-        "__setitem__",
-    ]
-)
+    {*dir(dict)} - {*dir(MappingProxyType)}
+    | {*dir(list)} - {*dir(tuple)}
+    | {*dir(set)} - {*dir(frozenset)}
+    | {"register", "appendleft"}
+) - {"copy", "fromkeys"}
 """Methods that change what they are called on."""
 
 _PLAIN_DECORATORS = frozenset(

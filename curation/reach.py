@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from .definitions import Chain, Import, Module, Unit, Uses, is_function, read_module
 
@@ -69,11 +70,10 @@ def reached(what: Callable[..., object] | type | str) -> Reached:
     """
     if isinstance(what, str):
         return _named(what)
-    what = inspect.unwrap(what)
-    module = sys.modules.get(what.__module__)
-    file = getattr(module, "__file__", None)
+    function: Any = inspect.unwrap(what)
+    file = getattr(sys.modules.get(function.__module__), "__file__", None)
     path = Path(file) if file is not None and file.endswith(".py") else None
-    return _from(what.__module__, path, what.__qualname__.partition(".")[0])
+    return _from(function.__module__, path, function.__qualname__.partition(".")[0])
 
 
 def code_digest(what: Callable[..., object] | type | str) -> str:

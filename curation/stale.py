@@ -77,7 +77,7 @@ def change(stage: Stage, old: Artifact, store: Store) -> str:
             continue
         if name not in recipe["settings"]:
             return f"setting {name} is new"
-        if new != was and not (_is_code(new) and _is_code(was) and new["of"] == was["of"]):
+        if new != was and without_code({name: new}) != without_code({name: was}):
             return f"setting {name} = {reprlib.repr(new)}, which was {reprlib.repr(was)}"
     if codes(stage) == (old.kept["code"] if old.kept else codes_of(recipe)):
         return ""

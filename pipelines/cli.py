@@ -242,7 +242,8 @@ def verify(
         problems = api.remake(out, remake, pipeline=pipeline)
     kept = api.kept(out)
     if as_json:
-        print(json.dumps({"problems": [vars(problem) for problem in problems], "kept": kept}, indent=1))
+        told = {"problems": [vars(problem) for problem in problems]}
+        print(json.dumps({**told, "kept": kept} if kept else told, indent=1))
     for line in [*problems, *mending(problems)] if not as_json else []:
         print(line)
     for stage, how in kept.items() if not as_json else ():
