@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from .keys import canonical, sha256
 from .part_writer import folder, part_name
+from .reach import Definitions
 from .store import PartInfo, Rows, Store, StoreError
 
 _STAGE_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
@@ -41,6 +42,8 @@ class Artifact:
         rows: rows that went out.
         rejects: reason -> rows turned away.
         parts: for every part its number of rows and the size and SHA-256 of its files.
+        kept: empty, or that it is used though its code changed since: the ``key`` and digests of ``code`` that it was kept for,
+            ``was``, the digests of the code that made it, what ``changed``, in words, and ``at``.
     """
 
     stage: str
@@ -53,10 +56,12 @@ class Artifact:
     rows: int
     rejects: Mapping[str, int]
     parts: tuple[Mapping[str, Any], ...]
+    kept: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     def to_json(self) -> dict[str, Any]:
         """For ``artifact.json``: the same for equal runs, byte for byte."""
-        return sealed({**dataclasses.asdict(self), "parts": list(self.parts)})
+        record = {**dataclasses.asdict(self), "parts": list(self.parts)}
+        return sealed(record if self.kept else {name: value for name, value in record.items() if name != "kept"})
 
     def files(self) -> dict[str, Mapping[str, Any]]:
         """Name within the store -> size and SHA-256, of all files of the stage but its two JSON files."""
@@ -95,6 +100,19 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
         raise StoreError(f"{store.url}: {name} is not the record of a stage: {fault}")
     raw["parts"] = tuple(raw["parts"])
     return Artifact(**raw)
+
+
+def code_file(stage: str) -> str:
+    """Name within the store of the record of the definitions that a stage's code reached."""
+    return posixpath.join(folder(stage), "code.json")
+
+
+def load_code(store: Store, stage: str) -> Definitions:
+    """The definitions that the code of a stage reached when it was made: see ``reach.Reached``; empty where it is not known."""
+    try:
+        return read_sealed(store, code_file(stage))["definitions"] if store.exists(code_file(stage)) else {}
+    except (StoreError, KeyError):  # it only tells people what changed
+        return {}
 
 
 def load_made(store: Store, stage: str) -> dict[str, Any]:

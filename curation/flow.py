@@ -37,7 +37,8 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import pyarrow as pa
 
 from .budget import Budget
-from .keys import How, Where, WhereOfRows
+from .keys import How, Named, Where, WhereOfRows
+from .reach import Reached, reached
 from .rows import BLOB, Rejected, is_array, schema_of
 
 P = ParamSpec("P")
@@ -73,6 +74,15 @@ class Step:
         }
         return dict(sorted({**defaults, **self.settings}.items()))
 
+    def code(self) -> Reached:
+        """The code that the function reaches, and that of the classes of its settings."""
+        own = reached(self.function)
+        tops = {"benchwright", self.function.__module__.partition(".")[0]}
+        types = {each for value in self.settings.values() for each in _types_in(value)}
+        others = [each for each in types if each.__qualname__ not in own.definitions.get(each.__module__, ())]
+        ours = [each for each in others if each.__module__.partition(".")[0] in tops]
+        return own.with_others(map(reached, sorted(ours, key=lambda each: (each.__module__, each.__qualname__))))
+
 
 @typing.overload
 def step(function: Callable[Concatenate[In, P], Out], *args: P.args, **settings: P.kwargs) -> Step: ...
@@ -106,8 +116,21 @@ def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
     return Step(function, settings)
 
 
+def _types_in(value: Any) -> set[type]:
+    """Dataclasses of a setting and of what is inside it."""
+    if isinstance(value, How):
+        return _types_in(value.value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {type(value)}.union(*(_types_in(getattr(value, field.name)) for field in dataclasses.fields(value)))
+    if isinstance(value, Mapping):
+        return set[type]().union(*map(_types_in, typing.cast("Mapping[Any, Any]", value).values()))
+    if isinstance(value, list | tuple):
+        return set[type]().union(*map(_types_in, typing.cast("collections.abc.Sequence[Any]", value)))
+    return set()
+
+
 def _marked_inside(value: Any) -> str:
-    """``where``, ``how`` or ``rows_of`` that stands inside a setting, where the engine would not see it; "" for none."""
+    """``where``, ``how``, ``named`` or ``rows_of`` that stands inside a setting, where the engine misses it; "" for none."""
     inner: list[Any] = []
     if isinstance(value, How):
         inner = [value.value]
@@ -117,7 +140,13 @@ def _marked_inside(value: Any) -> str:
         inner = list(typing.cast("Mapping[Any, Any]", value).values())
     elif isinstance(value, list | tuple):
         inner = list(typing.cast("collections.abc.Sequence[Any]", value))
-    marks = {Where: "where(...)", WhereOfRows: "where_of_rows(...)", How: "how(...)", StageRef: "rows_of(...)"}
+    marks = {
+        Where: "where(...)",
+        WhereOfRows: "where_of_rows(...)",
+        How: "how(...)",
+        Named: "named(...)",
+        StageRef: "rows_of(...)",
+    }
     found = next((marks[type(item)] for item in inner if type(item) in marks), "")
     return found or next((deeper for deeper in map(_marked_inside, inner) if deeper), "")
 

@@ -75,6 +75,7 @@ def run(
     config: Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
     retry: Sequence[str] = (),
+    keep_stale: Sequence[str] = (),
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Run:
     """Make every stage of ``flow`` that is not there yet.
@@ -89,6 +90,7 @@ def run(
         config: values for the record.
         overrides: those of them that were given for this run alone.
         retry: reasons of rejects for which rows are tried again, with all of the part that they are in.
+        keep_stale: stages to use as they are though their code changed since; recorded in them.
         on_progress: called in this thread.
 
     Raises:
@@ -103,6 +105,8 @@ def run(
     """
     schemas = flow.schemas()
     stages = flow.ordered()
+    if unknown := [name for name in keep_stale if name not in [stage.name for stage in stages]]:
+        raise PlanError(f"no stage {unknown[0]!r} to keep: there are {', '.join(stage.name for stage in stages)}")
     store = Store(out)
     if not store.shared and scheduler not in _IN_PROCESS:
         raise PlanError(f"{out} lies in the memory of this process, where workers of {scheduler!r} cannot write")
@@ -121,7 +125,8 @@ def run(
         for index, stage in enumerate(stages):
             following = stages[index + 1] if index + 1 < len(stages) else None
             read_next = following is not None and stage.name in following.inputs()
-            maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, read_next=read_next)
+            keep = stage.name in keep_stale
+            maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, read_next=read_next, keep_stale=keep)
             report = Reporter(on_progress, stage.name, index, len(stages))
             waits = bool(stage.waits and maker.missing_source())
             if not waits:

@@ -5,6 +5,7 @@
     OUT/run.json                         which pipeline, with which settings
     OUT/stages/<stage>/artifact.json     recipe, digests, counts, files: the last thing that is written
     OUT/stages/<stage>/made.json         when, by which versions, in what time: the only file that differs between equal runs
+    OUT/stages/<stage>/code.json         the definitions that the stage's code reached, each with the start of its digest
     OUT/stages/<stage>/part-00000.parquet            the rows; its footer is the record of the part
     OUT/stages/<stage>/part-00000.blobs              byte payloads, one after another
     OUT/stages/<stage>/part-00000.<column>.npy       arrays, memory-mapped when read

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .artifact import Artifact, artifact_file, load_artifact, load_run, read_sealed
+from .artifact import Artifact, artifact_file, code_file, load_artifact, load_run, read_sealed
 from .digest import ContentDigest
 from .flow import Flow
 from .keys import canonical, fingerprint, sha256
@@ -25,7 +25,7 @@ from .store import Store, StoreError
 DATASET = "dataset"
 """Folder of a run that holds what is published."""
 
-_OWN_FILES = {"artifact.json", "made.json", ".witness"}
+_OWN_FILES = {"artifact.json", "made.json", "code.json", ".witness"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,6 +116,8 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
     known = {posixpath.basename(name) for name in artifact.files()} | _OWN_FILES
     yield from _strangers(store, where, known)
     read_sealed(store, posixpath.join(where, "made.json"))
+    if store.exists(code_file(artifact.stage)):
+        read_sealed(store, code_file(artifact.stage))
     if damaged:
         return
     if layout_of(artifact.recipe["layouts"], artifact.parts) != artifact.layout:

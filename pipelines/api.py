@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import posixpath
-import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
-from ..curation.flow import Stage, StageRef
-from ..curation.keys import How, Where, WhereOfRows, as_json, code_digest
+from ..curation.flow import Stage
+from ..curation.keys import Where, WhereOfRows
 from ..curation.part_writer import folder
+from ..curation.stale import change
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
 from .emptied import check_not_empty
@@ -29,6 +30,7 @@ __all__ = [
     "describe",
     "job",
     "job_of",
+    "kept",
     "list_benchmarks",
     "plan",
     "qa_export",
@@ -75,12 +77,12 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
             told[stage.name] = f"waits for {awaited}"
         elif old is None:
             told[stage.name] = "to be made"
-        elif change := _change(stage, old.recipe):
-            told[stage.name] = f"to be made again: {change}"
+        elif why := change(stage, old, store):
+            told[stage.name] = f"stale: {why}"
         elif before:
             told[stage.name] = f"there; made again if {before[0]} gives other rows"
         else:
-            told[stage.name] = "to be made again: a source or a file of the stage changed"
+            told[stage.name] = "stale: a source or a file of the stage changed"
     return told
 
 
@@ -91,23 +93,6 @@ def _awaited(stage: Stage) -> str:
     return next((str(place) for place in places if not Store(posixpath.dirname(place)).exists(posixpath.basename(place))), "")
 
 
-def _change(stage: Stage, recipe: Mapping[str, Any]) -> str:
-    """The first difference between a stage and the recipe that its artifact was made by, as far as it is the plan's."""
-    if stage.step.name != recipe["step"]:
-        return f"step {stage.step.name}, which was {recipe['step']}"
-    old = recipe["settings"]
-    for name, value in stage.step.all_settings().items():
-        if isinstance(value, How | Where | StageRef):
-            continue
-        if name not in old:
-            return f"setting {name} is new"
-        if (new := as_json(name, value)) != old[name]:
-            return f"setting {name} = {reprlib.repr(new)}, which was {reprlib.repr(old[name])}"
-    steps = [(stage.step, recipe), *([(stage.pieces, recipe["pieces"])] if stage.pieces and "pieces" in recipe else [])]
-    changed = [each.function.__qualname__ for each, was in steps if code_digest(each.function) != was["code"]]
-    return f"the code of {changed[0]} changed" if changed else ""
-
-
 def run(
     todo: Job,
     out: str,
@@ -115,6 +100,7 @@ def run(
     scheduler: str = "threads",
     workers: int | None = None,
     retry: Sequence[str] = (),
+    keep_stale: Sequence[str] = (),
     on_progress: Callable[[engine.Progress], None] = lambda _: None,
 ) -> engine.Run:
     """Make what is not there yet, answer where the settings say so, and publish.
@@ -124,6 +110,7 @@ def run(
         out: folder or URL of the run.
         scheduler: see ``curation.run.run``, also for ``workers`` and ``on_progress``.
         retry: reasons of rejects for which rows are tried again, such as ``timed_out``.
+        keep_stale: stages to use as they are though their code changed since; ``show`` and ``verify`` say so.
 
     Returns:
         The run; its ``waiting`` says what a person has to do where it could not reach its end.
@@ -140,6 +127,7 @@ def run(
             config=todo.values,
             overrides=todo.overrides,
             retry=retry,
+            keep_stale=keep_stale,
             on_progress=told,
         )
         retry = ()
@@ -191,7 +179,8 @@ def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run:
 
 def show(out: str) -> dict[str, Any]:
     """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where the run has not reached it),
-    ``stages`` (``name``, ``rows``, ``rejects`` by reason, ``digest``, ``seconds``) and ``provenance``.
+    ``stages`` (``name``, ``rows``, ``rejects`` by reason, ``digest``, ``seconds``, and ``kept`` where earlier code made it) and
+    ``provenance``.
     """
     store = Store(out)
     record = load_run(store)
@@ -209,6 +198,7 @@ def show(out: str) -> dict[str, Any]:
                 "rejects": dict(artifact.rejects),
                 "digest": artifact.digest,
                 "seconds": made.get("seconds"),
+                **({"kept": dict(artifact.kept)} if artifact.kept else {}),
             }
         )
         recipe = artifact.recipe
@@ -231,6 +221,20 @@ def show(out: str) -> dict[str, Any]:
         "stages": stages,
         "provenance": {"config": dict(record.config), "overrides": dict(record.overrides), "chain": chain},
     }
+
+
+def kept(out: str) -> dict[str, dict[str, Any]]:
+    """Stages that are used though their code changed since they were made: name -> what ``curation.artifact.Artifact`` says.
+
+    Stages of which nothing can be said, since their records are missing or damaged, are left out.
+    """
+    store = Store(out)
+    found: dict[str, dict[str, Any]] = {}
+    for name in load_run(store).stages:
+        with contextlib.suppress(StoreError):
+            if (artifact := load_artifact(store, name)) is not None and artifact.kept:
+                found[name] = dict(artifact.kept)
+    return found
 
 
 def rejects(out: str, *, stage: str | None = None, reason: str | None = None) -> Iterator[dict[str, str]]:

@@ -135,6 +135,14 @@ def run(
         list[str] | None,
         typer.Option("--retry", metavar="REASON", help="Try again rows that were turned away for this reason (repeatable)."),
     ] = None,
+    keep_stale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep-stale",
+            metavar="STAGE",
+            help="Use this stage as it is though its code changed; `show` and `verify` will say so (repeatable).",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be made, and make nothing.")] = False,
     train_too: Annotated[bool, typer.Option("--train", help="Then train the baselines, and write the report.")] = False,
     quiet: Quiet = False,
@@ -150,6 +158,7 @@ def run(
       benchwright run clear --config mine.toml --out s3://bucket/run --scheduler tcp://10.0.0.1:8786
       benchwright run mine.py --config mine.toml --out out
       benchwright run clear --out out --retry timed_out --retry server_error
+      benchwright run clear --out out --keep-stale embedded
       benchwright run vclimb --config tiny --out out --train
     """
     from . import api
@@ -161,7 +170,15 @@ def run(
         _print_plan(todo, out)
         return
     with Teller(quiet=quiet) as teller:
-        done = api.run(todo, out, scheduler=scheduler, workers=workers, retry=retry or (), on_progress=teller.tell)
+        done = api.run(
+            todo,
+            out,
+            scheduler=scheduler,
+            workers=workers,
+            retry=retry or (),
+            keep_stale=keep_stale or (),
+            on_progress=teller.tell,
+        )
     if done.waiting:
         print(f"{out}: the run waits: {done.waiting}")
         return
@@ -217,15 +234,20 @@ def verify(
     from ..curation.verify import mending
     from . import api
     from .progress import checking
+    from .text import kept_line
 
     with checking() as on_stage:
         problems = api.verify(out, on_stage=on_stage)
     if remake is not None and not problems:
         problems = api.remake(out, remake, pipeline=pipeline)
+    kept = api.kept(out)
     if as_json:
-        print(json.dumps({"problems": [vars(problem) for problem in problems]}, indent=1))
+        told = {"problems": [vars(problem) for problem in problems]}
+        print(json.dumps({**told, "kept": kept} if kept else told, indent=1))
     for line in [*problems, *mending(problems)] if not as_json else []:
         print(line)
+    for stage, how in kept.items() if not as_json else ():
+        print(f"stage {stage}: {kept_line(how)}")
     if problems:
         raise typer.Exit(1)
     if not as_json:

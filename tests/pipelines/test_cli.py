@@ -197,7 +197,7 @@ def test_plan_and_dry_run_make_nothing_and_say_why(bw: Cli, tiny: Path, tmp_path
         assert not (tmp_path / "new").exists()
     before = {path: path.stat().st_mtime_ns for path in tiny.rglob("*")}
     told = bw("plan", "clear", "--config", "tiny", "--out", tiny, "--set", "choice.per_class=10")
-    assert "to be made again: setting per_class = 10, which was 20" in told.out
+    assert "stale: setting per_class = 10, which was 20" in told.out
     assert "there; made again if chosen gives other rows" in told.out
     assert before == {path: path.stat().st_mtime_ns for path in tiny.rglob("*")}
 
