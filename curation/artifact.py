@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from .keys import canonical, sha256
 from .part_writer import folder, part_name
+from .records import Damaged, unsealed
 from .store import PartInfo, Rows, Store, StoreError
 
 
@@ -103,10 +104,10 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_sealed(store: Store, name: str) -> dict[str, Any]:
     """A record without its seal. Raises ``StoreError`` where the seal does not fit: the file was damaged, or edited."""
-    raw = store.read_json(name)
-    if not isinstance(raw, dict) or raw.pop("seal", None) != sha256(canonical(raw)):
-        raise StoreError(f"{store.url}: {name} does not fit its seal: it was damaged or edited")
-    return raw
+    try:
+        return unsealed(store.read(name))
+    except Damaged as error:
+        raise StoreError(f"{posixpath.join(store.url, name)} {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
@@ -27,7 +28,7 @@ def locked(path: Path, busy: str) -> Iterator[TextIO]:
 
     Raises:
         Busy: at once, where another process holds it.
-        StoreError: where the file is a symbolic link.
+        StoreError: where the file is a link, or no file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     # Nothing is written, and nothing emptied.
@@ -40,10 +41,17 @@ def locked(path: Path, busy: str) -> Iterator[TextIO]:
 
 
 def _no_link(path: str, flags: int) -> int:
-    """An opener that follows no link: what it points to may be anyone's file."""
+    """An opener that follows no link, and waits for nobody: what is behind it may be anyone's file, or a pipe."""
     try:
-        return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        opened = os.open(path, flags | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK, 0o666)
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise StoreError(f"{path} is a symbolic link, and a run locks a file of its own: remove it") from None
+        if error.errno == errno.ENXIO:
+            raise StoreError(f"{path} is a pipe, and a run locks a file of its own: remove it") from None
         raise
+    facts = os.fstat(opened)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
+        os.close(opened)
+        raise StoreError(f"{path} is a link to another file, or no file, and a run locks a file of its own: remove it")
+    return opened

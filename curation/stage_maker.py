@@ -31,6 +31,8 @@ from .store import Rows, Store, StoreError
 FORMAT = 2
 """Version of the layout on disk and of content digests; part of every key."""
 
+FINGERPRINTS = ".fingerprints.json"
+"""File of a run's folder: the contents of sources that were read, by their times; it saves reading them again."""
 
 _RECORDED = (
     *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "torch", "faiss-cpu"),
@@ -217,7 +219,7 @@ class StageMaker:
             remove_half_written(self.store.local / folder(self.stage.name))
         recipe, witness = self._recipe()
         if self.known:
-            self.store.write_json(".fingerprints.json", self.known)
+            self.store.write_json(FINGERPRINTS, sealed({"sources": self.known}))
         if (artifact := self._reusable(recipe, witness)) is not None:
             self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)  # the budget may be another, or was broken
             report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
@@ -241,7 +243,7 @@ class StageMaker:
             if self.read_next or self.stage.inputs():
                 self.recent.clear()
                 self.recent.update(ledger.recent)
-            self._write_made(time.perf_counter() - started)
+            self._write_made(time.perf_counter() - started, witness)
             self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)
             report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
@@ -367,9 +369,10 @@ class StageMaker:
                 f"stage {self.stage.name!r} turned away {rejects} rows, and max_rejects is {rule}: see `benchwright rejects`"
             )
 
-    def _write_made(self, seconds: float) -> None:
+    def _write_made(self, seconds: float, witness: str) -> None:
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
-        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), sealed({**made, "versions": _versions()}))
+        made = sealed({**made, "versions": _versions(), "witness": witness})
+        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), made)
 
 
 @functools.cache

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..curation.files import remove_folder
 from ..curation.store import StoreError
 from ..eval.protocols.run import Occupied
 from .jobs import check_dataset, check_finished, dataset_of, job_of
@@ -57,7 +57,7 @@ def train(
             return todo.benchmark.scores(out)
         except Occupied as error:
             progress(f"{error.folder}: made anew, as its {error.what}")
-            shutil.rmtree(error.folder)
+            remove_folder(error.folder)
 
 
 def scores(out: str, *, pipeline: str | None = None) -> Any:
