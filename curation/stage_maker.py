@@ -218,7 +218,7 @@ class StageMaker:
         if self.store.local is not None:
             remove_half_written(self.store.local / folder(self.stage.name))
         recipe, witness = self._recipe()
-        if self.known:
+        if self.known or self.store.exists(FINGERPRINTS):
             self.store.write_json(FINGERPRINTS, sealed({"sources": self.known}))
         if (artifact := self._reusable(recipe, witness)) is not None:
             self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)  # the budget may be another, or was broken

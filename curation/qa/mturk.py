@@ -218,7 +218,8 @@ def _earlier_files(root: Path) -> list[Path]:
 def _replace(root: Path, staging: Path, earlier: Sequence[Path]) -> None:
     """Put the finished export in the place of an earlier one; other files in the folder stay."""
     for path in earlier:
-        remove(path)
+        if path.is_file():
+            remove(path)
     for path in sorted(path for path in staging.rglob("*") if path.is_file()):
         with replacing(root / path.relative_to(staging)) as beside:
             path.replace(beside)
