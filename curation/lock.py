@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
+from .records import naming
 from .store import StoreError
 
 
@@ -34,7 +35,8 @@ def locked(path: Path, busy: str) -> Iterator[TextIO]:
     # Nothing is written, and nothing emptied.
     with open(path, "a", encoding="utf-8", opener=_no_link) as lock:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with naming(path):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Busy(busy) from None
         yield lock

@@ -57,6 +57,17 @@ class Found(NamedTuple):
     recorded: str
 
 
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file in errors of the system that say none, such as those of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
 # ------------------------------------------------------------------------------------------------------- sealed records
 
 
@@ -147,7 +158,7 @@ def is_recorded(path: Path) -> bool:
 def state_of(path: Path) -> State:
     """What a file is now."""
     try:
-        with path.open("rb") as stream:
+        with naming(path), path.open("rb") as stream:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
             return {"sha256": digest, "size": stream.tell()}
     except FileNotFoundError:
@@ -278,7 +289,7 @@ def _read_anyhow(folder: Path) -> dict[str, list[State]]:
 
 def _write(folder: Path, files: Mapping[str, list[State]], *, sync: bool) -> None:
     beside = folder / f"{TEMPORARY}{os.getpid()}-record"
-    with beside.open("wb") as stream:
+    with naming(folder / RECORD), beside.open("wb") as stream:
         stream.write(sealed_text({"files": files}))
         if sync:
             stream.flush()

@@ -25,7 +25,7 @@ from .keys import How, Where, WhereOfRows, as_json, canonical, code_digest, fing
 from .ledger import KeySum, Ledger
 from .part_writer import PartRecord, StepFailed, folder, part_name
 from .parts import Offer, PartTask, Span
-from .rows import schema_of
+from .rows import schema_of, without_addresses
 from .store import Rows, Store, StoreError
 
 FORMAT = 2
@@ -151,6 +151,7 @@ class StageMaker:
                     out[name] = {"content": mark.content}
                 else:
                     out[name] = as_json(name, value)
+                    self._check_repeatable(name, canonical(out[name]))
             return out
 
         recipe: dict[str, Any] = {
@@ -169,6 +170,13 @@ class StageMaker:
                 "settings": settings(self.stage.pieces.all_settings()),
             }
         return recipe, sha256(canonical(witnesses))
+
+    def _check_repeatable(self, name: str, value: str) -> None:
+        if without_addresses(value) != value:
+            raise PlanError(
+                f"stage {self.stage.name!r}: setting {name} = {value:.80} names an object by its place in memory, which is "
+                "another one in every run: give its values"
+            )
 
     def _within(self) -> dict[str, str]:
         """Settings whose source lies in the run's own folder, such as votes: name -> place in it."""

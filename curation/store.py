@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .files import remove, writing
-from .records import json_text
+from .records import json_text, naming
 from .rows import Blob, is_text, printable
 
 ROW_GROUP = 16384
@@ -135,7 +135,7 @@ class Store:
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file, or of a stretch of it. Raises ``StoreError`` where they are not all there."""
-        with self.open(name) as stream:
+        with naming(self.path(name)), self.open(name) as stream:
             stream.seek(start)
             data = stream.read() if size is None else stream.read(size)
         if size is not None and len(data) != size:

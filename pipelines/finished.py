@@ -85,10 +85,11 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     check_dataset(out)
     try:
         return todo.benchmark.report(todo.config, out)
-    except (ValueError, LookupError) as error:
+    except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
             raise
-        raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({error})") from error
+        told = str(error) or "no stage that it tells of is there"
+        raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({told})") from error
 
 
 def release(out: str, folder: str, *, pipeline: str | None = None) -> int:

@@ -114,7 +114,9 @@ def test_a_report_heals_its_record(mine: Path, bw: Cli) -> None:
     assert bw("verify", mine).code == 0
 
 
-@pytest.mark.parametrize("name", ["report.html", "eval", "qa", "eval/iid", "eval/iid/cumulative-finetune/results.json", "dataset"])
+@pytest.mark.parametrize(
+    "name", ["report.html", "eval", "qa", "eval/iid", "eval/iid/cumulative-finetune/results.json", "dataset"]
+)
 @pytest.mark.parametrize(
     "command",
     [["report"], ["train", "--method", "cumulative-finetune"], ["qa", "export"], ["run", "clear", "--config", "tiny", "--out"]],
