@@ -106,8 +106,9 @@ def libraries_silenced(*, debug: bool) -> Iterator[None]:
         stack.callback(os.close, saved)
         stack.callback(os.dup2, saved, 2)
         if python_too:
-            beside = open(saved, "w", buffering=1, encoding=own.encoding, errors=own.errors, closefd=False)
-            stack.enter_context(contextlib.redirect_stderr(stack.enter_context(beside)))
+            kind: dict[str, Any] = {"encoding": own.encoding, "errors": own.errors, "closefd": False}
+            beside = stack.enter_context(open(saved, "w", buffering=1, **kind))
+            stack.enter_context(contextlib.redirect_stderr(beside))
         with open(os.devnull, "w") as nowhere:
             os.dup2(nowhere.fileno(), 2)
         yield

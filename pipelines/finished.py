@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from ..curation.artifact import load_artifact
 from ..curation.files import remove_folder
-from ..curation.store import StoreError
+from ..curation.store import Store, StoreError
 from ..eval.protocols.run import Occupied
-from .jobs import check_dataset, check_finished, dataset_of, job_of
+from .jobs import check_dataset, check_finished, dataset_of, job_of, record_of
 from .wrong_use import WrongUse
 
 if TYPE_CHECKING:
@@ -83,6 +84,8 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     if todo.benchmark.report is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
     check_dataset(out)
+    if not any(load_artifact(Store(out), stage) for stage in record_of(out).stages):
+        raise StoreError(f"{out}: no stage of the run is finished, so there is nothing to report: run again")
     try:
         return todo.benchmark.report(todo.config, out)
     except (ValueError, LookupError, StopIteration) as error:
