@@ -13,6 +13,7 @@ import pyarrow as pa
 from .keys import canonical, sha256
 from .part_writer import folder, part_name
 from .reach import Definitions
+from .records import Damaged, unsealed
 from .store import PartInfo, Rows, Store, StoreError
 
 _STAGE_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
@@ -135,14 +136,10 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_sealed(store: Store, name: str) -> dict[str, Any]:
     """A record without its seal. Raises ``StoreError`` where the seal does not fit: the file was damaged, or edited."""
-    raw = store.read_json(name)
     try:
-        fits = isinstance(raw, dict) and raw.pop("seal", None) == sha256(canonical(raw))
-    except UnicodeEncodeError:  # half a surrogate pair, which no record has
-        fits = False
-    if not fits:
-        raise StoreError(f"{store.url}: {name} does not fit its seal: it was damaged or edited")
-    return raw
+        return unsealed(store.read(name))
+    except Damaged as error:
+        raise StoreError(f"{posixpath.join(store.url, name)} {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -78,6 +78,14 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+_ADDRESS = re.compile(r"(<[^<>]* at )0x[0-9a-fA-F]+")
+
+
+def without_addresses(text: str) -> str:
+    """The text without the addresses in memory that Python names objects by, which are others in every run."""
+    return _ADDRESS.sub(r"\1...", text) if " at 0x" in text else text
+
+
 class Sifted(NamedTuple):
     """What a ``table`` or ``whole`` step returns when it turns rows away: the kept rows, and a table of ``REJECTS``."""
 

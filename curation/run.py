@@ -23,14 +23,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from .artifact import Artifact, RunRecord, load_run
+from .artifact import Artifact, RunRecord, load_run, read_sealed
 from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
 from .lock import Busy, locked
 from .part_writer import PartRecord, StepFailed
 from .parts import Warnings, make_parts, make_parts_apart
+from .records import check_tree
 from .retry import forget_rejects
-from .stage_maker import Job, Progress, Reporter, StageMaker
+from .stage_maker import FINGERPRINTS, Job, Progress, Reporter, StageMaker
 from .store import Rows, Store, StoreError
 
 __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "lock", "run", "status"]
@@ -190,12 +191,13 @@ def _check_no_links(store: Store) -> None:
     for path in (store.local / "stages", store.local / "dataset", *store.local.glob("stages/*")):
         if path.is_symlink():
             raise StoreError(f"{path} is a symbolic link, and a run writes to folders of its own: remove it")
+    check_tree(store.local)
 
 
 def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:
-    name = ".fingerprints.json"
     try:
-        return {path: (pair[0], pair[1]) for path, pair in store.read_json(name).items()} if store.exists(name) else {}
+        known = read_sealed(store, FINGERPRINTS)["sources"] if store.exists(FINGERPRINTS) else {}
+        return {path: (pair[0], pair[1]) for path, pair in known.items()}
     except (StoreError, AttributeError, LookupError, TypeError):  # it only saves reading the sources again
         return {}
 

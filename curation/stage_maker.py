@@ -27,13 +27,15 @@ from .keys import How, Where, WhereOfRows, as_json, canonical, fingerprint, plai
 from .ledger import KeySum, Ledger
 from .part_writer import PartRecord, StepFailed, folder, part_name
 from .parts import Offer, PartTask, Span
-from .rows import schema_of
+from .rows import schema_of, without_addresses
 from .stale import change, change_of_sources, codes, codes_of, definitions, without_code
 from .store import Rows, Store, StoreError
 
 FORMAT = 2
 """Version of the layout on disk and of content digests; part of every key."""
 
+FINGERPRINTS = ".fingerprints.json"
+"""File of a run's folder: the contents of sources that were read, by their times; it saves reading them again."""
 
 _RECORDED = (
     *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "torch", "faiss-cpu"),
@@ -151,6 +153,7 @@ class StageMaker:
                     out[name] = {"content": mark.content}
                 else:
                     out[name] = as_json(name, value)
+                    self._check_repeatable(name, canonical(out[name]))
             return out
 
         recipe: dict[str, Any] = {
@@ -169,6 +172,13 @@ class StageMaker:
                 "settings": settings(self.stage.pieces.all_settings()),
             }
         return recipe, sha256(canonical(witnesses))
+
+    def _check_repeatable(self, name: str, value: str) -> None:
+        if without_addresses(value) != value:
+            raise PlanError(
+                f"stage {self.stage.name!r}: setting {name} = {value:.80} names an object by its place in memory, which is "
+                "another one in every run: give its values"
+            )
 
     def _within(self) -> dict[str, str]:
         """Settings whose source lies in the run's own folder, such as votes: name -> place in it."""
@@ -252,8 +262,8 @@ class StageMaker:
         if self.store.local is not None:
             remove_half_written(self.store.local / folder(self.stage.name))
         recipe, witness = self._recipe()
-        if self.known:
-            self.store.write_json(".fingerprints.json", self.known)
+        if self.known or self.store.exists(FINGERPRINTS):
+            self.store.write_json(FINGERPRINTS, sealed({"sources": self.known}))
         artifact = self._reusable(recipe, witness)
         if artifact is None and self.keep_stale:
             artifact = self._kept(recipe, witness)
@@ -284,7 +294,7 @@ class StageMaker:
             if self.read_next or self.stage.inputs():
                 self.recent.clear()
                 self.recent.update(ledger.recent)
-            self._write_made(time.perf_counter() - started)
+            self._write_made(time.perf_counter() - started, witness)
             self._check_rejects(artifact)
             report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
@@ -420,9 +430,10 @@ class StageMaker:
         found = self.store.list(where)
         self.store.remove([posixpath.join(where, n) for n in found if n.endswith(".rejects.parquet") and n not in kept])
 
-    def _write_made(self, seconds: float) -> None:
+    def _write_made(self, seconds: float, witness: str) -> None:
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
-        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), sealed({**made, "versions": _versions()}))
+        made = sealed({**made, "versions": _versions(), "witness": witness})
+        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), made)
 
 
 @functools.cache

@@ -22,6 +22,7 @@ import io
 import json
 import os
 import posixpath
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .files import writing
+from .files import remove, writing
+from .records import json_text, naming
 from .rows import Blob, is_text, printable
 
 ROW_GROUP = 16384
@@ -119,13 +121,22 @@ class Store:
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading. Raises ``StoreError`` where it is missing."""
         try:
-            return open(self.path(name), "rb") if self.local else _filesystem(self.url)[0].open(self.path(name), "rb")
+            if self.local:
+                return open(self._plain(name), "rb")
+            return _filesystem(self.url)[0].open(self.path(name), "rb")
         except FileNotFoundError:
             raise StoreError(f"{self.url}: file {name} is missing") from None
 
+    def _plain(self, name: str) -> str:
+        """Full path of a local file. Raises ``StoreError`` for what is none: a pipe would be waited for, for ever."""
+        path = self.path(name)
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise StoreError(f"{self.url}: {name} is no plain file: remove it")
+        return path
+
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file, or of a stretch of it. Raises ``StoreError`` where they are not all there."""
-        with self.open(name) as stream:
+        with naming(self.path(name)), self.open(name) as stream:
             stream.seek(start)
             data = stream.read() if size is None else stream.read(size)
         if size is not None and len(data) != size:
@@ -162,7 +173,7 @@ class Store:
 
     def write_json(self, name: str, value: Any) -> None:
         """Write JSON with sorted keys, for people and programs."""
-        self.write(name, (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
+        self.write(name, json_text(value))
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file. Raises ``StoreError`` where it is damaged."""
@@ -175,7 +186,7 @@ class Store:
         """Remove files; those that are not there are left out."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path(name)) if self.local else _filesystem(self.url)[0].rm_file(self.path(name))
+                remove(self.path(name)) if self.local else _filesystem(self.url)[0].rm_file(self.path(name))
 
     def read_parquet(
         self,
@@ -217,7 +228,7 @@ class Store:
         if not self.local:
             return self.open(name)
         try:
-            return pa.OSFile(self.path(name), "rb")
+            return pa.OSFile(self._plain(name), "rb")
         except FileNotFoundError:
             raise StoreError(f"{self.url}: file {name} is missing") from None
 
@@ -242,7 +253,7 @@ class Store:
         """A ``.npy`` file, memory-mapped where the store is local."""
         try:
             if self.local:
-                return np.load(self.path(name), mmap_mode="r", allow_pickle=False)
+                return np.load(self._plain(name), mmap_mode="r", allow_pickle=False)
             return np.load(io.BytesIO(self.read(name)), allow_pickle=False)
         except (FileNotFoundError, ValueError, EOFError) as error:
             raise StoreError(f"{self.url}: array file {name} is missing or damaged: {error}") from None

@@ -169,7 +169,7 @@ def run(
     if dry_run:
         _print_plan(todo, out)
         return
-    with Teller(quiet=quiet) as teller:
+    with border.libraries_silenced(debug=_DEBUG["on"]), Teller(quiet=quiet) as teller:
         done = api.run(
             todo,
             out,
@@ -414,7 +414,8 @@ def demo(
     from .demo import run_demo
 
     border.warnings_as_lines(quiet=quiet)
-    run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
+    with border.libraries_silenced(debug=_DEBUG["on"]):
+        run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
 
 
 def call(arguments: Sequence[str] | None = None) -> int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..curation.store import StoreError
+from ..curation.artifact import load_artifact
+from ..curation.files import remove_folder
+from ..curation.store import Store, StoreError
 from ..eval.protocols.run import Occupied
-from .jobs import check_dataset, check_finished, dataset_of, job_of
+from .jobs import check_dataset, check_finished, dataset_of, job_of, record_of
 from .wrong_use import WrongUse
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def train(
                 raise
             progress(f"{error.folder}: made anew: {error.what}")
             emptied.add(error.folder)
-            shutil.rmtree(error.folder)
+            remove_folder(error.folder)
 
 
 def scores(out: str, *, pipeline: str | None = None) -> Any:
@@ -98,12 +99,15 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     if todo.benchmark.report is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
     check_dataset(out)
+    if not any(load_artifact(Store(out), stage) for stage in record_of(out).stages):
+        raise StoreError(f"{out}: no stage of the run is finished, so there is nothing to report: run again")
     try:
         return todo.benchmark.report(todo.config, out)
-    except (ValueError, LookupError) as error:
+    except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
             raise
-        raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({error})") from error
+        told = str(error) or "no stage that it tells of is there"
+        raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({told})") from error
 
 
 def release(out: str, folder: str, *, pipeline: str | None = None) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..curation.files import replacing, write_whole
+from ..curation.files import remove, replacing, write_whole
 from ..curation.publish import Card
 from ..curation.run import Run
 from ..curation.store import Store
@@ -298,7 +298,7 @@ def _features(index: DatasetIndex, mapped: Path | None) -> np.ndarray:
     path = mapped / f"features-{digest[:16]}.npy"
     if not path.exists():
         for old in mapped.glob("features-*.npy"):
-            old.unlink(missing_ok=True)
+            remove(old)
         with replacing(path) as beside:
             read_features(index, FEATURE, into=beside)
     return np.load(path, mmap_mode="r", allow_pickle=False)

@@ -15,7 +15,6 @@ import csv
 import hashlib
 import io
 import json
-import os
 import shutil
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ..files import remove, replacing
 from ..rng import uniform
 from ..streams import parse_json
 from .options import NONE_OF_THE_ABOVE, Option, check_options, check_text, classes_to_answers
@@ -108,6 +108,7 @@ def export_batches(
     room = FIELD_LIMIT_BYTES - max(map(len, forms.values()))
     sums: dict[str, str] = {}
     placed: dict[str, str] = {}
+    shutil.rmtree(staging, ignore_errors=True)  # of an export that was broken off
     try:
         for name, text in forms.items():
             sums[name] = _write(staging / "upload" / name, text)
@@ -219,11 +220,10 @@ def _replace(root: Path, staging: Path, earlier: Sequence[Path]) -> None:
     """Put the finished export in the place of an earlier one; other files in the folder stay."""
     for path in earlier:
         if path.is_file():
-            path.unlink()
+            remove(path)
     for path in sorted(path for path in staging.rglob("*") if path.is_file()):
-        target = root / path.relative_to(staging)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, target)
+        with replacing(root / path.relative_to(staging)) as beside:
+            path.replace(beside)
 
 
 def _batches(table: pa.Table, batch_size: int | None) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...curation.files import remove_half_written, replacing, write_whole
+from ...curation.files import remove, remove_half_written, replacing, write_whole
+from ...curation.records import Damaged, check_file
 from ..metrics.accuracy import accuracy_matrix, correct_count
 from .domains import Domain, fingerprint
 from .learner import Learner
@@ -63,7 +64,10 @@ def read_results(path: Path, *needed: str) -> dict[str, Any]:
         ValueError: where it is damaged.
     """
     try:
+        check_file(path)
         value = json.loads(path.read_bytes())
+    except Damaged as error:
+        raise ValueError(f"{error}: remove it and train again") from None
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}: remove it and train again") from None
     held = value if isinstance(value, dict) else {}
@@ -249,7 +253,7 @@ def remove_old(out: Path, checkpoint: Path) -> None:
     """Remove all checkpoints but this one."""
     for old in out.glob("after-*"):
         if old != checkpoint:
-            old.unlink()
+            remove(old)
 
 
 def file_digest(path: Path) -> str:

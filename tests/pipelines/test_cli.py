@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from benchwright.curation.artifact import sealed
+from benchwright.curation.records import json_text
 from benchwright.pipelines import api, clear_votes, cli
 from benchwright.pipelines.wrong_use import WrongUse
 from PIL import Image
@@ -313,6 +314,11 @@ def test_imports_of_votes_add_up(bw: Cli, asked: tuple[Path, list[Path], list[Pa
     assert "qa/votes.parquet: its worker ids were hashed with another salt" in only_line(told.err)
     assert votes.read_bytes() == both
     votes.write_bytes(both[:100])
+    told = bw("qa", "import", out, *labels)
+    assert told.code == 1
+    assert "qa/votes.parquet is not what was written" in only_line(told.err)
+    assert "--replace" in told.err
+    (out / "qa" / ".files.json").unlink()  # as of a version that kept no records
     told = bw("qa", "import", out, *labels)
     assert told.code == 1
     assert "qa/votes.parquet: not a file of votes" in only_line(told.err)
@@ -749,7 +755,7 @@ def test_settings_of_a_record_that_do_not_fit_any_more(bw: Cli, copy: Path) -> N
     record = json.loads((copy / "run.json").read_text())
     record["config"]["sed"] = 3
     del record["seal"]
-    (copy / "run.json").write_text(json.dumps(sealed(record)))
+    (copy / "run.json").write_bytes(json_text(sealed(record)))
     told = bw("report", copy)
     assert told.code == 1
     assert "run.json: sed: there is no such setting" in only_line(told.err)
