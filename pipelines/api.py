@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import posixpath
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..curation import run as engine
