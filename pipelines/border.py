@@ -96,10 +96,10 @@ def libraries_silenced(*, debug: bool) -> Iterator[None]:
     try:
         python_too = own.fileno() == 2
         own.flush()
-        saved = os.dup(2)
+        saved = -1 if debug else os.dup(2)
     except (OSError, ValueError, AttributeError):  # there is no standard error to keep clean
-        debug = True
-    if debug:
+        python_too, saved = False, -1
+    if saved < 0:
         yield
         return
     with contextlib.ExitStack() as stack:
