@@ -37,7 +37,7 @@ def digests(folder: Path) -> dict[str, str]:
 
 def command(what: str, photos: int, out: Path, scheduler: str, workers: int) -> list[str]:
     """The command line that is run, killed, and run again."""
-    cli = [sys.executable, "-m", "benchwright.pipelines.cli"]
+    cli = [sys.executable, "-m", "benchwright.pipelines.cli.main"]
     common = ["--out", str(out), "--scheduler", scheduler, "--workers", str(workers), "--quiet"]
     return (
         [*cli, "demo", "--photos", str(photos), *common]

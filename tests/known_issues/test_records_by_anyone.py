@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from benchwright.curation.records import sealed_text
-from benchwright.pipelines import cli
+from benchwright.pipelines.cli import main as cli
 
 RECORDS = {
     "run.json": [("stages", "abc"), ("stages", ["../x"]), ("result", "nothing"), ("config", []), ("outdated", "no")],

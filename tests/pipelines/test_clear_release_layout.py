@@ -11,7 +11,8 @@ import pytest
 import torch
 from benchwright.curation.lock import locked
 from benchwright.curation.verify import verify
-from benchwright.pipelines import api, clear_runs
+from benchwright.pipelines import api
+from benchwright.pipelines.clear import baselines as clear_runs
 
 from tests.pipelines.conftest import Cli
 

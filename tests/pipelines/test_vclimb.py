@@ -17,9 +17,12 @@ from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
-from benchwright.pipelines import api, cli, config, vclimb, vclimb_runs
-from benchwright.pipelines.vclimb_config import VclimbConfig
-from benchwright.pipelines.vclimb_results import fairness, published
+from benchwright.pipelines import api, config
+from benchwright.pipelines.cli import main as cli
+from benchwright.pipelines.vclimb import baselines as vclimb_runs
+from benchwright.pipelines.vclimb import pipeline as vclimb
+from benchwright.pipelines.vclimb.config import VclimbConfig
+from benchwright.pipelines.vclimb.results import fairness, published
 
 from tests.pipelines.conftest import with_another_dataset
 

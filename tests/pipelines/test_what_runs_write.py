@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from benchwright.pipelines import cli
+from benchwright.pipelines.cli import main as cli
 
 from .conftest import Cli
 
