@@ -127,7 +127,7 @@ def by_adam(layers, options, data, ratios):
 
 
 def by_newton(layers, options, data, ratios):
-    """The same networks to the minimum of their training loss (``training.two_camera_newton``)."""
+    """The same networks to the minimum of their training loss (``training.two_camera.newton``)."""
     from benchwright.training.two_camera.batched import Run, estimates
     from benchwright.training.two_camera.networks import settings
     from benchwright.training.two_camera.newton import Newton, fit_newton

@@ -135,14 +135,14 @@ def qa_export(
     gold_per_batch: int = 5,
     pipeline: str | None = None,
 ) -> list[Path]:
-    """Write what annotators are asked; ``qa/export`` in the run's folder by default. See ``clear_votes.export_questions``."""
-    from .clear import votes as clear_votes
+    """Write what annotators are asked; ``qa/export`` in the run's folder by default. See ``votes.export_questions``."""
+    from .clear import votes
 
     if folder is None and "://" in out:
         raise WrongUse(f"{out}: name a local folder for the files, with --to FOLDER")
     if gold is not None and tool != "mturk":
         raise WrongUse(f"--gold {gold}: gold questions go to mturk alone")
-    return clear_votes.export_questions(
+    return votes.export_questions(
         _asking(out, pipeline),
         out,
         folder or f"{out}/qa/export",
@@ -157,18 +157,18 @@ def qa_export(
 def qa_import(
     out: str, results: Sequence[str], *, salt: str | None = None, replace: bool = False, pipeline: str | None = None
 ) -> Imported:
-    """Add the votes of result files to those that the run looks for. See ``clear_votes.import_votes``.
+    """Add the votes of result files to those that the run looks for. See ``votes.import_votes``.
 
     ``salt`` is kept in ``qa/salt`` of the run's folder by default.
     """
-    from .clear import votes as clear_votes
+    from .clear import votes
 
     if salt is None and "://" in out:
         raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
     if missing := [name for name in results if not Path(name).is_file()]:
         raise FileNotFoundError(f"{missing[0]}: no such file")
     config = _asking(out, pipeline)
-    return clear_votes.import_votes(config, out, results, salt=salt or clear_votes.own_salt(out), replace=replace)
+    return votes.import_votes(config, out, results, salt=salt or votes.own_salt(out), replace=replace)
 
 
 def _asking(out: str, pipeline: str | None) -> ClearConfig:

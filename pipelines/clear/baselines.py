@@ -1,145 +1,22 @@
-"""What is done with a CLEAR run beside its plan and its votes (``clear_votes``): publishing, baselines."""
+"""Baselines of a CLEAR run: training, what is stale, scores."""
 
 from __future__ import annotations
 
 import functools
-import os
 import posixpath
-import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...curation.artifact import load_artifact
-from ...curation.lock import locked
-from ...curation.publish import Card, escaped
-from ...curation.run import Run
-from ...curation.stages.choose import class_order
-from ...curation.store import Rows, Store, StoreError
-from ...datasets.clear.samples import COLUMNS
 from ...datasets.clear.splits import SEEDS
 from ..errors import WrongUse, did_you_mean
-from ..publish import publish_shards
 from ..results import EVAL, Failures, code_of, current_results, dataset_digest, stale_results
-from .config import ClearConfig, YfccSource
+from .config import ClearConfig
 
 if TYPE_CHECKING:
     from ...eval.protocols.domain_incremental import Results
-
-# ----------------------------------------------------------------------------------------------------------- publishing
-
-
-def publish(run: Run, config: ClearConfig, folder: str) -> None:
-    """Write the dataset: shards, index, card, manifest."""
-    width = next(iter(run.rows("placed").arrays("embedding"))).shape[1]
-    members = {
-        "jpg, png, ...": {"holds": "the image as it was found"},
-        "embedding.npy": {"dtype": config.encoder_run.stored, "shape": [width], "encoder": config.encoder.kind},
-        "json": {"holds": "the labels of the sample"},
-    }
-    columns = {f"iid_seed{seed}": f"train or test in iid split {seed}" for seed in SEEDS}
-    if isinstance(config.source, YfccSource):
-        columns |= {name: f"{name} of YFCC100M's metadata, URL-decoded" for name in config.source.extra}
-    names = ", ".join(escaped(each.name) for each in config.classes)
-    card = Card(
-        title="A CLEAR-style benchmark",
-        summary=(
-            f"Photos in time buckets, retrieved for the concepts {names} and confirmed by annotators"
-            f"{' (SIMULATED ones)' if config.qa.votes == 'simulated' else ''}, after the recipe of the CLEAR benchmark."
-        ),
-        pipeline="clear",
-        digest=run.result.digest,
-        licence="other",
-        citation=_CITATION,
-        members=members,
-        columns={**COLUMNS, **columns},
-        tags=["continual-learning", "image-classification"],
-    )
-    publish_shards(run, card, folder)
-
-
-_CITATION = """Z. Lin, J. Shi, D. Pathak, D. Ramanan. The CLEAR Benchmark: Continual LEArning on Real-World Imagery.
-NeurIPS Datasets and Benchmarks, 2021."""
-
-
-def write_release_layout(config: ClearConfig, out: str, folder: str) -> int:
-    """Write a finished run in the folders in which CLEAR is released (``datasets.clear.release``), with its features.
-
-    Args:
-        config: settings of the run.
-        out: the run.
-        folder: new or empty local folder outside the run, or one that such a release left unfinished: it is emptied.
-
-    Returns:
-        Number of images.
-
-    Raises:
-        WrongUse: for any other folder.
-        Busy: where another release is at work in it.
-    """
-    store = Store(out)
-    root, run = Path(folder).resolve(), store.local and store.local.resolve()
-    if run and (root.is_relative_to(run) or run.is_relative_to(root)):
-        raise WrongUse(f"{folder}: a release is no part of the run {out}, nor the run of it: name a folder elsewhere")
-    root.mkdir(parents=True, exist_ok=True)
-    with locked(root / _UNFINISHED, f"another release is at work in {folder}: wait for it, or name another folder") as mark:
-        others = [path for path in root.iterdir() if path.name != _UNFINISHED]
-        if others and not os.fstat(mark.fileno()).st_size:  # nobody began here before
-            (root / _UNFINISHED).unlink(missing_ok=True)
-            raise WrongUse(f"{folder}: it holds files, such as {min(others).name}: name a new or an empty folder")
-        mark.write(f"benchwright release has not ended here: {out}\n")
-        mark.flush()
-        for path in others:
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
-        images = _write_release(config, store, root)
-        mark.truncate(0)  # whoever opened it in the meantime, and locks it next, finds nothing unfinished
-        (root / _UNFINISHED).unlink()
-    return images
-
-
-_UNFINISHED = ".benchwright-unfinished"
-"""Marks a folder whose release has not ended, and locks it: the next release may empty it."""
-
-
-def _write_release(config: ClearConfig, store: Store, folder: Path) -> int:
-    from ...datasets.clear.release import write_all_metadata, write_features, write_release
-
-    rows = _finished(store, "split")
-    names = class_order([each.name for each in config.classes], config.retrieval.background)
-    plain = [name for name in rows.column_names if name not in ("image", "embedding", "shard")]
-
-    def items() -> Iterator[tuple[dict[str, Any], bytes]]:
-        for table in rows.batches([*plain, "image"]):
-            blobs = table["image"].to_pylist()
-            for row, ref in zip(table.select(plain).to_pylist(), blobs, strict=True):
-                yield row, store.blob(ref).read()
-
-    written = write_release(folder, items(), class_names=names, test_share=config.splits.test_share)
-    table = rows.table(["bucket", "label"])
-    buckets, labels = table["bucket"].to_numpy(), table["label"].to_numpy()
-    vectors = np.concatenate(list(rows.arrays("embedding")))
-    for bucket in np.unique(buckets).tolist():
-        mine = buckets == bucket
-        write_features(folder, config.encoder.kind, bucket, vectors[mine], labels[mine].tolist())
-    every = _finished(store, "bucketed")
-    columns = [name for name in every.column_names if name not in ("image", "embedding")]
-    write_all_metadata(folder, (row for part in every.batches(columns) for row in part.to_pylist()))
-    return written.images
-
-
-def _finished(store: Store, stage: str) -> Rows:
-    artifact = load_artifact(store, stage)
-    if artifact is None:
-        raise StoreError(f"{store.url}: stage {stage!r} is not finished; run the pipeline to its end first")
-    return artifact.rows_view(store)
-
-
-# ------------------------------------------------------------------------------------------------------------ baselines
 
 
 def evaluate(
@@ -155,7 +32,7 @@ def evaluate(
     Args:
         config: settings of the run.
         out: the run.
-        methods: names of ``training.clear_baselines.paper_methods``; those of the settings by default.
+        methods: names of ``training.baselines.clear.paper_methods``; those of the settings by default.
         protocols: ``iid`` and ``streaming``; both by default.
         progress: told one line a domain.
 

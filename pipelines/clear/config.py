@@ -1,4 +1,4 @@
-"""Settings of the CLEAR pipeline. What the paper fixes has no default here: it stands in ``clear.toml``."""
+"""Settings of the CLEAR pipeline. What the paper fixes has no default here: it stands in ``published.toml``."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 the same way: photos with dates become time buckets, prompts retrieve concepts in each, annotators confirm them, and what
 they confirm becomes shards with iid and streaming protocols.
 
-``clear.toml`` is the published size. A TOML file of one's own with other classes, prompts, buckets and sizes makes another
+``published.toml`` is the published size. A TOML file of one's own with other classes, prompts, buckets and sizes makes another
 benchmark; nothing else is needed.
 """
 
@@ -40,8 +40,7 @@ from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ...datasets.yfcc100m.metadata import read_metadata
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
-from . import baselines as clear_runs
-from . import votes as clear_votes
+from . import baselines, card, release, votes
 from .config import (
     CalendarBuckets,
     ClearConfig,
@@ -183,7 +182,7 @@ def _buckets(flow: Flow, c: ClearConfig) -> Flow:
 def _voted(flow: Flow, c: ClearConfig, out: str) -> Flow:
     counted = step(
         count_votes,
-        votes=clear_votes.votes_place(c, out),
+        votes=votes.votes_place(c, out),
         classes=[each.name for each in c.classes],
         background=c.retrieval.background,
         workers=c.qa.workers,
@@ -205,11 +204,11 @@ BENCHMARK = Benchmark(
     title=TITLES["clear"],
     config=ClearConfig,
     plan=plan,
-    publish=clear_runs.publish,
-    answer=clear_votes.answer,
-    evaluate=clear_runs.evaluate,
-    scores=clear_runs.scores,
-    stale=clear_runs.stale,
-    report=clear_runs.report,
-    release=clear_runs.write_release_layout,
+    publish=card.publish,
+    answer=votes.answer,
+    evaluate=baselines.evaluate,
+    scores=baselines.scores,
+    stale=baselines.stale,
+    report=baselines.report,
+    release=release.write_release_layout,
 )

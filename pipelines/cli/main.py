@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from . import exits as border
+from . import exits
 from .options import (
     AsJson,
     Config,
@@ -164,12 +164,12 @@ def run(
     from .. import api
     from .progress import Teller
 
-    border.warnings_as_lines(quiet=quiet)
+    exits.warnings_as_lines(quiet=quiet)
     todo = api.job(name, config=config, overrides=overrides or ())
     if dry_run:
         _print_plan(todo, out)
         return
-    with border.libraries_silenced(debug=_DEBUG["on"]), Teller(quiet=quiet) as teller:
+    with exits.libraries_silenced(debug=_DEBUG["on"]), Teller(quiet=quiet) as teller:
         done = api.run(
             todo,
             out,
@@ -355,7 +355,7 @@ def _tell_stale(out: str, stale: Mapping[str, str]) -> None:
     from ..results import stale_line
 
     if told := stale_line(out, stale):
-        border.say(told)
+        exits.say(told)
 
 
 @app.command()
@@ -413,26 +413,26 @@ def demo(
     """
     from ..demo import run_demo
 
-    border.warnings_as_lines(quiet=quiet)
-    with border.libraries_silenced(debug=_DEBUG["on"]):
+    exits.warnings_as_lines(quiet=quiet)
+    with exits.libraries_silenced(debug=_DEBUG["on"]):
         run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
 
 
 def call(arguments: Sequence[str] | None = None) -> int:
-    """Carry out a command line, that of the process by default, and return its exit code; see ``border``."""
+    """Carry out a command line, that of the process by default, and return its exit code; see ``exits``."""
     command: Any = typer.main.get_command(app)
     for parameter in command.params:
         if parameter.name in ("install_completion", "show_completion"):
             parameter.hidden = True
     given = None if arguments is None else list(arguments)
-    return border.guarded(
+    return exits.guarded(
         lambda: command.main(given, prog_name="benchwright", standalone_mode=False), debug=lambda: _DEBUG["on"]
     )
 
 
 def main() -> None:
     """Entry point."""
-    border.leave(call())
+    exits.leave(call())
 
 
 if __name__ == "__main__":

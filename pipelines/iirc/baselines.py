@@ -1,8 +1,7 @@
-"""What is done with an IIRC run beside its plan: publishing, training and evaluating baselines, their scores."""
+"""Baselines of an IIRC run: training, what is stale, scores."""
 
 from __future__ import annotations
 
-import collections
 import functools
 import json
 import posixpath
@@ -16,16 +15,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...curation.artifact import load_artifact
-from ...curation.publish import Card
-from ...curation.run import Run
 from ...curation.store import Store
-from ...datasets.iirc.assign import ROLES
-from ...datasets.iirc.samples import columns_of
 from ...datasets.iirc.view import RefinedView
 from ..config import with_changes
-from ..publish import publish_shards
 from ..results import EVAL, Failures, check_listed, code_of, current_results, dataset_digest, stale_results
-from .config import DrawnSource, IircConfig
+from .config import IircConfig
 
 if TYPE_CHECKING:
     from ...eval.protocols.refined_classification import Asked, RefinedTask
@@ -41,52 +35,6 @@ JOINT = ("joint", "incremental_joint")
 SHOWN = {"pw-JS": "pw_js", "JS": "js", "exact match": "exact_match", "recall": "recall"}
 """What ``eval`` prints of the reported role after the last task: heading -> metric."""
 
-# ----------------------------------------------------------------------------------------------------------- publishing
-
-
-def publish(run: Run, config: IircConfig, folder: str) -> None:
-    """Write the dataset: shards, index, card, manifest."""
-    configurations = config.tasks.configurations
-    index = run.rows().table()
-    card = Card(
-        title="An IIRC-style benchmark",
-        summary="\n\n".join(_summary(config, index)),
-        pipeline="iirc",
-        digest=run.result.digest,
-        licence="other",
-        citation=_CITATION,
-        members={
-            "jpg, png, ...": {"holds": "the picture, its bytes as they were found; CIFAR's pixels as PNG, lossless"},
-            "json": {"holds": "role, subclass, superclass, and whether the sample is given under each"},
-        },
-        columns=columns_of(configurations),
-        tags=["continual-learning", "image-classification", "multi-label"],
-    )
-    publish_shards(run, card, folder)
-
-
-_CITATION = """M. Abdelsalam, M. Faramarzi, S. Sodhani, S. Chandar. IIRC: Incremental Implicitly-Refined Classification.
-CVPR 2021."""
-
-
-def _summary(config: IircConfig, index: pa.Table) -> list[str]:
-    first = config.tasks.configurations[0]
-    view = RefinedView(index, first)
-    kinds = collections.Counter(view.kinds)
-    roles = collections.Counter(index["role"].to_pylist())
-    told = [
-        f"Pictures of {kinds['subclass_with']} subclasses of {kinds['superclass']} superclasses and of "
-        f"{kinds['subclass_without']} lone subclasses, in {len(view.tasks)} tasks (configuration {first}); "
-        f"{len(config.tasks.configurations)} configurations stand in the columns.",
-        "| role | samples |\n| --- | --- |\n" + "\n".join(f"| {role} | {roles[role]:,} |" for role in ROLES),
-    ]
-    if isinstance(config.source, DrawnSource):
-        told.append("The pictures are DRAWN from a seed.")
-    return told
-
-
-# ------------------------------------------------------------------------------------------------------------ baselines
-
 
 def evaluate(
     config: IircConfig,
@@ -101,7 +49,7 @@ def evaluate(
     Args:
         config: settings of the run.
         out: the run.
-        methods: names of ``training.iirc_baselines``; those of the settings by default.
+        methods: names of ``training.baselines.iirc``; those of the settings by default.
         protocols: ``configuration-0``, ...: task configurations; those of the settings by default.
         progress: told one line a task.
 

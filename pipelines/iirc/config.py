@@ -1,4 +1,4 @@
-"""Settings of the IIRC pipeline. What the paper fixes has no default here: it stands in ``iirc.toml`` and its variants."""
+"""Settings of the IIRC pipeline. What the paper fixes has no default here: it stands in ``published.toml`` and its variants."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Evaluation:
 
     Attributes:
         dataset: whose settings of the paper are used.
-        methods: names of ``training.iirc_baselines``.
+        methods: names of ``training.baselines.iirc``.
         configurations: of the tasks, a run each; those of ``tasks`` by default.
         seeds: a run each.
         information: labels in training: ``incomplete``: those that the task brings; ``complete``: all known by then.

@@ -1,6 +1,6 @@
 """IIRC (Abdelsalam et al., CVPR 2021), and any pictures of classes with superclasses: labels that are refined task by task.
 
-``iirc.toml`` is IIRC-CIFAR at its published size; variants are there for IIRC-ImageNet, the class-incremental comparison,
+``published.toml`` is IIRC-CIFAR at its published size; variants are there for IIRC-ImageNet, the class-incremental comparison,
 Tiny-ImageNet, and pictures that are drawn. The stage ``assigned`` has one row a picture: its role, its classes, under which of
 them it is given, and in which task of every configuration each of them comes. All set-ups are views of that table.
 """
@@ -24,7 +24,7 @@ from ...datasets.iirc.tasks import DrawnTasks
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
-from . import baselines as iirc_runs
+from . import baselines, card
 from .config import CifarSource, DrawnHierarchy, DrawnSource, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
 
 
@@ -49,7 +49,7 @@ def plan(c: IircConfig, out: str) -> Flow:
         .each("checked", step(check_image), max_rejects=Budget(c.max_broken, "max_broken"))
     )
     if c.vectors is not None:
-        flow = flow.each_batch(iirc_runs.EMBEDDED, step(embed_images, encoder=c.vectors))
+        flow = flow.each_batch(baselines.EMBEDDED, step(embed_images, encoder=c.vectors))
     outside = Budget(c.max_outside, "max_outside")
     return (
         flow.whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=outside)
@@ -102,9 +102,9 @@ BENCHMARK = Benchmark(
     title=TITLES["iirc"],
     config=IircConfig,
     plan=plan,
-    publish=iirc_runs.publish,
-    evaluate=iirc_runs.evaluate,
-    scores=iirc_runs.scores,
-    stale=iirc_runs.stale,
-    report=iirc_runs.report,
+    publish=card.publish,
+    evaluate=baselines.evaluate,
+    scores=baselines.scores,
+    stale=baselines.stale,
+    report=baselines.report,
 )

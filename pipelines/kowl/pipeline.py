@@ -1,7 +1,7 @@
 """KOWL-718 (Prijatelj et al., "Human Activity Recognition in an Open World"), and any data set that has come in releases: one
 label space over all of them, every sample used once, and increments that bring the new classes bit by bit.
 
-``kowl.toml`` is the published size. The stage ``increments`` has one row a sample in the order (increment, role, position); its
+``published.toml`` is the published size. Stage ``increments`` has one row a sample in the order (increment, role, position); its
 columns are those of ``unify.unified_row``, ``splits.Assigned`` and ``increments.Incremented``. With features the plan ends
 in shards of one increment and role each; without, it ends in that table.
 """
@@ -32,7 +32,7 @@ from ...datasets.kowl.splits import Assigned, assign_splits
 from ...datasets.kowl.unify import unified_row, unify
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
-from . import baselines as kowl_runs
+from . import baselines, card
 from .config import AvaLists, DrawnFeatures, DrawnLists, ExtractedFeatures, Inventory, KowlConfig, StoredFeatures
 
 _DRAWN_AT_ONCE = 4096
@@ -179,9 +179,9 @@ BENCHMARK = Benchmark(
     title=TITLES["kowl"],
     config=KowlConfig,
     plan=plan,
-    publish=kowl_runs.publish,
-    evaluate=kowl_runs.evaluate,
-    scores=kowl_runs.scores,
-    stale=kowl_runs.stale,
-    report=kowl_runs.report,
+    publish=card.publish,
+    evaluate=baselines.evaluate,
+    scores=baselines.scores,
+    stale=baselines.stale,
+    report=baselines.report,
 )

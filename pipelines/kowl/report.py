@@ -21,7 +21,8 @@ from ...eval.report.open_world import class_density as density_figure
 from ...eval.report.open_world import open_world_sections
 from ...eval.report.open_world_strata import strata_section
 from ..report import finished_stages, stage_cards, write_page
-from .baselines import NEEDED, TRANSFORM, prior_knowledge, tidy
+from .baselines import TRANSFORM, prior_knowledge, tidy
+from .card import NEEDED
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig
 
 _EDGES = 60

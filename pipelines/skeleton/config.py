@@ -1,4 +1,4 @@
-"""Settings of the skeleton pipeline. What the paper fixes has no default here: it stands in ``skeleton.toml``."""
+"""Settings of the skeleton pipeline. What the paper fixes has no default here: it stands in ``published.toml``."""
 
 from __future__ import annotations
 

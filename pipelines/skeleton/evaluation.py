@@ -1,4 +1,4 @@
-"""Settings of the experiments on skeleton graphs: ``[evaluation]`` of ``skeleton.toml`` and its variants.
+"""Settings of the experiments on skeleton graphs: ``[evaluation]`` of ``published.toml`` and its variants.
 
 Paper: order sensitivity and architecture sensitivity of continual graph learning, PROTOCOLS.md 5.3 to 5.5.
 """

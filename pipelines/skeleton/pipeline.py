@@ -1,6 +1,6 @@
 """Graphs of skeletons whose actions come in tasks: UCLA-CIL, NTU-CIL, and anyone's own joints.
 
-``skeleton.toml`` is UCLA-CIL at its published size. The stage ``split`` has one row a sequence, in the order of the files, with
+``published.toml`` is UCLA-CIL at its published size. Stage ``split`` has one row a sequence, in the order of the files, with
 its tensor, role and task; ``orders`` one row a class, with its place in every order of learning. Of names alone there are no
 tensors, and the plan ends before the shards.
 """
@@ -27,9 +27,7 @@ from ...datasets.skeleton.splits import Chosen, Split, choose, split
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
-from . import baselines as skeleton_runs
-from . import card as skeleton_publish
-from . import results as skeleton_results
+from . import baselines, card, results
 from .config import (
     ArraySource,
     DrawnSource,
@@ -158,8 +156,8 @@ BENCHMARK = Benchmark(
     title=TITLES["skeleton"],
     config=SkeletonConfig,
     plan=plan,
-    publish=skeleton_publish.publish,
-    evaluate=skeleton_runs.evaluate,
-    scores=skeleton_results.scores,
-    report=skeleton_runs.report,
+    publish=card.publish,
+    evaluate=baselines.evaluate,
+    scores=results.scores,
+    report=baselines.report,
 )

@@ -31,7 +31,7 @@ class Trained:
 
     Attributes:
         experiment, method: as trained.
-        label: see ``skeleton_runs.Training``.
+        label: see ``baselines.Training``.
         streams: every order and repeat that is finished.
     """
 

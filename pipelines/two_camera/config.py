@@ -131,13 +131,13 @@ class Network:
 
     Attributes:
         parameters: 90 a hidden layer and 20.
-        preset: table of ``training/two_camera.toml``.
+        preset: table of ``training/two_camera/two_camera.toml``.
         seeds: a run each; all are trained side by side.
         settings: changes to the preset.
-        reilluminated: whether rows are added that ``training.reillumination`` makes of transforms alone.
+        reilluminated: whether rows are added that ``training.two_camera.reillumination`` makes of transforms alone.
         measured_times: how often a measured row counts.
         taught_by: another network of the settings, trained on the same rows: the average of its seeds is learned instead of the
-            measured lights, by ``training.two_camera_distilled``; ``preset`` is one with a decay.
+            measured lights, by ``training.two_camera.distilled``; ``preset`` is one with a decay.
         taught_rows: re-illuminated rows that each seed then learns from.
         lights_of_test: keep training rows that wear the light of a test pair, as the release does; the results say so.
     """

@@ -1,8 +1,8 @@
 """Two-camera illuminant estimation (Abdelhamed et al., "Leveraging the Availability of Two Cameras for Illuminant Estimation"):
 the colour transform between two cameras that see one scene tells the light.
 
-``two_camera.toml`` is the radiometric set at its published size, ``two_camera.s20.toml`` raw pairs,
-``two_camera.metadata.toml`` the released numbers of such pairs, ``two_camera.nus.toml`` quasi-real pairs. All end in shards
+``published.toml`` is the radiometric set at its published size, ``s20.toml`` raw pairs,
+``metadata.toml`` the released numbers of such pairs, ``nus.toml`` quasi-real pairs. All end in shards
 with the columns of ``datasets.two_camera.rows.TransformPair``.
 """
 
@@ -31,7 +31,7 @@ from ...datasets.two_camera.samples import patch_sample, picture_sample, place, 
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
-from . import baselines as two_camera_runs
+from . import baselines, card
 from .config import Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
 
 
@@ -153,9 +153,9 @@ BENCHMARK = Benchmark(
     title=TITLES["two_camera"],
     config=TwoCameraConfig,
     plan=plan,
-    publish=two_camera_runs.publish,
-    evaluate=two_camera_runs.evaluate,
-    scores=two_camera_runs.scores,
-    stale=two_camera_runs.stale,
-    report=two_camera_runs.report,
+    publish=card.publish,
+    evaluate=baselines.evaluate,
+    scores=baselines.scores,
+    stale=baselines.stale,
+    report=baselines.report,
 )

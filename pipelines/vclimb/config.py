@@ -1,4 +1,4 @@
-"""Settings of the vCLIMB pipeline. What the paper fixes has no default here: it stands in ``vclimb.toml`` and its variants."""
+"""Settings of the vCLIMB pipeline. What the paper fixes has no default: it stands in ``published.toml`` and its variants."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ class Evaluation:
     Attributes:
         dataset: whose settings of the paper are used, and whose published results stand in the report.
         preset: where paper and code differ.
-        methods: names of ``training.vclimb_baselines``, with ``+tc`` for temporal consistency on top.
+        methods: names of ``training.baselines.vclimb``, with ``+tc`` for temporal consistency on top.
         frames: frames of a stored clip, a run each: 4, 8, 16, or ``all``.
         seeds: a run each.
         roles: which train, choose the epoch (``none``: the last is taken) and are reported.

@@ -1,6 +1,6 @@
 """vCLIMB (Villa et al., CVPR 2022), and any collection of labelled videos: classes that come in tasks, frames as shards.
 
-``vclimb.toml`` is UCF101 at its published size; variants are there for ActivityNet and Kinetics, and for one's own videos.
+``published.toml`` is UCF101 at its published size; variants are there for ActivityNet and Kinetics, and for one's own videos.
 Roles that a list gives stand in the stage ``split`` for every clip of the whole list; what a copy lacks, and what cannot be
 used, is turned away after it, so that the split is the same for everyone. Roles that are drawn are drawn over what can be used.
 Either way stage ``usable`` says which class lost which role, before frames are decoded.
@@ -33,7 +33,7 @@ from ...datasets.videos.plain import list_csv, list_folder
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
-from . import baselines as vclimb_runs
+from . import baselines, card
 from .config import (
     ActivityNetSource,
     CsvSource,
@@ -198,9 +198,9 @@ BENCHMARK = Benchmark(
     title=TITLES["vclimb"],
     config=VclimbConfig,
     plan=plan,
-    publish=vclimb_runs.publish,
-    evaluate=vclimb_runs.evaluate,
-    scores=vclimb_runs.scores,
-    stale=vclimb_runs.stale,
-    report=vclimb_runs.report,
+    publish=card.publish,
+    evaluate=baselines.evaluate,
+    scores=baselines.scores,
+    stale=baselines.stale,
+    report=baselines.report,
 )

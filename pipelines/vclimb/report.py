@@ -20,7 +20,8 @@ from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text
 from ...eval.report.images import encode, thumbnail
 from ...eval.report.sections import contact_section
 from ..report import finished_stages, write_page
-from .baselines import baseline_settings, cut_warning, leak_warning, scores, seed_results, split_stage
+from .baselines import baseline_settings, scores, seed_results
+from .card import cut_warning, leak_warning, split_stage
 from .config import DrawnSource, SplitFileSource, VclimbConfig
 from .results import memory_section, results_section
 

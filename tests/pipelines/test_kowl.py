@@ -17,6 +17,7 @@ from benchwright.datasets.kowl.tables import increment_table
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api, config
 from benchwright.pipelines.kowl import baselines as kowl_runs
+from benchwright.pipelines.kowl import card as kowl_card
 from benchwright.pipelines.kowl import pipeline as kowl
 from benchwright.pipelines.kowl.config import KowlConfig
 
@@ -126,7 +127,7 @@ def test_a_loop_that_stopped_goes_on_to_the_same_bytes(evaluated: Path, tmp_path
     for predictor in ("ann", "gmm_finch", "evm"):
         with pytest.raises(Stopped):
             kowl_runs.evaluate(c, str(tmp_path), methods=[predictor], protocols=["1"], progress=stop)
-    assert kowl_runs.scores(settings("kowl.tiny.toml"), str(tmp_path)) == {}
+    assert kowl_runs.scores(settings("kowl/tiny.toml"), str(tmp_path)) == {}
     kowl_runs.evaluate(c, str(tmp_path), protocols=["1"])
     told = {name: data for name, data in results(evaluated).items() if name.startswith("eval/feedback-1/")}
     assert results(tmp_path) == told
@@ -134,7 +135,7 @@ def test_a_loop_that_stopped_goes_on_to_the_same_bytes(evaluated: Path, tmp_path
 
 def test_scores_follow_the_structure(evaluated: Path) -> None:
     """Feedback teaches new classes, and a part of the novelty is seen before it."""
-    found = kowl_runs.scores(settings("kowl.tiny.toml"), str(evaluated))
+    found = kowl_runs.scores(settings("kowl/tiny.toml"), str(evaluated))
     assert list(found) == ["feedback 0", "feedback 1"]
     assert set(found["feedback 1"]) == {"ann", "evm", "gmm_finch"}
     mean = found["feedback 1"]["gmm_finch"]["mean"]
@@ -143,7 +144,7 @@ def test_scores_follow_the_structure(evaluated: Path) -> None:
 
 
 def test_results_of_an_earlier_dataset_are_left_out(evaluated: Path, tmp_path: Path) -> None:
-    c = settings("kowl.tiny.toml")
+    c = settings("kowl/tiny.toml")
     assert kowl_runs.stale(c, str(evaluated)) == {}
     out = with_another_dataset(evaluated, tmp_path / "run")
     assert kowl_runs.scores(c, out) == kowl_runs.prior_knowledge(c, out) == {}
@@ -157,7 +158,7 @@ def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path)
     (tmp_path / "dataset").symlink_to(evaluated / "dataset")
     c = settings("kowl/tiny.toml", 'evaluation.settings.ann.threshold_when="each_fit"')
     kowl_runs.evaluate(c, str(tmp_path), methods=["ann"], protocols=["0", "1"])
-    again, first = kowl_runs.scores(c, str(tmp_path)), kowl_runs.scores(settings("kowl.tiny.toml"), str(evaluated))
+    again, first = kowl_runs.scores(c, str(tmp_path)), kowl_runs.scores(settings("kowl/tiny.toml"), str(evaluated))
     post = {
         when: {k: found[k]["ann"]["mean"]["mcc post"] for k in found} for when, found in (("again", again), ("first", first))
     }
@@ -170,10 +171,10 @@ def test_without_features_the_table_is_published(tmp_path: Path) -> None:
     c = settings("kowl/tiny.toml")
     bare = KowlConfig(**{**c.__dict__, "features": None})
     r = made(bare, tmp_path / "run")
-    kowl_runs.publish(r, bare, str(tmp_path / "dataset"))
+    kowl_card.publish(r, bare, str(tmp_path / "dataset"))
     files = {path.name: path.read_bytes() for path in (tmp_path / "dataset").iterdir()}
     assert set(files) == {"README.md", "dataset.json", "increments.parquet"}
-    kowl_runs.publish(r, bare, str(tmp_path / "dataset"))
+    kowl_card.publish(r, bare, str(tmp_path / "dataset"))
     assert {path.name: path.read_bytes() for path in (tmp_path / "dataset").iterdir()} == files
     with pytest.raises(ValueError, match="no features"):
         kowl_runs.evaluate(bare, str(tmp_path))

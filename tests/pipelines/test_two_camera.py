@@ -131,8 +131,8 @@ def test_the_released_fit_is_taken_where_it_is_named_and_where_there_is_no_noise
     named = {name: settings(f"two_camera{name}.toml").transform.preset for name in ("", ".tiny", ".metadata", ".s20", ".nus")}
     released = dict.fromkeys(("", ".tiny", ".metadata"), "as_released")
     assert named == {**released, ".s20": "weighted", ".nus": "weighted"}
-    assert settings("two_camera.s20.toml", "transform.preset=as_released").transform.preset == "as_released"
-    given = {field.name: getattr(settings("two_camera.s20.toml"), field.name) for field in dataclasses.fields(TwoCameraConfig)}
+    assert settings("two_camera/s20.toml", "transform.preset=as_released").transform.preset == "as_released"
+    given = {field.name: getattr(settings("two_camera/s20.toml"), field.name) for field in dataclasses.fields(TwoCameraConfig)}
     del given["transform"]
     assert TwoCameraConfig(**given).transform.preset == "weighted", "a file of settings that says nothing of it"
 

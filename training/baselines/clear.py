@@ -18,7 +18,7 @@ MODELS: Mapping[str, MakeModel] = {"linear": linear, "mlp": mlp}
 
 
 def paper_settings() -> dict[str, dict[str, Any]]:
-    """``training/clear.toml``: preset name ("linear", "linear_imagenet", "mlp") -> model and hyper-parameters."""
+    """``training/baselines/clear.toml``: preset name ("linear", "linear_imagenet", "mlp") -> model and hyper-parameters."""
     return tomllib.loads((files(__package__ or "") / "clear.toml").read_text(encoding="utf-8"))
 
 

@@ -52,7 +52,7 @@ class Fold(Protocol):
 
 
 def settings(preset: str) -> dict[str, Any]:
-    """One table of ``training/two_camera.toml``, as arguments of ``hyper_of``.
+    """One table of ``training/two_camera/two_camera.toml``, as arguments of ``hyper_of``.
 
     Raises:
         ValueError: there is no such preset.
@@ -64,7 +64,7 @@ def settings(preset: str) -> dict[str, Any]:
 
 
 def hyper_of(values: Mapping[str, Any]) -> Hyper | Newton:
-    """Settings of Adam, or of ``two_camera_newton`` where there is a weight decay.
+    """Settings of Adam, or of ``newton`` where there is a weight decay.
 
     Raises:
         TypeError: a setting is missing, or there is no such.

@@ -80,7 +80,7 @@ def fit_newton(
     Args:
         X: (n, 9) transforms, row by row, which the runs share.
         ratios: (n, 2) R/G and B/G of their lights, above 0.
-        runs: rows and seeds; the first start is that of ``side_by_side.fit_runs``, but for the output's bias, which starts at
+        runs: rows and seeds; the first start is that of ``batched.fit_runs``, but for the output's bias, which starts at
             the mean log ratio.
         hidden_layers: of all of them.
         progress: told a line a run.
