@@ -8,7 +8,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ROOMS := curation datasets training eval pipelines
-CODE := $(ROOMS) tests benchmarks
+CODE := front_door $(ROOMS) tests benchmarks
 
 # In the environment, so that build isolation sees it too (newer pips look there for the second name). Relative to this folder,
 # since pip splits the value at spaces.
@@ -54,6 +54,7 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check $(CODE)
 	@mkdir -p .types/benchwright .types/pyarrow-stubs
 	@for room in $(ROOMS); do ln -sfn ../../$$room .types/benchwright/$$room; done
+	@ln -sfn ../../front_door/__init__.py .types/benchwright/__init__.py
 	@printf 'from typing import Any\n\ndef __getattr__(name: str) -> Any: ...\n' >.types/pyarrow-stubs/compute.pyi
 	@echo partial >.types/pyarrow-stubs/py.typed
 	PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python

@@ -121,9 +121,23 @@ def test_the_engine_names_no_benchmark():
     assert found == []
 
 
-def test_benchwright_is_a_namespace():
+def test_no_folder_of_the_tree_hides_the_package():
     assert not (ROOT / "benchwright").exists()
     assert not (ROOT / "__init__.py").exists()
+
+
+def test_the_front_door_names_what_is_there_and_imports_nothing_to_do_so():
+    code = (
+        "import os, sys, benchwright as bw\n"
+        f"print(sorted(sys.modules.keys() & {{*{HEAVY!r}, 'numpy', 'pyarrow', 'polars'}}), os.environ['MKL_CBWR'])\n"
+        "print([name for name in bw.__all__ if getattr(bw, name) is None], bw.__version__, set(bw.__all__) <= set(dir(bw)))"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "MKL_CBWR"} | {"PYTHONSAFEPATH": "1"}
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
+    first, second = run.stdout.splitlines()
+    assert first == "[] AUTO,STRICT"
+    assert second.startswith("[] 0.")
+    assert second.endswith("True")
 
 
 def test_no_room_has_a_drawer_for_odds_and_ends():

@@ -21,7 +21,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 SETUPTOOLS = PYPROJECT["tool"]["setuptools"]
-ROOMS = sorted(SETUPTOOLS["package-dir"].values())
+FRONT = SETUPTOOLS["package-dir"]["benchwright"]
+ROOMS = sorted(folder for folder in SETUPTOOLS["package-dir"].values() if folder != FRONT)
 
 IMPORT_ALL = """
 import importlib, json, sys
@@ -50,7 +51,7 @@ def normal(name: str) -> str:
 
 def packages_in_the_tree() -> list[str]:
     inits = (path for room in ROOMS for path in (ROOT / room).rglob("__init__.py"))
-    return sorted("benchwright." + ".".join(path.parent.relative_to(ROOT).parts) for path in inits)
+    return ["benchwright", *sorted("benchwright." + ".".join(path.parent.relative_to(ROOT).parts) for path in inits)]
 
 
 def tracked_files() -> list[str]:
@@ -100,7 +101,8 @@ def test_the_globs_take_data_files_and_nothing_compiled():
 def test_the_wheel_holds_the_rooms_and_nothing_else(wheel):
     tops = {path.name for path in wheel.iterdir()}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"benchwright"}
-    assert sorted(path.name for path in (wheel / "benchwright").iterdir()) == ROOMS
+    assert sorted(path.name for path in (wheel / "benchwright").iterdir()) == sorted(["__init__.py", *ROOMS])
+    assert (wheel / "benchwright" / "__init__.py").read_bytes() == (ROOT / FRONT / "__init__.py").read_bytes()
 
 
 def test_every_module_is_imported_from_the_wheel(wheel):

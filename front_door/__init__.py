@@ -1,0 +1,108 @@
+"""benchwright: stage-based curation pipelines, and trainings on what they make.
+
+The names that a user needs, each imported when it is first used:
+
+>>> import benchwright as bw
+>>> bw.Reject("too_small", "8 pixels").reason
+'too_small'
+
+``run``, ``train``, ``report``, ``verify``, ``compare``, ``show``, ``rejects`` and ``plan`` are the commands of the same names,
+``scores`` is ``eval``, and ``job`` is a benchmark with its settings.
+"""
+
+import os as _os
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING
+from typing import Any as _Any
+
+if TYPE_CHECKING:
+    from .curation.flow import Flow, join, rows_of, source, step
+    from .curation.keys import how, named, where
+    from .curation.rows import Blob, Reject, Rejected
+    from .datasets.reader.dataset import ShardDataset
+    from .datasets.reader.index import DatasetIndex
+    from .pipelines.api import compare, job, plan, rejects, report, run, scores, show, train, verify
+    from .pipelines.benchmark import Benchmark
+
+# Otherwise MKL, behind torch, rounds by where an array happens to lie in memory, and equal trainings differ in their last bits.
+# It reads this before its first sum; no slow-down was measured.
+_os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
+
+_PLACES = {
+    "Benchmark": "pipelines.benchmark",
+    "Blob": "curation.rows",
+    "DatasetIndex": "datasets.reader.index",
+    "Flow": "curation.flow",
+    "Reject": "curation.rows",
+    "Rejected": "curation.rows",
+    "ShardDataset": "datasets.reader.dataset",
+    "compare": "pipelines.api",
+    "how": "curation.keys",
+    "job": "pipelines.api",
+    "join": "curation.flow",
+    "named": "curation.keys",
+    "plan": "pipelines.api",
+    "rejects": "pipelines.api",
+    "report": "pipelines.api",
+    "rows_of": "curation.flow",
+    "run": "pipelines.api",
+    "scores": "pipelines.api",
+    "show": "pipelines.api",
+    "source": "curation.flow",
+    "step": "curation.flow",
+    "train": "pipelines.api",
+    "verify": "pipelines.api",
+    "where": "curation.keys",
+}
+
+__all__ = [
+    "Benchmark",
+    "Blob",
+    "DatasetIndex",
+    "Flow",
+    "Reject",
+    "Rejected",
+    "ShardDataset",
+    "__version__",
+    "compare",
+    "how",
+    "job",
+    "join",
+    "named",
+    "open_dataset",
+    "plan",
+    "rejects",
+    "report",
+    "rows_of",
+    "run",
+    "scores",
+    "show",
+    "source",
+    "step",
+    "train",
+    "verify",
+    "where",
+]
+
+
+def open_dataset(url: str, **where: _Any) -> "DatasetIndex":
+    """The index of published shards: ``open_dataset("out/dataset", where={"bucket": 3})``; see ``DatasetIndex.open``."""
+    from .datasets.reader.index import DatasetIndex
+
+    return DatasetIndex.open(url, **where)
+
+
+def __getattr__(name: str) -> _Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("benchwright")
+    if name not in _PLACES:
+        raise AttributeError(f"module 'benchwright' has no attribute {name!r}")
+    value = getattr(_import_module(f"benchwright.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
