@@ -54,7 +54,8 @@ class StoreError(RuntimeError):
 
 @functools.cache
 def _filesystem(url: str) -> tuple[Any, str]:
-    fs, root = fsspec.core.url_to_fs(url)
+    # Others write here, too: a listing from before would say that what a worker has just written is missing.
+    fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
     return fs, root.rstrip("/")
 
 

@@ -278,7 +278,8 @@ def scattered(*, count: int, seed: int) -> Iterator[Embedded]:
 
 
 def stored(tmp_path: Path, function: object = embed, **settings: object) -> Rows:
-    return run(source("embedded", step(function, **settings)), str(tmp_path / "out"), scheduler="sync").rows()  # type: ignore[arg-type]
+    flow = source("embedded", step(function, **settings), may_be_empty=settings.get("count") == 0)  # type: ignore[arg-type]
+    return run(flow, str(tmp_path / "out"), scheduler="sync").rows()
 
 
 CONCEPTS = (Concept("bus", ("bus", "omnibus")), Concept("camera", ("camera",)), Concept("dress", ("dress",)))

@@ -565,7 +565,7 @@ def classes(*names: str) -> str:
             ["run", "clear", *NEW, "--set", "images.max_aspect=nan", "--dry-run"],
             "images.max_aspect = nan",
         ),
-        (["run", "clear", *NEW, "--set", "images.max_aspect='NaN'"], "images.max_aspect = nan: it should be a finite number"),
+        (["run", "clear", *NEW, "--set", "images.max_aspect='NaN'"], "images.max_aspect = 'NaN': it should be greater than 0"),
         (["run", "clear", *NEW, "--set", "retrieval.background_share=inf"], "retrieval.background_share = inf"),
         (["run", "clear", *NEW, "--set", "retrieval.background_share='inf'"], "a number is too large"),
         (["run", "vclimb", *NEW, "--set", "evaluation.settings.model.dropout=nan"], "evaluation.settings.model.dropout = nan"),

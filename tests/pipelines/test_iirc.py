@@ -16,6 +16,7 @@ from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.png import stored_png
 from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.iirc.facts import facts
+from benchwright.datasets.iirc.samples import columns_of
 from benchwright.datasets.iirc.view import RefinedView, names_of
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
@@ -268,7 +269,7 @@ def test_the_report_shows_the_tree_before_anything_is_trained(tiny: Path) -> Non
 def test_the_card_names_every_column(tiny: Path) -> None:
     table = DatasetIndex.open(str(tiny / "dataset")).table
     card = (tiny / "dataset" / "README.md").read_text()
-    told = iirc_runs.columns_of([0, 1])
+    told = columns_of([0, 1])
     assert [name for name in table.column_names if name not in told] == ["key", "shard", "offset", "size"]
     assert all(f"`{name}`" in card for name in table.column_names)
     assert io.BytesIO((tiny / "dataset" / "index.parquet").read_bytes()).read(4) == b"PAR1"
@@ -317,6 +318,7 @@ def test_a_loop_that_stopped_goes_on_to_the_same_bytes(trained: Path, tmp_path: 
             raise Stopped
 
     (tmp_path / "dataset").symlink_to(trained / "dataset")
+    (tmp_path / "run.json").write_bytes((trained / "run.json").read_bytes())  # with it what is written here is recorded
     with pytest.raises(Stopped):
         iirc_runs.evaluate(settings("tiny"), str(tmp_path), methods=["er"], progress=stop)
     assert iirc_runs.scores(settings("tiny"), str(tmp_path)) == {}

@@ -156,7 +156,7 @@ def test_a_killed_loop_goes_on_to_the_same_bytes(tmp_path: Path, bw: Cli) -> Non
     """kill -9 after the second increment; the same command again ends in the bytes of a loop that was not killed."""
     out = tmp_path / "run"
     assert bw("run", "kowl", "--config", "tiny", "--set", ANN, "--out", out, "--quiet").code == 0
-    command = [sys.executable, "-c", "from benchwright.pipelines.cli import main; main()"]
+    command = [sys.executable, "-c", "from benchwright.pipelines.cli.main import main; main()"]
     command += ["train", str(out), "--method", "ann", "--protocol", "0.5"]
     environment = {**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
     progress = out / "eval" / "feedback-0.5" / "ann" / "progress.json"

@@ -53,7 +53,7 @@ def copy(run: Path, tmp_path: Path) -> Path:
 
 
 def test_every_order_is_there_once_and_under_the_bound(run: Path) -> None:
-    c = skeleton_runs.config_of(str(run))
+    c = api.job_of(str(run)).config
     found = trained(c, str(run))
     assert {(one.experiment, len(one.streams)) for one in found} == {
         ("default", 1),
@@ -81,7 +81,7 @@ def test_every_order_is_there_once_and_under_the_bound(run: Path) -> None:
 
 
 def test_a_shared_beginning_is_the_same_whatever_is_trained_beside_it(run: Path) -> None:
-    found = {(one.experiment, one.name): one for one in trained(skeleton_runs.config_of(str(run)), str(run))}
+    found = {(one.experiment, one.name): one for one in trained(api.job_of(str(run)).config, str(run))}
     for method in ("bare", "replay", "joint"):
         np.testing.assert_array_equal(found["task_order", method].streams[0].matrix, found["default", method].streams[0].matrix)
     # The tiny network is of width 16 and depth 2.
@@ -170,7 +170,7 @@ def test_tables_are_printed(run: Path, capfd: pytest.CaptureFixture[str]) -> Non
     assert "Table 2" not in told  # drawn sequences are not the paper's
     assert cli.call(["eval", str(run), "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
-    c = skeleton_runs.config_of(str(run))
+    c = api.job_of(str(run)).config
     mine = difference(trained(c, str(run)), "bare", "task")
     assert found["difference over orders, by task"]["bare, 4 orders"]["mean"]["AOPD"] == pytest.approx(mine.aopd[0])
     assert found["grid"]["replay, fraction 0.1"]["std"]["AA"] is None

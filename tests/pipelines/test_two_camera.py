@@ -128,9 +128,10 @@ def test_settings_that_cannot_be_are_told_in_one_line(overrides: list[str], told
 
 
 def test_the_released_fit_is_taken_where_it_is_named_and_where_there_is_no_noise() -> None:
-    named = {name: settings(f"two_camera{name}.toml").transform.preset for name in ("", ".tiny", ".metadata", ".s20", ".nus")}
-    released = dict.fromkeys(("", ".tiny", ".metadata"), "as_released")
-    assert named == {**released, ".s20": "weighted", ".nus": "weighted"}
+    names = ("published", "tiny", "metadata", "s20", "nus")
+    named = {name: settings(f"two_camera/{name}.toml").transform.preset for name in names}
+    released = dict.fromkeys(("published", "tiny", "metadata"), "as_released")
+    assert named == {**released, "s20": "weighted", "nus": "weighted"}
     assert settings("two_camera/s20.toml", "transform.preset=as_released").transform.preset == "as_released"
     given = {field.name: getattr(settings("two_camera/s20.toml"), field.name) for field in dataclasses.fields(TwoCameraConfig)}
     del given["transform"]

@@ -42,9 +42,9 @@ DECODES = """
 import sys
 from benchwright.curation.rows import Reject
 from benchwright.curation.stages.decode import decode_rgb
-from benchwright.pipelines import border
+from benchwright.pipelines.cli import exits
 
-with border.libraries_silenced(debug="--debug" in sys.argv):
+with exits.libraries_silenced(debug="--debug" in sys.argv):
     try:
         decode_rgb(open(sys.argv[1], "rb").read())
     except Reject as reject:
