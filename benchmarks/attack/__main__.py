@@ -1,7 +1,7 @@
 """Attack benchwright with everything that can go wrong, and count what it does not stand.
 
     python benchmarks/attack --quick              # about a minute; what CI runs is a part of it
-    python benchmarks/attack --long --seed 1      # more than 10,000 files, 300 kills, 600 flipped bits, full disks, a hostile server
+    python benchmarks/attack --long --seed 1      # more than 10,000 files, 300 kills, 600 flipped bits, full disks
     python benchmarks/attack --long --parts files --only npz tar
     python benchmarks/attack --again attack-found/traceback/npz-...
 

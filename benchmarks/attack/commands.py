@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from . import specials, valid
+from . import hostile_arrays, hostile_tables, valid
 from .parser import Parser, Told, Tree
 
 
@@ -193,8 +193,16 @@ def _read_shards(dataset: Path) -> None:
 
 
 def _run_file(name: str, pattern: str, *, text: bool = False, packed: str = "") -> Parser:
-    return Parser(name, _file_of_run(pattern), "file", functools.partial(_look, pattern), text=text, packed=packed,
-                  specials=specials.run_files(pattern), share=0.5)  # fmt: skip
+    return Parser(
+        name,
+        _file_of_run(pattern),
+        "file",
+        functools.partial(_look, pattern),
+        text=text,
+        packed=packed,
+        specials=hostile_tables.run_files(pattern),
+        share=0.5,
+    )
 
 
 # -------------------------------------------------------------------------------------------------------------- weights
@@ -246,15 +254,32 @@ def _state(*, safe: bool = False) -> Tree:
 
 def parsers() -> list[Parser]:
     """All of them."""
-    gold = {"g.csv": valid.table([["file", "class_name"], ["a.png", "red"], ["b.png", "blue"]]),
-            **{f"{n}.png": valid.picture("PNG", n) for n in "ab"}}  # fmt: skip
+    gold = {
+        "g.csv": valid.table([["file", "class_name"], ["a.png", "red"], ["b.png", "blue"]]),
+        **{f"{n}.png": valid.picture("PNG", n) for n in "ab"},
+    }
     return [
-        Parser("MTurk results", _mturk, "r.csv", functools.partial(_import, "r.csv"), text=True, specials=specials.lines("r.csv")),
-        Parser("Label Studio results", _label_studio, "r.json", functools.partial(_import, "r.json"), text=True,
-               specials=specials.json_files("r.json")),
-        Parser("gold questions", lambda: dict(gold), "g.csv", _gold, text=True, specials=specials.lines("g.csv"), share=0.3),
-        Parser("votes, Parquet", _voted, "votes.parquet", _votes, specials=specials.parquet("votes.parquet"), share=0.3),
-        Parser("settings, TOML", _settings_tree, "s.toml", _settings, text=True, specials=specials.toml("s.toml")),
+        Parser(
+            "MTurk results",
+            _mturk,
+            "r.csv",
+            functools.partial(_import, "r.csv"),
+            text=True,
+            specials=hostile_tables.lines("r.csv"),
+        ),
+        Parser(
+            "Label Studio results",
+            _label_studio,
+            "r.json",
+            functools.partial(_import, "r.json"),
+            text=True,
+            specials=hostile_tables.json_files("r.json"),
+        ),
+        Parser(
+            "gold questions", lambda: dict(gold), "g.csv", _gold, text=True, specials=hostile_tables.lines("g.csv"), share=0.3
+        ),
+        Parser("votes, Parquet", _voted, "votes.parquet", _votes, specials=hostile_tables.parquet("votes.parquet"), share=0.3),
+        Parser("settings, TOML", _settings_tree, "s.toml", _settings, text=True, specials=hostile_tables.toml("s.toml")),
         _run_file("run.json", "run.json", text=True),
         _run_file("artifact.json", "stages/drawn/artifact.json", text=True),
         _run_file("rows of a stage", "stages/measured/part-00000.parquet"),
@@ -262,8 +287,22 @@ def parsers() -> list[Parser]:
         _run_file("index of shards", "dataset/*.parquet"),
         _run_file("shard", "dataset/*.tar", packed="tar"),
         _run_file("stored results", "eval/**/*.json", text=True),
-        Parser("TorchScript", _script, "b.pt", functools.partial(_backbone, "torchscript", "b.pt"), packed="zip",
-               specials=specials.scripts("b.pt"), share=0.5),
-        Parser("state dict", _state, "b.pth", functools.partial(_backbone, "state_dict", "b.pth"), packed="zip",
-               specials=specials.torch_files("b.pth"), share=0.2),
-    ]  # fmt: skip
+        Parser(
+            "TorchScript",
+            _script,
+            "b.pt",
+            functools.partial(_backbone, "torchscript", "b.pt"),
+            packed="zip",
+            specials=hostile_arrays.scripts("b.pt"),
+            share=0.5,
+        ),
+        Parser(
+            "state dict",
+            _state,
+            "b.pth",
+            functools.partial(_backbone, "state_dict", "b.pth"),
+            packed="zip",
+            specials=hostile_arrays.torch_files("b.pth"),
+            share=0.2,
+        ),
+    ]

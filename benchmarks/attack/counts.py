@@ -107,7 +107,7 @@ def gzip_lines_below_header(data: bytes) -> int:
 
 
 def npz(data: bytes) -> int:
-    """Arrays that lie in a zip by its local headers, which its index may not name, where each holds a sample: 0 of stacked ones."""
+    """Arrays that lie in a zip by its local headers, whatever its index names, where each holds a sample: 0 of stacked ones."""
     names = [
         data[match.start() + 30 : match.start() + 30 + int.from_bytes(data[match.start() + 26 : match.start() + 28], "little")]
         for match in re.finditer(rb"PK\x03\x04", data)

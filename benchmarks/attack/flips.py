@@ -33,12 +33,12 @@ def attack(seed: int, flips: int, scratch: Path, *, long: bool, tell: Callable[[
         _, told = process.communicate()
         if process.returncode:
             raise RuntimeError(f"{command.name}: ended with {process.returncode}: {told[-1000:]}")
-        found[f"flips: {command.name}"] = _flipped(seed, -(-flips // len(todo)), out, command.name, tell)
+        found[f"flips: {command.name}"] = flipped(seed, -(-flips // len(todo)), out, command.name, tell)
         shutil.rmtree(out)
     return found
 
 
-def _flipped(seed: int, flips: int, out: Path, name: str, tell: Callable[[str], None]) -> Counter[str]:
+def flipped(seed: int, flips: int, out: Path, name: str, tell: Callable[[str], None]) -> Counter[str]:
     from benchwright.pipelines import api, border
 
     counts: Counter[str] = Counter()

@@ -34,11 +34,11 @@ def attack(scratch: Path, *, long: bool, tell: Callable[[str], None]) -> dict[st
         shutil.rmtree(whole)
         counts = found[f"full disk: {command.name}"] = Counter()
         for share in (0.1, 0.3, 0.6, 0.9) if long else (0.4,):
-            _one(command, int(size * share), scratch / "small", wanted, counts, tell)
+            one(command, int(size * share), scratch / "small", wanted, counts, tell)
     return found
 
 
-def _one(
+def one(
     command: kills.Command, size: int, place: Path, wanted: dict[str, str], counts: Counter[str], tell: Callable[[str], None]
 ) -> None:
     counts["inputs"] += 1
@@ -72,7 +72,7 @@ def _one(
 
 
 @contextlib.contextmanager
-def _small(place: Path, size: int):  # noqa: ANN202
+def _small(place: Path, size: int):
     """A folder with so much room; gives what makes it larger, and the limit of a file's size where there is no such folder."""
     place.mkdir(parents=True, exist_ok=True)
     mounted = (

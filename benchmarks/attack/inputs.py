@@ -16,9 +16,10 @@ from queue import Empty, Queue
 
 from benchwright.curation.rng import rng
 
-from . import judged, mutations, parsers, server
+from . import judged, mutations
 from .isolated import FAILURES, Case, Verdict, Worker
 from .parser import Parser
+from .parsers import all_parsers
 
 QUICK, LONG = 3, 150
 """Changed files of a parser of share 1; the hand-made ones come on top."""
@@ -42,17 +43,10 @@ VALID = "as it should be"
 """The first input of every parser: a file that has to be read."""
 
 
-@functools.cache
-def all_parsers() -> dict[str, Parser]:
-    """Every parser by its name."""
-    return {**parsers.all_parsers(), **{each.name: each for each in server.parsers()}}
-
-
 def warm() -> None:
     """Import what the parsers need, so that it counts for no input."""
-    import benchwright.pipelines.api
+    import benchwright.pipelines.api  # noqa: F401
     import colour  # noqa: F401  # it makes a folder for its settings at home
-
     from benchwright.pipelines import border
 
     border.warnings_as_lines(quiet=True)

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from .specials import CANARY
+from .hostile import CANARY
 
 HANG_S = 30.0
 MEMORY = 2 << 30
@@ -39,8 +39,8 @@ class Verdict:
     """What came of it.
 
     Attributes:
-        state: ``done``, ``refused`` (by a clear error), or a failure: ``traceback``, ``unclear``, ``hang``, ``memory``, ``crash``,
-            ``outside``, ``loss``, ``noise``, ``unrepeatable``; ``unread``: a valid file was refused.
+        state: ``done``, ``refused`` (by a clear error), or a failure: ``traceback``, ``unclear``, ``hang``, ``memory``,
+            ``crash``, ``outside``, ``loss``, ``noise``, ``unrepeatable``; ``unread``: a valid file was refused.
         label: what the input is.
         line: what is told of it.
         seconds: that it took.
@@ -77,6 +77,8 @@ class Worker:
             self._begin()
         assert self._pipe is not None
         self._pipe.send(dataclasses.astuple(case))
+        with contextlib.suppress(EOFError):
+            self._pipe.recv()  # the folder is laid out, which may take long where bombs are packed
         begun, peak = time.monotonic(), 0
         while not self._pipe.poll(0.1):
             peak = max(peak, _largest(self._process.pid))
@@ -171,7 +173,7 @@ def _serve(pipe: Connection, scratch: str) -> None:
         except EOFError:
             break
         try:
-            pipe.send(_one(case, folder, printed))
+            pipe.send(_one(case, folder, printed, pipe))
         except BaseException:
             os.write(told_to, traceback.format_exc().encode())
             raise
@@ -179,7 +181,7 @@ def _serve(pipe: Connection, scratch: str) -> None:
     os._exit(0)
 
 
-def _one(case: Case, folder: Path, printed: int) -> Verdict:
+def _one(case: Case, folder: Path, printed: int, pipe: Connection) -> Verdict:
     from . import inputs
 
     place, out = folder / "in", folder / "out"
@@ -190,6 +192,7 @@ def _one(case: Case, folder: Path, printed: int) -> Verdict:
     os.ftruncate(printed, 0)
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     Path("/proc/self/clear_refs").write_text("5")
+    pipe.send("begun")
     begun = time.monotonic()
     verdict = inputs.judge(parser, place, out)
     verdict.seconds, verdict.label = time.monotonic() - begun, label

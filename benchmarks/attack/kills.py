@@ -48,18 +48,32 @@ def commands(scratch: Path, *, long: bool) -> list[Command]:
     made = [
         Command(name, ("run", name, "--config", "tiny", "--train"), scheduler)
         for name, scheduler in (
-            ("clear", "threads"), ("kowl", "threads"), ("vclimb", "threads"), ("two_camera", "processes"), ("iirc", "threads"),
+            ("clear", "threads"),
+            ("kowl", "threads"),
+            ("vclimb", "threads"),
+            ("two_camera", "processes"),
+            ("iirc", "threads"),
             ("skeleton", "processes"),
         )
-    ]  # fmt: skip
+    ]
     videos = scratch / "videos"
     for label in ("run", "walk", "jump"):
         for number in range(4):
             place = videos / label / f"{number}.mp4"
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(valid.video("libx264", "mp4", frames=24, name=f"{label}{number}"))
-    own = ("--set", "source={kind='folder',layout='class_folders'}", "--set", f"videos.root='{videos}'", "--set", "split.roles='by_class'",
-           "--set", "split.tasks=1", "--set", "evaluation.methods=['naive']")  # fmt: skip
+    own = (
+        "--set",
+        "source={kind='folder',layout='class_folders'}",
+        "--set",
+        f"videos.root='{videos}'",
+        "--set",
+        "split.roles='by_class'",
+        "--set",
+        "split.tasks=1",
+        "--set",
+        "evaluation.methods=['naive']",
+    )
     return [*made, Command("vclimb, own videos", ("run", "vclimb", "--config", "tiny", "--train", *own))]
 
 
@@ -183,7 +197,7 @@ class Lane:
                 ProcessLookupError
             ):  # children that outlive the run would write into the next one's folder
                 time.sleep(0.2)
-                left = [pid for pid in _group(process.pid)]
+                left = _group(process.pid)
                 os.killpg(process.pid, signal.SIGKILL)
                 if left:
                     time.sleep(0.2)
@@ -332,7 +346,7 @@ def cluster(seed: int, scratch: Path, *, kills: int, tell: Callable[[str], None]
 
 
 def _is_worker(pid: int) -> bool:
-    """Whether a child of the cluster is a worker: its keeper starts it by spawning, and starts a tracker of semaphores as well."""
+    """Whether a child of the cluster is a worker: its keeper spawns it, and a tracker of semaphores as well."""
     with contextlib.suppress(OSError):
         told = Path(f"/proc/{pid}/cmdline").read_bytes()
         return b"spawn_main" in told

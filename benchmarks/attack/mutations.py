@@ -33,12 +33,15 @@ _EXTREMES = (
     (1 << 63) - 1,
     (1 << 64) - 1,
 )
+# fmt: off
 _WORDS = (
     b"0", b"-1", b"-0", b"1e999", b"-1e999", b"NaN", b"Infinity", b"9223372036854775808", b"-9223372036854775809", b"9" * 400,
-    b"1e-999", b"0x10", b"1_000", b"01", b".", b"", b" ", b"\x00", b"null", b"true", b'""', b'"', b"'", b"{}", b"[]", b"[" * 3000,
+    b"1e-999", b"0x10", b"1_000", b"01", b".", b"", b" ", b"\x00", b"null", b"true", b'""', b'"', b"'", b"{}", b"[]",
+    b"[" * 3000,
     b'{"a":' * 3000, b"\\ud800", b'"\\ud800"', b"\xed\xa0\x80", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\n\n", b"\t", b",", b";",
     b"../../../../etc/passwd", b"/etc/passwd", b"=cmd|' /C calc'!A0", b"\xe2\x80\xae", b"a" * 70_000, b"%s%n", b"{0.__class__}",
-)  # fmt: skip
+)
+# fmt: on
 
 
 def _cut(data: bytes, others: Sequence[bytes], draw: Draw) -> bytes:
@@ -161,9 +164,21 @@ def _lines(data: bytes, others: Sequence[bytes], draw: Draw) -> bytes:
 
 
 ANY: tuple[Change, ...] = (
-    _cut, _beheaded, _flipped, _flipped, _head_flipped, _zeroed, _noisy, _without, _repeated, _swapped, _spliced, _joined,
-    _extreme, _enlarged,
-)  # fmt: skip
+    _cut,
+    _beheaded,
+    _flipped,
+    _flipped,
+    _head_flipped,
+    _zeroed,
+    _noisy,
+    _without,
+    _repeated,
+    _swapped,
+    _spliced,
+    _joined,
+    _extreme,
+    _enlarged,
+)
 TEXT: tuple[Change, ...] = (
     _other_number,
     _other_number,

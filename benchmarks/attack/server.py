@@ -120,9 +120,17 @@ def _continues(to: socket.socket, answer: bytes) -> None:
 
 
 BEHAVIOURS: Mapping[str, Callable[[socket.socket, bytes], None]] = {
-    "plain": _plain, "drip": _drip, "stall": _stall, "silent": _silent, "reset": _reset, "endless body": _endless_body,
-    "endless head": _endless_head, "endless line": _endless_line, "endless chunks": _endless_chunks, "continues": _continues,
-}  # fmt: skip
+    "plain": _plain,
+    "drip": _drip,
+    "stall": _stall,
+    "silent": _silent,
+    "reset": _reset,
+    "endless body": _endless_body,
+    "endless head": _endless_head,
+    "endless line": _endless_line,
+    "endless chunks": _endless_chunks,
+    "continues": _continues,
+}
 
 
 def reply(body: bytes, *headers: str, status: str = "200 OK", length: int | None = -1) -> bytes:
@@ -135,9 +143,23 @@ def _answers() -> dict[str, bytes]:
     shown = valid.picture("JPEG", "served")
     bomb = zlib.compressobj(9, zlib.DEFLATED, 31)
     packed = b"".join([*(bomb.compress(bytes(1 << 24)) for _ in range(40)), bomb.flush()])
-    redirects = ["file:///etc/passwd", "http://169.254.169.254/latest/meta-data/", "ftp://127.0.0.1/x", "gopher://127.0.0.1:{port}/x", "//",
-                 "http://[::1", "http://127.0.0.1:99999/", "http://user:pass@127.0.0.1:{port}/x", "/again", "data:image/png;base64,AAAA",
-                 "http://\xff\xfe/", "", "javascript:alert(1)", "http://127.0.0.1:{port}/x\\y\tz", "http://a.invalid/"]  # fmt: skip
+    redirects = [
+        "file:///etc/passwd",
+        "http://169.254.169.254/latest/meta-data/",
+        "ftp://127.0.0.1/x",
+        "gopher://127.0.0.1:{port}/x",
+        "//",
+        "http://[::1",
+        "http://127.0.0.1:99999/",
+        "http://user:pass@127.0.0.1:{port}/x",
+        "/again",
+        "data:image/png;base64,AAAA",
+        "http://\xff\xfe/",
+        "",
+        "javascript:alert(1)",
+        "http://127.0.0.1:{port}/x\\y\tz",
+        "http://a.invalid/",
+    ]
     made = {f"redirect to {to[:40] or 'nothing'!r}": reply(b"", f"Location: {to}", status="302 Found") for to in redirects}
     return made | {
         "length too long": reply(shown, length=len(shown) + 1000),

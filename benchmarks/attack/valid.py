@@ -17,9 +17,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
-
 from benchwright.curation.rng import rng
+from PIL import Image
 
 
 def draw(name: str) -> np.random.Generator:
@@ -183,9 +182,30 @@ def yfcc(count: int = 12, *, columns: int = 23) -> bytes:
         taken = dt.datetime(2008, 1, 1) + dt.timedelta(days=number)
         uploaded = int((taken + dt.timedelta(days=3) - dt.datetime(1970, 1, 1)).total_seconds())
         fields: list[object] = [
-            1000 + number, "1@N00", "nick+name", f"{taken}.0", uploaded, "Canon", "a+title", "", "tag", "", "1.5", "2.5", 16,
-            f"http://x/{number}/", f"http://x/{number}.jpg", "Attribution License", "http://l/", 5, 6, "abc", "def", "jpg", int(number == 3),
-        ]  # fmt: skip
+            1000 + number,
+            "1@N00",
+            "nick+name",
+            f"{taken}.0",
+            uploaded,
+            "Canon",
+            "a+title",
+            "",
+            "tag",
+            "",
+            "1.5",
+            "2.5",
+            16,
+            f"http://x/{number}/",
+            f"http://x/{number}.jpg",
+            "Attribution License",
+            "http://l/",
+            5,
+            6,
+            "abc",
+            "def",
+            "jpg",
+            int(number == 3),
+        ]
         lines.append(fields if columns == 23 else [number, fields[0], "f" * 32, *fields[1:]])
     return "".join("\t".join(map(str, line)) + "\n" for line in lines).encode()
 
@@ -286,12 +306,30 @@ def dng(name: str = "dng", height: int = 64, width: int = 96) -> bytes:
     """An uncompressed DNG of 16 bits: TIFF's tags written by hand, so that no package is needed."""
     mosaic = draw(name).integers(1024, 15000, (height, width)).astype("<u2").tobytes()
     entries = [
-        (254, 4, [0]), (256, 4, [width]), (257, 4, [height]), (258, 3, [16]), (259, 3, [1]), (262, 3, [32803]),
-        (271, 2, b"benchwright\0"), (272, 2, b"drawn\0\0\0"), (273, 4, [0]), (274, 3, [1]), (277, 3, [1]), (278, 4, [height]),
-        (279, 4, [len(mosaic)]), (33421, 3, [2, 2]), (33422, 1, bytes([0, 1, 1, 2])), (50706, 1, bytes([1, 4, 0, 0])),
-        (50707, 1, bytes([1, 2, 0, 0])), (50708, 2, b"drawn\0\0\0"), (50714, 4, [1024]), (50717, 4, [16383]),
-        (50721, 10, [1, 1, 0, 1, 0, 1, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 1, 1]), (50728, 5, [5, 10, 1, 1, 6, 10]), (50778, 3, [21]),
-    ]  # fmt: skip
+        (254, 4, [0]),
+        (256, 4, [width]),
+        (257, 4, [height]),
+        (258, 3, [16]),
+        (259, 3, [1]),
+        (262, 3, [32803]),
+        (271, 2, b"benchwright\0"),
+        (272, 2, b"drawn\0\0\0"),
+        (273, 4, [0]),
+        (274, 3, [1]),
+        (277, 3, [1]),
+        (278, 4, [height]),
+        (279, 4, [len(mosaic)]),
+        (33421, 3, [2, 2]),
+        (33422, 1, bytes([0, 1, 1, 2])),
+        (50706, 1, bytes([1, 4, 0, 0])),
+        (50707, 1, bytes([1, 2, 0, 0])),
+        (50708, 2, b"drawn\0\0\0"),
+        (50714, 4, [1024]),
+        (50717, 4, [16383]),
+        (50721, 10, [1, 1, 0, 1, 0, 1, 0, 1, 1, 1, 0, 1, 0, 1, 0, 1, 1, 1]),
+        (50728, 5, [5, 10, 1, 1, 6, 10]),
+        (50778, 3, [21]),
+    ]
     letters = {1: "B", 3: "H", 4: "I", 5: "I", 10: "i"}
     start = 8 + 2 + 12 * len(entries) + 4
     directory, beside = struct.pack("<H", len(entries)), b""
