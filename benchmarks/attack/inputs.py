@@ -145,13 +145,18 @@ def attack(
         waiting.put(case)
     found: dict[str, Counter[str]] = {case.parser: Counter() for case in todo}
     lock = threading.Lock()
+    broken: list[str] = []
 
     def work() -> None:
         worker = Worker(scratch)
         with contextlib.suppress(Empty):
-            while True:
+            while not broken:
                 case = waiting.get_nowait()
-                verdict = worker.judge(case)
+                try:
+                    verdict = worker.judge(case)
+                except Exception as error:  # of the attack itself: it ends, and says so
+                    broken.append(f"{case}: {error!r}")
+                    break
                 with lock:
                     found[case.parser].update({"inputs": 1, verdict.state: 1})
                     if verdict.state in FAILURES:
@@ -165,6 +170,8 @@ def attack(
         thread.start()
     for thread in threads:
         thread.join()
+    if broken:
+        raise RuntimeError(f"the attack itself broke at {broken[0]}")
     tell(f"{len(todo)} inputs in {time.monotonic() - begun:.0f} s")
     return found
 
@@ -175,8 +182,7 @@ def kept(case: Case, verdict: Verdict, keep: Path) -> Path:
     place = keep / verdict.state / f"{name}-seed{case.seed}"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    with contextlib.suppress(OSError):
-        lay_out(case, place / "in")
+    lay_out(case, place / "in")
     facts = {"parser": case.parser, "number": case.number, "seed": case.seed, **vars(verdict)}
     (place / "case.json").write_text(json.dumps(facts, indent=1) + "\n")
     return place

@@ -77,8 +77,8 @@ class Worker:
             self._begin()
         assert self._pipe is not None
         self._pipe.send(dataclasses.astuple(case))
-        with contextlib.suppress(EOFError):
-            self._pipe.recv()  # the folder is laid out, which may take long where bombs are packed
+        if (told := self._pipe.recv()) != "begun":  # the folder is laid out, which may take long where bombs are packed
+            raise RuntimeError(told)
         begun, peak = time.monotonic(), 0
         while not self._pipe.poll(0.1):
             peak = max(peak, _largest(self._process.pid))
@@ -160,7 +160,6 @@ def _serve(pipe: Connection, scratch: str) -> None:
     os.environ.setdefault("XDG_CACHE_HOME", str(folder / "cache"))
     os.chdir(folder / "canary/cwd")
     printed = os.open(folder / "printed", os.O_RDWR | os.O_CREAT | os.O_APPEND)
-    told_to = os.dup(2)
     from . import inputs
 
     inputs.warm()
@@ -174,9 +173,8 @@ def _serve(pipe: Connection, scratch: str) -> None:
             break
         try:
             pipe.send(_one(case, folder, printed, pipe))
-        except BaseException:
-            os.write(told_to, traceback.format_exc().encode())
-            raise
+        except Exception:
+            pipe.send(traceback.format_exc())
     shutil.rmtree(folder, ignore_errors=True)
     os._exit(0)
 

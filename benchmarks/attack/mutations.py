@@ -275,12 +275,16 @@ def _in_png(data: bytes, draw: Draw, text: bool) -> bytes:
         size = struct.unpack_from(">I", data, at)[0]
         chunks.append((data[at + 4 : at + 8], data[at + 8 : at + 8 + size]))
         at += size + 12
+    pixels = b"".join(body for kind, body in chunks if kind == b"IDAT")
     chosen = int(draw.integers(len(chunks)))
+    if draw.random() < 0.3:  # what is packed is changed, and packed again in one chunk
+        packed = b"IDAT", zlib.compress(changed(zlib.decompress(pixels), [], draw))
+        first = next(number for number, (kind, _) in enumerate(chunks) if kind == b"IDAT")
+        chunks = [*chunks[:first], packed, *(chunk for chunk in chunks[first:] if chunk[0] != b"IDAT")]
+    else:
+        chunks[chosen] = chunks[chosen][0], changed(chunks[chosen][1], [], draw)
     made = data[:8]
-    for number, (kind, body) in enumerate(chunks):
-        if number == chosen and body:
-            packed = kind == b"IDAT" and draw.random() < 0.5
-            body = zlib.compress(changed(zlib.decompress(body), [], draw)) if packed else changed(body, [], draw)
+    for kind, body in chunks:
         made += struct.pack(">I", len(body)) + kind + body + struct.pack(">I", binascii.crc32(kind + body))
     return made
 

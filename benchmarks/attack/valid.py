@@ -8,6 +8,7 @@ import functools
 import gzip
 import io
 import json
+import os
 import pickle
 import sqlite3
 import struct
@@ -73,9 +74,11 @@ def video(codec: str, container: str, *, frames: int = 12, name: str = "video") 
     """A clip of 64 x 48 pixels at 25 frames a second."""
     import av
 
+    os.environ.setdefault("SVT_LOG", "1")
     out = io.BytesIO()
     with av.open(out, "w", format={"mkv": "matroska", "ts": "mpegts"}.get(container, container)) as made:
-        stream = made.add_stream(codec, rate=25)
+        quiet = {"x265-params": "log-level=none:pools=1:frame-threads=1"} if codec == "libx265" else {}
+        stream = made.add_stream(codec, rate=25, options=quiet)
         stream.width, stream.height, stream.pix_fmt = (
             64,
             48,
