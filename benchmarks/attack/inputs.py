@@ -97,7 +97,7 @@ def judge(parser: Parser, folder: Path, out: Path) -> Verdict:
         trace = "".join(traceback.format_exception(error))[-4000:]
         if judged.is_leak(error):
             return Verdict("traceback", line=f"{type(judged.root_of(error)).__name__}: {line}", trace=trace)
-        there = (folder / parser.attacked).exists()  # who took it away knows which it was
+        there = (folder / parser.attacked).is_file()  # who took it away knows which it was
         return Verdict("unclear" if there and judged.is_unclear(line, folder, out) else "refused", line=line, trace=trace)
     data = None
     with contextlib.suppress(OSError):
