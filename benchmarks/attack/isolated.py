@@ -20,6 +20,8 @@ from typing import Any
 from .hostile import CANARY
 
 HANG_S = 30.0
+"""Seconds of work, or of waiting for nothing: what others do on the machine counts for neither."""
+
 MEMORY = 2 << 30
 _STOP_AT = 4 << 30
 """Memory at which a process is ended: the machine is not to be brought down."""
@@ -68,29 +70,35 @@ class Worker:
         self._pipe: Connection | None = None
 
     def judge(self, case: Case) -> Verdict:
-        """Have an input judged. A hang is looked at twice: the machine may have been busy."""
-        verdict = self._judge(case)
-        return self._judge(case) if verdict.state == "hang" else verdict
-
-    def _judge(self, case: Case) -> Verdict:
+        """Have an input judged."""
         if self._process is None:
             self._begin()
         assert self._pipe is not None
         self._pipe.send(dataclasses.astuple(case))
         if (told := self._pipe.recv()) != "begun":  # the folder is laid out, which may take long where bombs are packed
             raise RuntimeError(told)
-        begun, peak = time.monotonic(), 0
+        begun, peak, idle = time.monotonic(), 0, 0.0
+        worked = _worked(self._process.pid)
         while not self._pipe.poll(0.1):
-            peak = max(peak, _largest(self._process.pid))
+            pids = [self._process.pid, *children_of(self._process.pid)]
+            peak = max(peak, *map(_memory, pids))
+            idle += 0.1 * (not any(map(_busy, pids)))
             waited = time.monotonic() - begun
+            spent = max(idle, _worked(self._process.pid) - worked)
             if not self._process.is_alive() and not self._pipe.poll(0):
                 code = self._process.exitcode
                 self.close()
                 return Verdict("crash", _label(case), f"the process ended with {code}", waited, peak)
-            if waited > HANG_S or peak > _STOP_AT:
+            if spent > HANG_S or peak > _STOP_AT:
                 self.close()
-                state = "hang" if waited > HANG_S else "memory"
-                return Verdict(state, _label(case), f"ended after {waited:.0f} s with {peak / 2**30:.1f} GiB", waited, peak)
+                state = "hang" if spent > HANG_S else "memory"
+                return Verdict(
+                    state,
+                    _label(case),
+                    f"ended after {waited:.0f} s, {spent:.0f} s its own, with {peak / 2**30:.1f} GiB",
+                    waited,
+                    peak,
+                )
         try:
             verdict: Verdict = self._pipe.recv()
         except EOFError:
@@ -130,15 +138,38 @@ def _label(case: Case) -> str:
     return label_of(case)
 
 
-def _largest(pid: int) -> int:
-    """Memory of the largest of a process and all its children."""
-    found = 0
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        found = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+def children_of(pid: int) -> list[int]:
+    """All processes below one."""
+    found: list[int] = []
+    with contextlib.suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in (task / "children").read_text().split():
-                found = max(found, _largest(int(child)))
+            for child in map(int, (task / "children").read_text().split()):
+                found += [child, *children_of(child)]
     return found
+
+
+def _memory(pid: int) -> int:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * resource.getpagesize()
+    return 0
+
+
+def _busy(pid: int) -> bool:
+    """Whether a thread of a process runs, or would if there were a processor or a disk for it."""
+    with contextlib.suppress(OSError, IndexError):
+        for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
+            if stat.read_text().rpartition(")")[2].split()[0] in "RD":
+                return True
+    return False
+
+
+def _worked(pid: int) -> float:
+    """Seconds of processor time of a process and its children, those that ended among them."""
+    ticks = 0
+    for each in (pid, *children_of(pid)):
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            ticks += sum(map(int, Path(f"/proc/{each}/stat").read_text().rpartition(")")[2].split()[11:15]))
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 # ---------------------------------------------------------------------------------------------------------- the process

@@ -24,6 +24,7 @@ import numpy as np
 from benchwright.curation.rng import rng
 
 from . import valid
+from .isolated import children_of
 
 SKIPPED = {"made.json", ".witness", ".fingerprints.json", ".lock", "report.html"}
 WAYS = ("kill", "kill", "terminate", "interrupt", "group", "child")
@@ -113,16 +114,6 @@ def begin(arguments: Sequence[str], out: Path, scheduler: str) -> subprocess.Pop
         text=True,
         start_new_session=True,
     )
-
-
-def children_of(pid: int) -> list[int]:
-    """All processes below one."""
-    found: list[int] = []
-    with contextlib.suppress(OSError, ValueError):
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            for child in map(int, (task / "children").read_text().split()):
-                found += [child, *children_of(child)]
-    return found
 
 
 def hit(process: subprocess.Popen[str], way: str, draw: np.random.Generator) -> bool:
