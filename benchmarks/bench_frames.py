@@ -30,7 +30,7 @@ import numpy as np
 from benchwright.curation.video.decoders import ffmpeg_binary, pyav_frames
 from benchwright.curation.video.frames import Clip, read_clip
 from benchwright.curation.video.index import read_index
-from benchwright.curation.video.limits import Deadline, Limits
+from benchwright.curation.video.limits import CpuBudget, Limits
 from benchwright.curation.video.pixels import Orientation, RgbConverter, scaled_size
 from benchwright.curation.video.plans import FramePlan, choose, uniform_frames
 from benchwright.curation.video.work import FrameSettings
@@ -62,11 +62,11 @@ def make_clips(folder: Path, count: int) -> list[Path]:
 
 
 def ours(path: Path, _frames: int) -> list[np.ndarray]:
-    deadline = Deadline(600)
-    index = read_index(str(path), limits=LIMITS, deadline=deadline)
+    budget = CpuBudget(LIMITS)
+    index = read_index(str(path), limits=LIMITS, budget=budget)
     converter = RgbConverter(index, SIDE_PX)
     wanted = choose(EIGHT, index.times_s, fps=index.fps).frames
-    frames = pyav_frames(index, wanted, limits=LIMITS, deadline=deadline)
+    frames = pyav_frames(index, wanted, limits=LIMITS, budget=budget)
     found = {at: converter.rgb(frame, Orientation()) for at, frame in frames}
     return [found[at] for at in wanted]
 
@@ -162,7 +162,7 @@ def processor_s() -> float:
 
 def full_decode(path: Path) -> list[np.ndarray]:
     """Every frame by a sequential decode, in the size and colours of ``ours``."""
-    index = read_index(str(path), limits=LIMITS, deadline=Deadline(600))
+    index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
     converter = RgbConverter(index, SIDE_PX)
     with av.open(str(path)) as container:
         return [converter.rgb(frame, Orientation()) for frame in container.decode(video=0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import posixpath
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,20 @@ import pyarrow as pa
 
 from .keys import canonical, sha256
 from .part_writer import folder, part_name
+from .reach import Definitions
+from .records import Damaged, unsealed
 from .store import PartInfo, Rows, Store, StoreError
+
+_STAGE_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+
+
+def is_stage_name(name: str) -> bool:
+    """Whether a stage may have this name, which is that of its folder."""
+    return _STAGE_NAME.match(name) is not None
+
+
+def _file_name(name: str) -> bool:
+    return bool(name) and name not in (".", "..") and not {"/", "\\", "\0"} & set(name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,6 +43,8 @@ class Artifact:
         rows: rows that went out.
         rejects: reason -> rows turned away.
         parts: for every part its number of rows and the size and SHA-256 of its files.
+        kept: empty, or that it is used though its code changed since: the ``key`` and digests of ``code`` that it was kept for,
+            ``was``, the digests of the code that made it, what ``changed``, in words, and ``at``.
     """
 
     stage: str
@@ -41,10 +57,12 @@ class Artifact:
     rows: int
     rejects: Mapping[str, int]
     parts: tuple[Mapping[str, Any], ...]
+    kept: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
 
     def to_json(self) -> dict[str, Any]:
         """For ``artifact.json``: the same for equal runs, byte for byte."""
-        return sealed({**dataclasses.asdict(self), "parts": list(self.parts)})
+        record = {**dataclasses.asdict(self), "parts": list(self.parts)}
+        return sealed(record if self.kept else {name: value for name, value in record.items() if name != "kept"})
 
     def files(self) -> dict[str, Mapping[str, Any]]:
         """Name within the store -> size and SHA-256, of all files of the stage but its two JSON files."""
@@ -79,11 +97,23 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
     if not store.exists(name):
         return None
     raw = read_sealed(store, name)
+    if fault := _whole_fault(raw, _ARTIFACT) or ("" if raw["stage"] == stage else f"it is of stage {raw['stage']!r:.60}"):
+        raise StoreError(f"{store.url}: {name} is not the record of a stage: {fault}")
+    raw["parts"] = tuple(raw["parts"])
+    return Artifact(**raw)
+
+
+def code_file(stage: str) -> str:
+    """Name within the store of the record of the definitions that a stage's code reached."""
+    return posixpath.join(folder(stage), "code.json")
+
+
+def load_code(store: Store, stage: str) -> Definitions:
+    """The definitions that the code of a stage reached when it was made: see ``reach.Reached``; empty where it is not known."""
     try:
-        raw["parts"] = tuple(raw["parts"])
-        return Artifact(**raw)
-    except (KeyError, TypeError) as error:
-        raise StoreError(f"{store.url}: {name} is not the record of a stage: {error}") from None
+        return read_sealed(store, code_file(stage))["definitions"] if store.exists(code_file(stage)) else {}
+    except (StoreError, KeyError):  # it only tells people what changed
+        return {}
 
 
 def load_made(store: Store, stage: str) -> dict[str, Any]:
@@ -93,7 +123,10 @@ def load_made(store: Store, stage: str) -> dict[str, Any]:
         StoreError: where it is damaged.
     """
     name = posixpath.join(folder(stage), "made.json")
-    return read_sealed(store, name) if store.exists(name) else {}
+    made = read_sealed(store, name) if store.exists(name) else {}
+    if made and (fault := _fault(made, _MADE)):
+        raise StoreError(f"{store.url}: {name} does not say how a stage was made: {fault}")
+    return made
 
 
 def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
@@ -103,10 +136,10 @@ def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_sealed(store: Store, name: str) -> dict[str, Any]:
     """A record without its seal. Raises ``StoreError`` where the seal does not fit: the file was damaged, or edited."""
-    raw = store.read_json(name)
-    if not isinstance(raw, dict) or raw.pop("seal", None) != sha256(canonical(raw)):
-        raise StoreError(f"{store.url}: {name} does not fit its seal: it was damaged or edited")
-    return raw
+    try:
+        return unsealed(store.read(name))
+    except Damaged as error:
+        raise StoreError(f"{posixpath.join(store.url, name)} {error}") from None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,8 +181,71 @@ def load_run(store: Store) -> RunRecord:
     if not store.exists("run.json"):
         raise StoreError(f"{store.url} holds no run: there is no run.json in it")
     raw = read_sealed(store, "run.json")
-    try:
-        raw["stages"] = tuple(raw["stages"])
-        return RunRecord(**raw)
-    except (KeyError, TypeError) as error:
-        raise StoreError(f"{store.url}: run.json is not the record of a run: {error}") from None
+    raw.setdefault("published", "")
+    raw.setdefault("outdated", False)
+    fault = _whole_fault(raw, _RUN)
+    if not fault and not (raw["result"] in raw["stages"] and all(map(is_stage_name, raw["stages"]))):
+        fault = "its stages have no result among them, or names that no stage has"
+    if fault:
+        raise StoreError(f"{store.url}: run.json is not the record of a run: {fault}")
+    raw["stages"] = tuple(raw["stages"])
+    return RunRecord(**raw)
+
+
+# A record whose seal fits may still have been made by anyone: what is read of it later has to be there.
+_FILE: Any = {"sha256": str, "size": int}
+_PART: Any = {"rows": int, "files": {_file_name: _FILE}}
+_INPUTS: Any = {str: str}
+_RECIPE: Any = {"step": str, "code": str, "settings": {str: None}, "inputs": _INPUTS, "layouts": str, "within": {str: str}}
+_ARTIFACT: Any = {
+    **dict.fromkeys(("stage", "kind", "key", "digest", "layout"), str),
+    **dict.fromkeys(("rows_in", "rows"), int),
+    "recipe": _RECIPE,
+    "rejects": {str: int},
+    "parts": [_PART],
+}
+_MADE: Any = {"made_at": str, "seconds": float, "versions": {str: str}}
+_RUN: Any = {
+    **dict.fromkeys(("pipeline", "result", "published"), str),
+    "config": {str: None},
+    "overrides": {str: None},
+    "stages": [str],
+    "outdated": bool,
+}
+
+
+def _whole_fault(value: Mapping[str, Any], shape: Mapping[str, Any]) -> str:
+    unknown = sorted(value.keys() - shape.keys())
+    return f"it has a strange {unknown[0]!r:.60}" if unknown else _fault(value, shape)
+
+
+def _fault(value: Any, shape: Any, place: str = "it") -> str:
+    """The first place at which a value has not the shape, "" where it has it.
+
+    A shape is a type; a list of one; a table of names, which have to be there and no others where it is a whole record; or a
+    table with one type or check of names. None is anything.
+    """
+    if shape is None:
+        return ""
+    if isinstance(shape, list):
+        if not isinstance(value, list):
+            return f"{place} is no list"
+        return next((told for n, item in enumerate(value) if (told := _fault(item, shape[0], f"{place}[{n}]"))), "")
+    if isinstance(shape, dict):
+        return _table_fault(value, shape, place)
+    fits = isinstance(value, int | float if shape is float else shape) and (shape is bool or not isinstance(value, bool))
+    return "" if fits and not (shape is int and value < 0) else f"{place} = {value!r:.60} is no {shape.__name__}"
+
+
+def _table_fault(value: Any, shape: Any, place: str) -> str:
+    if not isinstance(value, dict):
+        return f"{place} is no table"
+    name = next(iter(shape))
+    if not isinstance(name, str):  # any names, of one sort
+        odd = next((one for one in value if name is not str and not name(one)), None)
+        if odd is not None:
+            return f"{place} has a name {odd!r:.60}"
+        return next((told for one, item in value.items() if (told := _fault(item, shape[name], f"{place}.{one}"[:80]))), "")
+    if missing := [one for one in shape if one not in value]:
+        return f"{place} has no {missing[0]!r}"
+    return next((told for one in shape if (told := _fault(value[one], shape[one], one))), "")

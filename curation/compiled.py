@@ -2,6 +2,9 @@
 
 ``compiled`` is numba's own way. numba takes most of a second to load, though, which is long for work of a few: ``Passes`` are
 compiled by numba once on a machine, and are loaded by llvmlite alone in a tenth of a second from then on.
+
+Machine code is run unseen, so it is taken only from a file and folders that nobody else may write to. numba's own cache would
+not do in its place: it looks at no owner, and numba has to be loaded for it.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ import hashlib
 import importlib.metadata
 import importlib.util
 import json
+import os
+import stat
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +28,7 @@ import llvmlite.binding as llvm
 import numpy as np
 import platformdirs
 
-from .files import write_whole
+from .files import replacing
 
 
 def compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:
@@ -76,13 +81,16 @@ class Passes:
         """Names of the functions and their object file, out of the cache or compiled."""
         name = f"{self._module}-{self._key(machine)[:32]}.o"
         with contextlib.suppress(OSError, ValueError):  # not there, or damaged
-            digest, names, code = (_cache() / name).read_bytes().split(b"\n", 2)
+            digest, names, code = _own_bytes(_cache() / name).split(b"\n", 2)
             if digest.decode() == hashlib.sha256(names + code).hexdigest():
                 return names.decode().split(), code
         names, code = _compile(self._load(), machine)
         with contextlib.suppress(OSError):  # without a cache every process compiles
             told = " ".join(names).encode()
-            write_whole(_cache() / name, b"\n".join([hashlib.sha256(told + code).hexdigest().encode(), told, code]), sync=False)
+            held = b"\n".join([hashlib.sha256(told + code).hexdigest().encode(), told, code])
+            with replacing(_own_folder() / name, sync=False) as beside:
+                beside.touch(mode=0o600)
+                beside.write_bytes(held)
         return names, code
 
     def _key(self, machine: Any) -> str:
@@ -150,6 +158,36 @@ def _alone(name: str, function: Any, machine: Any) -> Any:
     builder = llvm.create_pass_builder(machine, llvm.create_pipeline_tuning_options(speed_level=3))
     builder.getModulePassManager().run(code, builder)
     return code
+
+
+def _own_folder() -> Path:
+    """The folder of the cache, which is made for its owner alone; one of an earlier version is taken from others."""
+    path = _cache()
+    for folder in (path.parent, path):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        facts = folder.lstat()
+        if facts.st_uid == os.getuid() and stat.S_ISDIR(facts.st_mode) and facts.st_mode & 0o022:
+            folder.chmod(0o700)
+    return path
+
+
+def _own_bytes(path: Path) -> bytes:
+    """Content of a file that nobody but its owner, who is this user or root, can have written or put there.
+
+    Raises:
+        PermissionError: where others may write to it, or to a folder above it.
+    """
+    for folder in [*path.parents, *path.parent.resolve().parents]:
+        facts = folder.stat()
+        # Of a folder with the sticky bit, as /tmp has it, nobody can rename what is another's.
+        shared = facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX
+        if shared or facts.st_uid not in (0, os.getuid()):
+            raise PermissionError(f"{folder}: others may write to it")
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as stream:
+        facts = os.fstat(stream.fileno())
+        if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o022 or facts.st_uid not in (0, os.getuid()):
+            raise PermissionError(f"{path}: others may write to it")
+        return stream.read()
 
 
 def _cache() -> Path:

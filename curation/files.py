@@ -1,13 +1,16 @@
-"""Local files that appear whole or not at all."""
+"""Local files that appear whole or not at all. Those in the folder of a run are recorded there: see ``curation.records``."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
+
+from . import records
 
 
 @contextlib.contextmanager
@@ -20,16 +23,21 @@ def replacing(path: str | Path, *, sync: bool = True) -> Iterator[Path]:
     Args:
         path: of the file.
         sync: let it reach the disk first, so that a loss of power leaves it whole, too; many small files take long then.
+
+    Raises:
+        LeavesRun: where the place is in the folder of a run, and a link leads out of that.
     """
     path = Path(path)
+    recorded = records.is_recorded(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".tmp-{os.getpid()}-{secrets.token_hex(6)}")
+    beside = _beside(path)
     try:
         yield beside
         if sync:
             with beside.open("rb+") as stream:
                 os.fsync(stream.fileno())
-        beside.replace(path)
+        with records.changing(path, records.state_of(beside), sync=sync) if recorded else contextlib.nullcontext():
+            beside.replace(path)
     except OSError as error:
         if error.errno is not None and error.filename in (None, str(beside)):  # a full disk does not say which file
             error.filename = str(path)
@@ -51,8 +59,33 @@ def write_whole(path: str | Path, data: bytes, *, sync: bool = True) -> None:
         stream.write(data)
 
 
+def remove(path: str | Path) -> None:
+    """Remove a file, where it is there."""
+    path = Path(path)
+    if not path.parent.is_dir():
+        return
+    with records.changing(path, None, sync=False) if records.is_recorded(path) else contextlib.nullcontext():
+        path.unlink(missing_ok=True)
+
+
+def remove_folder(folder: str | Path) -> None:
+    """Remove a folder with all that is in it: at once by its name, so that a kill leaves nothing half removed in its place."""
+    folder = Path(folder)
+    records.is_recorded(folder)  # raises where a link leads there
+    for left in folder.parent.glob(f"{records.TEMPORARY}*"):
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+    shutil.rmtree(folder.rename(_beside(folder)))
+
+
 def remove_half_written(folder: str | Path) -> None:
     """Remove what a kill left of files that were being written in a folder, and those below it, that nobody writes to now."""
-    for left in Path(folder).rglob(".tmp-*"):
+    records.is_recorded(Path(folder))  # raises where a link leads there
+    records.settle(Path(folder))
+    for left in Path(folder).rglob(f"{records.TEMPORARY}*"):
         if left.is_file():
             left.unlink()
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{records.TEMPORARY}{os.getpid()}-{secrets.token_hex(6)}")

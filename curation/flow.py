@@ -36,7 +36,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
 
-from .keys import How, Where, WhereOfRows
+from .budget import Budget
+from .keys import How, Named, Where, WhereOfRows
+from .reach import Reached, reached
 from .rows import BLOB, Rejected, is_array, schema_of
 
 P = ParamSpec("P")
@@ -72,6 +74,15 @@ class Step:
         }
         return dict(sorted({**defaults, **self.settings}.items()))
 
+    def code(self) -> Reached:
+        """The code that the function reaches, and that of the classes of its settings."""
+        own = reached(self.function)
+        tops = {"benchwright", self.function.__module__.partition(".")[0]}
+        types = {each for value in self.settings.values() for each in _types_in(value)}
+        others = [each for each in types if each.__qualname__ not in own.definitions.get(each.__module__, ())]
+        ours = [each for each in others if each.__module__.partition(".")[0] in tops]
+        return own.with_others(map(reached, sorted(ours, key=lambda each: (each.__module__, each.__qualname__))))
+
 
 @typing.overload
 def step(function: Callable[Concatenate[In, P], Out], *args: P.args, **settings: P.kwargs) -> Step: ...
@@ -105,8 +116,21 @@ def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
     return Step(function, settings)
 
 
+def _types_in(value: Any) -> set[type]:
+    """Dataclasses of a setting and of what is inside it."""
+    if isinstance(value, How):
+        return _types_in(value.value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {type(value)}.union(*(_types_in(getattr(value, field.name)) for field in dataclasses.fields(value)))
+    if isinstance(value, Mapping):
+        return set[type]().union(*map(_types_in, typing.cast("Mapping[Any, Any]", value).values()))
+    if isinstance(value, list | tuple):
+        return set[type]().union(*map(_types_in, typing.cast("collections.abc.Sequence[Any]", value)))
+    return set()
+
+
 def _marked_inside(value: Any) -> str:
-    """``where``, ``how`` or ``rows_of`` that stands inside a setting, where the engine would not see it; "" for none."""
+    """``where``, ``how``, ``named`` or ``rows_of`` that stands inside a setting, where the engine misses it; "" for none."""
     inner: list[Any] = []
     if isinstance(value, How):
         inner = [value.value]
@@ -116,7 +140,13 @@ def _marked_inside(value: Any) -> str:
         inner = list(typing.cast("Mapping[Any, Any]", value).values())
     elif isinstance(value, list | tuple):
         inner = list(typing.cast("collections.abc.Sequence[Any]", value))
-    marks = {Where: "where(...)", WhereOfRows: "where_of_rows(...)", How: "how(...)", StageRef: "rows_of(...)"}
+    marks = {
+        Where: "where(...)",
+        WhereOfRows: "where_of_rows(...)",
+        How: "how(...)",
+        Named: "named(...)",
+        StageRef: "rows_of(...)",
+    }
     found = next((marks[type(item)] for item in inner if type(item) in marks), "")
     return found or next((deeper for deeper in map(_marked_inside, inner) if deeper), "")
 
@@ -144,9 +174,15 @@ class Stage:
     pieces: Step | None = None
     gives: type | pa.Schema | None = None
     rows_per_part: int = 256
-    max_rejects: float | None = 0
+    max_rejects: float | Budget | None = 0
     expands: bool = False
     waits: str = ""
+    may_be_empty: bool = False
+
+    @property
+    def budget(self) -> Budget:
+        """How many rows it may turn away."""
+        return self.max_rejects if isinstance(self.max_rejects, Budget) else Budget(self.max_rejects)
 
     def inputs(self) -> tuple[str, ...]:
         """Names of the stages that this one reads, its upstream first."""
@@ -162,7 +198,8 @@ class Flow:
         name: snake_case, unique in the plan; names the stage's folder.
         step: what to do; see ``step``.
         max_rejects: how many rejects the stage may have before the run fails: a number of rows, a share of the rows in
-            when below 1, or None where turning rows away is what the stage is for. 0 by default.
+            when below 1, or None where turning rows away is what the stage is for; or a ``Budget``, which also says which
+            reasons are expected, and which setting decides. 0 by default. It is no part of the key.
         rows_per_part: rows that one task takes. It changes neither rows nor digests.
         gives: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema where settings
             decide on them; None where it gives the columns that it takes.
@@ -173,11 +210,11 @@ class Flow:
     def _then(self, stage: Stage) -> Flow:
         return Flow((*self.stages, stage))
 
-    def each(self, name: str, step: Step, *, max_rejects: float | None = 0, rows_per_part: int = 256) -> Flow:
+    def each(self, name: str, step: Step, *, max_rejects: float | Budget | None = 0, rows_per_part: int = 256) -> Flow:
         """Row by row, in parallel: ``fn(row, **settings) -> row``, or raises ``Reject``."""
         return self._then(Stage(name, "each", step, self.last, None, None, rows_per_part, max_rejects))
 
-    def each_batch(self, name: str, step: Step, *, max_rejects: float | None = 0, rows_per_part: int = 256) -> Flow:
+    def each_batch(self, name: str, step: Step, *, max_rejects: float | Budget | None = 0, rows_per_part: int = 256) -> Flow:
         """The rows of a part at once, in parallel: ``fn(rows, **settings) -> rows or Rejected``, in order."""
         return self._then(Stage(name, "each_batch", step, self.last, None, None, rows_per_part, max_rejects))
 
@@ -187,7 +224,7 @@ class Flow:
         step: Step,
         *,
         gives: type | pa.Schema | None = None,
-        max_rejects: float | None = 0,
+        max_rejects: float | Budget | None = 0,
         rows_per_part: int = 65536,
     ) -> Flow:
         """A part as an Arrow table, in parallel: ``fn(table, **settings) -> table or Sifted``."""
@@ -199,7 +236,7 @@ class Flow:
         step: Step,
         *,
         gives: type | pa.Schema | None = None,
-        max_rejects: float | None = 0,
+        max_rejects: float | Budget | None = 0,
         expands: bool = False,
         waits: str = "",
     ) -> Flow:
@@ -211,7 +248,7 @@ class Flow:
         """
         return self._then(Stage(name, "whole", step, self.last, None, gives, 0, max_rejects, expands, waits))
 
-    def shards(self, name: str, step: Step, *, max_rejects: float | None = 0) -> Flow:
+    def shards(self, name: str, step: Step, *, max_rejects: float | Budget | None = 0) -> Flow:
         """Tar shards: ``fn(row, **settings) -> {extension: payload}``. Rows come grouped by their column ``shard``.
 
         They get the columns ``offset`` and ``size``, bytes of the sample in its tar, and ``sha256`` of its members.
@@ -273,8 +310,9 @@ def source(
     *,
     pieces: Step | None = None,
     gives: type | pa.Schema | None = None,
-    max_rejects: float | None = 0,
+    max_rejects: float | Budget | None = 0,
     rows_per_part: int = 65536,
+    may_be_empty: bool = False,
 ) -> Flow:
     """Begin a plan.
 
@@ -286,8 +324,10 @@ def source(
         gives: row dataclass of the columns, or their schema; may be left out where the function's return annotation names it.
         max_rejects: as for ``Flow``.
         rows_per_part: without ``pieces``, rows that are held until they are written; few where each brings a payload.
+        may_be_empty: whether no rows are an answer, as of a list of what is missing; else the run fails.
     """
-    return Flow((Stage(name, "source", step, None, pieces, gives, rows_per_part, max_rejects),))
+    made = Stage(name, "source", step, None, pieces, gives, rows_per_part, max_rejects, may_be_empty=may_be_empty)
+    return Flow((made,))
 
 
 def join(*flows: Flow) -> Flow:

@@ -1,25 +1,24 @@
-"""What a stage's recipe key is made of: the code that a step reaches, its settings, and the fingerprints of its sources.
+"""What a stage's recipe key is made of: its settings, the fingerprints of its sources, and the code reached (``reach``).
 
 A key says what *should* be made; the content digest (``curation.digest``) says what *was* made. They are never mixed.
 """
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import functools
 import hashlib
-import importlib.util
+import inspect
 import json
 import posixpath
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 import fsspec
 import numpy as np
+
+from .named import load
+from .reach import code_digest, reached
 
 T = TypeVar("T")
 
@@ -50,6 +49,12 @@ class How(Generic[T]):
         self.value = value
 
 
+class Named(str):
+    """A function or class among the settings of a step, by its name: see ``named``."""
+
+    __slots__ = ()
+
+
 def where(path: str | Path) -> str:
     """Mark a setting as the place of a source: a local path or an fsspec URL, of a file or a folder."""
     return Where(str(path))
@@ -68,10 +73,28 @@ def how(value: T) -> T:
     return How(value)  # type: ignore[return-value]  # the engine unwraps it before the step is called
 
 
+def named(reference: str) -> Any:
+    """Mark a setting as the name of a function or class, which the step is given.
+
+    The key has the code that it reaches beside that of the step, so a step depends on the one method, encoder or model that it
+    is given, and not on the table in which others stand. It is loaded in the process that runs the step.
+
+    Args:
+        reference: ``package.module:attribute``, or ``path/to/file.py:attribute``, of which the path is no part of the key.
+
+    Raises:
+        LookupError: where nothing of that name is there.
+    """
+    reached(reference)
+    return Named(reference)
+
+
 def plain(value: Any) -> Any:
     """The value that the step is called with."""
     if isinstance(value, How):
         return value.value
+    if isinstance(value, Named):
+        return load(value)
     return str(value) if isinstance(value, Where) else value
 
 
@@ -93,6 +116,13 @@ def as_json(name: str, value: Any) -> Any:
     """
     if isinstance(value, Where):
         return {"where": str(value)}
+    if isinstance(value, Named):
+        place, _, attribute = value.rpartition(":")
+        return {"code": code_digest(value), "of": attribute if place.endswith(".py") else str(value)}
+    if isinstance(value, type) or inspect.isfunction(value):
+        if "<" in value.__qualname__:
+            raise TypeError(f"setting {name!r} is {value.__qualname__}: give a function or class at the top level of a module")
+        return {"code": code_digest(value), "of": f"{value.__module__}:{value.__qualname__}"}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -106,113 +136,9 @@ def as_json(name: str, value: Any) -> Any:
         return {str(key): as_json(name, item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [as_json(name, item) for item in value]
-    raise TypeError(f"setting {name!r} is {value!r}: settings are numbers, text, lists, tables and frozen dataclasses")
-
-
-# ---------------------------------------------------------------------------------------------------------------- code
-
-
-def code_digest(function: Callable[..., Any]) -> str:
-    """Digest of the code that a step reaches: its module, and the first-party modules which that imports, transitively.
-
-    Comments, docstrings and layout do not count. First-party modules are those of ``benchwright``, of the step's own
-    top-level package, and, for a module outside any package, its neighbours in the same folder.
-    """
-    module = sys.modules[function.__module__]
-    reached: dict[str, str] = {}
-    pending = [module.__name__]
-    home = _home(module)
-    while pending:
-        name = pending.pop()
-        if name in reached:
-            continue
-        path = _source_file(name)
-        if path is None:
-            continue
-        tree_digest, imported = _module_code(name, str(path), path.stat().st_mtime_ns)
-        reached[name] = tree_digest
-        pending.extend(other for other in imported if other not in reached and _first_party(other, home))
-    # A module that runs as a script or was loaded from a file has a name of no meaning: its place in the list says enough.
-    own = reached.pop(module.__name__, "")
-    return sha256(canonical([own, sorted(reached.items())]))
-
-
-def _home(module: ModuleType) -> tuple[str, Path | None]:
-    """Top-level package of a module; and its folder, where it belongs to no package."""
-    file = getattr(module, "__file__", None)
-    alone = "." not in module.__name__ and file is not None
-    return module.__name__.partition(".")[0], Path(str(file)).parent if alone else None
-
-
-def _first_party(name: str, home: tuple[str, Path | None]) -> bool:
-    # Nothing is imported to find out: third-party packages may be slow to import, or broken.
-    top = name.partition(".")[0]
-    if top in ("benchwright", home[0]):
-        return True
-    return home[1] is not None and ((home[1] / f"{top}.py").is_file() or (home[1] / top).is_dir())
-
-
-@functools.cache
-def _source_file(name: str) -> Path | None:
-    """The file of a module, found without running it or its parents; None where the name is no module of Python code."""
-    loaded = getattr(sys.modules.get(name), "__file__", None)
-    if loaded is not None:
-        return Path(loaded) if loaded.endswith(".py") else None
-    parts = name.split(".")
-    # A namespace has no code of its own, so its packages can be looked for by the finders without running anything.
-    known = ".".join(parts[:2]) if parts[0] == "benchwright" else parts[0]
-    try:
-        spec = importlib.util.find_spec(known)
-    except (ImportError, ValueError):
-        return None
-    if spec is None or spec.origin is None:
-        return None
-    path = Path(spec.origin)
-    for part in parts[known.count(".") + 1 :]:
-        if path.name != "__init__.py":
-            return None
-        inner = path.parent / part / "__init__.py"
-        path = inner if inner.is_file() else path.parent / f"{part}.py"
-    return path if path.suffix == ".py" and path.is_file() else None
-
-
-@functools.cache
-def _module_code(name: str, path: str, _mtime_ns: int) -> tuple[str, tuple[str, ...]]:
-    tree = ast.parse(Path(path).read_bytes())
-    imported = tuple(sorted(set(_imports(tree, name, path.endswith("__init__.py")))))
-    for node in _statements(tree):
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str):
-                node.body = node.body[1:] or [ast.Pass()]
-    return sha256(ast.dump(tree)), imported
-
-
-def _imports(tree: ast.AST, name: str, is_package: bool) -> Iterator[str]:
-    package = name if is_package else name.rpartition(".")[0]
-    for node in _statements(tree, what_runs=True):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                base = importlib.util.resolve_name("." * node.level + base, package) if package else base
-            if base:
-                yield base
-                yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def _statements(tree: ast.AST, *, what_runs: bool = False) -> Iterator[ast.AST]:
-    """The module and all its statements; ``what_runs`` leaves out what only a type checker sees, under ``if TYPE_CHECKING``."""
-    pending = [tree]
-    while pending:
-        node = pending.pop()
-        yield node
-        if what_runs and isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING"):
-            pending.extend(node.orelse)
-        else:
-            # Expressions hold no statements.
-            pending.extend(child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
+    raise TypeError(
+        f"setting {name!r} is {value!r}: settings are numbers, text, lists, tables, frozen dataclasses, functions and classes"
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- sources

@@ -10,11 +10,16 @@ from typing import Any
 
 import numpy as np
 
+from .deaths import Died, limit_cpu, memory_is_short, tried_twice
+from .rows import MachineFault
+
 MAX_BYTES = 1 << 28
 """Larger files are refused."""
 
 _MEMORY = 4 << 30  # bytes of addresses that the child may take: a few bytes can claim any size
-_TIME_LIMIT_S = 60.0
+_CPU_LIMIT_S = 60.0
+_WALL_LIMIT_S = 900.0
+_SHORT_OF_MEMORY = 3  # exit code
 
 
 def read_mat(data: bytes, names: Sequence[str]) -> dict[str, list[np.ndarray]]:
@@ -27,18 +32,23 @@ def read_mat(data: bytes, names: Sequence[str]) -> dict[str, list[np.ndarray]]:
     Raises:
         ValueError: no such file, a variable that it lacks, one of something else than numbers or text, a file that the reader
             crashes at.
+        MachineFault: the child was killed from outside or was silent, twice, or lacked memory.
     """
     if len(data) > MAX_BYTES:
         raise ValueError(f"a MATLAB file of {len(data):,} bytes: {MAX_BYTES:,} at most")
-    command = [sys.executable, "-P", "-m", __name__, *names]
+    who, helps = "the process that reads a MATLAB file", "the machine may be too busy"
     try:
-        child = subprocess.run(command, input=data, capture_output=True, timeout=_TIME_LIMIT_S, check=False)
-    except subprocess.TimeoutExpired:
-        raise ValueError(f"no MATLAB file that can be read: not done after {_TIME_LIMIT_S:g} s") from None
+        child = tried_twice(lambda _: _read_apart(data, names), who=who, silence_s=_WALL_LIMIT_S, helps=helps)
+    except Died as died:
+        how = f"takes more than {_CPU_LIMIT_S:g} s of processor time" if died.out_of_time else "crashes"
+        raise ValueError(f"no MATLAB file that can be read: the reader {how}") from None
+    if child.returncode == _SHORT_OF_MEMORY:
+        raise MachineFault(f"{who} was refused memory: give it fewer --workers, or more memory")
     if child.returncode == 2:
         raise ValueError(child.stderr.decode("utf-8", "replace").strip())
-    if child.returncode:
-        raise ValueError(f"no MATLAB file that can be read: the reader ended with {child.returncode}")
+    if child.returncode:  # what the file does to the reader has been told by now
+        told = child.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
+        raise RuntimeError(f"{who} ended with {child.returncode}: {told}")
     found: dict[str, list[np.ndarray]] = {name: [] for name in names}
     with np.load(io.BytesIO(child.stdout), allow_pickle=False) as archive:
         for member in archive.files:
@@ -46,12 +56,25 @@ def read_mat(data: bytes, names: Sequence[str]) -> dict[str, list[np.ndarray]]:
     return found
 
 
+def _read_apart(data: bytes, names: Sequence[str]) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-P", "-m", __name__, *names]
+    try:
+        child = subprocess.run(command, input=data, capture_output=True, timeout=_WALL_LIMIT_S, check=False)
+    except subprocess.TimeoutExpired:
+        raise Died(0) from None
+    if child.returncode < 0:
+        raise Died(-child.returncode)
+    return child
+
+
 def main() -> None:
     """The child: variables named by the arguments, from the file at its input to an npz archive at its output."""
     import resource
 
+    limit_cpu(_CPU_LIMIT_S)
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY if hard < 0 else min(_MEMORY, hard), hard))
+    lowered = 0 <= hard < _MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (hard if lowered else _MEMORY, hard))
     import scipy.io
 
     try:
@@ -69,6 +92,8 @@ def main() -> None:
         out = io.BytesIO()
         np.savez(out, allow_pickle=False, **arrays)
     except Exception as error:  # scipy tells damage in many ways
+        if isinstance(error, MemoryError) and (lowered or memory_is_short()):
+            sys.exit(_SHORT_OF_MEMORY)
         told = " ".join(str(error).split()) or type(error).__name__
         sys.stderr.write(f"no MATLAB file with {', '.join(sys.argv[1:])}: {told}\n")
         sys.exit(2)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .rows import ARRAY, BLOB, REJECTS, Blob, Rejected, check_reason, is_array, is_blob, printable
+from .rows import ARRAY, BLOB, REJECTS, Blob, Rejected, check_reason, is_array, is_blob, printable, without_addresses
 from .shards import write_shard
 from .store import Store, write_parquet
 
@@ -100,12 +100,20 @@ class PartWriter:
         if rejected.num_rows:
             with self._file(f"{self._stem}.rejects.parquet") as stream:
                 write_parquet(stream, rejected, {"signature": self._signature})
+        for keys in (table["key"], rejected["key"]):
+            self._check_repeatable(keys)
         reasons = {str(c["values"]): int(c["counts"]) for c in pc.value_counts(rejected["reason"]).to_pylist()}
         reasons = dict(sorted(reasons.items()))
         footer = {"signature": self._signature, "rows_in": rows_in, "rejects": reasons, "files": dict(self._files)}
         with self._file(f"{self._stem}.parquet") as stream:
             write_parquet(stream, table, footer)
         return PartRecord(self._number, rows_in, table.num_rows, reasons, self._files), table, rejected
+
+    def _check_repeatable(self, keys: pa.ChunkedArray) -> None:
+        for key in keys.filter(pc.fill_null(pc.match_substring(keys, " at 0x"), False)).to_pylist():
+            if without_addresses(key) != key:
+                told = "names an object by its place in memory, which is another one in every run"
+                raise self._failed(f"key {key!r} {told}: make keys of what rows hold")
 
     @contextlib.contextmanager
     def _file(self, name: str) -> Iterator[IO[bytes]]:
@@ -286,11 +294,15 @@ def _members_sha256(members: Mapping[str, bytes]) -> str:
 
 
 def reject_table(rejected: list[Rejected] | pa.Table) -> pa.Table:
-    """Rejects as a table of ``REJECTS``."""
+    """Rejects as a table of ``REJECTS``. Details quote what libraries say, which may name objects by their place in memory."""
     if not isinstance(rejected, list):
-        return rejected.select(REJECTS.names).cast(REJECTS)
+        table = rejected.select(REJECTS.names).cast(REJECTS)
+        if not pc.any(pc.match_substring(table["detail"], " at 0x")).as_py():
+            return table
+        details = [text and without_addresses(text) for text in table["detail"].to_pylist()]
+        return table.set_column(2, REJECTS.field("detail"), pa.chunked_array([details], pa.string()))
     # Keys and details quote what was found, such as names of files that are no UTF-8.
-    rows = [[printable(text) for text in row] for row in rejected]
+    rows = [[printable(key), reason, printable(without_addresses(detail))] for key, reason, detail in rejected]
     columns = [pa.array([row[column] for row in rows], pa.string()) for column in range(len(REJECTS))]
     return pa.table(columns, schema=REJECTS)
 

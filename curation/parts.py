@@ -26,7 +26,7 @@ import pyarrow as pa
 from .flow import Stage, StageRef
 from .keys import plain
 from .part_writer import Output, PartRecord, PartWriter, StepFailed, reject_table
-from .rows import Reject, Rejected, Sifted, is_array, is_blob
+from .rows import MachineFault, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
 from .store import Rows, Store, StoreError
 
@@ -209,7 +209,7 @@ def _called(task: PartTask, key: str, function: Any, *args: Any, **settings: Any
     except (Exception, SystemExit) as error:  # the runner's border: name the place, keep the cause
         if isinstance(error, Reject) and task.stage.kind in ("each", "shards"):
             raise
-        told = f"{type(error).__name__}: {str(error) or 'no message'}"
+        told = str(error) if isinstance(error, MachineFault) else f"{type(error).__name__}: {str(error) or 'no message'}"
         raise _failed(task, key, told) from error
 
 

@@ -51,7 +51,7 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool =
         objects: the same, and fractions, numpy's scalars and arrays of objects, which hold any of these values.
 
     Raises:
-        UnsafePickle: for anything else, before it is loaded; for more than ``MAX_BYTES``; for damaged data.
+        UnsafePickle: for anything else, before it is loaded; for more than ``MAX_BYTES``; for damage; for bytes behind it.
     """
     stream = _Bounded(io.BytesIO(data) if isinstance(data, bytes) else data)
     if stream.size > MAX_BYTES:
@@ -106,6 +106,8 @@ def _check_opcodes(data: _Bounded, arrays: bool, objects: bool) -> None:
         # The loader makes room for a memo of twice that number: four bytes could claim 64 GB.
         if opcode.name in _PUTS and int(argument or 0) > number:
             raise UnsafePickle(f"{opcode.name} {argument} at byte {place}: beyond the {number} values before it")
+    if left := data.size - data.tell():
+        raise UnsafePickle(f"{left} bytes behind its end, which would not be read")
 
 
 class _Unpickler(pickle.Unpickler):

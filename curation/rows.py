@@ -48,6 +48,11 @@ class Reject(Exception):
         self.detail = detail
 
 
+class MachineFault(RuntimeError):
+    """Work on a row was ended by the machine or from outside, which says nothing of the row: no row is turned away for it, and
+    the run stops. Its text is the line that is told: what happened, and what helps."""
+
+
 def check_reason(reason: str) -> None:
     """Raise ``ValueError`` unless ``reason`` is snake_case."""
     if not _REASON.match(reason):
@@ -71,6 +76,14 @@ def is_text(name: str) -> bool:
 def printable(text: str) -> str:
     """The text with bytes that are no UTF-8, and half surrogate pairs, escaped, so that it can be stored and printed."""
     return text.encode("utf-8", "backslashreplace").decode()
+
+
+_ADDRESS = re.compile(r"(<[^<>]* at )0x[0-9a-fA-F]+")
+
+
+def without_addresses(text: str) -> str:
+    """The text without the addresses in memory that Python names objects by, which are others in every run."""
+    return _ADDRESS.sub(r"\1...", text) if " at 0x" in text else text
 
 
 class Sifted(NamedTuple):

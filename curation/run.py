@@ -23,13 +23,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from .artifact import Artifact, RunRecord, load_run
+from .artifact import Artifact, RunRecord, load_run, read_sealed
+from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
 from .lock import Busy, locked
 from .part_writer import PartRecord, StepFailed
 from .parts import Warnings, make_parts, make_parts_apart
+from .records import check_tree
 from .retry import forget_rejects
-from .stage_maker import Job, Progress, Reporter, StageMaker, TooManyRejects
+from .stage_maker import FINGERPRINTS, Job, Progress, Reporter, StageMaker
 from .store import Rows, Store, StoreError
 
 __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "lock", "run", "status"]
@@ -74,6 +76,7 @@ def run(
     config: Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
     retry: Sequence[str] = (),
+    keep_stale: Sequence[str] = (),
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Run:
     """Make every stage of ``flow`` that is not there yet.
@@ -88,6 +91,7 @@ def run(
         config: values for the record.
         overrides: those of them that were given for this run alone.
         retry: reasons of rejects for which rows are tried again, with all of the part that they are in.
+        keep_stale: stages to use as they are though their code changed since; recorded in them.
         on_progress: called in this thread.
 
     Raises:
@@ -96,11 +100,14 @@ def run(
         StoreError: where ``retry`` names a reason for which no row was turned away.
         StepFailed: where a step raised something other than ``Reject``, or lost rows.
         TooManyRejects: where a stage went over its budget.
+        NoRows: where a source has no rows left.
         Busy: where another run is at work in ``out``.
         ConnectionError: where a ``dask.distributed`` scheduler went away.
     """
     schemas = flow.schemas()
     stages = flow.ordered()
+    if unknown := [name for name in keep_stale if name not in [stage.name for stage in stages]]:
+        raise PlanError(f"no stage {unknown[0]!r} to keep: there are {', '.join(stage.name for stage in stages)}")
     store = Store(out)
     if not store.shared and scheduler not in _IN_PROCESS:
         raise PlanError(f"{out} lies in the memory of this process, where workers of {scheduler!r} cannot write")
@@ -119,7 +126,8 @@ def run(
         for index, stage in enumerate(stages):
             following = stages[index + 1] if index + 1 < len(stages) else None
             read_next = following is not None and stage.name in following.inputs()
-            maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, read_next=read_next)
+            keep = stage.name in keep_stale
+            maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, read_next=read_next, keep_stale=keep)
             report = Reporter(on_progress, stage.name, index, len(stages))
             waits = bool(stage.waits and maker.missing_source())
             if not waits:
@@ -183,12 +191,13 @@ def _check_no_links(store: Store) -> None:
     for path in (store.local / "stages", store.local / "dataset", *store.local.glob("stages/*")):
         if path.is_symlink():
             raise StoreError(f"{path} is a symbolic link, and a run writes to folders of its own: remove it")
+    check_tree(store.local)
 
 
 def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:
-    name = ".fingerprints.json"
     try:
-        return {path: (pair[0], pair[1]) for path, pair in store.read_json(name).items()} if store.exists(name) else {}
+        known = read_sealed(store, FINGERPRINTS)["sources"] if store.exists(FINGERPRINTS) else {}
+        return {path: (pair[0], pair[1]) for path, pair in known.items()}
     except (StoreError, AttributeError, LookupError, TypeError):  # it only saves reading the sources again
         return {}
 

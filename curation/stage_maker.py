@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import datetime as dt
@@ -11,26 +12,30 @@ import os
 import platform
 import posixpath
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from .artifact import Artifact, artifact_file, load_artifact, sealed
+from .artifact import Artifact, artifact_file, code_file, load_artifact, sealed
+from .budget import check_not_empty
 from .files import remove_half_written
 from .flow import PlanError, Stage, StageRef, row_types
-from .keys import How, Where, WhereOfRows, as_json, canonical, code_digest, fingerprint, plain, sha256
+from .keys import How, Where, WhereOfRows, as_json, canonical, fingerprint, plain, sha256
 from .ledger import KeySum, Ledger
 from .part_writer import PartRecord, StepFailed, folder, part_name
 from .parts import Offer, PartTask, Span
-from .rows import schema_of
+from .rows import schema_of, without_addresses
+from .stale import change, change_of_sources, codes, codes_of, definitions, without_code
 from .store import Rows, Store, StoreError
 
 FORMAT = 2
 """Version of the layout on disk and of content digests; part of every key."""
 
+FINGERPRINTS = ".fingerprints.json"
+"""File of a run's folder: the contents of sources that were read, by their times; it saves reading them again."""
 
 _RECORDED = (
     *("benchwright", "numpy", "scipy", "pyarrow", "polars", "dask", "torch", "faiss-cpu"),
@@ -38,18 +43,15 @@ _RECORDED = (
 )
 """Packages on which the content of a stage may depend: their versions stand in ``made.json``."""
 
-State = Literal["running", "done", "reused", "waiting"]
-
-
-class TooManyRejects(RuntimeError):
-    """A stage turned away more rows than its budget allows. Its finished parts stay."""
+State = Literal["stale", "running", "done", "reused", "waiting"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
     """What ``on_progress`` is told after every part, and once at the end of every stage.
 
-    ``rows`` counts rows taken in; ``rows_total`` is None where a source does not know yet.
+    ``rows`` counts rows taken in; ``rows_total`` is None where a source does not know yet. ``why`` says what a stage that is
+    there and yet made again is stale by.
     """
 
     stage: str
@@ -60,6 +62,7 @@ class Progress:
     rows_total: int | None
     rejects: int
     seconds: float
+    why: str = ""
 
 
 class Reporter:
@@ -67,9 +70,9 @@ class Reporter:
         self._tell, self._stage, self._index, self._stages = tell, stage, index, stages
         self._started = time.perf_counter()
 
-    def __call__(self, state: State, rows: int, rows_total: int | None, rejects: int) -> None:
+    def __call__(self, state: State, rows: int, rows_total: int | None, rejects: int, why: str = "") -> None:
         seconds = time.perf_counter() - self._started
-        self._tell(Progress(self._stage, self._index, self._stages, state, rows, rows_total, rejects, seconds))
+        self._tell(Progress(self._stage, self._index, self._stages, state, rows, rows_total, rejects, seconds, why))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,10 +112,11 @@ class StageMaker:
         recent: dict[str, pa.Table] | None = None,
         *,
         read_next: bool = False,
+        keep_stale: bool = False,
     ) -> None:
         self.store, self.stage, self.schema, self.made, self.known = store, _placed(stage, made), schema, made, known
         self.recent: dict[str, pa.Table] = {} if recent is None else recent
-        self.read_next = read_next
+        self.read_next, self.keep_stale = read_next, keep_stale
         self._artifact: Artifact | None = None
 
     @property
@@ -149,13 +153,14 @@ class StageMaker:
                     out[name] = {"content": mark.content}
                 else:
                     out[name] = as_json(name, value)
+                    self._check_repeatable(name, canonical(out[name]))
             return out
 
         recipe: dict[str, Any] = {
             "format": FORMAT,
             "kind": self.stage.kind,
             "step": self.stage.step.name,
-            "code": code_digest(self.stage.step.function),
+            "code": self.stage.step.code().digest,
             "settings": settings(self.stage.step.all_settings()),
             "inputs": {name: self.made[name].digest for name in self.stage.inputs()},
             "columns": [f"{field.name}: {field.type}" for field in self.schema],
@@ -163,10 +168,17 @@ class StageMaker:
         if self.stage.pieces:
             recipe["pieces"] = {
                 "step": self.stage.pieces.name,
-                "code": code_digest(self.stage.pieces.function),
+                "code": self.stage.pieces.code().digest,
                 "settings": settings(self.stage.pieces.all_settings()),
             }
         return recipe, sha256(canonical(witnesses))
+
+    def _check_repeatable(self, name: str, value: str) -> None:
+        if without_addresses(value) != value:
+            raise PlanError(
+                f"stage {self.stage.name!r}: setting {name} = {value:.80} names an object by its place in memory, which is "
+                "another one in every run: give its values"
+            )
 
     def _within(self) -> dict[str, str]:
         """Settings whose source lies in the run's own folder, such as votes: name -> place in it."""
@@ -194,17 +206,51 @@ class StageMaker:
         """The artifact that is there, where it is what this plan would make, and whole."""
         return self._reusable(*self._recipe())
 
-    def _reusable(self, recipe: Mapping[str, Any], witness: str) -> Artifact | None:
+    def _there(self) -> Artifact | None:
         try:
-            artifact = load_artifact(self.store, self.stage.name)
+            return load_artifact(self.store, self.stage.name)
         except StoreError:  # a damaged record is as good as none: what lies beside it is looked at part by part
-            artifact = None
-        if artifact is None or artifact.key != sha256(canonical(recipe)) or artifact.recipe["layouts"] != self._layouts():
             return None
-        if self._witness() != witness.encode():
+
+    def _reusable(self, recipe: Mapping[str, Any], witness: str) -> Artifact | None:
+        artifact = self._there()
+        if artifact is None or sha256(canonical(recipe)) not in (artifact.key, artifact.kept.get("key")):
             return None
-        whole = all(self.store.size(name) == facts["size"] for name, facts in artifact.files().items())
-        return artifact if whole else None
+        return artifact if self._whole(artifact, witness) else None
+
+    def _whole(self, artifact: Artifact, witness: str) -> bool:
+        """Whether its sources and inputs are as they were, and its files there."""
+        if artifact.recipe["layouts"] != self._layouts() or self._witness() != witness.encode():
+            return False
+        return all(self.store.size(name) == facts["size"] for name, facts in artifact.files().items())
+
+    def _kept(self, recipe: Mapping[str, Any], witness: str) -> Artifact:
+        """The artifact that is there, marked as made by earlier code. Raises ``PlanError`` where more than code changed."""
+        artifact = self._there()
+        refused = f"stage {self.stage.name!r} cannot be kept"
+        if artifact is None:
+            raise PlanError(f"{refused}: it is not made, or its record is damaged: run without --keep-stale {self.stage.name}")
+        if without_code(recipe) != without_code(artifact.recipe) or not self._whole(artifact, witness):
+            why = self._why(artifact, recipe, only_code=False)
+            raise PlanError(f"{refused}: {why}; --keep-stale {self.stage.name} is for changed code alone: run without it")
+        kept = {
+            "key": sha256(canonical(recipe)),
+            "code": codes(self.stage),
+            "was": codes_of(artifact.recipe),
+            "changed": change(self.stage, dataclasses.replace(artifact, kept={}), self.store),
+            "at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
+        }
+        return self._save(dataclasses.replace(artifact, kept=kept))
+
+    def _save(self, artifact: Artifact) -> Artifact:
+        self.store.write_json(artifact_file(artifact.stage), artifact.to_json())
+        return artifact
+
+    def _why(self, artifact: Artifact, recipe: Mapping[str, Any], *, only_code: bool = True) -> str:
+        """What the stage that is there is stale by."""
+        if not only_code or not (told := change(self.stage, artifact, self.store)):
+            told = change_of_sources(recipe, artifact)
+        return told or change(self.stage, artifact, self.store) or "a source or a file of the stage changed"
 
     def _witness(self) -> bytes:
         """What is there, damaged or not: it is only compared."""
@@ -216,21 +262,28 @@ class StageMaker:
         if self.store.local is not None:
             remove_half_written(self.store.local / folder(self.stage.name))
         recipe, witness = self._recipe()
-        if self.known:
-            self.store.write_json(".fingerprints.json", self.known)
-        if (artifact := self._reusable(recipe, witness)) is not None:
-            self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)  # the budget may be another, or was broken
+        if self.known or self.store.exists(FINGERPRINTS):
+            self.store.write_json(FINGERPRINTS, sealed({"sources": self.known}))
+        artifact = self._reusable(recipe, witness)
+        if artifact is None and self.keep_stale:
+            artifact = self._kept(recipe, witness)
+        if artifact is not None:
+            if artifact.kept and artifact.key == sha256(canonical(recipe)):  # the code is again what made it
+                artifact = self._save(dataclasses.replace(artifact, kept={}))
+            self._check_rejects(artifact)  # the budget may be another, or was broken
             report("reused", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
             return []
+        if (old := self._there()) is not None:
+            report("stale", 0, None, 0, self._why(old, recipe))
         key = sha256(canonical(recipe))
         recipe["layouts"] = self._layouts()
         recipe["within"] = self._within()
         where = folder(self.stage.name)
-        old = self.store.list(where)
-        stale = [name for name in old if name in ("artifact.json", "made.json")]
+        there = self.store.list(where)
+        stale = [name for name in there if name in ("artifact.json", "made.json", "code.json")]
         if self._witness() != witness.encode():
-            stale = old
+            stale = there
         self.store.remove([posixpath.join(where, name) for name in stale])
         self.store.write(posixpath.join(where, ".witness"), witness.encode())
         started = time.perf_counter()
@@ -241,8 +294,8 @@ class StageMaker:
             if self.read_next or self.stage.inputs():
                 self.recent.clear()
                 self.recent.update(ledger.recent)
-            self._write_made(time.perf_counter() - started)
-            self._check_budget(sum(artifact.rejects.values()), artifact.rows_in)
+            self._write_made(time.perf_counter() - started, witness)
+            self._check_rejects(artifact)
             report("done", artifact.rows_in, artifact.rows_in, sum(artifact.rejects.values()))
             self._artifact = artifact
 
@@ -279,20 +332,22 @@ class StageMaker:
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
+        # Rejects of parts that are made anew are not shown meanwhile as if they were of this run.
+        self._forget_rejects_but({name for record in records.values() for name in record.files})
+
         left = len(todo)
         rows = sum(record.rows_in for record in records.values())
-        rejects = sum(sum(record.rejects.values()) for record in records.values())
+        rejects = collections.Counter(_totals(list(records.values())))
 
         def done(made: list[PartRecord]) -> None:
-            nonlocal left, rows, rejects
+            nonlocal left, rows
             left -= 1
             records.update({record.number: record for record in made})
             rows += sum(record.rows_in for record in made)
-            rejects += sum(sum(record.rejects.values()) for record in made)
-            report("running", total if self.stage.kind == "whole" and total else rows, total, rejects)
-            limit = self.stage.max_rejects
-            if limit is not None and limit >= 1:
-                self._check_budget(rejects, rows)
+            rejects.update(_totals(made))
+            report("running", total if self.stage.kind == "whole" and total else rows, total, rejects.total())
+            if (self.stage.budget.limit or 0) >= 1:
+                self.stage.budget.check(self.store, self.stage.name, rejects, rows, self._reject_files(records))
             if not left:
                 commit(records)
 
@@ -339,8 +394,8 @@ class StageMaker:
         artifact = Artifact(stage.name, stage.kind, key, digest, layout, recipe, rows_in, rows, rejects, parts)
         kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
         self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
-        self.store.write_json(artifact_file(stage.name), artifact.to_json())
-        return artifact
+        self.store.write_json(code_file(stage.name), sealed({"definitions": definitions(stage)}))
+        return self._save(artifact)
 
     def _check_sum(self, rows_in: int, rows: int, rejected: int, keys_out: KeySum | None) -> None:
         stage = self.stage
@@ -356,20 +411,29 @@ class StageMaker:
         if keys_in.total() != keys_out.total():
             raise StepFailed(f"stage {stage.name!r} gave keys, as rows or rejects, that are not those of the rows it took")
 
-    def _check_budget(self, rejects: int, rows_in: int) -> None:
-        limit = self.stage.max_rejects
-        if limit is None:
-            return
-        allowed = limit * rows_in if 0 < limit < 1 else limit
-        if rejects > allowed:
-            rule = f"{limit:.1%} of {rows_in}" if 0 < limit < 1 else f"{int(limit)}"
-            raise TooManyRejects(
-                f"stage {self.stage.name!r} turned away {rejects} rows, and max_rejects is {rule}: see `benchwright rejects`"
-            )
+    def _check_rejects(self, artifact: Artifact) -> None:
+        """Raises ``TooManyRejects``, or ``NoRows`` for a source without rows and a stage that turned all of them away."""
+        files = artifact.reject_files()
+        self.stage.budget.check(self.store, self.stage.name, artifact.rejects, artifact.rows_in, files)
+        # Where turning rows away is what a stage is for, it may turn away all of them.
+        counts = self.stage.budget.limit is not None and artifact.rows_in
+        if counts or not (self.stage.after or self.stage.may_be_empty):
+            check_not_empty(self.store, self.stage.name, artifact.rows, artifact.rejects, files)
 
-    def _write_made(self, seconds: float) -> None:
+    def _reject_files(self, records: Mapping[int, PartRecord]) -> Iterator[str]:
+        for number in sorted(records):
+            names = (name for name in records[number].files if name.endswith(".rejects.parquet"))
+            yield from (posixpath.join(folder(self.stage.name), name) for name in names)
+
+    def _forget_rejects_but(self, kept: set[str]) -> None:
+        where = folder(self.stage.name)
+        found = self.store.list(where)
+        self.store.remove([posixpath.join(where, n) for n in found if n.endswith(".rejects.parquet") and n not in kept])
+
+    def _write_made(self, seconds: float, witness: str) -> None:
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
-        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), sealed({**made, "versions": _versions()}))
+        made = sealed({**made, "versions": _versions(), "witness": witness})
+        self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), made)
 
 
 @functools.cache

@@ -5,6 +5,7 @@
     OUT/run.json                         which pipeline, with which settings
     OUT/stages/<stage>/artifact.json     recipe, digests, counts, files: the last thing that is written
     OUT/stages/<stage>/made.json         when, by which versions, in what time: the only file that differs between equal runs
+    OUT/stages/<stage>/code.json         the definitions that the stage's code reached, each with the start of its digest
     OUT/stages/<stage>/part-00000.parquet            the rows; its footer is the record of the part
     OUT/stages/<stage>/part-00000.blobs              byte payloads, one after another
     OUT/stages/<stage>/part-00000.<column>.npy       arrays, memory-mapped when read
@@ -21,6 +22,7 @@ import io
 import json
 import os
 import posixpath
+import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -32,7 +34,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .files import writing
+from .files import remove, writing
+from .records import json_text, naming
 from .rows import Blob, is_text, printable
 
 ROW_GROUP = 16384
@@ -118,13 +121,22 @@ class Store:
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading. Raises ``StoreError`` where it is missing."""
         try:
-            return open(self.path(name), "rb") if self.local else _filesystem(self.url)[0].open(self.path(name), "rb")
+            if self.local:
+                return open(self._plain(name), "rb")
+            return _filesystem(self.url)[0].open(self.path(name), "rb")
         except FileNotFoundError:
             raise StoreError(f"{self.url}: file {name} is missing") from None
 
+    def _plain(self, name: str) -> str:
+        """Full path of a local file. Raises ``StoreError`` for what is none: a pipe would be waited for, for ever."""
+        path = self.path(name)
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise StoreError(f"{self.url}: {name} is no plain file: remove it")
+        return path
+
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file, or of a stretch of it. Raises ``StoreError`` where they are not all there."""
-        with self.open(name) as stream:
+        with naming(self.path(name)), self.open(name) as stream:
             stream.seek(start)
             data = stream.read() if size is None else stream.read(size)
         if size is not None and len(data) != size:
@@ -161,20 +173,20 @@ class Store:
 
     def write_json(self, name: str, value: Any) -> None:
         """Write JSON with sorted keys, for people and programs."""
-        self.write(name, (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode())
+        self.write(name, json_text(value))
 
     def read_json(self, name: str) -> Any:
         """Read a JSON file. Raises ``StoreError`` where it is damaged."""
         try:
             return json.loads(self.read(name))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise StoreError(f"{self.url}: file {name} is not JSON: {error}") from None
 
     def remove(self, names: Sequence[str]) -> None:
         """Remove files; those that are not there are left out."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(self.path(name)) if self.local else _filesystem(self.url)[0].rm_file(self.path(name))
+                remove(self.path(name)) if self.local else _filesystem(self.url)[0].rm_file(self.path(name))
 
     def read_parquet(
         self,
@@ -190,6 +202,8 @@ class Store:
         Text columns ``encoded`` come as dictionaries.
         """
         with self._parquet(name, encoded) as file:
+            if missing := [column for column in columns or () if column not in file.schema_arrow.names]:
+                raise StoreError(f"{self.url}: file {name} is damaged: it has no column {missing[0]!r}")
             groups, first, row = [], 0, 0
             for index in range(file.metadata.num_row_groups):
                 rows = file.metadata.row_group(index).num_rows
@@ -205,7 +219,7 @@ class Store:
         with self._arrow_file(name) as stream:
             try:
                 yield pq.ParquetFile(stream, read_dictionary=list(encoded))
-            except (pa.ArrowInvalid, OSError) as error:
+            except (pa.ArrowException, OSError, OverflowError, MemoryError, UnicodeDecodeError) as error:
                 raise StoreError(f"{self.url}: file {name} is damaged: {error}") from None
 
     def _arrow_file(self, name: str) -> Any:
@@ -214,7 +228,7 @@ class Store:
         if not self.local:
             return self.open(name)
         try:
-            return pa.OSFile(self.path(name), "rb")
+            return pa.OSFile(self._plain(name), "rb")
         except FileNotFoundError:
             raise StoreError(f"{self.url}: file {name} is missing") from None
 
@@ -239,7 +253,7 @@ class Store:
         """A ``.npy`` file, memory-mapped where the store is local."""
         try:
             if self.local:
-                return np.load(self.path(name), mmap_mode="r", allow_pickle=False)
+                return np.load(self._plain(name), mmap_mode="r", allow_pickle=False)
             return np.load(io.BytesIO(self.read(name)), allow_pickle=False)
         except (FileNotFoundError, ValueError, EOFError) as error:
             raise StoreError(f"{self.url}: array file {name} is missing or damaged: {error}") from None

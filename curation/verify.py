@@ -6,17 +6,19 @@ import dataclasses
 import hashlib
 import posixpath
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .artifact import Artifact, artifact_file, load_artifact, load_run, read_sealed
+from .artifact import Artifact, artifact_file, code_file, load_artifact, load_run, read_sealed
 from .digest import ContentDigest
 from .flow import Flow
 from .keys import canonical, fingerprint, sha256
 from .part_writer import folder
+from .records import Found, check, runs_within
 from .rows import is_array, is_blob
 from .run import run
 from .stage_maker import layout_of
@@ -25,7 +27,7 @@ from .store import Store, StoreError
 DATASET = "dataset"
 """Folder of a run that holds what is published."""
 
-_OWN_FILES = {"artifact.json", "made.json", ".witness"}
+_OWN_FILES = {"artifact.json", "made.json", "code.json", ".witness"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +53,16 @@ class Problem:
 def mending(problems: Sequence[Problem]) -> list[str]:
     """Lines that say how to mend what is damaged; none where nothing has to be removed for that."""
     names = sorted({problem.remove for problem in problems if problem.remove})
-    if not names:
-        return []
-    told = "To mend it, remove these and run again; a run makes what is missing or of another size, and looks at no more:"
-    return [told, *(f"  {name}" for name in names)]
+    of_run = [name for name in names if name.split("/")[0] in ("stages", DATASET)]
+    others = [name for name in names if name not in of_run]
+    lines: list[str] = []
+    if of_run:
+        told = "To mend it, remove these and run again; a run makes what is missing or of another size, and looks at no more:"
+        lines += [told, *(f"  {name}" for name in of_run)]
+    if others:
+        told = "To mend it, remove these; then `run`, `train` and `report` write anew what is theirs of it:"
+        lines += [told, *(f"  {name}" for name in others)]
+    return lines
 
 
 def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> list[Problem]:
@@ -94,10 +102,40 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
         if name not in record.stages:
             told = "no such stage: it is left from an earlier plan, or a stranger, and can be removed"
             problems.append(Problem(folder(name), "the folder is there", told, folder(name)))
+    if strays := store.list("stages"):
+        problems.extend(Problem(f"stages/{name}", "the file is there", "nothing of it", f"stages/{name}") for name in strays)
     on_stage(DATASET)
     if record.published or store.folders(DATASET) or store.list(DATASET):
         problems.extend(_check_published(store, record.published))
+    if store.local is not None:
+        on_stage("results, votes and report")
+        within = {place: stage for stage, made in artifacts.items() for place in made.recipe.get("within", {}).values()}
+        problems.extend(_beside(store.local, found) for found in check(store.local, within))
+        for inner in runs_within(store.local):
+            problems.extend(_verify_within(inner.relative_to(store.local).as_posix(), str(inner)))
     return problems
+
+
+def _verify_within(name: str, url: str) -> Iterator[Problem]:
+    """The problems of a run that lies in the folder of another, under ``name``."""
+    try:
+        found = verify(url)
+    except StoreError as error:
+        yield Problem(posixpath.join(name, "run.json"), str(error), "that it is whole", name)
+        return
+    for each in found:
+        place = posixpath.join(name, each.place) if "/" in each.place else f"{name}: {each.place}"
+        yield dataclasses.replace(each, place=place, remove=each.remove and posixpath.join(name, each.remove))
+
+
+def _beside(out: Path, found: Found) -> Problem:
+    """A file outside of the stages and the dataset. What people gave can be made by no command, and is not to be removed."""
+    place = found.place
+    if place.startswith("qa/"):
+        return Problem(place, found.found, found.recorded)
+    folder_ = posixpath.dirname(place)
+    whole = any((out / folder_ / name).is_file() for name in ("progress.json", "results.json")) if folder_ else False
+    return Problem(place, found.found, found.recorded, folder_ if whole else place if (out / place).exists() else "")
 
 
 def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact]) -> Iterator[Problem]:
@@ -115,7 +153,9 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
     yield from damaged
     known = {posixpath.basename(name) for name in artifact.files()} | _OWN_FILES
     yield from _strangers(store, where, known)
-    read_sealed(store, posixpath.join(where, "made.json"))
+    if store.exists(code_file(artifact.stage)):
+        read_sealed(store, code_file(artifact.stage))
+    yield from _check_witness(store, where)
     if damaged:
         return
     if layout_of(artifact.recipe["layouts"], artifact.parts) != artifact.layout:
@@ -131,6 +171,15 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
     counts = reject_counts(store, artifact)
     if counts != dict(artifact.rejects):
         yield Problem(place, f"rejects {counts}", f"{dict(artifact.rejects)}", where)
+
+
+def _check_witness(store: Store, where: str) -> Iterator[Problem]:
+    """``.witness`` says as of when the sources are known; ``made.json`` has it, too."""
+    recorded = read_sealed(store, posixpath.join(where, "made.json")).get("witness")
+    name = posixpath.join(where, ".witness")
+    found = store.read(name).decode("utf-8", "replace") if store.exists(name) else "missing"
+    if recorded is not None and found != recorded:  # earlier versions did not record it
+        yield Problem(name, f"it is {found[:12]!a}", str(recorded)[:12], where)
 
 
 def _strangers(store: Store, where: str, known: Collection[str]) -> Iterator[Problem]:

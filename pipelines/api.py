@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import posixpath
-import reprlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
-from ..curation.flow import Stage, StageRef
-from ..curation.keys import How, Where, WhereOfRows, as_json, code_digest
+from ..curation.flow import Stage
+from ..curation.keys import Where, WhereOfRows
+from ..curation.part_writer import folder
+from ..curation.stale import change
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
 from .emptied import check_not_empty
-from .finished import qa_export, qa_import, release, report, scores, train
+from .finished import qa_export, qa_import, release, report, scores, stale, train
 from .jobs import Job, check_finished, dataset_of, job, job_of, record_of
 from .packaged import listed as list_benchmarks
 from .wrong_use import did_you_mean
@@ -28,6 +30,7 @@ __all__ = [
     "describe",
     "job",
     "job_of",
+    "kept",
     "list_benchmarks",
     "plan",
     "qa_export",
@@ -41,6 +44,7 @@ __all__ = [
     "run",
     "scores",
     "show",
+    "stale",
     "train",
     "verify",
 ]
@@ -73,12 +77,12 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
             told[stage.name] = f"waits for {awaited}"
         elif old is None:
             told[stage.name] = "to be made"
-        elif change := _change(stage, old.recipe):
-            told[stage.name] = f"to be made again: {change}"
+        elif why := change(stage, old, store):
+            told[stage.name] = f"stale: {why}"
         elif before:
             told[stage.name] = f"there; made again if {before[0]} gives other rows"
         else:
-            told[stage.name] = "to be made again: a source or a file of the stage changed"
+            told[stage.name] = "stale: a source or a file of the stage changed"
     return told
 
 
@@ -89,23 +93,6 @@ def _awaited(stage: Stage) -> str:
     return next((str(place) for place in places if not Store(posixpath.dirname(place)).exists(posixpath.basename(place))), "")
 
 
-def _change(stage: Stage, recipe: Mapping[str, Any]) -> str:
-    """The first difference between a stage and the recipe that its artifact was made by, as far as it is the plan's."""
-    if stage.step.name != recipe["step"]:
-        return f"step {stage.step.name}, which was {recipe['step']}"
-    old = recipe["settings"]
-    for name, value in stage.step.all_settings().items():
-        if isinstance(value, How | Where | StageRef):
-            continue
-        if name not in old:
-            return f"setting {name} is new"
-        if (new := as_json(name, value)) != old[name]:
-            return f"setting {name} = {reprlib.repr(new)}, which was {reprlib.repr(old[name])}"
-    steps = [(stage.step, recipe), *([(stage.pieces, recipe["pieces"])] if stage.pieces and "pieces" in recipe else [])]
-    changed = [each.function.__qualname__ for each, was in steps if code_digest(each.function) != was["code"]]
-    return f"the code of {changed[0]} changed" if changed else ""
-
-
 def run(
     todo: Job,
     out: str,
@@ -113,6 +100,7 @@ def run(
     scheduler: str = "threads",
     workers: int | None = None,
     retry: Sequence[str] = (),
+    keep_stale: Sequence[str] = (),
     on_progress: Callable[[engine.Progress], None] = lambda _: None,
 ) -> engine.Run:
     """Make what is not there yet, answer where the settings say so, and publish.
@@ -122,6 +110,7 @@ def run(
         out: folder or URL of the run.
         scheduler: see ``curation.run.run``, also for ``workers`` and ``on_progress``.
         retry: reasons of rejects for which rows are tried again, such as ``timed_out``.
+        keep_stale: stages to use as they are though their code changed since; ``show`` and ``verify`` say so.
 
     Returns:
         The run; its ``waiting`` says what a person has to do where it could not reach its end.
@@ -138,6 +127,7 @@ def run(
             config=todo.values,
             overrides=todo.overrides,
             retry=retry,
+            keep_stale=keep_stale,
             on_progress=told,
         )
         retry = ()
@@ -189,7 +179,8 @@ def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run:
 
 def show(out: str) -> dict[str, Any]:
     """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where the run has not reached it),
-    ``stages`` (``name``, ``rows``, ``rejects`` by reason, ``digest``, ``seconds``) and ``provenance``.
+    ``stages`` (``name``, ``rows``, ``rejects`` by reason, ``digest``, ``seconds``, and ``kept`` where earlier code made it) and
+    ``provenance``.
     """
     store = Store(out)
     record = load_run(store)
@@ -207,6 +198,7 @@ def show(out: str) -> dict[str, Any]:
                 "rejects": dict(artifact.rejects),
                 "digest": artifact.digest,
                 "seconds": made.get("seconds"),
+                **({"kept": dict(artifact.kept)} if artifact.kept else {}),
             }
         )
         recipe = artifact.recipe
@@ -231,8 +223,22 @@ def show(out: str) -> dict[str, Any]:
     }
 
 
+def kept(out: str) -> dict[str, dict[str, Any]]:
+    """Stages that are used though their code changed since they were made: name -> what ``curation.artifact.Artifact`` says.
+
+    Stages of which nothing can be said, since their records are missing or damaged, are left out.
+    """
+    store = Store(out)
+    found: dict[str, dict[str, Any]] = {}
+    for name in load_run(store).stages:
+        with contextlib.suppress(StoreError):
+            if (artifact := load_artifact(store, name)) is not None and artifact.kept:
+                found[name] = dict(artifact.kept)
+    return found
+
+
 def rejects(out: str, *, stage: str | None = None, reason: str | None = None) -> Iterator[dict[str, str]]:
-    """Rows that were turned away, in order: ``stage``, ``key``, ``reason``, ``detail``.
+    """Rows that were turned away, in order: ``stage``, ``key``, ``reason``, ``detail``; of stages that failed, too.
 
     Raises:
         StoreError: where the run has no such stage.
@@ -242,20 +248,27 @@ def rejects(out: str, *, stage: str | None = None, reason: str | None = None) ->
     if stage is not None and stage not in record.stages:
         there = ", ".join(record.stages)
         raise StoreError(f"no stage {stage!r} in {out}: there are {there}{did_you_mean(stage, record.stages)}")
-    _check_reason(store, [stage] if stage else record.stages, reason, out)
-    for name in [stage] if stage else record.stages:
-        artifact = load_artifact(store, name)
-        for file in artifact.reject_files() if artifact else []:
+    names = [stage] if stage else record.stages
+    files = {name: _reject_files(store, name) for name in names}
+    if reason is not None:
+        _check_reason(store, files, reason, out)
+    for name in names:
+        for file in files[name]:
             for row in store.read_parquet(file).to_pylist():
                 if reason is None or row["reason"] == reason:
                     yield {"stage": name, **row}
 
 
-def _check_reason(store: Store, stages: Iterable[str], reason: str | None, out: str) -> None:
-    if reason is None:
-        return
-    found = [artifact.rejects for name in stages if (artifact := load_artifact(store, name)) is not None]
-    known = sorted({name for rejects in found for name in rejects})
+def _reject_files(store: Store, stage: str) -> list[str]:
+    """Tables of rejects of a stage; of one that is not finished those of the parts that are there."""
+    if (artifact := load_artifact(store, stage)) is not None:
+        return artifact.reject_files()
+    return [posixpath.join(folder(stage), name) for name in store.list(folder(stage)) if name.endswith(".rejects.parquet")]
+
+
+def _check_reason(store: Store, files: Mapping[str, Sequence[str]], reason: str, out: str) -> None:
+    tables = (store.read_parquet(file, ["reason"])["reason"] for each in files.values() for file in each)
+    known = sorted({str(name) for column in tables for name in column.unique().to_pylist()})
     if reason not in known:
         told = f": there are {', '.join(known)}{did_you_mean(reason, known)}" if known else ": none was turned away"
         raise StoreError(f"no row of {out} was turned away for {reason!r}{told}")

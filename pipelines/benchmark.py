@@ -7,7 +7,7 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Protocol
@@ -38,7 +38,9 @@ class Benchmark:
             returns whether it did.
         evaluate: train and evaluate baselines on the shards: ``evaluate(config, out, methods=, protocols=, progress=)``;
             no method or no protocol named: those of the settings.
-        scores: results of the baselines that were run: protocol -> method -> what ``eval`` prints.
+        scores: results of the baselines that were run, by ``scores(config, out)``: protocol -> method -> what ``eval`` prints.
+            Only what is of the dataset, the settings and the code as they are now.
+        stale: the other results, by ``stale(config, out)``: folder within the run -> why.
         report: write the HTML report of a run and return its path.
         release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
     """
@@ -50,7 +52,8 @@ class Benchmark:
     publish: Publish
     answer: Callable[[Run, Any, str], bool] = lambda run, config, out: False
     evaluate: Callable[..., Any] | None = None
-    scores: Callable[[str], Any] = lambda out: {}
+    scores: Callable[[Any, str], Any] = lambda config, out: {}
+    stale: Callable[[Any, str], Mapping[str, str]] = lambda config, out: {}
     report: Callable[[Any, str], str] | None = None
     release: Callable[[Any, str, str], int] | None = None
 

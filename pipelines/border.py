@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
@@ -82,6 +82,36 @@ def warnings_as_lines(*, quiet: bool) -> None:
         handler = _Lines()
         handler.setFormatter(logging.Formatter("benchwright: warning: %(message)s"))
         logger.addHandler(handler)
+
+
+@contextlib.contextmanager
+def libraries_silenced(*, debug: bool) -> Iterator[None]:
+    """Keep what libraries of C print about damaged files, such as libtiff and LibRaw, from the terminal; not where ``debug``.
+
+    They write to file descriptor 2, whatever thread they run in, so it leads nowhere in the block, for worker processes too.
+    Python's own standard error goes on beside it. The rejects say what the libraries would. No pipe is filtered: a library that
+    fills one while it holds the interpreter's lock would wait for a reader that waits for the lock.
+    """
+    own = sys.stderr
+    try:
+        python_too = own.fileno() == 2
+        own.flush()
+        saved = os.dup(2)
+    except (OSError, ValueError, AttributeError):  # there is no standard error to keep clean
+        debug = True
+    if debug:
+        yield
+        return
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, saved)
+        stack.callback(os.dup2, saved, 2)
+        if python_too:
+            kind: dict[str, Any] = {"encoding": own.encoding, "errors": own.errors, "closefd": False}
+            beside = stack.enter_context(open(saved, "w", buffering=1, **kind))
+            stack.enter_context(contextlib.redirect_stderr(beside))
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
 
 
 class _Lines(logging.Handler):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from ..curation.budget import Budget
 from ..curation.flow import Flow, Step, source, step
 from ..curation.keys import how, where
 from ..curation.qa.sensitive import screen_sensitive
@@ -54,9 +55,9 @@ from .packaged import TITLES
 
 def plan(c: ClearConfig, out: str) -> Flow:
     """The stages from sources to shards. ``out`` is where ``qa import`` leaves the votes."""
-    flow = _images(c).each("checked", _check(c), max_rejects=c.images.max_rejects, rows_per_part=c.rows_per_part)
+    flow = _images(c).each("checked", _check(c), max_rejects=_budget(c), rows_per_part=c.rows_per_part)
     if not isinstance(c.source, YfccSource):  # whose lines are checked as they are read
-        flow = flow.table("timed", step(keep_taken_before_upload), max_rejects=c.images.max_rejects)
+        flow = flow.table("timed", step(keep_taken_before_upload), max_rejects=_budget(c))
     if c.images.drop_duplicates:
         flow = flow.whole("distinct", step(drop_duplicate_content), max_rejects=None)
     flow = flow.whole("first", step(take_first, n=c.images.take_first), max_rejects=None)
@@ -67,7 +68,7 @@ def plan(c: ClearConfig, out: str) -> Flow:
     flow = flow.each_batch(
         "embedded",
         step(embed, encoder=c.encoder, checkpoint=checkpoint, device=device),
-        max_rejects=c.images.max_rejects,
+        max_rejects=_budget(c),
         rows_per_part=c.rows_per_part,
     ).whole(
         "retrieved",
@@ -116,18 +117,21 @@ def plan(c: ClearConfig, out: str) -> Flow:
     )
 
 
+def _budget(c: ClearConfig, *expected: str) -> Budget:
+    return Budget(c.images.max_rejects, "images.max_rejects", expected)
+
+
 def _images(c: ClearConfig) -> Flow:
-    budget = c.images.max_rejects
-    s = c.source
+    s, budget = c.source, _budget(c)
     if isinstance(s, FolderSource):
         root, dates = where(s.root), where(s.dates_csv) if s.dates_csv else None
         pieces = step(folder_pieces, root=root, dates_csv=dates)
         read = step(read_folder, root=root, source_name=s.name, max_bytes=c.images.max_bytes)
-        return source("listed", read, pieces=pieces, gives=FoundImage, max_rejects=budget)
+        return source("listed", read, pieces=pieces, gives=FoundImage, max_rejects=_budget(c, "hidden"))
     if isinstance(s, TarSource):
         pieces = step(tar_pieces, root=where(s.root), form=s.form)
         read = step(read_tar, root=where(s.root), source_name=s.name, max_bytes=c.images.max_bytes)
-        return source("listed", read, pieces=pieces, gives=FoundImage, max_rejects=budget)
+        return source("listed", read, pieces=pieces, gives=FoundImage, max_rejects=_budget(c, "hidden"))
     if isinstance(s, DrawnSource):
         drawn = step(draw_pictures, count=s.count, classes=[each.name for each in c.classes], seed=c.seed)
         return source("listed", drawn, max_rejects=budget)
@@ -137,7 +141,7 @@ def _images(c: ClearConfig) -> Flow:
         step(read_metadata, path=metadata, licences=s.licences, **({"extra": s.extra} if s.extra else {})),
         pieces=step(metadata_pieces, path=metadata),
         gives=row_schema(s.extra),
-        max_rejects=budget,
+        max_rejects=_budget(c, "not_a_photo", "licence_not_wanted"),
     )
     return _fetched(listed, c, s)
 
@@ -145,10 +149,10 @@ def _images(c: ClearConfig) -> Flow:
 def _fetched(listed: Flow, c: ClearConfig, s: YfccSource) -> Flow:
     if s.images_root:
         read = step(read_image, root=where(s.images_root), path=s.images_path, max_bytes=c.images.max_bytes)
-        return listed.each("fetched", read, max_rejects=c.images.max_rejects, rows_per_part=c.rows_per_part)
+        return listed.each("fetched", read, max_rejects=_budget(c), rows_per_part=c.rows_per_part)
     limits = FetchLimits(min_bytes=c.images.min_bytes, max_bytes=c.images.max_bytes, **dataclasses.asdict(s.limits))
     fetch = step(fetch_images, limits=limits, pace=how(s.pace))
-    return listed.each_batch("fetched", fetch, max_rejects=c.images.max_rejects, rows_per_part=c.rows_per_part)
+    return listed.each_batch("fetched", fetch, max_rejects=_budget(c), rows_per_part=c.rows_per_part)
 
 
 def _check(c: ClearConfig) -> Step:
@@ -204,6 +208,7 @@ BENCHMARK = Benchmark(
     answer=clear_votes.answer,
     evaluate=clear_runs.evaluate,
     scores=clear_runs.scores,
+    stale=clear_runs.stale,
     report=clear_runs.report,
     release=clear_runs.write_release_layout,
 )

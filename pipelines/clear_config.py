@@ -76,7 +76,7 @@ class DrawnSource:
 class DownloadLimits:
     """Where downloads may lead, see ``FetchLimits``; how many bytes a file may have is for ``Images`` to say, of any source."""
 
-    max_redirects: int = FetchLimits.max_redirects
+    max_redirects: Annotated[int, Field(ge=0)] = FetchLimits.max_redirects
     allow_private_hosts: bool = FetchLimits.allow_private_hosts
     gone_urls: tuple[str, ...] = FetchLimits.gone_urls
 
@@ -106,11 +106,11 @@ class Images:
     """
 
     max_rejects: Rejects
-    min_bytes: int = 1
-    max_bytes: int = 100_000_000
+    min_bytes: Annotated[int, Field(ge=0)] = 1
+    max_bytes: Annotated[int, Field(ge=1)] = 100_000_000
     max_pixels: Annotated[int, Field(ge=1, le=PILLOW_MAX_PIXELS)] = MAX_PIXELS
-    min_edge_px: int = 1
-    max_aspect: float | None = None
+    min_edge_px: Annotated[int, Field(ge=1)] = 1
+    max_aspect: Annotated[float, Field(gt=0)] | None = None
     drop_duplicates: bool = False
     take_first: Annotated[int, Field(ge=1)] | None = None
 
@@ -163,7 +163,7 @@ class Buckets:
 
     by: str
     rule: Annotated[EqualCountBuckets | CalendarBuckets | LimitedBuckets | PublishedBuckets, Field(discriminator="kind")]
-    first_labelled: int = 0
+    first_labelled: Annotated[int, Field(ge=0)] = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -213,7 +213,7 @@ class Qa:
 
     votes: Literal["imported", "simulated", "none"]
     workers: Annotated[int, Field(ge=1)] = 3
-    majority: int = 2
+    majority: Annotated[int, Field(ge=1)] = 2
     sensitive: Literal["as_released", "as_written"] | Annotated[int, Field(strict=True, ge=1)] = "as_released"
     rule: Literal["majority_exact", "draft"] = "majority_exact"
     max_sensitive_score: Chance | None = None
@@ -259,10 +259,10 @@ class Baselines:
 
     preset: str
     methods: list[str]
-    epochs: int | None = None
-    batch_size: int | None = None
-    learning_rate: float | None = None
-    decay_after_epochs: int | None = None
+    epochs: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    decay_after_epochs: Annotated[int, Field(ge=1)] | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)

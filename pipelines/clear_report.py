@@ -74,7 +74,7 @@ def write_report(config: ClearConfig, out: str) -> str:
     """
     store = Store(out)
     made = finished_stages(store)
-    results = scores(out)
+    results = scores(config, out)
     sections = [
         Section("Summary", [_cards(made, results), *_honesty(config)]),
         _buckets(store, made),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import posixpath
 import shutil
@@ -21,7 +22,7 @@ from ..datasets.clear.samples import COLUMNS
 from ..datasets.clear.splits import SEEDS
 from .clear_config import ClearConfig, YfccSource
 from .publish import publish_shards
-from .trained import EVAL, current_results, dataset_digest
+from .trained import EVAL, Failures, code_of, current_results, dataset_digest, stale_results
 from .wrong_use import WrongUse, did_you_mean
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ def evaluate(
     from ..datasets.reader.index import DatasetIndex
     from ..eval.protocols.domain_incremental import IID, STREAMING, run_protocol
     from ..eval.protocols.domains import iid_domains, streaming_domains
-    from ..training.clear_baselines import identity, learner_maker, paper_methods
+    from ..training.clear_baselines import learner_maker, paper_methods
 
     known = paper_methods()
     chosen = list(methods) or config.baselines.methods
@@ -177,10 +178,9 @@ def evaluate(
         raise WrongUse(f"no protocol {unknown[0]!r}: there are {', '.join(specs)}{did_you_mean(unknown[0], specs)}")
     features, table = read_features(DatasetIndex.open(posixpath.join(out, "dataset")))
     labels, buckets = table["label"].to_numpy(), table["bucket"].to_numpy()
-    settings = hyper_parameters(config)
-    classes = len(config.classes) + bool(config.retrieval.background)
-    digest = dataset_digest(out)
+    settings, classes = hyper_parameters(config), _classes(config)
     results: dict[str, dict[str, Results]] = {}
+    failures = Failures(progress)
     for protocol in asked:
 
         def domains(seed: int, protocol: str = protocol) -> Any:
@@ -197,19 +197,48 @@ def evaluate(
                 return iid_domains(features, labels, buckets, split)
             return streaming_domains(features, labels, buckets)
 
-        results[protocol] = {
-            name: run_protocol(
-                specs[protocol],
-                learner_maker(settings, known[name], classes=classes, device=config.encoder_run.device),
-                domains,
-                seeds=SEEDS,
-                identity={**identity(settings, known[name], classes=classes), "dataset_digest": digest},
-                out=Path(out) / EVAL / protocol / name,
-                progress=lambda line, name=name, protocol=protocol: progress(f"{protocol} {name}: {line}"),
-            )
-            for name in chosen
-        }
+        results[protocol] = {}
+        for name in chosen:
+            with failures.of(f"{protocol}/{name}", "baselines.learning_rate"):
+                results[protocol][name] = run_protocol(
+                    specs[protocol],
+                    learner_maker(settings, known[name], classes=classes, device=config.encoder_run.device),
+                    domains,
+                    seeds=SEEDS,
+                    identity=_identity(config, out, protocol, name),
+                    out=Path(out) / EVAL / protocol / name,
+                    progress=lambda line, name=name, protocol=protocol: progress(f"{protocol} {name}: {line}"),
+                )
+    failures.check(out)
     return results
+
+
+def _classes(config: ClearConfig) -> int:
+    return len(config.classes) + bool(config.retrieval.background)
+
+
+def _identity(config: ClearConfig, out: str, protocol: str, name: str) -> dict[str, Any]:
+    """What the results of a baseline are of: its settings, the dataset, and the code that trains and evaluates."""
+    from ..datasets.reader.features import read_features
+    from ..eval.protocols.domain_incremental import run_protocol
+    from ..eval.protocols.domains import iid_domains, streaming_domains
+    from ..training.clear_baselines import MODELS, identity, learner_maker, paper_methods
+    from ..training.learner import BufferLearner
+
+    known, settings = paper_methods(), hyper_parameters(config)
+    if name not in known:
+        raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}")
+    domains = {"iid": iid_domains, "streaming": streaming_domains}
+    if protocol not in domains:
+        raise WrongUse(f"no protocol {protocol!r}: there are {', '.join(domains)}")
+    if settings["model"] not in MODELS:
+        raise ValueError(f"no model is called {settings['model']!r}: there are {', '.join(MODELS)}")
+    code = [known[name].rule, MODELS[settings["model"]], BufferLearner, run_protocol, domains[protocol], read_features]
+    return {
+        **identity(settings, known[name], classes=_classes(config)),
+        "code": code_of(code, alone=[learner_maker]),
+        "dataset_digest": dataset_digest(out),
+    }
 
 
 def hyper_parameters(config: ClearConfig) -> dict[str, Any]:
@@ -226,12 +255,21 @@ def hyper_parameters(config: ClearConfig) -> dict[str, Any]:
     return settings
 
 
-def scores(out: str) -> dict[str, dict[str, Any]]:
-    """``results.json`` of every baseline of the published dataset: protocol -> method -> its content."""
+def scores(config: ClearConfig, out: str) -> dict[str, dict[str, Any]]:
+    """``results.json`` of every baseline of dataset, settings and code as they are: protocol -> method -> its content."""
     found: dict[str, dict[str, Any]] = {}
-    for path, value in current_results(out, "*/*", "mean", "std"):
+    for path, value in current_results(out, _RESULTS, functools.partial(_identity, config, out), "mean", "std"):
         found.setdefault(path.parts[-3], {})[path.parts[-2]] = value
     return found
+
+
+def stale(config: ClearConfig, out: str) -> dict[str, str]:
+    """Results of another dataset, other settings or other code: folder -> why."""
+    return stale_results(out, _RESULTS, functools.partial(_identity, config, out))
+
+
+_RESULTS = "*/*"
+"""Folders of results within ``eval/``: protocol, method."""
 
 
 def report(config: ClearConfig, out: str) -> str:

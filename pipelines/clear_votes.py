@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation.artifact import Artifact, load_artifact, load_run
-from ..curation.files import remove_half_written, replacing
+from ..curation.files import remove, remove_half_written, replacing
 from ..curation.keys import WhereOfRows, as_json, canonical, sha256, where, where_of_rows
 from ..curation.qa.agreement import votes_kappa, worker_table
 from ..curation.qa.label_studio import export_tasks, read_label_studio
@@ -27,6 +27,7 @@ from ..curation.qa.mturk import Gold, export_batches, guard_formula, read_gold_k
 from ..curation.qa.mturk_results import Votes, clean, csv_records, hash_worker, read_mturk_results
 from ..curation.qa.options import Option
 from ..curation.qa.votes import VOTES, missing_votes, read_votes, write_votes
+from ..curation.records import adopt, check_file
 from ..curation.rows import Blob
 from ..curation.run import Run, lock
 from ..curation.store import Rows, Store, StoreError
@@ -194,6 +195,8 @@ def _gold_file(folder: Path, name: str, place: str) -> Path:
 def gold_key(out: str) -> dict[str, str]:
     """Key -> right class of all gold questions of a run's exports; empty where there were none."""
     store = Store(out)
+    if store.local:
+        check_file(store.local / GOLD_FILE)
     key = store.read_json(GOLD_FILE) if store.exists(GOLD_FILE) else {}
     if not isinstance(key, dict):
         raise ValueError(f"{posixpath.join(out, GOLD_FILE)}: not a gold key: it is no object")
@@ -326,9 +329,11 @@ def own_salt(out: str) -> str:
                 with replacing(path) as beside:
                     beside.touch(mode=0o600)
                     beside.write_text(secrets.token_hex(16))
+    check_file(path)
     salt = path.read_bytes().decode("utf-8", "replace")
     if not salt.strip() or clean(salt) != salt or "\ufffd" in salt:
         raise ValueError(f"{path}: the salt is empty or no text: put it back, or remove the file and import all with --replace")
+    adopt(path)  # of an earlier version, which kept no records
     return salt
 
 
@@ -374,7 +379,7 @@ def answer(run: Run, config: ClearConfig, out: str) -> bool:
         )
         remove_half_written(folder)
         for old in {*map(str, (folder / "results").glob("SIMULATED_*.csv"))} - {*results}:
-            Path(old).unlink()
+            remove(old)
         votes = _read_results(results, options_of(config), f"simulated-{config.seed}", _queries(run.rows())).votes
     write_votes(_sorted(votes), votes_file)
     others = [name for name in store.list("qa") if name.startswith(_SIMULATED) and name != posixpath.basename(votes_file)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -135,6 +135,14 @@ def run(
         list[str] | None,
         typer.Option("--retry", metavar="REASON", help="Try again rows that were turned away for this reason (repeatable)."),
     ] = None,
+    keep_stale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep-stale",
+            metavar="STAGE",
+            help="Use this stage as it is though its code changed; `show` and `verify` will say so (repeatable).",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be made, and make nothing.")] = False,
     train_too: Annotated[bool, typer.Option("--train", help="Then train the baselines, and write the report.")] = False,
     quiet: Quiet = False,
@@ -150,6 +158,7 @@ def run(
       benchwright run clear --config mine.toml --out s3://bucket/run --scheduler tcp://10.0.0.1:8786
       benchwright run mine.py --config mine.toml --out out
       benchwright run clear --out out --retry timed_out --retry server_error
+      benchwright run clear --out out --keep-stale embedded
       benchwright run vclimb --config tiny --out out --train
     """
     from . import api
@@ -160,8 +169,16 @@ def run(
     if dry_run:
         _print_plan(todo, out)
         return
-    with Teller(quiet=quiet) as teller:
-        done = api.run(todo, out, scheduler=scheduler, workers=workers, retry=retry or (), on_progress=teller.tell)
+    with border.libraries_silenced(debug=_DEBUG["on"]), Teller(quiet=quiet) as teller:
+        done = api.run(
+            todo,
+            out,
+            scheduler=scheduler,
+            workers=workers,
+            retry=retry or (),
+            keep_stale=keep_stale or (),
+            on_progress=teller.tell,
+        )
     if done.waiting:
         print(f"{out}: the run waits: {done.waiting}")
         return
@@ -217,15 +234,20 @@ def verify(
     from ..curation.verify import mending
     from . import api
     from .progress import checking
+    from .text import kept_line
 
     with checking() as on_stage:
         problems = api.verify(out, on_stage=on_stage)
     if remake is not None and not problems:
         problems = api.remake(out, remake, pipeline=pipeline)
+    kept = api.kept(out)
     if as_json:
-        print(json.dumps({"problems": [vars(problem) for problem in problems]}, indent=1))
+        told = {"problems": [vars(problem) for problem in problems]}
+        print(json.dumps({**told, "kept": kept} if kept else told, indent=1))
     for line in [*problems, *mending(problems)] if not as_json else []:
         print(line)
+    for stage, how in kept.items() if not as_json else ():
+        print(f"stage {stage}: {kept_line(how)}")
     if problems:
         raise typer.Exit(1)
     if not as_json:
@@ -287,8 +309,8 @@ def train(
 ) -> None:
     """Train baselines on the published shards.
 
-    Goes on where it was broken off; what was trained on an earlier dataset or by other settings is trained anew. Prints the
-    metrics at the end.
+    Goes on where it was broken off; what was trained on an earlier dataset, by other settings or by other code is trained anew.
+    Prints the metrics at the end.
 
     \b
     Examples:
@@ -298,7 +320,8 @@ def train(
     from . import api
 
     tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
-    _print_scores(out, api.train(out, methods=methods or (), protocols=protocols or (), pipeline=pipeline, progress=tell))
+    results = api.train(out, methods=methods or (), protocols=protocols or (), pipeline=pipeline, progress=tell)
+    _print_scores(out, results, api.stale(out, pipeline=pipeline))
 
 
 @app.command("eval")
@@ -312,25 +335,26 @@ def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None) -> No
     """
     from . import api
 
-    _print_scores(out, api.scores(out, pipeline=pipeline), as_json=as_json)
+    _print_scores(out, api.scores(out, pipeline=pipeline), api.stale(out, pipeline=pipeline), as_json=as_json)
 
 
-def _print_scores(out: str, results: Any, *, as_json: bool = False) -> None:
+def _print_scores(out: str, results: Any, stale: Mapping[str, str], *, as_json: bool = False) -> None:
     from .text import score_lines
 
-    _tell_earlier_results(out)
+    _tell_stale(out, stale)
     if as_json:
         print(json.dumps(results, indent=1))
         return
     if not results:
-        raise FileNotFoundError(f"{out}: no baseline was trained; `benchwright train {out}` does it")
+        again = "is up to date" if stale else "was trained"
+        raise FileNotFoundError(f"{out}: no baseline {again}; `benchwright train {out}` does it")
     print("\n".join(score_lines(results)))
 
 
-def _tell_earlier_results(out: str) -> None:
-    from .trained import earlier_results
+def _tell_stale(out: str, stale: Mapping[str, str]) -> None:
+    from .trained import stale_line
 
-    if told := earlier_results(out):
+    if told := stale_line(out, stale):
         border.say(told)
 
 
@@ -347,7 +371,7 @@ def report(out: Out, pipeline: Pipeline = None) -> None:
     from . import api
 
     print(api.report(out, pipeline=pipeline))
-    _tell_earlier_results(out)
+    _tell_stale(out, api.stale(out, pipeline=pipeline))
 
 
 @app.command()
@@ -390,7 +414,8 @@ def demo(
     from .demo import run_demo
 
     border.warnings_as_lines(quiet=quiet)
-    run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
+    with border.libraries_silenced(debug=_DEBUG["on"]):
+        run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
 
 
 def call(arguments: Sequence[str] | None = None) -> int:

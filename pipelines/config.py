@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from ..curation.rows import is_text, printable
 from .wrong_use import WrongUse, did_you_mean
 
 T = TypeVar("T")
@@ -34,6 +35,11 @@ class _Location:
 
 Location = Annotated[str, _Location()]
 """A path or URL. In a user's TOML file a relative one is relative to the file; otherwise to the working directory."""
+
+_MOST_TEXT = 1 << 22
+"""Characters of a settings file that are read: the longest has some thousand."""
+
+_LARGEST = 10**18
 
 Rejects = Annotated[float, Field(ge=0)]
 """How many rows may be turned away: a number, or a share of them below 1."""
@@ -65,7 +71,7 @@ def load(
         name, equals, value = text.partition("=")
         if not equals or not all(name.split(".")):
             raise ConfigError(f"--set {text!r}: write it as name=value, as in --set retrieval.per_class=100")
-        given[name] = _toml_value(value)
+        given[name] = _toml_value(name, value)
         _put(values, name, given[name])
     config = checked(config_type, values, toml.name)
     return config, TypeAdapter(config_type).dump_python(config, mode="json"), given
@@ -87,13 +93,16 @@ def checked(config_type: type[T], values: Any, origin: str) -> T:
 
 def _check_finite(values: Any, origin: str) -> None:
     for name, value in _numbers(values):
-        if not math.isfinite(value):
+        if isinstance(value, int):
+            if not -_LARGEST <= value <= _LARGEST:
+                raise ConfigError(f"{origin}: {name} = {reprlib.repr(value)}: it should be a number of 18 digits at most")
+        elif not math.isfinite(value):
             raise ConfigError(f"{origin}: {name} = {value}: it should be a finite number")
 
 
 def _numbers(values: Any, *place: str) -> Iterator[tuple[str, float]]:
-    """Dotted name and value of every float."""
-    if isinstance(values, float):
+    """Dotted name and value of every number."""
+    if isinstance(values, int | float) and not isinstance(values, bool):
         yield ".".join(place), values
     named = values.items() if isinstance(values, Mapping) else enumerate(values) if isinstance(values, list | tuple) else ()
     for name, value in typing.cast("Iterable[tuple[Any, Any]]", named):
@@ -104,18 +113,25 @@ def read_toml(toml: Traversable) -> dict[str, Any]:
     """The values of a TOML file. Raises ``ConfigError`` where it is missing or no TOML."""
     try:
         return tomllib.loads(read_text(toml))
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # besides what is no TOML, numbers of thousands of digits, and deep nesting
         raise ConfigError(f"config {str(toml)!r} is not TOML: {error}") from None
 
 
 def read_text(toml: Traversable) -> str:
     """The text of a TOML file. Raises ``ConfigError`` where it is missing or no text."""
     try:
-        return toml.read_text(encoding="utf-8-sig")  # editors on Windows begin a file with a mark of UTF-8
+        with toml.open(encoding="utf-8-sig") as stream:
+            text = stream.read(_MOST_TEXT + 1)  # editors on Windows begin a file with a mark of UTF-8
     except FileNotFoundError:
         raise ConfigError(f"config {str(toml)!r}: no such file") from None
-    except (UnicodeDecodeError, IsADirectoryError, NotADirectoryError) as error:
+    except UnicodeDecodeError as error:
         raise ConfigError(f"config {str(toml)!r} is not TOML: {error}") from None
+    except (OSError, ValueError) as error:
+        told = (error.strerror if isinstance(error, OSError) else None) or error
+        raise ConfigError(f"config {str(toml)!r} cannot be read: {told}") from None
+    if len(text) > _MOST_TEXT:
+        raise ConfigError(f"config {str(toml)!r} is no settings file: it is larger than {_MOST_TEXT:,} characters")
+    return text
 
 
 def _with_base(config_type: type, toml: Traversable, benchmark: str, above: tuple[str, ...]) -> dict[str, Any]:
@@ -290,11 +306,15 @@ def _is_location(hint: Any) -> bool:
     )
 
 
-def _toml_value(text: str) -> Any:
+def _toml_value(name: str, text: str) -> Any:
+    if not is_text(text) or "\0" in text:
+        raise ConfigError(f"--set {name}={printable(text)!r:.80}: this is no text in UTF-8, or holds a NUL")
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"--set {name}={text[:40]}...: {error}") from None
 
 
 def _put(values: dict[str, Any], dotted: str, value: Any) -> None:

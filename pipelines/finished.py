@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..curation.store import StoreError
+from ..curation.artifact import load_artifact
+from ..curation.files import remove_folder
+from ..curation.store import Store, StoreError
 from ..eval.protocols.run import Occupied
-from .jobs import check_dataset, check_finished, dataset_of, job_of
+from .jobs import check_dataset, check_finished, dataset_of, job_of, record_of
 from .wrong_use import WrongUse
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ def train(
 ) -> Any:
     """Train baselines on the published shards and evaluate them.
 
-    What is done is read, what was broken off goes on, and what was trained on other data or by other settings is made anew.
+    What is done is read, and what was broken off goes on. What was trained on other data, by other settings or by other code is
+    made anew, and what is damaged.
 
     Args:
         out: local folder of the run.
@@ -51,24 +53,38 @@ def train(
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     check_finished(out)
     methods, protocols = tuple(methods), tuple(protocols)
+    emptied: set[Path] = set()
     while True:
         try:
             evaluate(todo.config, out, methods=methods, protocols=protocols, progress=progress)
-            return todo.benchmark.scores(out)
+            return todo.benchmark.scores(todo.config, out)
         except Occupied as error:
-            progress(f"{error.folder}: made anew, as its {error.what}")
-            shutil.rmtree(error.folder)
+            if error.folder in emptied:
+                raise
+            progress(f"{error.folder}: made anew: {error.what}")
+            emptied.add(error.folder)
+            remove_folder(error.folder)
 
 
 def scores(out: str, *, pipeline: str | None = None) -> Any:
     """Metrics of the baselines that were trained on the published dataset: protocol -> method -> what ``eval`` prints.
 
+    Only of the dataset, the settings and the code as they are now: ``stale`` names the others.
+
     Raises:
         StoreError: where the run is not finished, or its dataset is not what its settings made.
     """
-    benchmark = job_of(out, pipeline=pipeline).benchmark
+    todo = job_of(out, pipeline=pipeline)
     check_finished(out)
-    return benchmark.scores(out)
+    return todo.benchmark.scores(todo.config, out)
+
+
+def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
+    """Results that ``scores`` and ``report`` leave out, since the dataset, the settings or the code are others by now: folder
+    within the run -> why. ``train`` makes them again.
+    """
+    todo = job_of(out, pipeline=pipeline)
+    return dict(todo.benchmark.stale(todo.config, out))
 
 
 def report(out: str, *, pipeline: str | None = None) -> str:
@@ -83,12 +99,15 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     if todo.benchmark.report is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
     check_dataset(out)
+    if not any(load_artifact(Store(out), stage) for stage in record_of(out).stages):
+        raise StoreError(f"{out}: no stage of the run is finished, so there is nothing to report: run again")
     try:
         return todo.benchmark.report(todo.config, out)
-    except (ValueError, LookupError) as error:
+    except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
             raise
-        raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({error})") from error
+        told = str(error) or "no stage that it tells of is there"
+        raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({told})") from error
 
 
 def release(out: str, folder: str, *, pipeline: str | None = None) -> int:

@@ -7,6 +7,7 @@ them it is given, and in which task of every configuration each of them comes. A
 
 from __future__ import annotations
 
+from ..curation.budget import Budget
 from ..curation.flow import Flow, source, step
 from ..curation.keys import where
 from ..curation.shards import Placed
@@ -45,12 +46,13 @@ def plan(c: IircConfig, out: str) -> Flow:
     flow = (
         _found(c)
         .whole("unique", step(take_first), max_rejects=None)
-        .each("checked", step(check_image), max_rejects=c.max_broken)
+        .each("checked", step(check_image), max_rejects=Budget(c.max_broken, "max_broken"))
     )
     if c.vectors is not None:
         flow = flow.each_batch(iirc_runs.EMBEDDED, step(embed_images, encoder=c.vectors))
+    outside = Budget(c.max_outside, "max_outside")
     return (
-        flow.whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=c.max_outside)
+        flow.whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=outside)
         .whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
         .shards("shards", step(sample))
     )
@@ -70,7 +72,8 @@ def _found(c: IircConfig) -> Flow:
                 splits=s.splits,
                 classes=None if s.classes is None else where(s.classes),
             )
-            return source("found", reading, pieces=step(image_pieces, root=root, form=s.kind), max_rejects=s.max_rejects)
+            budget = Budget(s.max_rejects, "source.max_rejects", ("hidden",))
+            return source("found", reading, pieces=step(image_pieces, root=root, form=s.kind), max_rejects=budget)
         case DrawnSource():
             drawing = step(
                 draw_class_images,
@@ -102,5 +105,6 @@ BENCHMARK = Benchmark(
     publish=iirc_runs.publish,
     evaluate=iirc_runs.evaluate,
     scores=iirc_runs.scores,
+    stale=iirc_runs.stale,
     report=iirc_runs.report,
 )

@@ -45,9 +45,9 @@ class DrawnSource:
     """Pictures drawn from the seed, and their hierarchy: no file is needed. See ``datasets/iirc/drawn.py``."""
 
     kind: Literal["drawn"]
-    shapes: int
-    colours: int
-    lone: int
+    shapes: Annotated[int, Field(ge=0, le=1000)]
+    colours: Annotated[int, Field(ge=0, le=1000)]
+    lone: Annotated[int, Field(ge=0, le=1000)]
     train_per_class: Annotated[int, Field(ge=1)]
     test_per_class: Annotated[int, Field(ge=1)]
     broken: Annotated[int, Field(ge=0)] = 0

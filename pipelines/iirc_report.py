@@ -39,12 +39,12 @@ def write_report(config: IircConfig, out: str) -> str:
     """
     store = Store(out)
     made = finished_stages(store)
-    sections = [Section("Summary", [_cards(made, out), *_honesty(config)])]
+    sections = [Section("Summary", [_cards(config, made, out), *_honesty(config)])]
     if "assigned" in made:
         rows = made["assigned"].rows_view(store)
         index = rows.table([name for name in rows.column_names if name != "image"])
         sections += [_hierarchy(index), _tasks(config, index), _shares(index), _pictures(made["assigned"], store)]
-        for information, places in finished(out).items():
+        for information, places in finished(config, out).items():
             sections += results_sections(config, information, places, index)
     subtitle = f"{config.source.kind}, set-up {config.setup}, {_configurations(config, out)}"
     drawn = f"{config.source.kind}, seed {config.seed}"
@@ -54,14 +54,14 @@ def write_report(config: IircConfig, out: str) -> str:
 def _configurations(config: IircConfig, out: str) -> str:
     """Those of the tables, and which of them methods were trained on, where these are not all."""
     told = f"configurations {', '.join(map(str, config.tasks.configurations))}"
-    runs = [place for methods in finished(out).values() for places in methods.values() for place in places]
+    runs = [place for methods in finished(config, out).values() for places in methods.values() for place in places]
     trained = sorted({int(place.parent.name.removeprefix("configuration-")) for place in runs})
     if trained == sorted(config.tasks.configurations):
         return told
     return f"{told}; trained: {', '.join(map(str, trained)) or 'none'}"
 
 
-def _cards(made: Mapping[str, Artifact], out: str) -> Cards:
+def _cards(config: IircConfig, made: Mapping[str, Artifact], out: str) -> Cards:
     shown = [
         ("found", "pictures found", "in the source"),
         ("assigned", "in the benchmark", "each stored once"),
@@ -69,7 +69,12 @@ def _cards(made: Mapping[str, Artifact], out: str) -> Cards:
     cards = stage_cards(made, shown)
     lost = sum(sum(artifact.rejects.values()) for artifact in made.values())
     cards.append(Card("turned away", lost, "each with its reason", tone="note" if lost else "plain"))
-    best = [(r["mean"]["pw-JS"], name) for methods in scores(out).values() for name, r in methods.items() if r["mean"]["pw-JS"]]
+    best = [
+        (r["mean"]["pw-JS"], name)
+        for methods in scores(config, out).values()
+        for name, r in methods.items()
+        if r["mean"]["pw-JS"]
+    ]
     if best:
         value, name = max(best)
         cards.append(Card("best pw-JS after the last task", f"{100 * value:.1f} %", name))

@@ -25,7 +25,7 @@ from ..datasets.iirc.view import RefinedView
 from .config import with_changes
 from .iirc_config import DrawnSource, IircConfig
 from .publish import publish_shards
-from .trained import EVAL, current_results, dataset_digest
+from .trained import EVAL, Failures, check_listed, code_of, current_results, dataset_digest, stale_results
 
 if TYPE_CHECKING:
     from ..eval.protocols.refined_classification import Asked, RefinedTask
@@ -113,7 +113,7 @@ def evaluate(
     """
     from ..datasets.reader.index import DatasetIndex
     from ..eval.protocols.refined_classification import run_refined
-    from ..training.iirc_baselines import identity, learner_maker, picture_view
+    from ..training.iirc_baselines import learner_maker, picture_view
     from ..training.pictures import Album, Pictures, ShardPictures
 
     e = config.evaluation
@@ -124,8 +124,8 @@ def evaluate(
     keys: list[str] = index.table["key"].to_pylist()
     vectors = None if config.vectors is None else read_vectors(out, keys)
     store = ShardPictures(index)
-    digest = dataset_digest(out)
     results: dict[str, list[RefinedResults]] = {}
+    failures = Failures(progress)
     for name, settings in plans.items():
         if vectors is None:
             examples = functools.partial(Pictures, Album(store, picture_view(settings), hold=e.hold), keys)
@@ -136,20 +136,49 @@ def evaluate(
         for number in numbers if name != "joint" else numbers[:1]:  # its order is that of one configuration
             tasks, asked = read_tasks(index.table, examples, name, number, config)
             for seed in e.seeds:
-                place = Path(out) / EVAL / e.information / name / f"configuration-{number}" / f"seed-{seed}"
-                told = {**identity(settings, seed=seed), "configuration": number, "information": e.information}
-                told["dataset_digest"] = digest
+                folders = (e.information, name, f"configuration-{number}", f"seed-{seed}")
                 at = f"configuration {number} {name}"
-                found = run_refined(
-                    make(seed),
-                    tasks,
-                    asked,
-                    identity=told,
-                    out=place,
-                    progress=lambda line, at=at: progress(f"{at}: {line}"),
-                )
-                results.setdefault(name, []).append(found)
+                with failures.of("/".join(folders), "evaluation.settings.schedule.learning_rate, or method_settings"):
+                    found = run_refined(
+                        make(seed),
+                        tasks,
+                        asked,
+                        identity=_identity(config, out, *folders),
+                        out=Path(out).joinpath(EVAL, *folders),
+                        progress=lambda line, at=at: progress(f"{at}: {line}"),
+                    )
+                    results.setdefault(name, []).append(found)
+    failures.check(out)
     return {e.information: results}
+
+
+def _identity(config: IircConfig, out: str, information: str, name: str, configured: str, seeded: str) -> dict[str, Any]:
+    """What the results of a baseline are of: its settings, the dataset, the vectors, and the code that trains and evaluates."""
+    from ..eval.protocols.refined_classification import run_refined
+    from ..training.criteria import CRITERIA
+    from ..training.examples import ArrayExamples
+    from ..training.iirc_baselines import identity, learner_maker, picture_view
+    from ..training.methods import registry
+    from ..training.models.picture_net import picture_net
+    from ..training.pictures import Album
+    from ..training.task_learner import TaskLearner
+
+    e, settings = config.evaluation, baseline_settings(config, name)
+    vectors = None if config.vectors is None else load_artifact(Store(out), EMBEDDED)
+    if settings["criterion"] not in CRITERIA:
+        raise ValueError(f"criterion {settings['criterion']!r}: there are {', '.join(CRITERIA)}")
+    code = [registry.maker(settings["method"]["name"]), CRITERIA[settings["criterion"]], picture_net, TaskLearner, RefinedView]
+    code += [Album if config.vectors is None else ArrayExamples, run_refined]
+    return {
+        **identity(settings, seed=check_listed("evaluation.seeds", int(seeded.removeprefix("seed-")), e.seeds)),
+        "code": code_of(code, alone=[registry.method, learner_maker, picture_view, read_tasks]),
+        "configuration": _number(configured, config),
+        "confusion_after": list(e.confusion_after),
+        "dataset_digest": dataset_digest(out),
+        "information": information,
+        "roles": list(e.roles),
+        "vectors": None if vectors is None else vectors.digest,
+    }
 
 
 def _number(text: str, config: IircConfig) -> int:
@@ -223,20 +252,29 @@ def _of_vectors(vectors: NDArray[np.float32], keys: list[str], rows: NDArray[np.
     return ArrayExamples(vectors[rows], labels, [keys[row] for row in places])
 
 
-def finished(out: str) -> dict[str, dict[str, list[Path]]]:
-    """Folders of finished baselines of the published dataset: information -> method -> one a configuration and seed, in the
-    order of their names.
+_RESULTS = "*/*/configuration-*/seed-*"
+"""Folders of results within ``eval/``: information, method."""
+
+
+def stale(config: IircConfig, out: str) -> dict[str, str]:
+    """Results of another dataset, other settings or other code: folder -> why."""
+    return stale_results(out, _RESULTS, functools.partial(_identity, config, out))
+
+
+def finished(config: IircConfig, out: str) -> dict[str, dict[str, list[Path]]]:
+    """Folders of finished baselines of dataset, settings and code as they are: information -> method -> one a configuration and
+    seed, in the order of their names.
     """
     found: dict[str, dict[str, list[Path]]] = {}
-    for path, _ in current_results(out, "*/*/configuration-*/seed-*", "curves", "measures"):
+    for path, _ in current_results(out, _RESULTS, functools.partial(_identity, config, out), "curves", "measures"):
         found.setdefault(path.parts[-5], {}).setdefault(path.parts[-4], []).append(path.parent)
     return found
 
 
-def scores(out: str) -> dict[str, dict[str, Any]]:
+def scores(config: IircConfig, out: str) -> dict[str, dict[str, Any]]:
     """Metrics after the last task: information -> method -> ``mean`` and ``std`` over runs (None for one)."""
     told: dict[str, dict[str, Any]] = {}
-    for information, methods in finished(out).items():
+    for information, methods in finished(config, out).items():
         for name, places in methods.items():
             held = [json.loads((place / "results.json").read_text()) for place in places]
             values = {heading: [_last(one, metric) for one in held] for heading, metric in SHOWN.items()}

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..curation.artifact import RunRecord, load_artifact, load_run
 from ..curation.flow import Flow
+from ..curation.records import check_tree
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET
 from .benchmark import Benchmark, UnknownBenchmark, find
@@ -70,7 +71,10 @@ def job_of(out: str, *, pipeline: str | None = None) -> Job:
 
     Raises:
         StoreError: where ``out`` holds no run, or its settings are not those of the benchmark.
+        LeavesRun: where something in a local folder leads out of it.
     """
+    if "://" not in out:
+        check_tree(out)
     record = record_of(out)
     if pipeline is None and record.pipeline not in TITLES:
         raise UnknownBenchmark(f"{out} was made by {record.pipeline!r}, a pipeline of your own: give --pipeline FILE.py")

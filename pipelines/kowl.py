@@ -8,6 +8,7 @@ in shards of one increment and role each; without, it ends in that table.
 
 from __future__ import annotations
 
+from ..curation.budget import Budget
 from ..curation.encoders.preprocess import Crop
 from ..curation.flow import Flow, join, rows_of, source, step
 from ..curation.keys import how, where
@@ -50,7 +51,9 @@ def plan(c: KowlConfig, out: str) -> Flow:
     """The stages from lists to shards. ``out`` is not used: nothing is waited for."""
     flow = _unified(c)
     if isinstance(c.source, DrawnLists):
-        gone = source("video_list", step(draw_missing, drawing=drawing(c.source.drawing), seed=c.seed), gives=Held)
+        gone = source(
+            "video_list", step(draw_missing, drawing=drawing(c.source.drawing), seed=c.seed), gives=Held, may_be_empty=True
+        )
         flow = _held(flow, gone, "with_video", "missing", "no_video")
     if c.videos is not None:
         flow = _held(flow, _inventory("videos", c.videos), "with_listed_video", c.videos.means, "no_video")
@@ -89,7 +92,7 @@ def _unified(c: KowlConfig) -> Flow:
             step(read_list, root=root, id_pattern=c.source.id_pattern),
             pieces=step(pieces, root=root, files=c.source.files),
             gives=Listed,
-            max_rejects=c.source.max_rejects,
+            max_rejects=Budget(c.source.max_rejects, "source.max_rejects"),
         )
     merge = step(
         unify,
@@ -115,7 +118,7 @@ def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFe
         step(read_features, root=root, width=features.width, uid_pattern=features.uid_pattern),
         pieces=step(pieces_of_features, root=root, files=features.files),
         gives=StoredFeature,
-        max_rejects=None,
+        max_rejects=Budget(features.max_rejects, "features.max_rejects"),
     )
     attach = step(attach_features, features=rows_of(stored.last))  # type: ignore[arg-type]
     return join(stored, flow).whole("with_feature", attach, gives=WithFeature, max_rejects=None)
@@ -129,7 +132,7 @@ def _with_frames(flow: Flow, features: ExtractedFeatures) -> Flow:
         step(read_clips, root=root, uid_pattern=features.uid_pattern),
         pieces=step(shards_below, root=root),
         gives=FrameClip,
-        max_rejects=None,
+        max_rejects=Budget(features.max_rejects, "features.max_rejects"),
     )
     attach = step(attach_clips, clips=rows_of(clips.last))  # type: ignore[arg-type]
     return join(clips, flow).whole("with_frames", attach, gives=WithFrames, max_rejects=None)
@@ -150,7 +153,9 @@ def _extracted(flow: Flow, c: KowlConfig, features: ExtractedFeatures) -> Flow:
         seed=c.seed,
         device=how(features.device),
     )
-    return flow.each_batch("extracted", extract, max_rejects=features.max_rejects, rows_per_part=_CLIPS_AT_ONCE)
+    return flow.each_batch(
+        "extracted", extract, max_rejects=Budget(features.max_rejects, "features.max_rejects"), rows_per_part=_CLIPS_AT_ONCE
+    )
 
 
 def _stratified(flow: Flow, ava: AvaLists) -> Flow:
@@ -160,14 +165,16 @@ def _stratified(flow: Flow, ava: AvaLists) -> Flow:
         step(read_ava, path=path),
         pieces=step(pieces_of_ava, path=path),
         gives=Annotated,
-        max_rejects=ava.max_rejects,
+        max_rejects=Budget(ava.max_rejects, "ava.max_rejects"),
     )
     add = step(add_strata, annotations=rows_of(annotated.last), types=action_types())  # type: ignore[arg-type]
     return join(annotated, flow).whole("strata", add, gives=Stratified)
 
 
 def _inventory(name: str, inventory: Inventory) -> Flow:
-    return source(name, step(read_inventory, path=where(inventory.path)), gives=Held, max_rejects=None)
+    budget = Budget(inventory.max_rejects, "videos.max_rejects", ("blank_line", "header"))
+    nothing = inventory.means == "missing"
+    return source(name, step(read_inventory, path=where(inventory.path)), gives=Held, max_rejects=budget, may_be_empty=nothing)
 
 
 def _held(flow: Flow, inventory: Flow, name: str, means: str, reason: str) -> Flow:
@@ -183,5 +190,6 @@ BENCHMARK = Benchmark(
     publish=kowl_runs.publish,
     evaluate=kowl_runs.evaluate,
     scores=kowl_runs.scores,
+    stale=kowl_runs.stale,
     report=kowl_runs.report,
 )

@@ -42,10 +42,14 @@ class DrawnLists:
 
 @dataclass(frozen=True, config=_STRICT)
 class Inventory:
-    """A file of the clips that a copy holds (``present``) or lacks (``missing``); see ``datasets/kinetics/inventory.py``."""
+    """A file of the clips that a copy holds (``present``) or lacks (``missing``); see ``datasets/kinetics/inventory.py``.
+
+    ``max_rejects``: lines of it that name no video, or a share below 1; blank ones and a header do not count.
+    """
 
     path: Location
     means: Literal["present", "missing"]
+    max_rejects: Rejects = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -69,13 +73,17 @@ class Increments:
 
 @dataclass(frozen=True, config=_STRICT)
 class StoredFeatures:
-    """Features of a frozen backbone, as files; see ``datasets/features/files.py``. ``width``: numbers of one vector."""
+    """Features of a frozen backbone, as files; see ``datasets/features/files.py``. ``width``: numbers of one vector.
+
+    ``max_rejects``: vectors that may be bad, or a share below 1.
+    """
 
     kind: Literal["stored"]
     root: Location
     files: Annotated[list[FeatureFile], Field(min_length=1)]
     width: Annotated[int, Field(ge=1)]
     uid_pattern: str | None = None
+    max_rejects: Rejects = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -116,7 +124,7 @@ class ExtractedFeatures:
         checkpoint: file of the backbone's weights; none for the built-in one.
         uid_pattern: finds ``<id>_<start>_<end>`` in a sample's key; None: that is the key.
         transforms: None: every clip is seen as it is.
-        max_rejects: clips that may be turned away for a broken frame, or a share below 1.
+        max_rejects: clips without frames or with a broken one, or a share below 1.
         device: where the backbone runs.
     """
 
@@ -172,7 +180,7 @@ class Evaluation:
     predictors: Annotated[list[str], Field(min_length=1)]
     prior_knowledge: dict[str, Any]
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
-    experience_limit: int | None = None
+    experience_limit: Annotated[int, Field(ge=1)] | None = None
     device: str = "cpu"
 
 

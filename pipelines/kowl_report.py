@@ -40,7 +40,7 @@ def write_report(config: KowlConfig, out: str) -> str:
     """
     store = Store(out)
     made = finished_stages(store)
-    measured = tidy(out)
+    measured = tidy(config, out)
     sections = [Section("Summary", [_cards(made), *_honesty(config)])]
     if "unified" in made:
         sections.append(_labels(config, made["unified"].rows_view(store)))
@@ -51,7 +51,7 @@ def write_report(config: KowlConfig, out: str) -> str:
         if measured is not None:
             sections += open_world_sections(measured, density=density, published_note=_comparable(config))
             sections += _strata(config, out)
-            sections.append(_prior(out))
+            sections.append(_prior(config, out))
         elif (figure := density_figure(density, caption="Training samples by class.")) is not None:
             sections.append(Section("Class density", [figure]))
     subtitle = f"{', '.join(config.labels.releases)}; rules {config.increments.preset}, seed {config.seed}"
@@ -177,7 +177,7 @@ _ABOUT_TRANSFORMS = (
 
 def _strata(config: KowlConfig, out: str) -> list[Section]:
     """Measures by AVA-Kinetics stratum and by visual transform."""
-    table = tidy(out, "strata.arrow")
+    table = tidy(config, out, "strata.arrow")
     if table is None:
         return []
     found = [
@@ -187,6 +187,7 @@ def _strata(config: KowlConfig, out: str) -> list[Section]:
     return [section for section in found if section is not None]
 
 
-def _prior(out: str) -> Section:
-    rows: list[Sequence[Value]] = [[name, json.dumps(known, sort_keys=True)] for name, known in prior_knowledge(out).items()]
+def _prior(config: KowlConfig, out: str) -> Section:
+    known = prior_knowledge(config, out)
+    rows: list[Sequence[Value]] = [[name, json.dumps(value, sort_keys=True)] for name, value in known.items()]
     return Section("Prior knowledge", [Table(["run", "known before increment 0"], rows)])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import hashlib
 import json
 import posixpath
@@ -13,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..curation.files import replacing, write_whole
+from ..curation.files import remove, replacing, write_whole
 from ..curation.publish import Card
 from ..curation.run import Run
 from ..curation.store import Store
@@ -22,7 +24,7 @@ from ..datasets.kowl.splits import ROLES
 from ..datasets.kowl.tables import as_text, increment_table, published_table
 from .kowl_config import KowlConfig
 from .publish import publish_shards
-from .trained import EVAL, current_results, dataset_digest
+from .trained import EVAL, Failures, Result, code_of, current_results, dataset_digest, stale_results
 from .wrong_use import WrongUse, did_you_mean
 
 if TYPE_CHECKING:
@@ -159,31 +161,51 @@ def evaluate(
         FileNotFoundError: the run has no dataset yet.
     """
     from ..eval.protocols.open_world import Setting, run_open_world
-    from ..training.predictors.registry import identity, make_predictor
+    from ..training.predictors.registry import make_predictor
 
     if config.features is None:
         raise WrongUse(f"{out} has no features: give the settings [features] and run again")
     hyper = _hyper_parameters(config, list(methods) or config.evaluation.predictors)
     amounts = [_amount(name) for name in protocols] or config.evaluation.feedback
     increments, classes, strata = read_increments(posixpath.join(out, "dataset"), Path(out) / EVAL)
-    digest = dataset_digest(out)
     results: dict[str, dict[str, list[dict[str, Any]]]] = {}
+    failures = Failures(progress)
     for amount in amounts:
         setting = Setting(amount, config.evaluation.experience_limit, config.evaluation.prior_knowledge)
         for name, settings in hyper.items():
             into = Path(out) / EVAL / f"feedback-{amount:g}" / name
-            results.setdefault(f"{amount:g}", {})[name] = run_open_world(
-                make_predictor(name, settings, seed=config.seed, device=config.evaluation.device),
-                increments,
-                classes,
-                setting=setting,
-                identity={**identity(name, settings, seed=config.seed), "dataset_digest": digest},
-                out=into,
-                progress=lambda line, name=name, amount=amount: progress(f"feedback {amount:g} {name}: {line}"),
-            )
-            if strata.num_rows:
-                _measure_strata(into, strata, amount)
+            with failures.of(f"feedback-{amount:g}/{name}", f"evaluation.settings.{name}"):
+                results.setdefault(f"{amount:g}", {})[name] = run_open_world(
+                    make_predictor(name, settings, seed=config.seed, device=config.evaluation.device),
+                    increments,
+                    classes,
+                    setting=setting,
+                    identity=_identity(config, out, f"feedback-{amount:g}", name)["predictor"],
+                    out=into,
+                    progress=lambda line, name=name, amount=amount: progress(f"feedback {amount:g} {name}: {line}"),
+                )
+                if strata.num_rows:
+                    _measure_strata(into, strata, amount)
+    failures.check(out)
     return results
+
+
+def _identity(config: KowlConfig, out: str, protocol: str, name: str) -> dict[str, Any]:
+    """What the results of a predictor are of: its settings, the dataset, and the code that predicts and evaluates."""
+    from ..datasets.reader.features import read_features
+    from ..eval.protocols.open_world import Setting, run_open_world
+    from ..eval.protocols.strata import measures_by_stratum
+    from ..training.predictors.registry import KINDS, identity, make_predictor
+
+    settings, e = _hyper_parameters(config, [name])[name], config.evaluation
+    code = [*KINDS[name], run_open_world, measures_by_stratum, read_features]
+    predictor = {
+        **identity(name, settings, seed=config.seed),
+        "code": code_of(code, alone=[make_predictor, read_increments, _strata]),
+        "dataset_digest": dataset_digest(out),
+    }
+    setting = Setting(_amount(protocol), e.experience_limit, e.prior_knowledge)
+    return {"predictor": predictor, "setting": dataclasses.asdict(setting)}
 
 
 def _hyper_parameters(config: KowlConfig, chosen: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -276,7 +298,7 @@ def _features(index: DatasetIndex, mapped: Path | None) -> np.ndarray:
     path = mapped / f"features-{digest[:16]}.npy"
     if not path.exists():
         for old in mapped.glob("features-*.npy"):
-            old.unlink(missing_ok=True)
+            remove(old)
         with replacing(path) as beside:
             read_features(index, FEATURE, into=beside)
     return np.load(path, mmap_mode="r", allow_pickle=False)
@@ -296,13 +318,13 @@ def _strata(table: pa.Table) -> pa.Table:
     return pa.concat_tables([part.cast(found[0].schema) for part in found])
 
 
-def scores(out: str) -> dict[str, dict[str, Any]]:
+def scores(config: KowlConfig, out: str) -> dict[str, dict[str, Any]]:
     """Sums over all increments of every predictor that was run: feedback -> predictor -> ``mean`` and ``std``, by heading.
 
     One run each: there is no standard deviation.
     """
     found: dict[str, dict[str, Any]] = {}
-    for path, value in _results(out):
+    for path, value in _results(config, out):
         cumulative = value["cumulative"]
         split = next((name for name in _SPLITS if f"post.{name}.none.mcc" in cumulative), _SPLITS[-1])
         mean = {heading: cumulative.get(name.format(split=split)) for heading, name in _SHOWN.items()}
@@ -311,14 +333,14 @@ def scores(out: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def tidy(out: str, file: str = "measures.arrow") -> pa.Table | None:
+def tidy(config: KowlConfig, out: str, file: str = "measures.arrow") -> pa.Table | None:
     """Measures of every predictor that was run, one table with a column ``predictor``; None where none was.
 
     Args:
         file: ``measures.arrow``, or ``strata.arrow`` for measures by stratum.
     """
     tables: list[pa.Table] = []
-    for path, _ in _results(out):
+    for path, _ in _results(config, out):
         if not path.with_name(file).exists():
             continue
         with pa.ipc.open_file(str(path.with_name(file))) as reader:
@@ -327,15 +349,25 @@ def tidy(out: str, file: str = "measures.arrow") -> pa.Table | None:
     return pa.concat_tables(tables) if tables else None
 
 
-def prior_knowledge(out: str) -> Mapping[str, Any]:
+def prior_knowledge(config: KowlConfig, out: str) -> Mapping[str, Any]:
     """Predictor and feedback -> what its result file says that it knew before."""
     return {
-        f"{path.parts[-2]}, {path.parts[-3]}": value["identity"]["setting"]["prior_knowledge"] for path, value in _results(out)
+        f"{path.parts[-2]}, {path.parts[-3]}": value["identity"]["setting"]["prior_knowledge"]
+        for path, value in _results(config, out)
     }
 
 
-def _results(out: str) -> list[tuple[Path, dict[str, Any]]]:
-    return current_results(out, "feedback-*/*", "cumulative")
+def _results(config: KowlConfig, out: str) -> list[Result]:
+    return current_results(out, _RESULTS, functools.partial(_identity, config, out), "cumulative")
+
+
+def stale(config: KowlConfig, out: str) -> dict[str, str]:
+    """Results of another dataset, other settings or other code: folder -> why."""
+    return stale_results(out, _RESULTS, functools.partial(_identity, config, out))
+
+
+_RESULTS = "feedback-*/*"
+"""Folders of results within ``eval/``."""
 
 
 def report(config: KowlConfig, out: str) -> str:

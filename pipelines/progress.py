@@ -50,7 +50,9 @@ class Teller:
         """Show where the run is."""
         if self._quiet:
             return
-        if self._bars:
+        if self._bars and progress.state == "stale":
+            self._bars.console.print(line_of(progress), markup=False, highlight=False, soft_wrap=True)
+        elif self._bars:
             self._draw(self._bars, progress)
         elif progress.state != "running":
             print(line_of(progress), file=sys.stderr, flush=True)
@@ -85,6 +87,8 @@ def line_of(progress: Progress) -> str:
     head = f"[{progress.index + 1}/{progress.stages}] {progress.stage}"
     if progress.state == "waiting":
         return f"{head}: waiting"
+    if progress.state == "stale":
+        return f"{head}: stale: {progress.why}"
     told = f"{head}: {progress.rows - progress.rejects} rows"
     if progress.rejects:
         told += f" of {progress.rows}, {progress.rejects} turned away"

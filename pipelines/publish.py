@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..curation.files import replacing
 from ..curation.part_writer import folder
 from ..curation.publish import Card, FileFact, publish
 from ..curation.run import Run
@@ -51,17 +52,13 @@ def _index(run: Run, leave_out: Collection[str]) -> pa.Table:
 def _link(store: Store, name: str, target: Store, new: str, facts: Mapping[str, Any]) -> None:
     if store.local is not None and target.local is not None:
         source, link = store.path(name), target.path(new)
-        os.makedirs(os.path.dirname(link), exist_ok=True)
         if os.path.exists(link) and os.path.samefile(source, link):
             return
-        beside = f"{link}.tmp"
-        if os.path.lexists(beside):
-            os.unlink(beside)
-        try:
-            os.link(source, beside)
-        except OSError:  # another file system, or one without hard links
-            shutil.copyfile(source, beside)
-        os.replace(beside, link)
+        with replacing(link) as beside:
+            try:
+                os.link(source, beside)
+            except OSError:  # another file system, or one without hard links
+                shutil.copyfile(source, beside)
         return
     with store.open(name) as stream, target.writing(new) as out:
         shutil.copyfileobj(stream, out, 1 << 22)

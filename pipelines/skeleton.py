@@ -7,6 +7,7 @@ tensors, and the plan ends before the shards.
 
 from __future__ import annotations
 
+from ..curation.budget import Budget
 from ..curation.flow import Flow, join, rows_of, source, step
 from ..curation.keys import where
 from ..curation.shards import Placed
@@ -71,7 +72,7 @@ def plan(c: SkeletonConfig, out: str) -> Flow:
 
 
 def _listed(c: SkeletonConfig) -> Flow:
-    s, most = c.source, c.max_broken
+    s, most = c.source, Budget(c.max_broken, "max_broken", ("hidden",))
     match s:
         case NwuclaSource():
             return source(
@@ -94,7 +95,7 @@ def _listed(c: SkeletonConfig) -> Flow:
 
 
 def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
-    s, form, most = c.source, c.tensor, c.max_broken
+    s, form, most = c.source, c.tensor, Budget(c.max_broken, "max_broken")
     match s:
         case NtuNamesSource():
             return flow

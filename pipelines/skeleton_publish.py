@@ -29,9 +29,7 @@ def publish(run: Run, config: SkeletonConfig, folder: str) -> None:
     for name, table in ((SEQUENCES, rows.table(names).sort_by("position")), (ORDERS, run.rows("orders").table())):
         sink = pa.BufferOutputStream()
         pq.write_table(table.replace_schema_metadata(None), sink, compression="zstd", version="2.6")
-        data = sink.getvalue().to_pybytes()
-        if run.store.size(name) != len(data) or run.store.read(name) != data:
-            run.store.write(name, data)
+        run.store.write(name, sink.getvalue().to_pybytes())
 
 
 def _card(run: Run, config: SkeletonConfig) -> Card:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..datasets.skeleton.published import Published, table_2
 from ..eval.metrics.order_sensitivity import mean_and_deviation
 from ..eval.protocols.order_sensitivity import Stream, class_differences, measures, orders_in, streams, task_differences
-from .skeleton_runs import config_of, results
+from .skeleton_runs import results
 
 if TYPE_CHECKING:
     from .skeleton_config import SkeletonConfig
@@ -118,9 +118,8 @@ def published(config: SkeletonConfig, by: By) -> dict[str, Published]:
     return {} if config.evaluation.paper is None else table_2(by, config.evaluation.paper)
 
 
-def scores(out: str) -> dict[str, dict[str, Any]]:
+def scores(config: SkeletonConfig, out: str) -> dict[str, dict[str, Any]]:
     """What ``benchwright eval`` prints: experiment -> method -> ``mean`` and ``std`` by heading, the paper's beside ours."""
-    config = config_of(out)
     found = trained(config, out)
     told: dict[str, dict[str, Any]] = {}
     for one in found:

@@ -23,7 +23,6 @@ from ..curation.rows import schema_of
 from ..curation.run import Progress, run
 from ..curation.store import Store
 from ..curation.verify import DATASET
-from .config import checked
 from .skeleton_config import SkeletonConfig
 from .skeleton_experiments import Evaluation, Experiment, Method
 from .skeleton_learning import LearnedRow, Task, learn_orders, stretches
@@ -305,11 +304,6 @@ def results(config: SkeletonConfig, out: str) -> list[tuple[Training, pa.Table]]
 
 def _settings(stage: Stage) -> dict[str, Any]:
     return {name: as_json(name, value) for name, value in stage.step.all_settings().items() if not isinstance(value, How)}
-
-
-def config_of(out: str) -> SkeletonConfig:
-    """The settings of a run."""
-    return checked(SkeletonConfig, dict(load_run(Store(out)).config), f"{out}/run.json")
 
 
 def report(config: SkeletonConfig, out: str) -> str:

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from ..curation.flow import Stage
 
 
+_KEPT = ", kept: made by earlier code"
+
+
 def on_one_line(value: str) -> str:
     """Text from data as a terminal may show it: what is not printable, such as an escape sequence, is spelt out."""
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in value)
@@ -22,7 +25,7 @@ def plan_lines(stages: Sequence[tuple[Stage, Artifact | None]], reasons: Mapping
     lines = [f"{there} of {len(stages)} stages are there"]
     width = max(len(stage.name) for stage, _ in stages)
     for number, (stage, artifact) in enumerate(stages, 1):
-        state = reasons[stage.name] if artifact is None else f"there, {artifact.rows:,} rows"
+        state = reasons[stage.name] if artifact is None else f"there, {artifact.rows:,} rows{_KEPT if artifact.kept else ''}"
         function = ".".join(stage.step.name.split(".")[-2:])
         lines.append(f"{number:>3}  {stage.name:<{width}}  {stage.kind:<10}  {function:<42}  {state}")
     return lines
@@ -42,6 +45,7 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
         rejected = f"{sum(stage['rejects'].values()):,}"
         seconds = "" if stage["seconds"] is None else f"{stage['seconds']:.2f}"
         lines.append(f"{stage['name']:<{width}} {stage['rows']:>12,} {rejected:>12} {seconds:>9}  {stage['digest'][:16]}")
+        lines += [f"{'':<{width}}   {kept_line(stage['kept'])}"] if "kept" in stage else []
         lines += [f"{'':<{width}} {'':>12} {count:>12,} {'':>9}    {reason}" for reason, count in stage["rejects"].items()]
     lines += ["", "made from"]
     for link in reversed(shown["provenance"]["chain"]):
@@ -52,6 +56,11 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
             f"  {link['stage']:<{width}}  {link['step']}  <-  {', '.join([*inputs, *contents]) or 'its settings alone'}"
         )
     return lines
+
+
+def kept_line(kept: Mapping[str, Any]) -> str:
+    """That a stage was made by earlier code, and what changed since."""
+    return f"kept: made by earlier code; {kept['changed']} ({kept['at']})"
 
 
 def printed_kappa(kappa: float) -> str:

@@ -1,19 +1,66 @@
-"""Results of baselines in the folder of a run: those of the dataset that is published there."""
+"""Results of baselines in the folder of a run, and whether they are of its dataset, settings and code as they are now.
+
+Every result holds its ``identity``: the digest of the dataset, all settings, and ``code``, the digests of the definitions that
+train and evaluate (``code_of``). A benchmark says for the folder of a result what that identity would be today. Training makes
+again what differs; ``eval``, ``report`` and ``api.scores`` leave it out, and ``api.stale`` names it with the reason.
+"""
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import inspect
+import json
 import posixpath
-from collections.abc import Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..curation.keys import code_digest, sha256
 from ..curation.store import Store
 from ..curation.verify import DATASET
-from ..eval.protocols.run import read_results
+from ..eval.protocols.run import difference, read_results, to_json
 
 EVAL = "eval"
 """Where results of baselines lie in the folder of a run."""
+
+
+class Diverged(ValueError):
+    """Trainings whose loss did not stay finite; the others have ended."""
+
+
+class Failures:
+    """Trainings whose loss does not stay finite: the others go on, and ``check`` tells at the end."""
+
+    def __init__(self, progress: Callable[[str], None]) -> None:
+        self._progress = progress
+        self._lines: list[str] = []
+
+    @contextlib.contextmanager
+    def of(self, training: str, setting: str) -> Iterator[None]:
+        """Within it one training runs; ``setting`` is what to change where it fails."""
+        try:
+            yield
+        except ArithmeticError as error:
+            if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+                raise
+            self._lines.append(f"{training}: {error}: change {setting}")
+            self._progress(f"{self._lines[-1]}; the others go on")
+
+    def check(self, out: str) -> None:
+        """Raise ``Diverged`` where a training failed."""
+        if self._lines:
+            count = "1 training" if len(self._lines) == 1 else f"{len(self._lines)} trainings"
+            raise Diverged(f"{count} failed: {'; '.join(self._lines)}. The others are done: `benchwright eval {out}`")
+
+
+IdentityOf = Callable[..., Mapping[str, Any]]
+"""The names of the folders that lead to a result within ``eval/`` -> the identity that it would be given now. Raises ValueError
+where the settings have no such result."""
+
+Result = tuple[Path, dict[str, Any]]
+"""Path and content of a ``results.json``."""
 
 
 def dataset_digest(out: str) -> str:
@@ -22,34 +69,87 @@ def dataset_digest(out: str) -> str:
     return store.read_json(name)["digest"] if store.exists(name) else ""
 
 
-def current_results(out: str, pattern: str, *needed: str) -> list[tuple[Path, dict[str, Any]]]:
-    """Path and content of every ``results.json`` of the published dataset, in the order of their paths.
+def code_of(reached: Iterable[Callable[..., Any]], alone: Iterable[Callable[..., Any]] = ()) -> dict[str, str]:
+    """Definition -> digest of its code, for the identity of a result.
+
+    Args:
+        reached: counted with all that they reach.
+        alone: counted without, since they choose from tables of all methods, of which one alone is used: that one belongs
+            among ``reached``.
+    """
+    digests = {_name(each): code_digest(each) for each in reached}
+    digests |= {_name(each): _alone(each) for each in alone}
+    return {name: digest[:16] for name, digest in digests.items()}
+
+
+def _name(definition: Callable[..., Any]) -> str:
+    return f"{definition.__module__.removeprefix('benchwright.')}.{definition.__qualname__}"
+
+
+def _alone(definition: Callable[..., Any]) -> str:
+    """Digest of the lines of one definition; comments, its docstring and layout do not count."""
+    (tree,) = ast.parse(textwrap.dedent(inspect.getsource(definition))).body
+    assert isinstance(tree, ast.FunctionDef | ast.ClassDef)
+    tree.body = tree.body[ast.get_docstring(tree) is not None :]
+    return sha256(ast.dump(tree))
+
+
+def check_listed(setting: str, value: int, listed: Sequence[int]) -> int:
+    """The value. Raises ValueError where the setting does not list it."""
+    if value not in listed:
+        raise ValueError(f"{setting} = {list(listed)} has no {value}")
+    return value
+
+
+def current_results(out: str, pattern: str, identity_of: IdentityOf, *needed: str) -> list[Result]:
+    """Every ``results.json`` of the dataset, the settings and the code as they are now, in the order of their paths.
 
     Args:
         out: the run.
         pattern: of the folders of baselines within ``eval/``.
+        identity_of: see ``IdentityOf``.
         needed: keys that each must have.
 
     Raises:
         ValueError: where one is damaged.
     """
-    digest = dataset_digest(out)
-    found = [(path, read_results(path, *needed)) for path in sorted((Path(out) / EVAL).glob(f"{pattern}/results.json"))]
-    return [(path, value) for path, value in found if _dataset_of(value) == digest]
+    found = _results(out, pattern, *needed)
+    return [(path, value) for path, value in found if not _stale(out, path, value, identity_of)]
 
 
-def earlier_results(out: str) -> str:
-    """What must be said where there are results of an earlier dataset; "" where there are none."""
-    digest = dataset_digest(out)
-    old = 0
-    for path in (Path(out) / EVAL).rglob("results.json"):
-        with contextlib.suppress(ValueError):  # damage is told by who reads them, and a pipeline of one's own may write others
-            old += _dataset_of(read_results(path)) != digest
-    count = "1 result of an earlier dataset is" if old == 1 else f"{old} results of an earlier dataset are"
-    return f"{count} left out: `benchwright train {out}` trains anew" if old else ""
+def stale_results(out: str, pattern: str, identity_of: IdentityOf) -> dict[str, str]:
+    """The other ones: folder within the run -> why, such as "the code of training.methods.bic.bic changed"."""
+    told = {path: _stale(out, path, value, identity_of) for path, value in _results(out, pattern)}
+    return {str(path.parent.relative_to(out)): why for path, why in told.items() if why}
 
 
-def _dataset_of(value: Mapping[str, Any]) -> str | None:
-    identity = value["identity"]
-    # The open-world loop holds what it was given as the identity of its predictor.
-    return identity.get("dataset_digest") or identity.get("predictor", {}).get("dataset_digest")
+def _results(out: str, pattern: str, *needed: str) -> list[Result]:
+    return [(path, read_results(path, *needed)) for path in sorted((Path(out) / EVAL).glob(f"{pattern}/results.json"))]
+
+
+def _stale(out: str, path: Path, value: Mapping[str, Any], identity_of: IdentityOf) -> str:
+    """Why a result is not of today's dataset, settings and code; "" where it is."""
+    held = value["identity"]
+    if (held.get("dataset_digest") or held.get("predictor", {}).get("dataset_digest")) != dataset_digest(out):
+        return "of an earlier dataset"
+    try:
+        asked = json.loads(to_json(identity_of(*path.parent.relative_to(Path(out) / EVAL).parts)))
+    except (OSError, ValueError) as error:  # OSError: of a file that the settings name, such as weights
+        return f"not of these settings: {error}"
+    return difference({name: held.get(name) for name in asked}, asked)
+
+
+_NAMED = 3
+
+
+def stale_line(out: str, stale: Mapping[str, str]) -> str:
+    """What must be said where there are stale results; "" where there are none."""
+    if not stale:
+        return ""
+    count = "1 stale result is" if len(stale) == 1 else f"{len(stale)} stale results are"
+    named = "; ".join(f"{place}: {why}" for place, why in list(stale.items())[:_NAMED])
+    more = f"; and {len(stale) - _NAMED} more" if len(stale) > _NAMED else ""
+    return (
+        f"{count} left out ({named}{more}): `benchwright train {out}` trains them again; those of methods that the settings do "
+        "not name, with --method"
+    )

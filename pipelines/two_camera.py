@@ -8,6 +8,7 @@ with the columns of ``datasets.two_camera.rows.TransformPair``.
 
 from __future__ import annotations
 
+from ..curation.budget import Budget
 from ..curation.flow import Flow, rows_of, source, step
 from ..curation.keys import where
 from ..curation.shards import Placed
@@ -48,7 +49,7 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
             flow, sample = _radiometric(c, c.source), step(patch_sample, columns=c.source.columns, patch_px=c.source.patch_px)
         case Metadata():
             reading = step(read_metadata, path=where(c.source.path), augmented=c.source.augmented)
-            flow = source("measured", reading, gives=MeasuredPair, max_rejects=c.source.max_rejects)
+            flow = source("measured", reading, gives=MeasuredPair, max_rejects=_budget(c.source))
             sample = step(plain_sample)
         case RawPairs():
             flow, sample = _measured(c, _raw_pairs(c.source)), step(picture_sample)
@@ -85,6 +86,10 @@ def _radiometric(c: TwoCameraConfig, s: Radiometric) -> Flow:
     return drawn.table("measured", measure, gives=MeasuredPair)
 
 
+def _budget(s: Metadata | RawPairs | QuasiReal) -> Budget:
+    return Budget(s.max_rejects, "source.max_rejects")
+
+
 def _maybe(path: str | None) -> str | None:
     return None if path is None else where(path)
 
@@ -103,9 +108,9 @@ def _raw_pairs(s: RawPairs) -> Flow:
     )
     estimate = step(estimate_homographies, root=root, given=s.homographies, pairs=s.estimate_from)
     return (
-        source("listed", step(list_pairs, root=root, charts=s.charts), gives=ListedPair, max_rejects=s.max_rejects)
+        source("listed", step(list_pairs, root=root, charts=s.charts), gives=ListedPair, max_rejects=_budget(s))
         .whole("aligned", estimate, gives=WithHomography)
-        .each("photographed", read, rows_per_part=1, max_rejects=s.max_rejects)
+        .each("photographed", read, rows_per_part=1, max_rejects=_budget(s))
     )
 
 
@@ -113,8 +118,8 @@ def _quasi_real(s: QuasiReal) -> Flow:
     root = where(s.root)
     listing = step(list_matches, root=root, main=s.main, second=s.second, charts=s.charts)
     simulation = step(simulate, root=root, factor=s.factor, saturated=s.saturated, lights=s.lights)
-    listed = source("listed", listing, gives=MatchedPair, max_rejects=s.max_rejects)
-    return listed.each("photographed", simulation, rows_per_part=1, max_rejects=s.max_rejects)
+    listed = source("listed", listing, gives=MatchedPair, max_rejects=_budget(s))
+    return listed.each("photographed", simulation, rows_per_part=1, max_rejects=_budget(s))
 
 
 def _measured(c: TwoCameraConfig, flow: Flow) -> Flow:
@@ -158,5 +163,6 @@ BENCHMARK = Benchmark(
     publish=two_camera_runs.publish,
     evaluate=two_camera_runs.evaluate,
     scores=two_camera_runs.scores,
+    stale=two_camera_runs.stale,
     report=two_camera_runs.report,
 )

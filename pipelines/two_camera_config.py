@@ -82,9 +82,12 @@ class Metadata:
 
 @dataclass(frozen=True, config=_STRICT)
 class Transform:
-    """How T is fitted: see ``datasets/two_camera/transforms.py``, and ``darkest`` in ``measure_pictures``."""
+    """How T is fitted: see ``datasets/two_camera/transforms.py``, and ``darkest`` in ``measure_pictures``.
 
-    preset: Literal["as_released", "as_written"]
+    ``weighted`` is ours and the default: dark pixels count as little as their noise lets them.
+    """
+
+    preset: Literal["weighted", "as_released", "as_written"] = "weighted"
     max_condition: Annotated[float, Field(gt=1)] = 1e4
     darkest: Annotated[float, Field(ge=0)] = 0.0
 
@@ -173,9 +176,9 @@ class TwoCameraConfig:
 
     seed: int
     source: Annotated[Radiometric | RawPairs | QuasiReal | Metadata, Field(discriminator="kind")]
-    transform: Transform
     folds: Annotated[Rotating | Fixed, Field(discriminator="kind")]
     shards: Shards
     evaluation: Evaluation
+    transform: Transform = Transform()
     augmentation: Augmentation | None = None
     compare_with: Literal["radiometric", "nus", "s20"] | None = None

@@ -240,7 +240,7 @@ def _kind(config: TwoCameraConfig, method: str) -> str:
 
 
 def _results(config: TwoCameraConfig, out: str, pictures: _Pictures, pairs: TransformPairs) -> list[Section]:
-    found = scores(out).get(config.folds.kind, {})
+    found = scores(config, out).get(config.folds.kind, {})
     if not found:
         return []
     order = sorted(found, key=lambda name: found[name]["mean"]["mean"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -13,7 +14,7 @@ from ..curation.publish import Card
 from ..curation.run import Run
 from ..datasets.two_camera.samples import COLUMNS, IMAGES, VALID
 from .publish import publish_shards
-from .trained import EVAL, current_results, dataset_digest
+from .trained import EVAL, Failures, code_of, current_results, dataset_digest, stale_results
 from .two_camera_config import Metadata, Network, Radiometric, TwoCameraConfig
 
 if TYPE_CHECKING:
@@ -90,11 +91,12 @@ def evaluate(
     chosen = list(methods) or [*config.evaluation.networks, *config.evaluation.baselines]
     _check_methods(config, chosen)
     pairs = read_pairs(posixpath.join(out, "dataset"))
-    digest, direction = dataset_digest(out), config.evaluation.direction
+    direction = config.evaluation.direction
     rows = examples(pairs, direction=direction)
     more: Examples | None = None
     pictures: Pictures | None = None
     results: dict[str, Any] = {}
+    failures = Failures(progress)
     for name in chosen:
         progress(name)
         network = config.evaluation.networks.get(name)
@@ -116,16 +118,52 @@ def evaluate(
                 progress("reading pictures")
                 pictures = read_pictures(out, config)
             estimator = PictureEstimator(name, pictures, pairs.key[pairs.original])
-        found = evaluate_folds(
-            estimator,
-            mine,
-            parts=parts,
-            identity={"dataset_digest": digest, "direction": direction, "longest_px": config.evaluation.longest_px},
-            out=Path(out) / EVAL / parts / name,
-            lights_of_test=lights_of_test,
-        )
-        results[name] = found.summary
+        whose = _identity(config, out, parts, name)
+        with failures.of(f"{parts}/{name}", f"evaluation.networks.{name}.settings"):
+            found = evaluate_folds(
+                estimator,
+                mine,
+                parts=parts,
+                identity={key: value for key, value in whose.items() if key != "estimator"},
+                out=Path(out) / EVAL / parts / name,
+                lights_of_test=lights_of_test,
+            )
+            results[name] = found.summary
+    failures.check(out)
     return results
+
+
+def _identity(config: TwoCameraConfig, out: str, parts: str, name: str) -> dict[str, Any]:
+    """What the results of a method are of: its settings, the dataset, and the code that estimates and evaluates."""
+    from ..datasets.two_camera.rows import as_pairs
+    from ..eval.protocols.cross_validation import evaluate_folds, examples
+    from ..training.illuminants.pictures import Pictures
+    from ..training.illuminants.registry import CHOOSING, estimator_of
+    from ..training.reillumination import reilluminated
+    from ..training.two_camera import LinearEstimator
+
+    if parts != config.folds.kind:
+        raise ValueError(f"folds.kind = {config.folds.kind!r}, and not {parts!r}")
+    _check_methods(config, [name])
+    network, alone = config.evaluation.networks.get(name), [read_pairs]
+    code: list[Callable[..., Any]] = [evaluate_folds, examples, as_pairs]
+    if network is not None:
+        estimator = _network(config.evaluation.networks, name, lambda _: None)
+        whose, code, alone = estimator.identity, [*code, type(estimator), reilluminated], [*alone, _network]
+    elif name == LINEAR:
+        whose, code = LinearEstimator.identity, [*code, LinearEstimator]
+    else:
+        whose, code = picture_identity(name), [*code, *estimator_of(name), Pictures]
+        alone = [*alone, *CHOOSING, PictureEstimator, read_pictures, averaged]
+    return {
+        "code": code_of(code, alone=alone),
+        "dataset_digest": dataset_digest(out),
+        "direction": config.evaluation.direction,
+        "estimator": dict(whose),
+        "lights_of_test": network is not None and network.lights_of_test,
+        "longest_px": config.evaluation.longest_px,
+        "reilluminated": network is not None and network.reilluminated,
+    }
 
 
 def _check_methods(config: TwoCameraConfig, chosen: Sequence[str]) -> None:
@@ -224,6 +262,15 @@ def averaged(picture: np.ndarray, longest_px: int) -> np.ndarray:
     return (squares.mean(axis=(1, 3), dtype=np.float64) * scale).astype(np.float32)
 
 
+def picture_identity(name: str) -> dict[str, Any]:
+    """What a baseline of ``training.illuminants`` is: its estimator, and the settings that it chooses from."""
+    from ..training.illuminants.registry import candidates
+
+    estimator, settings = candidates()[name]
+    choices = [repr(setting) for setting in settings]  # as text: JSON has no infinite number, which some hold
+    return {"choices": choices, "estimator": name, "function": estimator}
+
+
 class PictureEstimator:
     """A baseline of ``training.illuminants`` as the folds' protocol wants an estimator.
 
@@ -236,7 +283,7 @@ class PictureEstimator:
     looks_at_test = False
 
     def __init__(self, name: str, pictures: Pictures, keys: np.ndarray) -> None:
-        self.identity: Mapping[str, Any] = {"estimator": name}
+        self.identity: Mapping[str, Any] = picture_identity(name)
         self._name, self._pictures = name, pictures
         self._at = {key: row for row, key in enumerate(keys.tolist())}
         self._saved: dict[str, bytes] = {}
@@ -264,12 +311,21 @@ class PictureEstimator:
 # --------------------------------------------------------------------------------------------------------------- results
 
 
-def scores(out: str) -> dict[str, dict[str, Any]]:
+_RESULTS = "*/*"
+"""Folders of results within ``eval/``: folds, method."""
+
+
+def stale(config: TwoCameraConfig, out: str) -> dict[str, str]:
+    """Results of another dataset, other settings or other code: folder -> why."""
+    return stale_results(out, _RESULTS, functools.partial(_identity, config, out))
+
+
+def scores(config: TwoCameraConfig, out: str) -> dict[str, dict[str, Any]]:
     """Angular errors in degrees on the published dataset: folds -> method -> ``mean`` and ``std`` over its runs of each
     statistic (mean of folds).
     """
     found: dict[str, dict[str, Any]] = {}
-    for path, summary in current_results(out, "*/*", "runs", "warnings"):
+    for path, summary in current_results(out, _RESULTS, functools.partial(_identity, config, out), "runs", "warnings"):
         runs = [run["fold_mean"] for name, run in summary["runs"].items() if name != "average"]
         values = {name: [run[name] for run in runs] for name in SHOWN}
         found.setdefault(path.parts[-3], {})[path.parts[-2]] = {

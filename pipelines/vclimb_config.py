@@ -8,6 +8,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ..datasets.kinetics.lists import ID, ListFile
+from ..datasets.vclimb.lost_roles import OnLostRole
 from ..datasets.vclimb.splits import RoleRule
 from .config import Location, Rejects
 
@@ -17,42 +18,56 @@ Role = Literal["train", "val", "test"]
 
 @dataclass(frozen=True, config=_STRICT)
 class SplitFileSource:
-    """A released split file: it says classes, tasks and roles. ``sha256``: what it must have; None: any file of that form."""
+    """A released split file: it says classes, tasks and roles. ``sha256``: what it must have; None: any file of that form.
+
+    ``max_rejects``: items of it that may be bad, or a share below 1.
+    """
 
     kind: Literal["split_file"]
     path: Location
     sha256: str | None = None
+    max_rejects: Rejects = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Ucf101Source:
-    """The folder of UCF101's official lists; ``split`` (1 to 3) decides the listed roles."""
+    """The folder of UCF101's official lists; ``split`` (1 to 3) decides the listed roles.
+
+    ``max_rejects``: lines of them that may be bad, or a share below 1.
+    """
 
     kind: Literal["ucf101"]
     root: Location
     split: Annotated[int, Field(ge=1, le=3)] = 1
+    max_rejects: Rejects = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
 class ActivityNetSource:
-    """The official JSON (``path``)."""
+    """The official JSON (``path``). ``max_rejects``: entries that may be bad, or a share below 1; videos without annotation
+    do not count.
+    """
 
     kind: Literal["activitynet"]
     path: Location
+    max_rejects: Rejects = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
 class TspSource:
-    """The CSV files of TSP in a folder: role -> name of its file."""
+    """The CSV files of TSP in a folder: role -> name of its file. ``max_rejects``: lines that may be bad, or a share below 1;
+    regions without action do not count.
+    """
 
     kind: Literal["activitynet_csv"]
     root: Location
     files: dict[Role, str]
+    max_rejects: Rejects = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
 class KineticsSource:
-    """Lists of one release of Kinetics; ``max_rejects``: bad lines of them, rows or a share below 1."""
+    """Lists of one release of Kinetics; ``max_rejects``: bad lines of them, or without a label, rows or a share below 1."""
 
     kind: Literal["kinetics"]
     root: Location
@@ -63,7 +78,10 @@ class KineticsSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class FolderSource:
-    """The videos themselves: ``[train/]<class>/<video>``, or ``<class>.<extension>`` where ``layout`` is flat."""
+    """The videos themselves: ``[train/]<class>/<video>``, or ``<class>.<extension>`` where ``layout`` is flat.
+
+    How many of them may be turned away is said by ``videos.max_rejects``.
+    """
 
     kind: Literal["folder"]
     layout: Literal["class_folders", "flat"]
@@ -71,10 +89,14 @@ class FolderSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class CsvSource:
-    """A CSV file with columns video, label and, where there are any, t_start, t_end, role, group."""
+    """A CSV file with columns video, label and, where there are any, t_start, t_end, role, group.
+
+    ``max_rejects``: lines of it that may be bad, or a share below 1.
+    """
 
     kind: Literal["csv"]
     path: Location
+    max_rejects: Rejects = 0
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -103,16 +125,25 @@ class Videos:
         bare: what a file named by a YouTube id alone holds.
         form: ``files``, or ``frames``: a folder of pictures a video, as the released code reads them.
         fps: of folders of frames, which do not say it: vCLIMB's are at 25 (UCF101) and 30 (ActivityNet).
+        max_rejects: files and folders that cannot be listed, or a share below 1; those that are hidden or no videos do not
+            count.
         max_missing: clips without a video, and ``max_broken`` those that cannot be used: rows, or a share below 1.
+        stream: which stream of a file is the video: ``best``, as the ffmpeg command chooses, or its number in the file.
+        cpu_limit_s: seconds of processor time for one file; what takes more is turned away.
+        wall_limit_s: seconds of wall clock for one file; after them the run stops, and nothing is turned away.
     """
 
     max_missing: Rejects
     max_broken: Rejects
+    max_rejects: Rejects = 0
     root: Location | None = None
     names: Literal["path", "stem", "youtube"] = "path"
     bare: Literal["whole", "clip"] = "whole"
     form: Literal["files", "frames"] = "files"
     fps: Annotated[float, Field(gt=0, le=1000)] | None = None
+    stream: Literal["best"] | Annotated[int, Field(ge=0)] = "best"
+    cpu_limit_s: Annotated[float, Field(gt=0)] = 600.0
+    wall_limit_s: Annotated[float, Field(gt=0)] = 1800.0
 
     def __post_init__(self) -> None:
         if (self.fps is None) != (self.form == "files"):
@@ -123,7 +154,7 @@ class Videos:
 class Untrim:
     """Whole videos in place of their segments; see ``datasets/vclimb/splits.py``."""
 
-    min_coverage: float = 0.0
+    min_coverage: Annotated[float, Field(ge=0)] = 0.0
     several_labels: Literal["reject", "longest"] = "reject"
 
 
@@ -134,9 +165,12 @@ class Split:
     Attributes:
         tasks: their number.
         roles: ``listed``, ``by_class`` or ``by_group``, or a list of roles: every video is then cut into as many segments.
+            Drawn roles are drawn over the clips that can be used.
         order: of classes: ``drawn``, ``sorted``, or their names.
         classes: the only ones used; None: all.
         untrim: None: every segment is a clip.
+        on_lost_role: what to do where a class has no usable clip left of a role of ``evaluation.roles``: stop (``error``), or
+            go on (``keep``).
     """
 
     tasks: Annotated[int, Field(ge=1)]
@@ -146,6 +180,7 @@ class Split:
     train_share: Annotated[float, Field(gt=0, lt=1)] = 0.7
     val_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     untrim: Untrim | None = None
+    on_lost_role: OnLostRole = "error"
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -167,7 +202,7 @@ class Frames:
     short_side_px: Annotated[int, Field(ge=8)] | None
     jpeg_quality: Annotated[int, Field(ge=1, le=100)]
     n: Annotated[int, Field(ge=1)] | None = None
-    fps: float | None = None
+    fps: Annotated[float, Field(gt=0, le=1000)] | None = None
     decoder: Literal["pyav", "ffmpeg"] = "pyav"
 
 

@@ -44,8 +44,8 @@ def write_report(config: VclimbConfig, out: str) -> str:
     """
     store = Store(out)
     made = finished_stages(store)
-    results = seed_results(out)
-    sections = [Section("Summary", [_cards(made, store, out), *_honesty(config, made, store)])]
+    results = seed_results(config, out)
+    sections = [Section("Summary", [_cards(config, made, store, out), *_honesty(config, made, store)])]
     whole = split_stage(made)
     if whole is not None and "task" in made[whole].rows_view(store).column_names:
         clips = made[whole].rows_view(store).table(["key", "task", "class_index", "label", "role", "group", "name"])
@@ -69,7 +69,7 @@ def write_report(config: VclimbConfig, out: str) -> str:
     return write_page("A vCLIMB\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
 
 
-def _cards(made: Mapping[str, Artifact], store: Store, out: str) -> Cards:
+def _cards(config: VclimbConfig, made: Mapping[str, Artifact], store: Store, out: str) -> Cards:
     cards: list[Card] = []
     whole = split_stage(made)
     if whole is not None:
@@ -79,7 +79,9 @@ def _cards(made: Mapping[str, Artifact], store: Store, out: str) -> Cards:
     if "shards" in made:
         frames = made["shards"].rows_view(store).table(["frames"])["frames"]
         cards.append(Card("in the benchmark", made["shards"].rows, f"{sum(frames.to_pylist()):,} frames"))
-    best = [(r["mean"]["acc"], name, protocol) for protocol, methods in scores(out).items() for name, r in methods.items()]
+    best = [
+        (r["mean"]["acc"], name, protocol) for protocol, methods in scores(config, out).items() for name, r in methods.items()
+    ]
     if best:
         value, name, protocol = max(best)
         cards.append(Card("best final accuracy", f"{100 * value:.1f} %", f"{name}, {protocol}"))
@@ -157,7 +159,10 @@ def _coverage(clips: pa.Table, made: Mapping[str, Artifact], store: Store) -> Se
     table = coverage(clips, rejects)
     reasons = [name for name in table.column_names if name not in ("task", "label", "role", "listed", "usable")]
     if not reasons:
-        return Section("Coverage", [Text(["The copy has every clip of the split, and every one can be used."], tone="good")])
+        told = "The copy has every clip of the split, and every one can be used."
+        if rejects.num_rows:
+            told = f"Roles were drawn over what can be used: {rejects.num_rows:,} clips, which cannot, are not in the split."
+        return Section("Coverage", [Text([told], tone="note" if rejects.num_rows else "good")])
     frame = pl.DataFrame(pl.from_arrow(table))
     sums = frame.group_by("task", maintain_order=True).agg(pl.col("listed", "usable", *reasons).sum())
     headings = ["listed", "usable", *(reason.replace("_", " ") for reason in reasons)]

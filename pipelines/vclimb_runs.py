@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +16,7 @@ from ..datasets.vclimb.samples import COLUMNS, NOT_IN_INDEX
 from ..datasets.vclimb.tables import leaks, per_task
 from .config import with_changes
 from .publish import publish_shards
-from .trained import EVAL, current_results, dataset_digest
+from .trained import EVAL, Failures, check_listed, code_of, current_results, dataset_digest, stale_results
 from .vclimb_config import DrawnSource, VclimbConfig
 
 if TYPE_CHECKING:
@@ -133,14 +134,14 @@ def evaluate(
         ValueError: for a method or protocol that is not known, and settings that do not fit.
     """
     from ..eval.protocols.class_incremental import run_class_incremental
-    from ..training.vclimb_baselines import identity, learner_maker
+    from ..training.vclimb_baselines import learner_maker
 
     chosen = list(methods) or config.evaluation.methods
     asked = [_frames(name) for name in protocols] or config.evaluation.frames
     plans = {(frames, name): baseline_settings(config, name, frames) for frames in asked for name in chosen}
     weights = None if config.evaluation.weights is None else Path(config.evaluation.weights)
-    digest = dataset_digest(out)
     results: dict[str, dict[str, list[ClassResults]]] = {}
+    failures = Failures(progress)
     for (frames, name), settings in plans.items():
         make = learner_maker(settings, weights=weights, device=config.evaluation.device, workers=config.evaluation.workers)
         tasks = read_tasks(posixpath.join(out, "dataset"), settings, config.evaluation.roles)
@@ -149,15 +150,42 @@ def evaluate(
                 f"{out} has clips of {len(tasks)} tasks, and split.tasks is {config.split.tasks}: see its coverage"
             )
         for seed in config.evaluation.seeds:
-            found = run_class_incremental(
-                make(seed),
-                tasks,
-                identity={**identity(settings, seed=seed, weights=weights), "dataset_digest": digest},
-                out=Path(out) / EVAL / f"frames-{frames}" / name / f"seed-{seed}",
-                progress=lambda line, name=name, frames=frames: progress(f"frames {frames} {name}: {line}"),
-            )
-            results.setdefault(f"frames {frames}", {}).setdefault(name, []).append(found)
+            folders = (f"frames-{frames}", name, f"seed-{seed}")
+            with failures.of("/".join(folders), "evaluation.settings.schedule.learning_rate, or method_settings"):
+                found = run_class_incremental(
+                    make(seed),
+                    tasks,
+                    identity=_identity(config, out, *folders),
+                    out=Path(out).joinpath(EVAL, *folders),
+                    progress=lambda line, name=name, frames=frames: progress(f"frames {frames} {name}: {line}"),
+                )
+                results.setdefault(f"frames {frames}", {}).setdefault(name, []).append(found)
+    failures.check(out)
     return results
+
+
+def _identity(config: VclimbConfig, out: str, protocol: str, name: str, seeded: str) -> dict[str, Any]:
+    """What the results of a baseline are of: its settings, the dataset, and the code that trains and evaluates."""
+    from ..eval.protocols.class_incremental import class_tasks, run_class_incremental
+    from ..training.clips import consistent, kept, shard_clips
+    from ..training.criteria import CRITERIA
+    from ..training.methods import registry
+    from ..training.models.tsn import tsn
+    from ..training.task_learner import TaskLearner
+    from ..training.vclimb_baselines import clip_view, identity, learner_maker
+
+    settings, weights = baseline_settings(config, name, _frames(protocol)), config.evaluation.weights
+    seed = check_listed("evaluation.seeds", int(seeded.removeprefix("seed-")), config.evaluation.seeds)
+    if settings["criterion"] not in CRITERIA:
+        raise ValueError(f"criterion {settings['criterion']!r}: there are {', '.join(CRITERIA)}")
+    code = [registry.maker(settings["method"]["name"]), CRITERIA[settings["criterion"]], tsn, TaskLearner, kept, consistent]
+    code += [shard_clips, class_tasks, run_class_incremental]
+    return {
+        **identity(settings, seed=seed, weights=None if weights is None else Path(weights)),
+        "code": code_of(code, alone=[registry.method, learner_maker, clip_view, read_tasks]),
+        "dataset_digest": dataset_digest(out),
+        "roles": list(config.evaluation.roles),
+    }
 
 
 def _frames(text: str) -> int | str:
@@ -202,19 +230,28 @@ def read_tasks(url: str, settings: Mapping[str, Any], roles: tuple[str, str, str
     )
 
 
-def seed_results(out: str) -> dict[str, dict[str, list[dict[str, Any]]]]:
-    """``results.json`` of every finished baseline of the published dataset: protocol -> method -> one content a seed."""
+_RESULTS = "frames-*/*/seed-*"
+"""Folders of results within ``eval/``."""
+
+
+def stale(config: VclimbConfig, out: str) -> dict[str, str]:
+    """Results of another dataset, other settings or other code: folder -> why."""
+    return stale_results(out, _RESULTS, functools.partial(_identity, config, out))
+
+
+def seed_results(config: VclimbConfig, out: str) -> dict[str, dict[str, list[dict[str, Any]]]]:
+    """``results.json`` of every finished baseline of dataset, settings and code as they are: protocol -> method -> seeds."""
     found: dict[str, dict[str, list[dict[str, Any]]]] = {}
-    for path, value in current_results(out, "frames-*/*/seed-*", "metrics"):
+    for path, value in current_results(out, _RESULTS, functools.partial(_identity, config, out), "metrics"):
         protocol = path.parts[-4].replace("-", " ", 1)
         found.setdefault(protocol, {}).setdefault(path.parts[-3], []).append(value)
     return found
 
 
-def scores(out: str) -> dict[str, dict[str, Any]]:
+def scores(config: VclimbConfig, out: str) -> dict[str, dict[str, Any]]:
     """Metrics of every baseline that was run: protocol -> method -> ``mean`` and ``std`` over seeds (None for one seed)."""
     told: dict[str, dict[str, Any]] = {}
-    for protocol, methods in seed_results(out).items():
+    for protocol, methods in seed_results(config, out).items():
         for name, seeds in methods.items():
             values = {heading: [one["metrics"][metric] for one in seeds] for heading, metric in _SHOWN.items()}
             mean = {heading: None if None in found else statistics.fmean(found) for heading, found in values.items()}

@@ -138,8 +138,14 @@ def learner_maker(
 
 def identity(settings: Mapping[str, Any], *, seed: int, weights: Path | None = None) -> dict[str, Any]:
     """What a run is, as JSON values. The device is where, not what; of the weights the content counts, not the place."""
-    digest = None if weights is None else hashlib.sha256(weights.read_bytes()).hexdigest()
+    digest = None if weights is None else _sha256(weights, weights.stat().st_mtime_ns)
     return {**settings, "seed": seed, "weights": digest}
+
+
+@functools.lru_cache(maxsize=4)
+def _sha256(path: Path, modified: int) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def _count(frames: Frames) -> int | None:

@@ -116,6 +116,11 @@ def _build(spec: OpenClip, tag: dict[str, Any], path: Path) -> Any:
         if "TorchScript" in str(error):
             hint = "; this is a TorchScript archive: take the .safetensors or .bin file of the same weights"
         raise ValueError(f"checkpoint {path}: not the weights of {spec.model}: {_line(error)}{hint}") from None
+    except OSError:
+        raise
+    except Exception as error:  # a damaged file makes the readers raise whatever its bytes lead to, StopIteration too
+        told = _line(error) or type(error).__name__
+        raise ValueError(f"checkpoint {path}: not the weights of {spec.model}, or damaged: {told}") from None
 
 
 def _fetch(spec: OpenClip, tag: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from ..rows import Reject
-from ..stages.decode import decode_rgb
+from ..stages.decode import decoded_rgb
 
 if TYPE_CHECKING:
     import torch
@@ -54,10 +54,15 @@ def prepare(image: bytes | np.ndarray, crop: Crop) -> np.ndarray:
     Raises:
         Reject: the file cannot be decoded (``stages/decode.py`` has the reasons), or ``too_elongated``.
     """
+    if isinstance(image, bytes):
+        with decoded_rgb(image, min_short_side_px=2 * crop.resize_px if crop.scaled_decode else None) as pixels:
+            return _cut(pixels, crop)
+    return _cut(image, crop)
+
+
+def _cut(image: np.ndarray, crop: Crop) -> np.ndarray:
     import torch
 
-    if isinstance(image, bytes):
-        image = decode_rgb(image, min_short_side_px=2 * crop.resize_px if crop.scaled_decode else None)
     if max(image.shape[:2]) > _MAX_ASPECT * min(image.shape[:2]):
         raise Reject("too_elongated", f"{image.shape[1]}x{image.shape[0]} pixels: aspect above {_MAX_ASPECT}")
     height, width = _scaled_size(image.shape[0], image.shape[1], crop)

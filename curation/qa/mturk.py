@@ -15,7 +15,6 @@ import csv
 import hashlib
 import io
 import json
-import os
 import shutil
 import urllib.parse
 from collections.abc import Mapping, Sequence
@@ -25,7 +24,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ..files import remove, replacing
 from ..rng import uniform
+from ..streams import parse_json
 from .options import NONE_OF_THE_ABOVE, Option, check_options, check_text, classes_to_answers
 from .thumbnails import Images, data_uri
 
@@ -107,6 +108,7 @@ def export_batches(
     room = FIELD_LIMIT_BYTES - max(map(len, forms.values()))
     sums: dict[str, str] = {}
     placed: dict[str, str] = {}
+    shutil.rmtree(staging, ignore_errors=True)  # of an export that was broken off
     try:
         for name, text in forms.items():
             sums[name] = _write(staging / "upload" / name, text)
@@ -164,8 +166,8 @@ def read_gold_key(path: str) -> dict[str, str]:
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises ``ValueError`` naming the file where it is none."""
     try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+        return parse_json(path.read_bytes())
+    except ValueError as error:
         raise ValueError(f"{path}: not readable as JSON: {type(error).__name__}: {error}") from None
 
 
@@ -218,11 +220,10 @@ def _replace(root: Path, staging: Path, earlier: Sequence[Path]) -> None:
     """Put the finished export in the place of an earlier one; other files in the folder stay."""
     for path in earlier:
         if path.is_file():
-            path.unlink()
+            remove(path)
     for path in sorted(path for path in staging.rglob("*") if path.is_file()):
-        target = root / path.relative_to(staging)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        os.replace(path, target)
+        with replacing(root / path.relative_to(staging)) as beside:
+            path.replace(beside)
 
 
 def _batches(table: pa.Table, batch_size: int | None) -> list[tuple[str, list[dict[str, Any]]]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 import fsspec
@@ -18,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..records import Damaged, check_file
 from ..rows import REJECTS, Sifted
 from ..store import Store
 
@@ -170,6 +172,11 @@ def read_votes(path: str) -> pa.Table:
     Raises:
         ValueError: naming the file, where a column is missing or of another type, or the file is damaged.
     """
+    try:
+        if "://" not in path:
+            check_file(Path(path))
+    except Damaged as error:
+        raise ValueError(f"{error}: put it back, or import all results again with --replace") from None
     with fsspec.open(path, "rb") as file:
         try:
             table = pq.read_table(file)

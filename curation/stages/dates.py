@@ -104,7 +104,10 @@ def read_dates_csv(stream: IO[bytes], place: str) -> DatesTable:
     """
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
     reader = csv.reader(text)
-    header = [name.strip() for name in next(reader, [])]
+    try:
+        header = [name.strip() for name in next(reader, [])]
+    except csv.Error as error:
+        raise ValueError(f"{place}: its header is not readable as CSV: {error}") from None
     if not {"file", "date_taken"} <= set(header) or len(set(header)) != len(header):
         raise ValueError(f"{place}: columns {', '.join(header) or 'none'}: file and date_taken are needed, each once")
     rejects: list[Rejected] = []

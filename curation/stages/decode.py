@@ -23,6 +23,7 @@ from PIL import Image
 from ..rows import Reject
 from .exif import read_exif
 from .image_format import PILLOW_NAMES, sniff_extension
+from .in_flight import ROOM
 
 MAX_PIXELS = 100_000_000
 """Default limit of pixels in a picture: above every camera's of 2014, and 300 MB as RGB."""
@@ -108,20 +109,43 @@ def decode_rgb(data: bytes, *, min_short_side_px: int | None = None, max_pixels:
         Reject: ``empty_file``, ``not_an_image``, ``unsupported_format``, ``too_many_pixels``, ``too_many_scans``,
             ``truncated`` or ``corrupt``.
     """
+    with decoded_rgb(data, min_short_side_px=min_short_side_px, max_pixels=max_pixels) as pixels:
+        return pixels
+
+
+@contextlib.contextmanager
+def decoded_rgb(data: bytes, *, min_short_side_px: int | None = None, max_pixels: int = MAX_PIXELS) -> Iterator[np.ndarray]:
+    """``decode_rgb`` for who makes the pixels smaller at once: other decoders wait for the room that they take."""
     header = read_header(data, max_pixels=max_pixels)
     orientation = read_exif(data).orientation
+    short = min(header.width, header.height)
+    side = min(min_short_side_px, short) if min_short_side_px else 0
+    if header.extension == "tif":
+        orientation = 1  # Pillow turns it
     if header.extension == "jpg" and header.mode != "CMYK":
-        short = min(header.width, header.height)
-        pixels = _decode_jpeg(data, min(min_short_side_px, short) if min_short_side_px else 0)
-        if pixels is None:
-            pixels = _decode_pillow(data, "jpg", max_pixels)
-    else:
-        pixels = _decode_pillow(data, header.extension, max_pixels)
-        if header.extension == "tif":
-            orientation = 1  # Pillow has turned it
-    if orientation != 1:
-        pixels = _TRANSPOSED[orientation](pixels)
-    return np.ascontiguousarray(pixels)
+        with ROOM.taken(_jpeg_bytes(data, header, side)):
+            if (pixels := _decode_jpeg(data, side)) is not None:
+                yield _upright(pixels, orientation)
+                return
+    with ROOM.taken(_pillow_bytes(header)):
+        yield _upright(_decode_pillow(data, header.extension, max_pixels), orientation)
+
+
+def _upright(pixels: np.ndarray, orientation: int) -> np.ndarray:
+    return np.ascontiguousarray(pixels if orientation == 1 else _TRANSPOSED[orientation](pixels))
+
+
+def _jpeg_bytes(data: bytes, header: Header, side: int) -> int:
+    """Memory that ``_decode_jpeg`` and turning take at most, as measured."""
+    pixels = header.width * header.height
+    eighths = min(-(-8 * side // min(header.width, header.height)), 8) if side else 8
+    # Of a progressive one all coefficients are held.
+    return pixels * 6 * eighths**2 // 64 + (pixels * 6 if b"\xff\xc2" in data else 0)
+
+
+def _pillow_bytes(header: Header) -> int:
+    """Memory that ``_decode_pillow`` takes at most, as measured."""
+    return header.width * header.height * (22 if header.extension == "webp" else 14)
 
 
 def read_header(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Header:
@@ -146,9 +170,12 @@ def check_pixels(data: bytes, header: Header, *, max_pixels: int = MAX_PIXELS) -
     For JPEG all data pass through the entropy decoder, where damage shows, and only an eighth of the size is
     transformed.
     """
-    if header.extension != "jpg" or _decode_jpeg(data, 1) is None:
-        with _pillow(data, header.extension, max_pixels) as image:
-            _load(image)
+    if header.extension == "jpg":
+        with ROOM.taken(_jpeg_bytes(data, header, 1)):
+            if _decode_jpeg(data, 1) is not None:
+                return
+    with ROOM.taken(_pillow_bytes(header)), _pillow(data, header.extension, max_pixels) as image:
+        _load(image)
 
 
 def _check_pixels(width: int, height: int, max_pixels: int) -> None:

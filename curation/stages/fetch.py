@@ -10,23 +10,34 @@ import asyncio
 import contextlib
 import datetime as dt
 import email.utils
+import errno
 import fnmatch
 import re
 import urllib.parse
 import zlib
-from collections.abc import AsyncIterable, Sequence
+from collections import Counter
+from collections.abc import AsyncIterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import httpcore
 import httpx
 
 from ..rng import uniform
-from ..rows import Blob, Rejected
+from ..rows import Blob, MachineFault, Rejected
 from .connections import Connections, NotPublicError
 from .image_format import sniff_extension
 
 TRANSIENT_REASONS = frozenset({"timed_out", "unreachable", "server_error", "rate_limited", "truncated"})
 """Reasons that another try, later, may cure; the others are the server's last word."""
+
+_UNANSWERED = frozenset({"timed_out", "unreachable"})
+
+_LOCAL = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EADDRNOTAVAIL, errno.ENETDOWN})
+"""Errors of this machine, whoever is asked."""
+
+_TICK_S = 0.1
+_STARVED_SHARE = 0.1
+_STARVED_TRIES = 10
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _FORBIDDEN = frozenset({401, 402, 403, 407, 451})
@@ -95,6 +106,8 @@ class FetchPace:
         concurrency: requests at the same time.
         per_host: requests at the same time to one host.
         min_interval_s: shortest time between the starts of two requests to one host.
+        offline_after: where that many rows of a part get no answer and no row gets one, the network of this machine is taken to
+            be down: the run stops, and no row is turned away. 0: they are turned away.
         user_agent: who asks; say how to reach you.
     """
 
@@ -105,6 +118,7 @@ class FetchPace:
     concurrency: int = 64
     per_host: int = 8
     min_interval_s: float = 0.0
+    offline_after: int = 16
     user_agent: str = "benchwright (research data set curation)"
 
 
@@ -123,6 +137,8 @@ async def fetch_images(
 
     Raises:
         ValueError: a setting that makes no sense.
+        MachineFault: what failed is no property of a row: this machine lacks open files, memory or ports, has no time to read
+            what has arrived, or seems to have no network.
     """
     if pace.timeout_s <= 0 or pace.retries < 0 or pace.concurrency < 1 or pace.per_host < 1:
         raise ValueError(f"{pace}: timeout_s, concurrency and per_host must be positive, retries not negative")
@@ -130,15 +146,23 @@ async def fetch_images(
         raise ValueError(f"user_agent {pace.user_agent!r}: printable ASCII is needed")
     async with contextlib.aclosing(Connections(limits.allow_private_hosts, pace.concurrency)) as connections:
         fetcher = _Fetcher(connections, limits, pace)
-        return list(await asyncio.gather(*(fetcher.fetch(row) for row in rows)))
+        watch = asyncio.create_task(fetcher.watch())
+        try:
+            found = list(await asyncio.gather(*(fetcher.fetch(row) for row in rows)))
+        finally:
+            watch.cancel()
+    fetcher.check_network(found)
+    return found
 
 
 class _FailedFetch(Exception):
-    def __init__(self, reason: str, detail: str, retry_after_s: float | None = None) -> None:
+    def __init__(self, reason: str, detail: str, retry_after_s: float | None = None, local: str = "") -> None:
         super().__init__(reason, detail)
         self.reason = reason
         self.detail = detail
         self.retry_after_s = retry_after_s
+        self.local = local
+        """What this machine lacks, where the fault is its own."""
 
 
 @dataclass
@@ -160,18 +184,42 @@ class _Fetcher:
     limits: FetchLimits
     pace: FetchPace
     hosts: dict[str, _Host] = field(default_factory=dict)
+    late_s: float = 0.0
+    answered: bool = False
 
     def __post_init__(self) -> None:
         self.slots = asyncio.Semaphore(self.pace.concurrency)
 
+    async def watch(self) -> None:
+        """Add up by how much this process comes too late to what is due: other work beside it, or a busy machine."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + _TICK_S
+            await asyncio.sleep(_TICK_S)
+            self.late_s += max(0.0, loop.time() - due)
+
+    def check_network(self, found: Sequence[FetchedImage | Rejected]) -> None:
+        """Raise ``MachineFault`` where nobody answered and many were asked."""
+        lost = Counter(one.reason for one in found if isinstance(one, Rejected) and one.reason in _UNANSWERED)
+        if not self.answered and 0 < self.pace.offline_after <= sum(lost.values()):
+            told = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
+            raise MachineFault(
+                f"no server answered ({told}): this machine may have no network. What was made stays: run again when it has, "
+                "or let such rows be turned away with source.pace.offline_after=0, and try them later with --retry unreachable"
+            )
+
     async def fetch(self, row: LinkedImage) -> FetchedImage | Rejected:
-        attempt = 0
+        attempt = starved = 0
         while True:
             try:
                 data, extension = await self._attempt(row.url)
                 return FetchedImage(row.key, row.url, extension, Blob(data))
             except _FailedFetch as failed:
                 wait_s = self._backoff_s(row.key, attempt, failed)
+                if failed.local and failed.reason == "timed_out" and starved < _STARVED_TRIES:
+                    starved, attempt, wait_s = starved + 1, attempt - 1, self.pace.backoff_s
+                elif failed.local and wait_s is None:
+                    raise MachineFault(f"{_shown(row.url)}: {failed.local}") from None
                 if wait_s is None:
                     tries = f" ({attempt + 1} attempts)" if attempt else ""
                     return Rejected(row.key, failed.reason, f"{_shown(row.url)}: {_shown(failed.detail)}{tries}")
@@ -221,11 +269,17 @@ class _Fetcher:
                 raise _FailedFetch("bad_url", f"redirected to {result}: {error}") from None
 
     async def _timed(self, target: httpx.URL, left_s: float) -> bytes | str:
+        late_s = self.late_s
         try:
             async with asyncio.timeout(max(left_s, 0.001)):
                 return await self._exchange(target)
         except (TimeoutError, httpcore.TimeoutException):
-            raise _FailedFetch("timed_out", f"no complete answer within {self.pace.timeout_s:g} s") from None
+            await asyncio.sleep(2 * _TICK_S)  # the watch may come after this
+            starved = self.late_s - late_s > _STARVED_SHARE * self.pace.timeout_s
+            local = (
+                "this machine is too busy to read what arrives: lower source.pace.concurrency or --workers" if starved else ""
+            )
+            raise _FailedFetch("timed_out", f"no complete answer within {self.pace.timeout_s:g} s", local=local) from None
         except NotPublicError as error:
             raise _FailedFetch("private_address", str(error)) from None
         except httpcore.RemoteProtocolError as error:
@@ -233,13 +287,14 @@ class _Fetcher:
         except (httpcore.LocalProtocolError, UnicodeError) as error:  # the latter: no name server can be asked for the host
             raise _FailedFetch("bad_url", str(error)) from None
         except (httpcore.NetworkError, OSError) as error:
-            raise _FailedFetch("unreachable", f"{type(error).__name__}: {error}") from None
+            raise _FailedFetch("unreachable", f"{type(error).__name__}: {error}", local=_local_fault(error)) from None
 
     async def _exchange(self, target: httpx.URL) -> bytes | str:
         """One request: the body, or where a redirect leads."""
         headers = [("Host", target.netloc.decode("ascii")), ("User-Agent", self.pace.user_agent)]
         headers += [("Accept", "image/*,*/*;q=0.5"), ("Accept-Encoding", "identity")]
         async with self.connections.stream(target, headers) as response:
+            self.answered = True
             answered = {name.lower(): value.decode("latin-1") for name, value in response.headers}
             if response.status in (200, 203):
                 return await _read_body(response.aiter_stream(), answered, self.limits.max_bytes)
@@ -249,6 +304,22 @@ class _Fetcher:
             if response.status in _REDIRECTS and b"location" in answered:
                 return answered[b"location"]
             raise _status_failure(response.status, answered)
+
+
+def _local_fault(error: BaseException) -> str:
+    """What this machine lacks, of all errors that led to this one; "" where it lacks nothing."""
+    for one in _causes(error):
+        if isinstance(one, OSError) and one.errno in _LOCAL:
+            return f"{one.strerror or one}: lower source.pace.concurrency or --workers, or mend what the system lacks"
+    return ""
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    if error is not None:
+        yield error
+        for one in error.exceptions if isinstance(error, BaseExceptionGroup) else ():
+            yield from _causes(one)
+        yield from _causes(error.__cause__ or error.__context__)
 
 
 def _shown(text: str) -> str:

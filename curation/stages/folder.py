@@ -169,9 +169,9 @@ def _list_local(folder: Folder, at: str) -> list[tuple[str, str, int]]:
                 target = os.path.realpath(entry.path)
                 if not _within(target, folder.root):
                     kind = "outside_folder"
-                elif entry.is_dir():
+                elif os.path.isdir(entry.path):  # False for a link that leads to itself, of which the entry's own would raise
                     kind = "linked_folder"  # its files are listed where they lie, and circles are not walked
-                elif entry.is_file():
+                elif os.path.isfile(entry.path):
                     kind = "file"
             elif entry.is_dir(follow_symlinks=False):
                 kind = "folder"

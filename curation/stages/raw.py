@@ -5,6 +5,7 @@ LibRaw (rawpy) decodes; what it cannot, and files without a 2 x 2 Bayer pattern 
 
 from __future__ import annotations
 
+import contextlib
 import io
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,6 +15,7 @@ import numpy as np
 import rawpy
 
 from ..rows import Reject
+from .in_flight import ROOM
 
 Demosaic = Literal["bin2", "bilinear", "ahd", "vng", "ppg", "dcb", "dht"]
 
@@ -86,34 +88,45 @@ def read_bayer(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Bayer:
         return _bayer(raw)
 
 
+_BYTES_A_PIXEL = 24
+"""Memory that LibRaw and what follows take for a pixel of the sensor: levels, four colours, the mosaic's copy, the picture."""
+
+
 class _opened:
-    """An unpacked rawpy handle. What LibRaw says against the file becomes a ``Reject``."""
+    """An unpacked rawpy handle. What LibRaw says against the file becomes a ``Reject``; other pictures wait for its room."""
 
     def __init__(self, data: bytes, max_pixels: int) -> None:
         if not data:
             raise Reject("empty_file", "0 bytes")
         self._raw = rawpy.RawPy()
+        self._held = contextlib.ExitStack()
         try:
             self._raw.open_buffer(io.BytesIO(data))
             sizes: Any = self._raw.sizes
             if sizes.raw_width * sizes.raw_height > max_pixels:
                 raise Reject("too_many_pixels", f"{sizes.raw_width}x{sizes.raw_height} pixels, limit {max_pixels}")
+            self._held.enter_context(ROOM.taken(sizes.raw_width * sizes.raw_height * _BYTES_A_PIXEL))
             self._raw.unpack()
-        except Reject:
-            self._raw.close()
-            raise
-        except rawpy.LibRawFileUnsupportedError:
-            raise Reject("not_raw", f"begins with {data[:16]!r}") from None
-        except rawpy.LibRawIOError as error:
-            raise Reject("truncated", f"{len(data)} bytes: {_told(error)}") from None
-        except (rawpy.LibRawError, ValueError, OverflowError) as error:
-            raise Reject("corrupt", _told(error)) from None
+        except BaseException as error:
+            self.__exit__()
+            raise _reject_of(error, data) from None
 
     def __enter__(self) -> Any:
         return self._raw
 
     def __exit__(self, *_: object) -> None:
         self._raw.close()
+        self._held.close()
+
+
+def _reject_of(error: BaseException, data: bytes) -> BaseException:
+    if isinstance(error, rawpy.LibRawFileUnsupportedError):
+        return Reject("not_raw", f"begins with {data[:16]!r}")
+    if isinstance(error, rawpy.LibRawIOError):
+        return Reject("truncated", f"{len(data)} bytes: {_told(error)}")
+    if isinstance(error, rawpy.LibRawError | ValueError | OverflowError):
+        return Reject("corrupt", _told(error))
+    return error
 
 
 def _told(error: Exception) -> str:

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import bz2
 import dataclasses
-import gzip
 import json
-import lzma
 import posixpath
-import tarfile
 import typing
-import zlib
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
-from tarfile import HeaderError, ReadError, TarError, TarFile, TarInfo
-from typing import IO, Any, Literal
+from tarfile import TarInfo
+from typing import Any, Literal
 
 from ..rows import Blob, Reject, Rejected, is_text, printable
+from ..tars import TAR_ERRORS, members, opened
 from .exif import read_exif
 from .folder import Folder, is_outside, key_of, open_folder, walk
 from .image_format import KNOWN_EXTENSIONS, normal_extension
@@ -24,7 +20,6 @@ from .image_sources import BYTES_PER_PIECE, FILES_PER_PIECE, MAX_BYTES, FoundIma
 
 _TAR_ENDINGS = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _SIDECARS = ("json", "txt", "cls")
-_TAR_ERRORS = (TarError, EOFError, OSError, ValueError, zlib.error, lzma.LZMAError)
 
 
 def tar_pieces(
@@ -49,8 +44,9 @@ def tar_pieces(
     Yields:
         JSON: ``tar``, ``offset`` of the piece's first header, ``samples`` (file, and the members by extension, each as its
         place after ``offset``) and ``rejects``. The rejects: those of ``folder_pieces``, ``not_a_tar`` for other files,
-        ``not_an_image`` and ``several_images`` for samples, and ``truncated_tar`` for a tar that is cut off or damaged, or
-        that lacks its end mark, beside the rows that could be listed.
+        ``not_an_image`` and ``several_images`` for samples, and ``truncated_tar`` for a tar that is cut off or damaged,
+        that lacks its end mark, or that holds other bytes than members and zeros, beside the rows that could be listed; it
+        says how many bytes are not read. Members behind an end mark are read, as by ``tar --ignore-zeros``.
     """
     folder = open_folder(root)
     for at, entries in walk(folder):
@@ -101,41 +97,11 @@ def read_tar(
                 bodies = {}
             if done == len(samples):
                 break  # what follows in the tar is other pieces'
-    except _TAR_ERRORS as error:
+    except TAR_ERRORS as error:
         problem = f"{type(error).__name__}: {error}"
     for sample in samples[done:]:
         yield Rejected(sample["key"], "truncated", f"{sample['file']}: {problem}")
     yield from (Rejected(*reject) for reject in listed["rejects"])
-
-
-class _Member(TarInfo):
-    """A member's header. Where the file just stops, or a header is damaged, tarfile takes it for the end of the archive and
-    says nothing; here only the block of zeros that marks the end is one."""
-
-    @classmethod
-    def fromtarfile(cls, tarfile: TarFile) -> _Member:
-        try:
-            return super().fromtarfile(tarfile)
-        except HeaderError as error:
-            if type(error).__name__ == "EOFHeaderError":  # which the type stubs do not know
-                raise
-            raise ReadError(f"no end-of-archive mark ({error})") from None
-
-
-def _members(archive: TarFile) -> Iterator[tuple[int, TarInfo]]:
-    for place, member in enumerate(iter(archive.next, None)):
-        typing.cast(Any, archive).members = []  # tarfile would keep every header to the end
-        yield place, member
-
-
-def _decompressed(stream: IO[bytes], tar: str) -> IO[bytes]:
-    """The tar's own bytes, with a ``seek`` that goes forward by decompressing."""
-    name = tar.lower()
-    if name.endswith((".gz", ".tgz")):
-        return typing.cast("IO[bytes]", gzip.GzipFile(fileobj=stream, mode="rb"))
-    if name.endswith(".bz2"):
-        return bz2.open(stream, "rb")
-    return typing.cast("IO[bytes]", lzma.open(stream, "rb")) if name.endswith(".xz") else stream
 
 
 def _read_members(
@@ -143,13 +109,12 @@ def _read_members(
 ) -> Iterator[tuple[int, bytes | None]]:
     """(place, body) of the wanted members from ``offset`` on, None for a body that is too large."""
     if tar:
-        with folder.open(tar) as stream, _decompressed(stream, tar) as plain:
+        with folder.open(tar) as stream, opened(stream, tar) as plain:
             plain.seek(offset)
-            with tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member) as archive:
-                for place, member in _members(archive):
-                    if place in wanted:
-                        body = archive.extractfile(member) if member.size <= max_bytes else None
-                        yield place, None if body is None else body.read()
+            for place, member, archive in members(plain):
+                if place in wanted:
+                    body = archive.extractfile(member) if member.size <= max_bytes else None
+                    yield place, None if body is None else body.read()
 
 
 @dataclass(slots=True)
@@ -209,9 +174,8 @@ def _list_samples(folder: Folder, tar: str, webdataset: bool, rejects: list[Reje
     """Members grouped to samples: each its own, or neighbours by their name up to the first dot. Adds to ``rejects``."""
     sample: _Sample | None = None
     try:
-        with folder.open(tar) as stream, _decompressed(stream, tar) as plain:
-            archive = tarfile.open(fileobj=plain, mode="r:", tarinfo=_Member)  # noqa: SIM115  # holds nothing itself
-            for place, member in _members(archive):
+        with folder.open(tar) as stream, opened(stream, tar) as plain:
+            for place, member, _ in members(plain):
                 reason = _member_reason(member)
                 if reason is not None:
                     rejects.append(Rejected(f"./{tar}/{printable(member.name)}", reason, f"{member.size} bytes"))
@@ -228,7 +192,7 @@ def _list_samples(folder: Folder, tar: str, webdataset: bool, rejects: list[Reje
                     sample = _Sample(file, member.offset, place)
                 sample.members[extension] = place
                 sample.size += member.size
-    except _TAR_ERRORS as error:
+    except TAR_ERRORS as error:
         rejects.append(Rejected(f"./{tar}", "truncated_tar", f"{type(error).__name__}: {error}"))
     if sample is not None:
         yield sample

@@ -2,11 +2,17 @@
 
 A child is started once and used again and again. It is asked, and answers, in JSON behind its length, payloads after it; what
 comes from a video is never unpickled.
+
+A row is turned away for what its file does, not for what the machine does (see ``deaths.py``). A child that ended is followed
+by a fresh one, which has the file alone, no other work of this process beside it: what it gives, counts. Two crashes are the
+file's, and so is processor time above the limit, which the child counts itself and the kernel where the child cannot; two
+deaths from outside, or no answer for a long time of wall clock, twice, stop the run.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
 import json
 import os
@@ -15,11 +21,12 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any, cast
 
-from ..rows import Reject
-from .limits import Limits
+from ..deaths import Died, limit_cpu, memory_is_short, tried_twice
+from ..rows import MachineFault, Reject
+from .limits import Limits, too_slow
 from .plans import FramePlan
 from .work import WORK, Found, FrameSettings
 
@@ -27,38 +34,61 @@ _VALUES = {"limits": Limits, "plan": FramePlan, "settings": FrameSettings}
 _QUESTIONS = 500
 """After so many a child is replaced: codecs and allocators keep a little with every file, 10 KB or so."""
 
-_FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
-"""Signals that say nothing of the video, but that somebody ends the run: no row may be turned away for them."""
-
 _GRACE_S = 2.0
-"""The child minds the time limit itself, between packets; it is killed this much later where it does not."""
+"""The child minds its processor time itself, between packets; the kernel ends it this much later where it does not."""
+
+WALL_LIMIT_S = 1800.0
+"""Seconds of wall clock after which a child that gives no answer is given up, if nothing else is said."""
 
 
-def in_child(task: str, path: str, **arguments: Any) -> Found:
+def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **arguments: Any) -> Found:
     """Do the work ``work.WORK[task]`` in a child process.
 
     Args:
         task: its name.
         path: of the file.
+        wall_limit_s: seconds of wall clock after which the child is given up. No row is turned away for it.
         arguments: of the work; ``limits`` among them.
 
     Raises:
-        Reject: as the work does; also ``timed_out`` where the child had to be killed and ``decoder_died`` where it crashed.
-        RuntimeError: the work failed in any other way: the child's traceback, or the signal with which it was stopped.
+        Reject: as the work does; also ``timed_out`` where the kernel had to end the child for its processor time, and
+            ``decoder_died`` where it crashed, twice.
+        MachineFault: nothing is known of the file: the child was killed from outside or was silent, twice, or lacked memory.
+        RuntimeError: the work failed in any other way; the child's traceback is a note.
     """
     limits = cast(Limits, arguments["limits"])
-    plain = {name: dataclasses.asdict(value) if name in _VALUES else value for name, value in arguments.items()}
-    child = _idle.take()
+    plain = {name: dataclasses.asdict(value) if type(value) in _VALUES.values() else value for name, value in arguments.items()}
+    question = {"task": task, "path": path, "arguments": plain}
+
+    def ask(again: bool) -> Found:
+        with _turns.alone() if again else _turns.beside_others():
+            return _asked(_Child() if again else _idle.take(), question, wall_limit_s)
+
+    helps = "raise videos.wall_limit_s where the machine is that slow, or take the file away where it is this one each time"
     try:
-        answer, payloads = child.ask({"task": task, "path": path, "arguments": plain}, limits.time_limit_s + _GRACE_S)
+        return tried_twice(ask, who=f"the process that reads {path}", silence_s=wall_limit_s, helps=helps)
+    except Died as died:
+        raise (too_slow(limits) if died.out_of_time else Reject("decoder_died", "the decoder crashes at it")) from None
+
+
+def _asked(child: _Child, question: Mapping[str, Any], wall_limit_s: float) -> Found:
+    try:
+        answer, payloads = child.ask(question, wall_limit_s)
     except BaseException:
         child.end()
         raise
+    if "died" in answer:  # a program that the child called
+        child.end()
+        raise Died(answer["died"])
     _idle.give_back(child)
     if "reject" in answer:
         raise Reject(*answer["reject"])
+    if "fault" in answer:
+        raise MachineFault(f"{question['path']}: {answer['fault']}")
     if "error" in answer:
-        raise RuntimeError(f"{path}: {answer['error']}")
+        error = RuntimeError(f"{question['path']}: {answer['error']}")
+        error.add_note(answer["traceback"])
+        raise error
     return Found(answer["facts"], payloads)
 
 
@@ -87,11 +117,9 @@ class _Child:
         except (EOFError, BrokenPipeError):
             code = self._process.wait()
             if late.is_set():
-                raise Reject("timed_out", f"killed after {limit_s:g} s") from None
-            if -code in _FROM_OUTSIDE:
-                raise RuntimeError(f"the process that reads videos was stopped by {signal.Signals(-code).name}") from None
+                raise Died(0) from None
             if code < 0:
-                raise Reject("decoder_died", signal.Signals(-code).name) from None
+                raise Died(-code) from None
             raise RuntimeError(f"{sys.executable} -m {__name__} ended with {code}: is benchwright installed there?") from None
         finally:
             timer.cancel()
@@ -103,7 +131,8 @@ class _Child:
         self._process.kill()
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
-            cast("IO[bytes]", pipe).close()
+            with contextlib.suppress(BrokenPipeError):  # what it was asked may lie there, never to be read
+                cast("IO[bytes]", pipe).close()
 
 
 class _Idle:
@@ -139,10 +168,51 @@ class _Idle:
         self._children = []
 
 
-_idle = _Idle()
+class _Turns:
+    """Many work beside each other, or one alone. Who wants to be alone waits for those at work, and the others wait for it."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self._changed = threading.Condition()
+        self._at_work = 0
+        self._wanted_alone = 0
+
+    @contextlib.contextmanager
+    def beside_others(self) -> Iterator[None]:
+        with self._changed:
+            self._changed.wait_for(lambda: not self._wanted_alone)
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            self._leave()
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._changed:
+            self._wanted_alone += 1
+            self._changed.wait_for(lambda: not self._at_work)
+            self._at_work += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._wanted_alone -= 1
+            self._leave()
+
+    def _leave(self) -> None:
+        with self._changed:
+            self._at_work -= 1
+            self._changed.notify_all()
+
+
+_idle, _turns = _Idle(), _Turns()
 atexit.register(_idle.end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_idle.forget)
+    os.register_at_fork(after_in_child=_turns.forget)
 
 
 def _send(pipe: IO[bytes], head: Mapping[str, Any], payloads: list[bytes]) -> None:
@@ -163,16 +233,6 @@ def _exactly(pipe: IO[bytes], size: int) -> bytes:
     return data
 
 
-def _limit_cpu(seconds: float) -> None:
-    """Let the kernel end this process where nobody else would: its parent was killed while it hangs."""
-    import resource
-
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
-    soft = int(used.ru_utime + used.ru_stime + seconds + 60)
-    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard < 0 else min(soft, hard), hard))
-
-
 def main() -> None:
     """Answer until the parent goes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C ends
@@ -184,16 +244,22 @@ def main() -> None:
         except EOFError:
             return
         given = question["arguments"]
-        arguments: dict[str, Any] = {n: _VALUES[n](**value) if n in _VALUES else value for n, value in given.items()}
-        _limit_cpu(arguments["limits"].time_limit_s)
+        arguments: dict[str, Any] = {n: _VALUES[n](**v) if n in _VALUES and v is not None else v for n, v in given.items()}
+        limit_cpu(arguments["limits"].cpu_limit_s + _GRACE_S)
         payloads: list[bytes] = []
         try:
             found = WORK[question["task"]](question["path"], **arguments)
             answer, payloads = {"facts": found.facts}, found.payloads
         except Reject as reject:
             answer = {"reject": [reject.reason, reject.detail]}
-        except Exception:
-            answer = {"error": traceback.format_exc()}
+        except Died as died:
+            answer = {"died": died.number}
+        except MachineFault as fault:
+            answer = {"fault": str(fault)}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+            if isinstance(error, MemoryError) and memory_is_short():
+                answer = {"fault": "memory is short: give it fewer --workers, or more memory"}
         _send(answers, answer, payloads)
 
 

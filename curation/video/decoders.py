@@ -7,20 +7,21 @@ The definition is a sequential decode of the whole file. ``pyav_frames`` decodes
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import re
 import shutil
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Protocol, cast
 
 import numpy as np
 
-from ..rows import Reject
+from ..deaths import Died, limit_cpu, memory_is_short
+from ..rows import MachineFault, Reject
 from .index import EXACT, KeyFrame, VideoIndex, open_video
-from .limits import CONTAINERS, Deadline, Limits
+from .limits import CONTAINERS, CpuBudget, Limits
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame
@@ -44,7 +45,7 @@ class Decoder(Protocol):
     """Decodes chosen frames of a file."""
 
     def __call__(
-        self, index: VideoIndex, wanted: Sequence[int], *, limits: Limits, deadline: Deadline
+        self, index: VideoIndex, wanted: Sequence[int], *, limits: Limits, budget: CpuBudget
     ) -> Iterator[tuple[int, VideoFrame]]:
         """The frames at the places ``wanted`` (increasing, in order of display), each with its place, in any order.
 
@@ -60,22 +61,22 @@ class _Surprise(Exception):
 
 
 def pyav_frames(
-    index: VideoIndex, wanted: Sequence[int], *, limits: Limits, deadline: Deadline
+    index: VideoIndex, wanted: Sequence[int], *, limits: Limits, budget: CpuBudget
 ) -> Iterator[tuple[int, VideoFrame]]:
     """Decoder: PyAV in this process, on one thread; only what the frames depend on where the index permits, or else all."""
     left = set(wanted)
     if not index.sequential:
-        with contextlib.suppress(_Surprise), open_video(index.path, limits, deadline) as (container, stream):
-            for place, frame in _sought(container, stream, index, sorted(left), deadline):
+        with contextlib.suppress(_Surprise), open_video(index.path, limits, budget, index.stream) as (container, stream):
+            for place, frame in _sought(container, stream, index, sorted(left), budget):
                 left.discard(place)
                 yield place, frame
         if not left:
             return
-    yield from _sequential(index, left, limits, deadline)
+    yield from _sequential(index, left, limits, budget)
 
 
 def _sought(
-    container: InputContainer, stream: VideoStream, index: VideoIndex, wanted: Sequence[int], deadline: Deadline
+    container: InputContainer, stream: VideoStream, index: VideoIndex, wanted: Sequence[int], budget: CpuBudget
 ) -> Iterator[tuple[int, VideoFrame]]:
     """Decode from key frame to key frame, passing over pictures that nothing depends on."""
     from av.error import FFmpegError
@@ -90,7 +91,7 @@ def _sought(
     packets, at = container.demux(stream), 0
     for key, last in _runs(index, wanted):
         if key.place > at:
-            deadline.left_s()
+            budget.left_s()
             container.seek(key.pts, stream=stream)
             packets, at = container.demux(stream), -1
         try:
@@ -162,16 +163,16 @@ def _chosen(frames: Sequence[VideoFrame], frame_of: dict[int, int]) -> Iterator[
             yield place, frame
 
 
-def _sequential(index: VideoIndex, wanted: set[int], limits: Limits, deadline: Deadline) -> Iterator[tuple[int, VideoFrame]]:
+def _sequential(index: VideoIndex, wanted: set[int], limits: Limits, budget: CpuBudget) -> Iterator[tuple[int, VideoFrame]]:
     number = -1
-    for number, frame in enumerate(all_frames(index, limits=limits, deadline=deadline)):
+    for number, frame in enumerate(all_frames(index, limits=limits, budget=budget)):
         if number in wanted:
             yield number, frame
     if number + 1 != index.n_frames:
         raise Miscounted(number + 1)
 
 
-def all_frames(index: VideoIndex, *, limits: Limits, deadline: Deadline) -> Iterator[VideoFrame]:
+def all_frames(index: VideoIndex, *, limits: Limits, budget: CpuBudget) -> Iterator[VideoFrame]:
     """Every frame of the file, decoded from the start: the definition.
 
     Raises:
@@ -179,10 +180,10 @@ def all_frames(index: VideoIndex, *, limits: Limits, deadline: Deadline) -> Iter
     """
     from av.error import InvalidDataError, PatchWelcomeError
 
-    with open_video(index.path, limits, deadline) as (container, stream):
+    with open_video(index.path, limits, budget, index.stream) as (container, stream):
         for count, packet in enumerate(container.demux(stream)):
             if count % 16 == 0:
-                deadline.left_s()
+                budget.left_s()
             try:
                 frames = stream.decode(packet if packet.size else None)
             except (InvalidDataError, PatchWelcomeError) as error:
@@ -211,38 +212,49 @@ def ffmpeg_binary() -> str:
 
 
 def ffmpeg_frames(
-    index: VideoIndex, wanted: Sequence[int], *, limits: Limits, deadline: Deadline
+    index: VideoIndex, wanted: Sequence[int], *, limits: Limits, budget: CpuBudget
 ) -> Iterator[tuple[int, VideoFrame]]:
     """Decoder: the ffmpeg command, by ffmpeg-python; it decodes the whole file and sends the frames as they are stored.
 
     Raises:
-        RuntimeError: there is no ffmpeg command.
+        RuntimeError: there is no ffmpeg command, or it is too old.
+        Died: it was ended by a signal.
+        MachineFault: the system refuses it memory.
     """
-    left_s = deadline.left_s()
+    # One thread is at work in the child process that calls this: nothing is locked when it is forked.
+    limited = functools.partial(limit_cpu, budget.left_s())
     with tempfile.TemporaryFile() as told:
-        process = subprocess.Popen(
-            _ffmpeg_command(index, wanted, limits), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=told
-        )
-        timer = threading.Timer(left_s, process.kill)
-        timer.start()
+        command = _ffmpeg_command(index, wanted, limits)
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=told, preexec_fn=limited)
         try:
             yield from _received(cast("IO[bytes]", process.stdout), wanted, all_sent=len(_stretches(wanted)) > _FEW)
             code = process.wait()
-            deadline.left_s()
+            budget.left_s()
             told.seek(max(0, told.tell() - 65536))
             log = told.read().decode("utf-8", "replace")
         finally:
-            timer.cancel()
             process.kill()
             process.wait()
             cast("IO[bytes]", process.stdout).close()
+    _check_ending(code, log)
     counted = re.findall(r"(\d+) frames decoded(?:; (\d+) decode errors)?", log)  # before version 6 it does not tell of errors
     if code or not counted:
-        raise Reject("corrupt", f"ffmpeg ended with {code}: {' '.join(log.split())[-200:]}")
+        raise Reject("corrupt", f"ffmpeg ended with {code}")  # its log tells times and addresses, no two of them alike
     if int(counted[0][1] or 0):
         raise Reject("corrupt", f"{counted[0][1]} packets do not decode")
     if int(counted[0][0]) != index.n_frames:
         raise Miscounted(int(counted[0][0]))
+
+
+def _check_ending(code: int, log: str) -> None:
+    """Raise for an end of the command that says nothing of the file."""
+    signalled = re.search(r"received signal (\d+)", log)  # of some it makes an exit code
+    if code < 0 or signalled:
+        raise Died(int(signalled[1]) if signalled else -code)
+    if code and (unknown := re.search(r"Unrecognized option '?[\w-]+|Option \S+ not found", log)):
+        raise RuntimeError(f"decoder 'ffmpeg': {ffmpeg_binary()} says {unknown[0]!r}: version 5.1 or later is needed")
+    if code and "Cannot allocate memory" in log and memory_is_short():
+        raise MachineFault("memory is short: give it fewer --workers, or more memory")
 
 
 def _stretches(wanted: Sequence[int]) -> list[tuple[int, int]]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from ..rows import Blob
 from ..stages.folder import open_folder
-from .child import in_child
+from .child import WALL_LIMIT_S, in_child
+from .index import StreamChoice
 from .limits import Limits
 from .plans import FramePlan
 from .work import FrameSettings
@@ -32,6 +33,7 @@ class ProbedVideo:
     Attributes:
         container: FFmpeg's name of the demuxer.
         codec: FFmpeg's name of the codec.
+        stream: number of the video among all streams of the file, from 0.
         width_px: as displayed, after rotation; so is ``height_px``.
         rotation_deg: by which frames are turned clockwise for display: 0, 90, 180 or 270.
         fps: frames a second, on average.
@@ -45,6 +47,7 @@ class ProbedVideo:
     video: str
     container: str
     codec: str
+    stream: int
     width_px: int
     height_px: int
     rotation_deg: int
@@ -61,6 +64,14 @@ class Clip:
 
     key: str
     video: str
+    t_start: float | None
+    t_end: float | None
+
+
+@dataclass(frozen=True)
+class ProbedClip(ProbedVideo):
+    """A clip with what its file is."""
+
     t_start: float | None
     t_end: float | None
 
@@ -103,26 +114,63 @@ class ClipFrames:
     jpegs: list[bytes]
 
 
-def probe_video(row: VideoFile, *, root: str, limits: Limits = NO_SURPRISES) -> ProbedVideo:
+def probe_video(
+    row: VideoFile,
+    *,
+    root: str,
+    stream: StreamChoice = "best",
+    limits: Limits = NO_SURPRISES,
+    wall_limit_s: float = WALL_LIMIT_S,
+) -> ProbedVideo:
     """Step: what a video file is, from its packets and its first frame; of a container or codec whose packets do not
     foretell the frames for certain, all are decoded and counted.
 
     Args:
         root: folder of videos; mark it with ``where``.
+        stream: which stream of a file is the video.
         limits: see ``Limits``.
+        wall_limit_s: seconds without an answer after which the run stops, and no row is turned away; mark it with ``how``.
 
     Raises:
         Reject: ``outside_folder``, ``missing_file``, ``not_a_file``, ``unreadable``, ``empty_file``, ``not_a_video``,
             ``truncated``, ``corrupt``, ``no_video_stream``, ``no_frames``, ``encrypted``, ``unsupported_codec``,
             ``unsupported_rotation``, ``too_many_pixels``, ``too_many_frames``, ``too_long``, ``timed_out`` or
             ``decoder_died``.
+        MachineFault: as ``child.in_child``.
     """
-    found = in_child("probe", _path(root, row.video), limits=limits)
-    return ProbedVideo(row.key, row.video, **found.facts)
+    clip = Clip(row.key, row.video, None, None)
+    probed = vars(probe_clip(clip, root=root, stream=stream, limits=limits, wall_limit_s=wall_limit_s))
+    return ProbedVideo(**{field.name: probed[field.name] for field in fields(ProbedVideo)})
+
+
+def probe_clip(
+    row: Clip,
+    *,
+    root: str,
+    plan: FramePlan | None = None,
+    stream: StreamChoice = "best",
+    limits: Limits = NO_SURPRISES,
+    wall_limit_s: float = WALL_LIMIT_S,
+) -> ProbedClip:
+    """Step: ``probe_video`` of a clip's file, which is turned away, too, where ``plan`` cannot choose frames of the clip.
+
+    Raises:
+        Reject: as ``probe_video``; also ``bad_segment`` or ``too_few_frames``, as ``sample_frames`` would.
+    """
+    asked = {"plan": plan, "cut": _cut(row)}
+    found = in_child("probe", _path(root, row.video), wall_limit_s=wall_limit_s, limits=limits, stream=stream, **asked)
+    return ProbedClip(row.key, row.video, **found.facts, t_start=row.t_start, t_end=row.t_end)
 
 
 def sample_frames(
-    row: Clip, *, root: str, plan: FramePlan, settings: FrameSettings = AS_USUAL, limits: Limits = NO_SURPRISES
+    row: Clip,
+    *,
+    root: str,
+    plan: FramePlan,
+    settings: FrameSettings = AS_USUAL,
+    stream: StreamChoice = "best",
+    limits: Limits = NO_SURPRISES,
+    wall_limit_s: float = WALL_LIMIT_S,
 ) -> SampledClip:
     """Step: the frames of a clip that a plan chooses, exactly those of a sequential decode, as JPEGs.
 
@@ -130,12 +178,12 @@ def sample_frames(
         root: folder of videos; mark it with ``where``.
         plan: which frames; its draws are named by the row's key.
         settings: how they become JPEGs.
-        limits: see ``Limits``.
+        stream: as of ``probe_video``; so are ``limits`` and ``wall_limit_s``.
 
     Raises:
         Reject: as ``probe_video``; also ``bad_segment``, ``too_few_frames``, ``size_changes`` or ``unsupported_pixels``.
     """
-    clip = read_clip(row, root=root, plan=plan, settings=settings, limits=limits)
+    clip = read_clip(row, root=root, plan=plan, settings=settings, stream=stream, limits=limits, wall_limit_s=wall_limit_s)
     return SampledClip(
         row.key,
         row.video,
@@ -152,12 +200,23 @@ def sample_frames(
 
 
 def read_clip(
-    row: Clip, *, root: str, plan: FramePlan, settings: FrameSettings = AS_USUAL, limits: Limits = NO_SURPRISES
+    row: Clip,
+    *,
+    root: str,
+    plan: FramePlan,
+    settings: FrameSettings = AS_USUAL,
+    stream: StreamChoice = "best",
+    limits: Limits = NO_SURPRISES,
+    wall_limit_s: float = WALL_LIMIT_S,
 ) -> ClipFrames:
     """What ``sample_frames`` does, with the frames in memory. Raises ``Reject`` likewise."""
-    cut = {"t_start": row.t_start, "t_end": row.t_end, "key": row.key}
-    found = in_child("sample", _path(root, row.video), limits=limits, plan=plan, settings=settings, cut=cut)
+    path, asked = _path(root, row.video), {"plan": plan, "settings": settings, "cut": _cut(row)}
+    found = in_child("sample", path, wall_limit_s=wall_limit_s, limits=limits, stream=stream, **asked)
     return ClipFrames(jpegs=found.payloads, **found.facts)
+
+
+def _cut(row: Clip) -> dict[str, float | str | None]:
+    return {"t_start": row.t_start, "t_end": row.t_end, "key": row.key}
 
 
 def _path(root: str, video: str) -> str:

@@ -6,22 +6,25 @@ gives; where the packets do not foretell that for certain, ``VideoIndex.sequenti
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
-from ..rows import Reject
-from .limits import CONTAINERS, Deadline, Limits
+from ..deaths import memory_is_short
+from ..rows import MachineFault, Reject
+from .limits import CONTAINERS, CpuBudget, Limits
 from .nal import AvcReader, NalError, hevc_starts
 
 if TYPE_CHECKING:
     from av import Packet
     from av.container import InputContainer
+    from av.error import FFmpegError
     from av.video.stream import VideoStream
 
 _SEEKABLE = {"mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"}
@@ -31,8 +34,19 @@ _FORETOLD = {"h264", "hevc", "vp9", "av1"}
 EXACT = "+bitexact"
 """Flag of decoders: without it MPEG-4's and its relatives' frames depend on the processor and on FFmpeg's version."""
 
+StreamChoice = Literal["best"] | int
+"""Which stream of a file is the video: the one that the ffmpeg command takes by itself, or the one of a number, counted from 0
+over all streams of the file as ffprobe prints them."""
+
 _ATTACHED = 0x400 | 0x800
 """Dispositions of pictures that are not moving: covers and thumbnails."""
+
+_DEFAULT = 0x1
+_PIXELS_OF_DEFAULT = 5_000_000
+"""To the ffmpeg command it is worth as many pixels that a stream is marked as the default."""
+
+_OF_THE_MACHINE = {errno.EMFILE, errno.ENFILE, errno.ESTALE, errno.ETIMEDOUT, errno.ENOSPC}
+"""Errors that no demuxer or decoder makes up: FFmpeg passes them on from the system."""
 
 
 class KeyFrame(NamedTuple):
@@ -90,26 +104,28 @@ class VideoIndex:
 
 
 @contextmanager
-def open_video(path: str, limits: Limits, deadline: Deadline) -> Iterator[tuple[InputContainer, VideoStream]]:
-    """The file and its first moving-picture stream, with one decoder thread.
+def open_video(
+    path: str, limits: Limits, budget: CpuBudget, choice: StreamChoice
+) -> Iterator[tuple[InputContainer, VideoStream]]:
+    """The file and its stream of moving pictures, with one decoder thread.
 
     Raises:
         Reject: ``empty_file``, ``not_a_video``, ``truncated``, ``corrupt``, ``no_video_stream``, ``unsupported_codec``,
             ``too_many_pixels`` or ``timed_out``; also for whatever FFmpeg raises in the body.
+        MachineFault: the system refuses memory or open files.
     """
     import av
-    from av.error import ExitError, FFmpegError
+    from av.error import FFmpegError
 
-    left = deadline.left_s()
+    budget.left_s()
     options = {"max_pixels": str(limits.max_pixels), "threads": "1", "flags": EXACT}
     allowed = {"format_whitelist": CONTAINERS, "protocol_whitelist": "file"}
     try:
-        with av.open(
-            f"file:{path}", options=options, container_options=allowed, timeout=(left, left), metadata_errors="replace"
-        ) as container:
-            stream = next((s for s in container.streams.video if not int(s.disposition) & _ATTACHED), None)
+        with av.open(f"file:{path}", options=options, container_options=allowed, metadata_errors="replace") as container:
+            stream = next((one for one in _ranked(container) if choice in ("best", one.index)), None)
             if stream is None:
-                raise Reject("no_video_stream", f"{len(container.streams)} streams, none of them moving pictures")
+                which = "none of them" if choice == "best" else f"number {choice} is not"
+                raise Reject("no_video_stream", f"{len(container.streams)} streams, {which} moving pictures")
             context = stream.codec_context
             if context is None:
                 raise Reject("unsupported_codec", "no decoder for the video stream")
@@ -118,10 +134,30 @@ def open_video(path: str, limits: Limits, deadline: Deadline) -> Iterator[tuple[
             context.options = options
             context.thread_count = 1
             yield container, stream
-    except ExitError:
-        raise Reject("timed_out", f"more than {limits.time_limit_s:g} s") from None
     except FFmpegError as error:
+        _check_machine(error)
         raise Reject(*_why_unreadable(path, error)) from None
+
+
+def _ranked(container: InputContainer) -> list[VideoStream]:
+    """The streams of moving pictures, that first which the ffmpeg command takes by itself: the one marked as default, or else
+    that of most pixels, or else the first."""
+
+    def worth(stream: VideoStream) -> int:
+        context = stream.codec_context
+        pixels = context.width * context.height if context is not None else 0
+        return pixels + _PIXELS_OF_DEFAULT * bool(int(stream.disposition) & _DEFAULT)
+
+    moving = [stream for stream in container.streams.video if not int(stream.disposition) & _ATTACHED]
+    return sorted(moving, key=worth, reverse=True)  # which keeps the order of equals
+
+
+def _check_machine(error: FFmpegError) -> None:
+    """Raise ``MachineFault`` where the error says nothing of the file."""
+    if error.errno in _OF_THE_MACHINE:
+        raise MachineFault(f"{error.strerror}: give it fewer --workers, or mend what the system lacks") from None
+    if error.errno == errno.ENOMEM and memory_is_short():
+        raise MachineFault("memory is short: give it fewer --workers, or more memory") from None
 
 
 def _why_unreadable(path: str, error: Exception) -> tuple[str, str]:
@@ -159,8 +195,8 @@ def _boxes_are_whole(path: str) -> bool:
 class _Packets:
     """The packets of a stream, as columns."""
 
-    def __init__(self, container: InputContainer, stream: VideoStream, limits: Limits, deadline: Deadline) -> None:
-        from av.error import ExitError, FFmpegError
+    def __init__(self, container: InputContainer, stream: VideoStream, limits: Limits, budget: CpuBudget) -> None:
+        from av.error import FFmpegError
 
         self.pts: list[int | None] = []
         self.dts: list[int | None] = []
@@ -176,7 +212,7 @@ class _Packets:
                 if not packet.size:
                     continue
                 if len(self.pts) % 256 == 0:
-                    self._check(packet, limits, deadline)
+                    self._check(packet, limits, budget)
                 if looks.may_start(packet):
                     self.keys.append(len(self.pts))
                 self.pts.append(packet.pts)
@@ -184,14 +220,13 @@ class _Packets:
                 self.shown.append(not packet.is_discard)
                 self.last_is_cut = packet.is_corrupt
                 self.last_duration = packet.duration or 0
-        except ExitError:
-            raise
         except FFmpegError as error:
+            _check_machine(error)
             raise Reject("truncated", f"after {len(self.pts)} packets: {error.strerror}") from None
         self.odd = looks.odd
 
-    def _check(self, packet: Packet[VideoStream], limits: Limits, deadline: Deadline) -> None:
-        deadline.left_s()
+    def _check(self, packet: Packet[VideoStream], limits: Limits, budget: CpuBudget) -> None:
+        budget.left_s()
         if len(self.pts) >= limits.max_frames:
             raise Reject("too_many_frames", f"more than {limits.max_frames}")
         if packet.has_sidedata("encryption_info"):
@@ -202,7 +237,7 @@ class _Looks:
     """Looks into packets, for as much as the codec's syntax is known here: see ``nal.py``."""
 
     def __init__(self, stream: VideoStream) -> None:
-        self._codec = stream.codec_context.name
+        self._codec = codec_of(stream)
         self._extradata = bytes(stream.codec_context.extradata or b"")
         self._avc: AvcReader | None = None
         self.odd = ""
@@ -229,8 +264,13 @@ class _Looks:
             return False
 
 
-def read_index(path: str, *, limits: Limits, deadline: Deadline) -> VideoIndex:
-    """Look at all packets of a file.
+def codec_of(stream: VideoStream) -> str:
+    """FFmpeg's name of the codec, which is not that of the decoder: AV1 is decoded by ``libdav1d``."""
+    return stream.codec_context.codec.canonical_name
+
+
+def read_index(path: str, *, limits: Limits, budget: CpuBudget, stream: StreamChoice = "best") -> VideoIndex:
+    """Look at all packets of a file's video. Where the best stream shows no frame, the next best one is the video.
 
     Raises:
         Reject: as ``open_video``; also ``no_frames``, ``truncated``, ``encrypted``, ``unsupported_pixels``, ``too_long`` or
@@ -238,9 +278,15 @@ def read_index(path: str, *, limits: Limits, deadline: Deadline) -> VideoIndex:
     """
     if os.path.getsize(path) == 0:
         raise Reject("empty_file", "0 bytes")
-    with open_video(path, limits, deadline) as (container, stream):
-        packets = _Packets(container, stream, limits, deadline)
-        index = _index(path, container, stream, packets)
+    choices: list[StreamChoice] = [stream]
+    while True:
+        with open_video(path, limits, budget, choices[0]) as (container, video):
+            choices = [one.index for one in _ranked(container)] if choices == ["best"] else choices
+            packets = _Packets(container, video, limits, budget)
+            if any(packets.shown) or len(choices) == 1:
+                index = _index(path, container, video, packets)
+                break
+        choices = choices[1:]
     if index.n_frames > limits.max_frames:
         raise Reject("too_many_frames", f"{index.n_frames}, limit {limits.max_frames}")
     if index.times_s[-1] > limits.max_duration_s:
@@ -254,7 +300,7 @@ def _index(path: str, container: InputContainer, stream: VideoStream, packets: _
         raise Reject("no_frames", f"{len(packets.pts)} packets, none of them shown")
     if seekable and packets.last_is_cut:
         raise Reject("truncated", f"the last of {len(packets.pts)} packets is cut")
-    sequential = _why_sequential(container.format.name, context.name, bool(context.has_b_frames), packets)
+    sequential = _why_sequential(container.format.name, codec_of(stream), bool(context.has_b_frames), packets)
     shown = np.flatnonzero(packets.shown)
     stamps = [packets.pts[place] for place in shown]
     base = Fraction(stream.time_base or 1)
@@ -273,7 +319,7 @@ def _index(path: str, container: InputContainer, stream: VideoStream, packets: _
     return VideoIndex(
         path=path,
         container=container.format.name,
-        codec=context.name,
+        codec=codec_of(stream),
         pix_fmt=context.pix_fmt or "",
         stream=stream.index,
         width_px=context.width,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import time
 from dataclasses import dataclass
 
@@ -23,30 +24,40 @@ class Limits:
         max_pixels: of a frame, width times height.
         max_duration_s: of the video.
         max_frames: of the video.
-        time_limit_s: seconds of wall clock for one video. It is a guard against files that were made to take for ever, not
-            a measure: leave it far above what a slow machine needs, or what is made will depend on the machine.
+        cpu_limit_s: seconds of processor time for one video, which do not depend on what else the machine does. It is a
+            guard against files that were made to take for ever, not a measure: leave it far above what a slow machine needs.
     """
 
     max_pixels: int = 8192 * 4352
     max_duration_s: float = 6 * 3600.0
     max_frames: int = 1_000_000
-    time_limit_s: float = 600.0
+    cpu_limit_s: float = 600.0
 
     def __post_init__(self) -> None:
-        if min(self.max_pixels, self.max_duration_s, self.max_frames, self.time_limit_s) <= 0:
+        if min(self.max_pixels, self.max_duration_s, self.max_frames, self.cpu_limit_s) <= 0:
             raise ValueError(f"{self}: every limit must be above 0")
 
 
-class Deadline:
-    """The moment by which work on one video must be done."""
+class CpuBudget:
+    """The processor time that work on one video may still take, that of programs which it calls included once they ended."""
 
-    def __init__(self, time_limit_s: float) -> None:
-        self._limit_s = time_limit_s
-        self._end = time.monotonic() + time_limit_s
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._end = _used_s() + limits.cpu_limit_s
 
     def left_s(self) -> float:
         """Seconds that are left. Raises ``Reject`` (``timed_out``) where there are none."""
-        left = self._end - time.monotonic()
+        left = self._end - _used_s()
         if left <= 0:
-            raise Reject("timed_out", f"more than {self._limit_s:g} s")
+            raise too_slow(self._limits)
         return left
+
+
+def too_slow(limits: Limits) -> Reject:
+    """The reject of a video whose time is up, in the same words whoever found it out."""
+    return Reject("timed_out", f"more than {limits.cpu_limit_s:g} s of processor time")
+
+
+def _used_s() -> float:
+    called = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + called.ru_utime + called.ru_stime

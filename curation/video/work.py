@@ -10,8 +10,8 @@ import numpy as np
 
 from ..rows import Reject
 from .decoders import DECODERS, Miscounted, all_frames
-from .index import VideoIndex, read_index
-from .limits import Deadline, Limits
+from .index import StreamChoice, VideoIndex, read_index
+from .limits import CpuBudget, Limits
 from .pixels import Orientation, RgbConverter, encode_jpeg, orientation_of
 from .plans import Choice, FramePlan, choose
 
@@ -47,22 +47,26 @@ class Found:
     payloads: list[bytes]
 
 
-def probe(path: str, *, limits: Limits) -> Found:
-    """What a file is: the facts of ``frames.ProbedVideo``. Raises ``Reject`` as ``frames.probe_video``."""
-    deadline = Deadline(limits.time_limit_s)
-    index = read_index(path, limits=limits, deadline=deadline)
+def probe(path: str, *, limits: Limits, stream: StreamChoice, plan: FramePlan | None, cut: Mapping[str, Any]) -> Found:
+    """What a file is: the facts of ``frames.ProbedVideo``. Raises ``Reject`` as ``frames.probe_clip``."""
+    budget = CpuBudget(limits)
+    index = read_index(path, limits=limits, budget=budget, stream=stream)
     first, count = None, index.n_frames
-    for number, frame in enumerate(all_frames(index, limits=limits, deadline=deadline)):
+    for number, frame in enumerate(all_frames(index, limits=limits, budget=budget)):
         first = orientation_of(frame) if first is None else first
         if not index.sequential:
             break
         count = number + 1
     if first is None:
         raise Reject("no_frames", f"{index.n_frames} packets, and none of them gives a frame")
+    if plan is not None:
+        known = index if count == index.n_frames else counted(index, limits=limits, budget=budget)
+        choose(plan, known.times_s, fps=known.fps, **cut)
     width, height = (index.height_px, index.width_px) if first.transposed else (index.width_px, index.height_px)
     facts = {
         "container": index.container,
         "codec": index.codec,
+        "stream": index.stream,
         "width_px": width,
         "height_px": height,
         "rotation_deg": first.rotation_deg,
@@ -75,31 +79,33 @@ def probe(path: str, *, limits: Limits) -> Found:
     return Found(facts, [])
 
 
-def sample(path: str, *, limits: Limits, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]) -> Found:
+def sample(
+    path: str, *, limits: Limits, stream: StreamChoice, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]
+) -> Found:
     """The frames that a plan chooses: the facts of ``frames.ClipFrames``, and the JPEGs. Raises ``Reject`` as ``read_clip``.
 
     Args:
         cut: ``t_start``, ``t_end`` and ``key`` of ``plans.choose``.
     """
-    deadline = Deadline(limits.time_limit_s)
-    index = read_index(path, limits=limits, deadline=deadline)
+    budget = CpuBudget(limits)
+    index = read_index(path, limits=limits, budget=budget, stream=stream)
     try:
-        return _sampled(index, limits, deadline, plan, settings, cut)
+        return _sampled(index, limits, budget, plan, settings, cut)
     except Miscounted:
-        index = counted(index, limits=limits, deadline=deadline)
+        index = counted(index, limits=limits, budget=budget)
     try:
-        return _sampled(index, limits, deadline, plan, settings, cut)
+        return _sampled(index, limits, budget, plan, settings, cut)
     except Miscounted as told:
         raise Reject("corrupt", f"one decoder gives {index.n_frames} frames, another {told.n_frames}") from None
 
 
-def counted(index: VideoIndex, *, limits: Limits, deadline: Deadline) -> VideoIndex:
+def counted(index: VideoIndex, *, limits: Limits, budget: CpuBudget) -> VideoIndex:
     """The index with the number and times of the frames that a decode of the whole file gives.
 
     Raises:
         Reject: ``no_frames``, or as ``all_frames``.
     """
-    stamps = [frame.pts for frame in all_frames(index, limits=limits, deadline=deadline)]
+    stamps = [frame.pts for frame in all_frames(index, limits=limits, budget=budget)]
     if not stamps:
         raise Reject("no_frames", f"{index.n_frames} packets, and none of them gives a frame")
     if None in stamps:
@@ -114,7 +120,7 @@ def counted(index: VideoIndex, *, limits: Limits, deadline: Deadline) -> VideoIn
 def _sampled(
     index: VideoIndex,
     limits: Limits,
-    deadline: Deadline,
+    budget: CpuBudget,
     plan: FramePlan,
     settings: FrameSettings,
     cut: Mapping[str, Any],
@@ -125,9 +131,9 @@ def _sampled(
     orientation: Orientation | None = None
     jpegs: dict[int, bytes] = {}
     height = width = 0
-    for place, frame in DECODERS[settings.decoder](index, wanted, limits=limits, deadline=deadline):
+    for place, frame in DECODERS[settings.decoder](index, wanted, limits=limits, budget=budget):
         if orientation is None:
-            told = frame if settings.decoder == "pyav" else next(all_frames(index, limits=limits, deadline=deadline), None)
+            told = frame if settings.decoder == "pyav" else next(all_frames(index, limits=limits, budget=budget), None)
             orientation = orientation_of(told) if told is not None else Orientation()
         pixels = converter.rgb(frame, orientation)
         height, width = pixels.shape[:2]

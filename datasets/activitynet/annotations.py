@@ -6,15 +6,13 @@ no or negative length stand in the published lists (9 in train, 3 in val of TSP'
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
-import fsspec
-
 from ...curation.rows import Rejected, is_text, printable
+from ...curation.streams import parse_json, read_file, read_lines
 from ..videos.plain import csv_lines
 from ..videos.rows import ListedClip, read_time, segment_key
 
@@ -35,8 +33,8 @@ def read_json(*, path: str) -> Iterator[ListedClip | Rejected]:
         ValueError: for a file that is no JSON with a table ``database``.
     """
     try:
-        raw: Any = json.loads(_read(path))
-    except (ValueError, RecursionError) as error:
+        raw: Any = parse_json(read_file(path))
+    except ValueError as error:
         raise ValueError(f"{path!r} is no JSON: {error}") from None
     database = cast("Any", raw).get("database") if isinstance(raw, dict) else None
     if not isinstance(database, dict):
@@ -79,7 +77,7 @@ def read_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip | Re
         ValueError: for a file without one of the columns.
     """
     for role, name in files.items():
-        text = _read(posixpath.join(root, name)).decode("utf-8-sig", "replace")
+        text = (line.decode("utf-8", "replace") for line in read_lines(posixpath.join(root, name)))
         lines = csv_lines(text, name)
         header = next(lines, (0, []))[1]
         if missing := [column for column in _TSP if column not in header]:
@@ -153,8 +151,3 @@ def segment(
     keys[key] = keys.get(key, 0) + 1
     numbered = key if keys[key] == 1 else f"{key}-{keys[key]}"
     return ListedClip(numbered, youtube_id, label, role, youtube_id, t_start, t_end, video_s, listed)
-
-
-def _read(path: str) -> bytes:
-    with fsspec.open(path, "rb", compression="infer") as stream:
-        return stream.read()  # type: ignore[union-attr]

@@ -15,15 +15,16 @@ from __future__ import annotations
 import posixpath
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import IO, cast
 
 import fsspec
 import polars as pl
 
 from ...curation.rows import Sifted, sift
+from ...curation.streams import compression_by_name, line_blocks
 
 ACTIONS = 80
 _COLUMNS = ("youtube_id", "timestamp_s", "x1", "y1", "x2", "y2", "action", "person")
-_LINES_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -70,11 +71,14 @@ def read_annotations(*, path: str) -> Iterator[Sifted]:
         missing), ``bad_id``, ``bad_time``, ``bad_box`` (not 0 <= x1 < x2 <= 1 and so for y, or no numbers), ``bad_action``
         (not 1 to 80) and ``bad_person``.
     """
-    with fsspec.open(path, "rb", compression="infer") as stream:
-        lines = stream.read().decode("utf-8-sig", "replace").splitlines()  # pyright: ignore[reportAttributeAccessIssue]
     name = posixpath.basename(path)
-    for start in range(0, max(len(lines), 1), _LINES_AT_ONCE):
-        yield _sifted(lines[start : start + _LINES_AT_ONCE], name, start)
+    start, none = 0, True
+    with fsspec.open(path, "rb") as stream:
+        for lines in line_blocks(cast("IO[bytes]", stream), f"list {path!r}", kind=compression_by_name(path)):
+            yield _sifted([line.decode("utf-8", "replace") for line in lines], name, start)
+            start, none = start + len(lines), False
+    if none:
+        yield _sifted([], name, 0)
 
 
 def _sifted(lines: list[str], name: str, start: int) -> Sifted:

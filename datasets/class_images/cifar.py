@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-import tarfile
 import tempfile
-from collections.abc import Iterator
-from typing import IO, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO, Any, cast
 
 import fsspec
 import numpy as np
@@ -18,6 +17,8 @@ import numpy as np
 from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.png import stored_png
 from ...curation.rows import Blob
+from ...curation.streams import decompressed
+from ...curation.tars import TAR_ERRORS, members
 from .rows import ClassImage
 
 _ENDINGS = (".tar.gz", ".tgz", ".tar")
@@ -45,7 +46,7 @@ def read_cifar(piece: str, *, root: str, classes: int = 100) -> Iterator[ClassIm
     Raises:
         ValueError: a file is missing, damaged or unsafe, or its pixels, labels and names do not fit together.
     """
-    data, meta = _table(root, piece, b"data", b"fine_labels"), _table(root, "meta", b"fine_label_names")
+    data, meta = _tables(root, {piece: (b"data", b"fine_labels"), "meta": (b"fine_label_names",)})
     names = [name.decode() if isinstance(name, bytes) else str(name) for name in meta[b"fine_label_names"]]
     pixels, labels = data[b"data"], data[b"fine_labels"]
     place = f"CIFAR-100 {root!r}, {piece}"
@@ -61,41 +62,66 @@ def read_cifar(piece: str, *, root: str, classes: int = 100) -> Iterator[ClassIm
         yield ClassImage(f"{piece}-{number:05d}", image, "png", piece, names[label], f"{piece}/{number:05d}")
 
 
-def _table(root: str, name: str, *needed: bytes) -> dict[bytes, Any]:
-    place = f"CIFAR-100 {root!r}, {name}"
+def _tables(root: str, needed: Mapping[str, tuple[bytes, ...]]) -> list[dict[bytes, Any]]:
+    """The named files, each with the keys that are needed."""
+    place = f"CIFAR-100 {root!r}"
     try:
-        with _opened(root, name) as stream:
-            value = load_plain(stream, arrays=True)
+        with contextlib.ExitStack() as stack:
+            streams = _opened(root, list(needed), stack)
+            return [
+                _table(f"{place}, {name}", stream, keys) for (name, keys), stream in zip(needed.items(), streams, strict=True)
+            ]
+    except FileNotFoundError as error:
+        raise ValueError(f"{place}, {error}: there is no such file") from None
+    except _Refused as error:
+        raise ValueError(str(error)) from None
+    except TAR_ERRORS as error:
+        raise ValueError(f"{place}, {' and '.join(needed)} cannot be read: {type(error).__name__}: {error}") from None
+
+
+class _Refused(Exception):
+    """What is wrong with a file that could be read."""
+
+
+def _table(place: str, stream: IO[bytes], needed: tuple[bytes, ...]) -> dict[bytes, Any]:
+    try:
+        value = load_plain(stream, arrays=True)
     except UnsafePickle as error:
-        raise ValueError(f"{place} is refused: {error}") from None
-    except (FileNotFoundError, KeyError):
-        raise ValueError(f"{place}: there is no such file") from None
-    except (tarfile.TarError, EOFError, OSError) as error:
-        raise ValueError(f"{place} cannot be read: {type(error).__name__}: {error}") from None
+        raise _Refused(f"{place} is refused: {error}") from None
     if not isinstance(value, dict):
-        raise ValueError(f"{place} is no table")
+        raise _Refused(f"{place} is no table")
     table: dict[bytes, Any] = {key if isinstance(key, bytes) else str(key).encode(): item for key, item in value.items()}
     if missing := [key.decode() for key in needed if key not in table]:
-        raise ValueError(f"{place} has no {missing[0]!r}")
+        raise _Refused(f"{place} has no {missing[0]!r}")
     return table
 
 
-@contextlib.contextmanager
-def _opened(root: str, name: str) -> Iterator[IO[bytes]]:
-    """The file, which can be sought: one of an archive lies in a temporary file."""
+def _opened(root: str, names: Sequence[str], stack: contextlib.ExitStack) -> list[IO[bytes]]:
+    """The files, which can be sought: those of an archive, which is read once and to its end, lie in temporary files."""
     if not root.lower().endswith(_ENDINGS):
-        with fsspec.open(posixpath.join(root, name), "rb") as stream:
-            yield stream  # type: ignore[misc]
-        return
-    with tempfile.TemporaryFile() as held:
-        with fsspec.open(root, "rb") as stream, tarfile.open(fileobj=stream, mode="r:*") as archive:  # type: ignore[arg-type]
-            body = next((archive.extractfile(each) for each in archive if _is(each, name)), None)
-            if body is None:
-                raise FileNotFoundError(name)
+        try:
+            return [cast("IO[bytes]", stack.enter_context(fsspec.open(posixpath.join(root, name), "rb"))) for name in names]
+        except FileNotFoundError as error:
+            raise FileNotFoundError(posixpath.basename(str(error.filename or names[0]))) from None
+    held: dict[str, IO[bytes]] = {}
+    with fsspec.open(root, "rb") as stream, _unpacked(cast("IO[bytes]", stream)) as plain:
+        for _, member, archive in members(plain):
+            name = posixpath.basename(member.name)
+            if not member.isfile() or name not in names:
+                continue
+            if name in held:
+                raise _Refused(f"CIFAR-100 {root!r}, {name}: the archive has two such files")
+            held[name] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
+            body = cast("IO[bytes]", archive.extractfile(member))
             for _ in range(MAX_BYTES // _CHUNK_BYTES + 1):  # a larger one is refused, and need not be there whole
-                held.write(body.read(_CHUNK_BYTES))
-        yield held
+                held[name].write(body.read(_CHUNK_BYTES))
+    if missing := [name for name in names if name not in held]:
+        raise FileNotFoundError(missing[0])
+    return [held[name] for name in names]
 
 
-def _is(member: tarfile.TarInfo, name: str) -> bool:
-    return member.isfile() and posixpath.basename(member.name) == name
+def _unpacked(stream: IO[bytes]) -> IO[bytes]:
+    """By its first bytes: some browsers unpack a file and leave its name."""
+    head = stream.read(3)
+    stream.seek(0)
+    return decompressed(stream, "gzip" if head[:2] == b"\x1f\x8b" else "bzip2" if head == b"BZh" else None)

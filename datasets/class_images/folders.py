@@ -16,16 +16,14 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-import fsspec
-
 from ...curation.rows import Rejected, printable
 from ...curation.stages.image_sources import FoundImage, folder_pieces, read_folder
 from ...curation.stages.tar_sources import read_tar, tar_pieces
+from ...curation.streams import read_lines
 from .rows import ClassImage
 
 Form = Literal["folders", "tars"]
 
-MAX_LIST_BYTES = 1 << 28
 _TAR = re.compile(r"\.(tar|tgz|tar\.(gz|bz2|xz))\Z", re.IGNORECASE)
 _FIELD = re.compile(r"[,\s]+")
 
@@ -92,10 +90,12 @@ def read_class_list(path: str) -> Mapping[str, str]:
     Raises:
         ValueError: a line without a class, or a file with two; names the line.
     """
-    with fsspec.open(path, "rt", encoding="utf-8-sig") as stream:
-        lines: list[str] = stream.read(MAX_LIST_BYTES).splitlines()  # type: ignore[union-attr]
     found: dict[str, str] = {}
-    for number, line in enumerate(lines, 1):
+    for number, data in enumerate(read_lines(path), 1):
+        try:
+            line = data.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"list of classes {path!r}, line {number}: byte {error.start} of it is no UTF-8") from None
         fields = _FIELD.split(line.strip(), maxsplit=2)
         if not line.strip() or (number == 1 and fields[0].lower() in ("imageid", "file", "image")):
             continue

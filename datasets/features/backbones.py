@@ -1,9 +1,11 @@
 """Frozen backbones: from the frames of a clip to one vector. Weights are local files; nothing is fetched, nothing is trained.
 
 ``built_in`` needs no file: colours and edges of a grid, in plain numpy. It is for trying and for tests, and no match for a
-network. ``torchscript`` is a model with its code in one file (``torch.jit.save``), whose output is the feature.
-``state_dict`` is a file of weights (``torch.save(model.state_dict(), file)``, read with ``weights_only``) for a model of
-torchvision by its name; the feature is what goes into its last layer, the ``head``.
+network. ``state_dict`` is a file of weights (safetensors, or ``torch.save(model.state_dict(), file)``, read with
+``weights_only``) for a model of torchvision by its name; the feature is what goes into its last layer, the ``head``.
+``torchscript`` is a model with its code in one file (``torch.jit.save``), whose output is the feature: a program, which may
+write any file (``aten::from_file``), and is run only with ``run_code_from_weights``. Files of ``torch.export`` are not read:
+torch unpickles what is in them, and says itself that they are not to be loaded from strangers.
 """
 
 from __future__ import annotations
@@ -36,6 +38,8 @@ class Backbone:
         takes: what the model is given: "frames" (n, 3, side, side), whose vectors are averaged, or "clips"
             (1, 3, n, side, side).
         mean, std: of red, green and blue, where white is 1.
+        run_code_from_weights: of ``torchscript``, which is refused without: the file is a program, and whoever made it can read
+            and write all that you can. Only for files of your own, or of somebody whose programs you would run.
     """
 
     kind: Literal["built_in", "torchscript", "state_dict"]
@@ -44,6 +48,14 @@ class Backbone:
     takes: Literal["frames", "clips"] = "frames"
     mean: tuple[float, float, float] = (0.485, 0.456, 0.406)
     std: tuple[float, float, float] = (0.229, 0.224, 0.225)
+    run_code_from_weights: bool = False
+
+    def __post_init__(self) -> None:
+        if self.kind == "torchscript" and not self.run_code_from_weights:
+            raise ValueError(
+                "kind = 'torchscript': such a file is a program that can read and write your files: take kind = 'state_dict', "
+                "or set run_code_from_weights = true if you trust whoever made it"
+            )
 
 
 def load_backbone(backbone: Backbone, *, checkpoint: str, device: str = "cpu") -> Embed:
@@ -114,8 +126,6 @@ def _torchscript(backbone: Backbone, checkpoint: str, device: str) -> Any:
 
 
 def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
-    import pickle
-
     import torch
 
     from ...curation.encoders.torchvision_compat import ensure_torchvision
@@ -131,13 +141,29 @@ def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:
     except AttributeError as error:
         raise ValueError(f"backbone head {backbone.head!r}: {backbone.model} has no such layer ({error})") from None
     try:
-        model.load_state_dict(torch.load(checkpoint, map_location="cpu", weights_only=True))
-    except (pickle.UnpicklingError, EOFError, RuntimeError, TypeError, AttributeError) as error:
-        told = " ".join(str(error).split())[:200]
+        model.load_state_dict(_tensors(checkpoint))
+    except OSError:
+        raise
+    except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
+        told = " ".join(str(error).split())[:200] or type(error).__name__
         raise ValueError(f"checkpoint {checkpoint} holds no weights of {backbone.model}: {told}") from None
     parent, _, name = backbone.head.rpartition(".")
     setattr(model.get_submodule(parent), name, torch.nn.Identity())
     return model.to(device).eval()
+
+
+def _tensors(checkpoint: str) -> Any:
+    import torch
+
+    if not checkpoint.endswith(".safetensors"):
+        return torch.load(checkpoint, map_location="cpu", weights_only=True)
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(checkpoint)
+    except SafetensorError as error:
+        raise ValueError(str(error)) from None
 
 
 def _run(model: Any, backbone: Backbone, device: str, frames: Sequence[np.ndarray]) -> np.ndarray:
@@ -149,10 +175,9 @@ def _run(model: Any, backbone: Backbone, device: str, frames: Sequence[np.ndarra
         pixels = normalise(frames, backbone.mean, backbone.std).to(device)
         given = pixels if backbone.takes == "frames" else pixels.transpose(0, 1)[None]
         try:
-            found = model(given)
-        except RuntimeError as error:
+            return model(given).float().flatten(1).mean(dim=0).cpu().numpy()
+        except (AttributeError, IndexError, RuntimeError, TypeError) as error:  # also of what it gives, where that is no batch
             told = " ".join(str(error).split())[-200:]
             raise ValueError(
                 f"backbone {backbone.kind} does not take {backbone.takes} of {tuple(given.shape)}: {told}"
             ) from None
-        return found.float().flatten(1).mean(dim=0).cpu().numpy()

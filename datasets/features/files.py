@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import math
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +12,21 @@ import fsspec
 import numpy as np
 
 _FLOAT32 = 4
+_LARGEST_NUMBER = 32
+_MAX_SAMPLES = 1 << 16  # of a stretch, whatever their size: each becomes a row or a reject
 
-Values = list[tuple[str, np.ndarray]]
-"""Names with their tensors, as stored."""
+Values = Iterable[tuple[str, np.ndarray]]
+"""Names with their tensors, as stored; those of another size than asked for as ``unread`` ones."""
+
+
+def unread(shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """Shape and dtype of a tensor that is not read, as an array that takes up no memory."""
+    return np.broadcast_to(np.zeros((), dtype if dtype.itemsize <= _LARGEST_NUMBER else "V1"), shape)
+
+
+def fits(shape: tuple[int, ...], dtype: np.dtype[Any], numbers: int | None) -> bool:
+    """Whether it is worth to read such a tensor, where ``numbers`` numbers are wanted; None: any tensor is."""
+    return numbers is None or (math.prod(shape) == numbers and dtype.kind in "fiu")
 
 
 @dataclass(frozen=True)
@@ -57,8 +70,9 @@ class Stretch:
 
 
 def even_stretches(samples: int, numbers: int, max_bytes: int) -> Iterator[Stretch]:
-    """Stretches of about ``max_bytes`` of a file of so many samples, of so many numbers each, which count as float32."""
-    step = max(1, max_bytes // max(_FLOAT32 * numbers, 1))
+    """Stretches of about ``max_bytes``, and no more than 65,536 samples, of a file of so many samples, of so many numbers each,
+    which count as float32."""
+    step = min(max(1, max_bytes // max(_FLOAT32 * numbers, 1)), _MAX_SAMPLES)
     for start in range(0, samples, step):
         yield Stretch(start, min(start + step, samples), start)
 

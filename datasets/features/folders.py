@@ -15,7 +15,11 @@ from .files import FeatureFile, Stretch, Values, place_of
 MAX_FILES = 1 << 10
 """Files of one stretch."""
 
-_READERS: dict[str, Callable[[str], np.ndarray]] = {".npy": npy.whole, ".pt": torch_files.whole, ".pth": torch_files.whole}
+_READERS: dict[str, Callable[[str, int | None], np.ndarray]] = {
+    ".npy": npy.whole,
+    ".pt": torch_files.whole,
+    ".pth": torch_files.whole,
+}
 
 
 def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]:
@@ -26,10 +30,10 @@ def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]
         yield Stretch(start, start + len(some), start, tuple(some))
 
 
-def read_stretch(root: str, file: FeatureFile, stretch: Stretch) -> Values:
+def read_stretch(root: str, file: FeatureFile, stretch: Stretch, numbers: int | None) -> Values:
     """One tensor a file."""
     place = place_of(root, file.path)
-    return [(os.path.splitext(posixpath.basename(name))[0], _read(f"{place}/{name}")) for name in stretch.names]
+    return [(os.path.splitext(posixpath.basename(name))[0], _read(f"{place}/{name}", numbers)) for name in stretch.names]
 
 
 def _files_below(place: str) -> list[str]:
@@ -40,5 +44,5 @@ def _files_below(place: str) -> list[str]:
     return sorted(name for name in found if name.endswith(tuple(_READERS)))
 
 
-def _read(place: str) -> np.ndarray:
-    return next(read for ending, read in _READERS.items() if place.endswith(ending))(place)
+def _read(place: str, numbers: int | None) -> np.ndarray:
+    return next(read for ending, read in _READERS.items() if place.endswith(ending))(place, numbers)

@@ -22,7 +22,7 @@ class Format(Protocol):
 
     def stretches(self, root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]: ...
 
-    def read_stretch(self, root: str, file: FeatureFile, stretch: Stretch) -> Values: ...
+    def read_stretch(self, root: str, file: FeatureFile, stretch: Stretch, numbers: int | None) -> Values: ...
 
 
 _FORMATS: dict[str, Format] = {".parquet": parquet, ".npz": npz, ".npy": npy, ".pt": torch_files, ".pth": torch_files}
@@ -43,9 +43,18 @@ def stretches(root: str, file: FeatureFile, *, max_bytes: int) -> Iterator[Stret
     yield from _format_of(file.path).stretches(root, file, max_bytes)
 
 
-def read_stretch(root: str, file: FeatureFile, stretch: Stretch) -> Values:
-    """Names and tensors of one stretch, in the order of the file. Raises ``ValueError`` like ``stretches``."""
-    return _format_of(file.path).read_stretch(root, file, stretch)
+def read_stretch(root: str, file: FeatureFile, stretch: Stretch, *, numbers: int | None = None) -> Values:
+    """Names and tensors of one stretch, in the order of the file.
+
+    Args:
+        root, file, stretch: what ``stretches`` was given, and gave.
+        numbers: of a tensor that is wanted. Others are told by shape and dtype alone (``files.unread``), whose values take
+            up no memory: what a few bytes claim can be gigabytes.
+
+    Raises:
+        ValueError: like ``stretches``.
+    """
+    return _format_of(file.path).read_stretch(root, file, stretch, numbers)
 
 
 def array_shapes(root: str, path: str) -> dict[str, tuple[int, ...]]:
@@ -55,6 +64,10 @@ def array_shapes(root: str, path: str) -> dict[str, tuple[int, ...]]:
 
 
 def array_rows(root: str, path: str, entry: str, start: int, stop: int) -> np.ndarray:
-    """Rows [start, stop) of an array of ``array_shapes``, read with a seek where it is not packed. Raises ``ValueError``."""
+    """Rows [start, stop) of an array of ``array_shapes``, read with a seek where it is not packed.
+
+    Raises:
+        ValueError: a damaged file, or rows of more than ``npy.MAX_BYTES_AT_ONCE`` together.
+    """
     place = place_of(root, path)
     return npz.rows(place, entry, start, stop) if entry else npy.rows(place, start, stop)

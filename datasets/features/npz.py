@@ -6,12 +6,12 @@ import contextlib
 import math
 import posixpath
 import zipfile
-import zlib
 from collections.abc import Iterator, Mapping
 from typing import IO, Any, cast
 
 import numpy as np
 
+from ...curation.zips import open_zip
 from .files import FeatureFile, Stretch, Values, even_stretches, open_file, place_of
 from .npy import read_head, read_rows, read_whole, row_count, strings
 
@@ -24,7 +24,7 @@ def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]
 def _size(place: str, file: FeatureFile) -> tuple[int, int]:
     """How many samples, and how many numbers one has."""
     with _zip(place) as archive:
-        members = _members(archive)
+        members = _members(archive, place)
         if not members:
             return 0, 0
         if not file.stacked(members):
@@ -38,46 +38,50 @@ def _size(place: str, file: FeatureFile) -> tuple[int, int]:
     return count, math.prod(shape[1:])
 
 
-def read_stretch(root: str, file: FeatureFile, stretch: Stretch) -> Values:
+def read_stretch(root: str, file: FeatureFile, stretch: Stretch, numbers: int | None) -> Values:
     """Rows of both arrays; or entries in the order of the archive."""
     with _zip(place := place_of(root, file.path)) as archive:
-        members = _members(archive)
+        members = _members(archive, place)
         if not file.stacked(members):
             found: Values = []
             for name in list(members)[stretch.start : stretch.stop]:
                 with archive.open(members[name]) as member:
-                    values = read_whole(member, f"{place}, {name}", members[name].file_size)
+                    values = read_whole(member, f"{place}, {name}", members[name].file_size, numbers)
                 found.append((posixpath.basename(name), values))
             return found
         names = strings(_rows(archive, members, file.uid, place, stretch.start, stretch.stop))
-        values = _rows(archive, members, file.feature, place, stretch.start, stretch.stop)
+        values = _rows(archive, members, file.feature, place, stretch.start, stretch.stop, numbers)
         return list(zip(names, values, strict=True))
 
 
 def shapes(place: str) -> dict[str, tuple[int, ...]]:
     """Shape of every array by its entry."""
     with _zip(place) as archive:
-        members = _members(archive)
+        members = _members(archive, place)
         return {entry: _shape(archive, members, entry, place) for entry in members}
 
 
 def rows(place: str, entry: str, start: int, stop: int) -> np.ndarray:
     """Rows [start, stop) of one array."""
     with _zip(place) as archive:
-        return _rows(archive, _members(archive), entry, place, start, stop)
+        return _rows(archive, _members(archive, place), entry, place, start, stop)
 
 
 @contextlib.contextmanager
 def _zip(place: str) -> Iterator[zipfile.ZipFile]:
-    try:
-        with open_file(place) as stream, zipfile.ZipFile(stream) as archive:
-            yield archive
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # the last for what is encrypted, or packed oddly
-        raise ValueError(f"{place} is no npz file: {error}") from None
+    with open_file(place) as stream, open_zip(stream, place, "npz file") as archive:
+        yield archive
 
 
-def _members(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
-    return {info.filename.removesuffix(".npy"): info for info in archive.infolist() if info.filename.endswith(".npy")}
+def _members(archive: zipfile.ZipFile, place: str) -> dict[str, zipfile.ZipInfo]:
+    """Arrays by name. Raises ``ValueError`` where the archive holds anything else."""
+    found: dict[str, zipfile.ZipInfo] = {}
+    for info in archive.infolist():
+        name = info.filename.removesuffix(".npy")
+        if name == info.filename or name in found:
+            raise ValueError(f"{place} holds {info.filename!r}, where arrays (.npy) of different names are wanted alone")
+        found[name] = info
+    return found
 
 
 def _shape(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], entry: str, place: str) -> tuple[int, ...]:
@@ -86,11 +90,17 @@ def _shape(archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], ent
 
 
 def _rows(
-    archive: zipfile.ZipFile, members: Mapping[str, zipfile.ZipInfo], entry: str, place: str, start: int, stop: int
+    archive: zipfile.ZipFile,
+    members: Mapping[str, zipfile.ZipInfo],
+    entry: str,
+    place: str,
+    start: int,
+    stop: int,
+    numbers: int | None = None,
 ) -> np.ndarray:
     info = members[entry]
     with _member(archive, info) as member:
-        return read_rows(member, f"{place}, {entry}", info.file_size, start, stop)
+        return read_rows(member, f"{place}, {entry}", info.file_size, start, stop, numbers)
 
 
 def _member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Any:

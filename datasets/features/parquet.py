@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .files import FeatureFile, Stretch, Values, open_file, place_of
+from .files import FeatureFile, Stretch, open_file, place_of
+
+_BATCH_BYTES = 1 << 25
+_BATCH_ROWS = 1 << 14
+_LARGEST_NUMBER = 8
+_MAX_EXCESS = 1 << 26  # numbers beyond those that the rows of a group should have
+_SEAM = b"PAR1PAR1"
+_DAMAGE = (pa.ArrowException, OSError, UnicodeError)
 
 
 def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]:
@@ -28,31 +35,67 @@ def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]
         yield Stretch(start, len(sizes), first)
 
 
-def read_stretch(root: str, file: FeatureFile, stretch: Stretch) -> Values:
-    """One array a row: a row may have any width, and a None within it becomes NaN."""
+def read_stretch(root: str, file: FeatureFile, stretch: Stretch, numbers: int | None) -> Iterator[tuple[str, np.ndarray]]:
+    """One array a row: a row may have any width, and a None within it becomes NaN. Some rows are held at a time."""
     with open_file(place := place_of(root, file.path)) as stream:
         found = _parquet(stream, place, file)
-        table = found.read_row_groups(list(range(stretch.start, stretch.stop)), columns=[file.uid, file.feature])
-    names = table[file.uid].cast(pa.string()).to_pylist()
-    values: list[np.ndarray] = []
-    for chunk in table[file.feature].chunks:
-        # Views of the chunk's flat values.
-        flat = np.asarray(chunk.flatten().to_numpy(zero_copy_only=False))
-        widths = np.asarray(chunk.value_lengths().fill_null(0))
-        ends = np.cumsum(widths)
-        values += [flat[end - width : end] for end, width in zip(ends.tolist(), widths.tolist(), strict=True)]
-    return [(name or "", value) for name, value in zip(names, values, strict=True)]
+        groups = list(range(stretch.start, stretch.stop))
+        _check_claims(found, place, file, groups, numbers)
+        rows = max(1, _BATCH_BYTES // (_LARGEST_NUMBER * max(numbers or 1, 1)))
+        try:
+            for batch in found.iter_batches(min(rows, _BATCH_ROWS), row_groups=groups, columns=[file.uid, file.feature]):
+                yield from _rows(batch.column(file.uid).cast(pa.string()), batch.column(file.feature))
+        except _DAMAGE as error:
+            told = " ".join(str(error).split())[:200]
+            raise ValueError(f"{place} is damaged in the row groups {stretch.start} to {stretch.stop - 1}: {told}") from None
+
+
+def _rows(names: pa.Array, values: Any) -> Iterator[tuple[str, np.ndarray]]:
+    # Views of the batch's flat values.
+    flat = np.asarray(values.flatten().to_numpy(zero_copy_only=False))
+    widths = np.asarray(values.value_lengths().fill_null(0))
+    ends = np.cumsum(widths)
+    for name, end, width in zip(names.to_pylist(), ends.tolist(), widths.tolist(), strict=True):
+        yield name or "", flat[end - width : end]
+
+
+def _check_claims(found: pq.ParquetFile, place: str, file: FeatureFile, groups: list[int], numbers: int | None) -> None:
+    """Raise ``ValueError`` where a row group has far more numbers than its rows should: a few bytes can claim gigabytes."""
+    for n in groups:
+        group = found.metadata.row_group(n)
+        columns = [group.column(c) for c in range(group.num_columns)]
+        held = sum(column.num_values for column in columns if column.path_in_schema.split(".")[0] == file.feature)
+        if numbers is not None and held > group.num_rows * numbers + _MAX_EXCESS:
+            told = f"{held:,} numbers in {group.num_rows:,} rows of {file.feature}, where {numbers:,} each are wanted"
+            raise ValueError(f"{place}, row group {n}: {told}")
+
+
+def _check_whole(found: pq.ParquetFile, stream: IO[bytes], place: str) -> None:
+    """Raise ``ValueError`` where another Parquet file lies before the one that the footer tells of: its rows would be lost."""
+    meta = found.metadata
+    columns = [meta.row_group(n).column(c) for n in range(meta.num_row_groups) for c in range(meta.num_columns)]
+    starts = ((c.dictionary_page_offset, c.data_page_offset, c.total_compressed_size) for c in columns)
+    at = max((min(filter(None, (one, two)), default=0) + size for one, two, size in starts), default=0)
+    end = stream.seek(0, 2) - 8 - meta.serialized_size
+    stream.seek(max(at - len(_SEAM), 0))
+    before = b""
+    while stream.tell() < end and (data := stream.read(min(_BATCH_BYTES, end - stream.tell()))):
+        if _SEAM in before + data:
+            raise ValueError(f"{place} is several Parquet files one after another: the rows of the first would be lost")
+        before = data[-len(_SEAM) :]
 
 
 def _parquet(stream: IO[bytes], place: str, file: FeatureFile) -> pq.ParquetFile:
     try:
         found = pq.ParquetFile(stream)
-    except pa.ArrowInvalid as error:
-        raise ValueError(f"{place} is no Parquet file: {error}") from None
+        _check_whole(found, stream, place)
+        schema = found.schema_arrow
+    except _DAMAGE as error:
+        raise ValueError(f"{place} is no Parquet file: {' '.join(str(error).split())[:200]}") from None
     for name in (file.uid, file.feature):
-        if name not in found.schema_arrow.names:
-            raise ValueError(f"{place} has no column {name!r}: it has {', '.join(found.schema_arrow.names)}")
-    kind = found.schema_arrow.field(file.feature).type
+        if name not in schema.names:
+            raise ValueError(f"{place} has no column {name!r}: it has {', '.join(schema.names)}")
+    kind = schema.field(file.feature).type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
         raise ValueError(f"{place}, column {file.feature!r}: {kind}, where lists of numbers are wanted")
     return found

@@ -84,7 +84,7 @@ def read_features(piece: str, *, root: str, width: int, uid_pattern: str | None 
     told = json.loads(piece)
     file, stretch = FeatureFile(**told["file"]), Stretch(**told["stretch"])
     finds = None if uid_pattern is None else re.compile(uid_pattern)
-    for number, (name, tensor) in enumerate(read_stretch(root, file, stretch)):
+    for number, (name, tensor) in enumerate(read_stretch(root, file, stretch, numbers=width)):
         key = f"{file.path}:{stretch.first + number}"
         found = None if finds is None else finds.search(name)
         uid = name if finds is None else "" if found is None else found[1 if finds.groups else 0]

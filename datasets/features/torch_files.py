@@ -7,30 +7,35 @@ import posixpath
 import warnings
 import zipfile
 from collections.abc import Iterator, Sequence
-from typing import Any
+from pickle import UnpicklingError
+from typing import IO, Any
 
 import fsspec
 import numpy as np
 
-from .files import FeatureFile, Stretch, Values, even_stretches, place_of, stamp
+from ...curation.zips import open_zip
+from .files import FeatureFile, Stretch, Values, even_stretches, fits, open_file, place_of, stamp, unread
+
+_ROOM = b"bytearray"
+_CHUNK_BYTES = 1 << 20
 
 
 def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]:
     """Tensors, which count as the first one does."""
     names, tensors = _tensors(place := place_of(root, file.path), file)
-    return even_stretches(len(names), _numbers(tensors[0], f"{place}, {names[0]}").size if names else 0, max_bytes)
+    return even_stretches(len(names), _tensor(tensors[0], f"{place}, {names[0]}").numel() if names else 0, max_bytes)
 
 
-def read_stretch(root: str, file: FeatureFile, stretch: Stretch) -> Values:
+def read_stretch(root: str, file: FeatureFile, stretch: Stretch, numbers: int | None) -> Values:
     """Tensors in the order of the file."""
     names, tensors = _tensors(place := place_of(root, file.path), file)
     found = range(stretch.start, stretch.stop)
-    return [(posixpath.basename(names[n]), _numbers(tensors[n], f"{place}, {names[n]}")) for n in found]
+    return [(posixpath.basename(names[n]), _numbers(tensors[n], f"{place}, {names[n]}", numbers)) for n in found]
 
 
-def whole(place: str) -> np.ndarray:
+def whole(place: str, numbers: int | None = None) -> np.ndarray:
     """The tensor of a file that holds nothing else."""
-    return _numbers(_load(place, *stamp(place)), place)
+    return _numbers(_load(place, *stamp(place)), place, numbers)
 
 
 def _tensors(place: str, file: FeatureFile) -> tuple[Sequence[str], Any]:
@@ -52,29 +57,78 @@ def _tensors(place: str, file: FeatureFile) -> tuple[Sequence[str], Any]:
 @functools.lru_cache(maxsize=1)
 def _load(place: str, size: int, modified: int) -> Any:
     """The content of a torch file, mapped where it is local. Kept for the next stretch: a dict of a million takes seconds."""
-    import pickle
-
     import torch
 
     fs, path = fsspec.core.url_to_fs(place)
     local = "file" in ((fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol)
+    mapped = _check(place)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of a pickle of another protocol, which fails, or does not, on its own
             if not local:
                 with fs.open(path, "rb") as stream:
                     return torch.load(stream, map_location="cpu", weights_only=True)
-            return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError:  # its text advises to load the file unsafely
-        raise ValueError(f"{place} is no torch file of plain tensors: nothing else is loaded from it") from None
-    except (EOFError, RuntimeError) as error:
-        raise ValueError(f"{place} is no torch file of plain tensors: {str(error).splitlines()[0]}") from None
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+    except OSError:  # of the place itself, such as a file that may not be read
+        raise
+    except Exception as error:  # torch tells damage in many ways; its text of what it refuses advises to load the file unsafely
+        told = "nothing else is loaded from it" if isinstance(error, UnpicklingError) else _line(error)
+        raise ValueError(f"{place} is no torch file of plain tensors: {told}") from None
 
 
-def _numbers(tensor: Any, place: str) -> np.ndarray:
+def _check(place: str) -> bool:
+    """Whether a torch file is a zip archive, by its begin.
+
+    Raises:
+        ValueError: it holds more than it lists, or packs its members: torch does not, and few packed bytes can be gigabytes.
+    """
+    with open_file(place) as stream:
+        if stream.read(4) != b"PK\x03\x04":  # what torch goes by
+            _check_calls(stream, place)
+            return False
+        with open_zip(stream, place, "torch file") as archive:
+            for info in archive.infolist():
+                if info.compress_type != zipfile.ZIP_STORED or info.file_size != info.compress_size:
+                    raise ValueError(f"{place}: its member {info.filename!r} is packed, which torch does not do")
+                if info.filename.endswith(".pkl"):
+                    with archive.open(info) as member:
+                        _check_calls(member, place)
+    return True
+
+
+def _check_calls(stream: IO[bytes], place: str) -> None:
+    """Raise ``ValueError`` where a pickle names ``bytearray``, which torch calls with any number: it makes that many zeros."""
+    before = b""
+    while data := stream.read(_CHUNK_BYTES):
+        if _ROOM in before + data:
+            raise ValueError(f"{place} is no torch file of plain tensors: it names {_ROOM.decode()}")
+        before = data[-len(_ROOM) :]
+
+
+def _line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+
+
+def _tensor(value: Any, place: str) -> Any:
     import torch
 
-    if not isinstance(tensor, torch.Tensor):
-        raise ValueError(f"{place} holds {type(tensor).__name__}, where a tensor is wanted")
-    plain = tensor.detach()
-    return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
+    if not isinstance(value, torch.Tensor):
+        raise ValueError(f"{place} holds {type(value).__name__}, where a tensor is wanted")
+    if value.layout != torch.strided or value.device.type != "cpu" or value.is_quantized:
+        raise ValueError(
+            f"{place} holds a tensor of the layout {value.layout} on {value.device}, where plain numbers are wanted"
+        )
+    return value.detach()
+
+
+def _numbers(tensor: Any, place: str, wanted: int | None) -> np.ndarray:
+    import torch
+
+    plain = _tensor(tensor, place)
+    try:
+        kind = np.dtype(np.float32) if plain.dtype == torch.bfloat16 else torch.empty(0, dtype=plain.dtype).numpy().dtype
+        if not fits(tuple(plain.shape), kind, wanted):
+            return unread(tuple(plain.shape), kind)
+        return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
+    except (RuntimeError, TypeError) as error:  # of dtypes that numpy does not have
+        raise ValueError(f"{place} holds {plain.dtype}, where plain numbers are wanted: {_line(error)}") from None

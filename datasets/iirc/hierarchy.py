@@ -21,6 +21,8 @@ from typing import Any, cast
 
 import fsspec
 
+from ...curation.streams import parse_json
+
 MAX_BYTES = 1 << 26
 """Larger files are refused; the official ones have 30 kB at most."""
 
@@ -104,7 +106,7 @@ def read_hierarchy(path: str) -> Hierarchy:
         raise ValueError(f"hierarchy {path!r}: its ending is {ending!r}, and {', '.join(readers)} are read")
     try:
         return readers[ending](read_text(path))
-    except (ValueError, RecursionError) as error:
+    except (ValueError, RecursionError, csv.Error) as error:
         raise ValueError(f"hierarchy {path!r}: {error}") from None
 
 
@@ -132,7 +134,7 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _official(text: str) -> Hierarchy:
-    value = json.loads(text, object_pairs_hook=_unrepeated)
+    value = parse_json(text.encode())
     if isinstance(value, dict) and value.keys() == {"classes"}:
         return Hierarchy((), _names("'classes'", cast("dict[str, Any]", value)["classes"]))
     return _of_tables(value, "super_classes", "other_sub_classes")
@@ -151,12 +153,6 @@ def _of_tables(value: Any, tops: str, lone: str) -> Hierarchy:
         raise ValueError(f"{tops!r} is no table of superclass -> list of subclasses")
     inner = {str(name): _names(f"superclass {name!r}", listed) for name, listed in cast("dict[Any, Any]", named).items()}
     return Hierarchy(tuple(inner.items()), _names(repr(lone), tables.get(lone, [])))
-
-
-def _unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if (again := _repeated([name for name, _ in pairs])) is not None:
-        raise ValueError(f"the name {again!r} stands twice")
-    return dict(pairs)
 
 
 def _names(what: str, value: Any) -> tuple[str, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
 from ...curation.rng import rng
+from ...curation.streams import parse_json
 from .hierarchy import Hierarchy, read_text
 
 Tasks = tuple[tuple[str, ...], ...]
@@ -61,12 +61,12 @@ def read_tasks(path: str) -> dict[int, Tasks]:
         ValueError: another structure; names the file.
     """
     try:
-        value = json.loads(read_text(path))
+        value = parse_json(read_text(path).encode())
         if not isinstance(value, dict) or not value:
             raise ValueError("no table of configurations")
         tables = cast("dict[str, Any]", value)
         return {_number(name, "configuration_"): _tasks(name, tasks) for name, tasks in tables.items()}
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError(f"task configurations {path!r}: {error}") from None
 
 

@@ -13,20 +13,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import IO, TYPE_CHECKING, Literal, cast
 
 import fsspec
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import Sifted, sift
+from ...curation.streams import compression_by_name, line_blocks
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
 
 _FILE = r"(?:^|[/\\])(?:v_)?([A-Za-z0-9_-]{11})(?:_(\d{1,6})_(\d{1,6}))?(?:$|[.,\s])"
 _CSV = r"(?:^|,)([A-Za-z0-9_-]{11}),(\d{1,6})(?:\.0*)?,(\d{1,6})(?:\.0*)?(?:$|,)"
-_LINES_AT_ONCE = 1 << 17
+_HEADER = r"^[A-Za-z_ ]+(?:,[A-Za-z_ ]+)+$"
 
 
 @dataclass(frozen=True)
@@ -40,24 +42,35 @@ class Held:
 
 
 def read_inventory(*, path: str) -> Iterator[Sifted]:
-    """Source step: the lines of a text file. Turned away: ``no_video_name``, such as blank lines, headers and other files."""
-    fs, file = fsspec.core.url_to_fs(path)
-    with fs.open(file, "rb", compression="infer") as stream:
-        lines = stream.read().decode("utf-8-sig", "replace").splitlines()
-    for start in range(0, max(len(lines), 1), _LINES_AT_ONCE):
-        text = pl.DataFrame({"line": lines[start : start + _LINES_AT_ONCE]}, schema={"line": pl.String})
-        line = pl.col("line").str.strip_chars().str.strip_chars('"')
-        parts = [pl.coalesce(line.str.extract(_CSV, n), line.str.extract(_FILE, n)) for n in (1, 2, 3)]
-        table: pa.Table = text.select(
-            key=(pl.int_range(1, pl.len() + 1) + start).cast(pl.String),
-            youtube_id=parts[0],
-            time_start=parts[1].cast(pl.Int64),
-            time_end=parts[2].cast(pl.Int64),
-            line=pl.col("line"),
-        ).to_arrow()
-        unnamed = table["youtube_id"].is_null()
-        sifted = sift(table, {"no_video_name": unnamed}, detail="line")
-        yield Sifted(sifted.kept.drop_columns(["line"]), sifted.rejected)
+    """Source step: the lines of a text file. Turned away: ``blank_line``, ``header`` (a first line of words with commas), and
+    ``no_video_name``, such as other files.
+    """
+    start, none = 0, True
+    with fsspec.open(path, "rb") as stream:
+        for lines in line_blocks(cast("IO[bytes]", stream), f"list {path!r}", kind=compression_by_name(path)):
+            yield _sifted([line.decode("utf-8", "replace") for line in lines], start)
+            start, none = start + len(lines), False
+    if none:
+        yield _sifted([], 0)
+
+
+def _sifted(lines: list[str], start: int) -> Sifted:
+    text = pl.DataFrame({"line": lines}, schema={"line": pl.String})
+    line = pl.col("line").str.strip_chars().str.strip_chars('"')
+    parts = [pl.coalesce(line.str.extract(_CSV, n), line.str.extract(_FILE, n)) for n in (1, 2, 3)]
+    table: pa.Table = text.select(
+        key=(pl.int_range(1, pl.len() + 1) + start).cast(pl.String),
+        youtube_id=parts[0],
+        time_start=parts[1].cast(pl.Int64),
+        time_end=parts[2].cast(pl.Int64),
+        line=pl.col("line"),
+    ).to_arrow()
+    unnamed = table["youtube_id"].is_null()
+    blank = (text["line"].str.strip_chars() == "").to_numpy()
+    header = (text["line"].str.contains(_HEADER) & (pl.int_range(text.height, eager=True) + start == 0)).to_numpy()
+    rules = {"blank_line": blank, "header": header & np.asarray(unnamed), "no_video_name": unnamed}
+    sifted = sift(table, rules, detail="line")
+    return Sifted(sifted.kept.drop_columns(["line"]), sifted.rejected)
 
 
 def keep_held(

@@ -23,20 +23,21 @@ What takes more than one row to see (duplicates, conflicts) is for ``datasets.ko
 
 from __future__ import annotations
 
+import contextlib
 import csv
-import gzip
+import itertools
 import json
 import posixpath
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import IO, Any
 
 import fsspec
 import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import Sifted, is_text, printable, sift
+from ...curation.streams import decompressed_head, line_blocks, parse_json, read_stream
 
 SPLITS = ("train", "validate", "test")
 """Names of splits, in their order."""
@@ -62,7 +63,7 @@ _HEADER = {
     "split": ("split", "subset"),
 }
 _RAW = ("label", "youtube_id", "time_start", "time_end", "split")
-_LINES_AT_ONCE = 1 << 17
+MAX_LABEL_BYTES = 1 << 24
 _MAX_TIME_S = 999_999
 
 
@@ -146,18 +147,24 @@ def read_list(piece: str, *, root: str, id_pattern: str = ID) -> Iterator[Sifted
         ValueError: for a file that is no list at all: no header and no column of ids, or JSON of another form.
     """
     file = ListFile(**json.loads(piece))
-    data = _read(root, file.path)
     known = None if file.labels is None else _known(root, file.labels)
-    raw = _json_rows(data, file.path) if data.lstrip()[:1] == b"{" else _csv_rows(data, file.path, id_pattern)
-    for frame in raw:
-        yield _sifted(frame, file, id_pattern, known)
+    place = f"list {file.path!r}"
+    with _opened(root, file.path) as (stream, kind):
+        is_json = decompressed_head(stream, place, kind).lstrip()[:1] == b"{"
+        stream.seek(0)
+        if is_json:
+            raw = _json_rows(read_stream(stream, place, kind=kind), file.path)
+        else:
+            raw = _csv_rows(line_blocks(stream, place, kind=kind), file.path, id_pattern)
+        for frame in raw:
+            yield _sifted(frame, file, id_pattern, known)
 
 
 def _known(root: str, path: str) -> list[str]:
-    data = _read(root, path)
     try:
-        labels = read_labels(data)
-    except (ValueError, RecursionError) as error:
+        with _opened(root, path) as (stream, kind):
+            labels = read_labels(read_stream(stream, path, kind=kind, max_bytes=MAX_LABEL_BYTES))
+    except ValueError as error:
         raise ValueError(f"labels {path!r} cannot be read: {error}") from None
     if not all(map(is_text, labels)):
         label = next(label for label in labels if not is_text(label))
@@ -169,31 +176,40 @@ def read_labels(data: bytes) -> list[str]:
     """Labels of a file: a JSON list, or one a line (quoted or not); in its order, blank lines left out."""
     text = data.decode("utf-8-sig")
     if text.lstrip().startswith("["):
-        return [str(label) for label in json.loads(text)]
+        return [str(label) for label in parse_json(text.encode())]
     return [line.strip().strip('"') for line in text.splitlines() if line.strip()]
 
 
-def _read(root: str, path: str) -> bytes:
+@contextlib.contextmanager
+def _opened(root: str, path: str) -> Iterator[tuple[IO[bytes], str | None]]:
+    """A file of the folder, and how it is compressed."""
     fs, folder = fsspec.core.url_to_fs(root)
     with fs.open(posixpath.join(folder, path), "rb") as stream:
-        data = stream.read()
-    try:
-        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (EOFError, OSError, zlib.error) as error:
-        raise ValueError(f"list {path!r}: its gzip data are broken: {error}") from None
+        kind = "gzip" if stream.read(2) == b"\x1f\x8b" else None
+        stream.seek(0)
+        yield stream, kind
 
 
-def _csv_rows(data: bytes, path: str, id_pattern: str) -> Iterator[pl.DataFrame]:
+def _csv_rows(blocks: Iterator[list[bytes]], path: str, id_pattern: str) -> Iterator[pl.DataFrame]:
     """Text columns of ``_RAW``, with the line's number, the line, and what is wrong with the line as a whole."""
-    lines = data.removeprefix(b"\xef\xbb\xbf").splitlines()
+    done = 0
+    for lines in blocks:
+        if any(line.strip() for line in lines):
+            break
+        done += len(lines)
+    else:
+        raise ValueError(f"list {path!r} is empty")
     places, first = _columns(lines, path, id_pattern)
     width: int = places.pop("")
-    for start in range(first, len(lines), _LINES_AT_ONCE):
-        block = _decoded(lines[start : start + _LINES_AT_ONCE])
+    done += first
+    for some in itertools.chain([lines[first:]], blocks):
+        if not some:
+            continue
+        block = _decoded(some)
         # Most quotes enclose a field that needs none; a doubled one stands for itself.
         bare = pl.col("seen").str.replace_all(r'(^|,)"([^",]*)"', "${1}${2}")
         plain = pl.when(pl.col("seen").str.contains('""', literal=True)).then(pl.col("seen")).otherwise(bare)
-        block = block.with_columns(number=pl.int_range(start + 1, start + 1 + pl.len()), plain=plain).with_columns(
+        block = block.with_columns(number=pl.int_range(done + 1, done + 1 + pl.len()), plain=plain).with_columns(
             width=pl.col("plain").str.count_matches(",", literal=True) + 1,
             quoted=pl.col("plain").str.contains('"', literal=True),
         )
@@ -211,6 +227,7 @@ def _csv_rows(data: bytes, path: str, id_pattern: str) -> Iterator[pl.DataFrame]
             .otherwise(pl.lit(""))
         )
         yield frame.with_columns(_stripped(), fault=fault).drop("width", "undecodable")
+        done += len(some)
 
 
 def _decoded(lines: Sequence[bytes]) -> pl.DataFrame:
@@ -251,9 +268,7 @@ def _fields(line: str) -> list[str]:
 
 def _columns(lines: Sequence[bytes], path: str, id_pattern: str) -> tuple[dict[str, Any], int]:
     """Place of each column of ``_RAW`` (None: absent) and, under "", the number of fields; and the first line of data."""
-    head = next((n for n, line in enumerate(lines) if line.strip()), None)
-    if head is None:
-        raise ValueError(f"list {path!r} is empty")
+    head = next(n for n, line in enumerate(lines) if line.strip())
     names = [field.strip().lower().lstrip("#") for field in _fields(lines[head].decode("utf-8", "replace"))]
     places = {
         column: next((names.index(alias) for alias in aliases if alias in names), None) for column, aliases in _HEADER.items()
@@ -287,8 +302,8 @@ def _columns(lines: Sequence[bytes], path: str, id_pattern: str) -> tuple[dict[s
 
 def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
     try:
-        entries = json.loads(data, object_pairs_hook=_Pairs)
-    except (ValueError, RecursionError) as error:
+        entries = parse_json(data, hook=_Pairs)
+    except ValueError as error:
         raise ValueError(f"list {path!r} cannot be read as JSON: {error}") from None
     columns: dict[str, list[str | None]] = {name: [] for name in _RAW}
     faults: list[str] = []
@@ -317,6 +332,8 @@ def _json_rows(data: bytes, path: str) -> Iterator[pl.DataFrame]:
 
 class _Pairs:
     """A JSON object as it stands, with names that come twice."""
+
+    __slots__ = ("pairs",)
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         self.pairs = pairs

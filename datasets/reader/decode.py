@@ -6,6 +6,7 @@ import ast
 import functools
 import io
 import json
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -53,12 +54,21 @@ def decode_image(data: bytes) -> np.ndarray:
 
 @functools.lru_cache(maxsize=256)
 def npy_layout(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    """dtype, shape and whether in Fortran order, from the text of an .npy header. Headers of a dataset rarely differ."""
-    fields = ast.literal_eval(header.decode("latin-1").strip())
-    dtype = np.dtype(fields["descr"])
+    """dtype, shape and whether in Fortran order, from the text of an .npy header. Headers of a dataset rarely differ.
+
+    Raises:
+        ValueError: no such header, or an array of objects.
+    """
+    try:
+        fields = ast.literal_eval(header.decode("latin-1").strip())
+        dtype, shape, fortran = np.dtype(fields["descr"]), fields["shape"], fields["fortran_order"]
+    except (ValueError, SyntaxError, LookupError, TypeError, AttributeError, MemoryError, RecursionError) as error:
+        raise ValueError(f"no .npy file: its head: {type(error).__name__}: {str(error)[:200]}") from None
     if dtype.hasobject:
         raise ValueError(f".npy of dtype {dtype}: objects would need pickle, which is not read")
-    return dtype, tuple(fields["shape"]), bool(fields["fortran_order"])
+    if not dtype.itemsize or not isinstance(shape, tuple) or not all(type(side) is int and side >= 0 for side in shape):
+        raise ValueError(f"no .npy file: dtype {dtype}, shape {str(shape)[:200]}")
+    return dtype, shape, bool(fortran)
 
 
 def npy_start(data: bytes) -> int:
@@ -72,12 +82,14 @@ def decode_npy(data: bytes) -> np.ndarray:
     """The array of an .npy file, of any shape and plain dtype; a copy that may be written to.
 
     Raises:
-        ValueError: not .npy, cut short, or an array of objects.
+        ValueError: not .npy, cut short, longer than its head says, or an array of objects.
     """
     start = npy_start(data)
     dtype, shape, fortran = npy_layout(data[10 if data[6] == 1 else 12 : start])
-    count = int(np.prod(shape, dtype=np.int64))
-    values = np.frombuffer(data, dtype=dtype, count=count, offset=start)
+    claimed, held = math.prod(shape) * dtype.itemsize, len(data) - start
+    if claimed != held:
+        raise ValueError(f"values {str(shape)[:200]} of {dtype} are {claimed} bytes, and it holds {held}")
+    values = np.frombuffer(data, dtype=dtype, offset=start) if held else np.empty(0, dtype)
     return values.reshape(shape, order="F" if fortran else "C").copy()
 
 

@@ -54,18 +54,21 @@ class DatasetIndex:
 
         Raises:
             FileNotFoundError: there is no index.
-            ShardError: the index lacks one of key, shard, offset, size.
+            ShardError: the index is no Parquet file, or lacks one of key, shard, offset, size, or a value of them.
             ValueError: ``where`` names no such column, or no row.
         """
         fs, root = url_to_fs(str(url))
         path = f"{root.rstrip('/')}/index.parquet"
         if not fs.exists(path):
             raise FileNotFoundError(f"{url}: no index.parquet here; DatasetIndex.scan reads a folder of bare tars")
-        table = pq.read_table(io.BytesIO(fs.cat_file(path)))
+        try:
+            table = pq.read_table(io.BytesIO(fs.cat_file(path)))
+        except (pa.ArrowException, OSError, UnicodeError) as error:
+            raise ShardError(f"{url}/index.parquet cannot be read: {' '.join(str(error).split())[:200]}") from None
         missing = [name for name in _PLACE_COLUMNS if name not in table.column_names]
         if missing:
             raise ShardError(f"{url}/index.parquet: the columns {missing} are missing, there are {table.column_names}")
-        return _index(str(url), table).select(where or {})
+        return _index(str(url), _checked(table, f"{url}/index.parquet")).select(where or {})
 
     @classmethod
     def scan(cls, url: str | Path) -> DatasetIndex:
@@ -157,6 +160,25 @@ class DatasetIndex:
 
 def _index(url: str, table: pa.Table) -> DatasetIndex:
     return DatasetIndex(url, table.combine_chunks(), np.arange(table.num_rows), table.num_rows)
+
+
+def _checked(table: pa.Table, place: str) -> pa.Table:
+    """The table with places as text and 64-bit numbers. Raises ``ShardError`` where they are not."""
+    for name in _PLACE_COLUMNS:
+        kind = pa.string() if name in ("key", "shard") else pa.int64()
+        same = pa.types.is_string if name in ("key", "shard") else pa.types.is_integer
+        column = table[name]
+        if not (same(column.type) or pa.types.is_large_string(column.type)) or column.null_count:
+            raise ShardError(
+                f"{place}: column {name!r} is {column.type} with {column.null_count} nulls, where {kind} is wanted"
+            )
+        try:
+            table = table.set_column(table.schema.get_field_index(name), name, column.cast(kind))
+        except pa.ArrowInvalid as error:
+            raise ShardError(f"{place}: column {name!r}: {error}") from None
+        if kind == pa.int64() and len(column) and not 0 <= pc.min(table[name]).as_py() <= pc.max(table[name]).as_py() < 1 << 62:
+            raise ShardError(f"{place}: column {name!r} holds a number below 0, or of more than 62 bits")
+    return table
 
 
 class ShardFiles:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import posixpath
 from collections.abc import Iterator
 from typing import Any, cast
@@ -11,6 +10,7 @@ import numpy as np
 
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import key_of, open_folder, walk
+from ...curation.streams import parse_json
 from ..reader.decode import decode_npy
 from .bodies import BodyRule, sequence_of_bodies
 from .layouts import Layout
@@ -71,8 +71,8 @@ def json_values(data: bytes) -> dict[str, Any]:
     if not data.strip():
         raise Reject("empty", f"{len(data)} bytes")
     try:
-        values = json.loads(data)
-    except (ValueError, RecursionError) as error:
+        values = parse_json(data)
+    except ValueError as error:
         raise Reject("not_json", f"{type(error).__name__}: {str(error)[:80]}") from None
     if not isinstance(values, dict) or "skeletons" not in values:
         raise Reject("no_skeletons", f"{type(values).__name__} without 'skeletons'")
@@ -86,7 +86,12 @@ def sequence_from_json(values: dict[str, Any]) -> Sequence:
         Reject: ``not_an_array``: frames or joints of different lengths, or no numbers; and as ``sequence_of`` does.
     """
     try:
-        joints = np.asarray(values["skeletons"])
+        # As objects: an array of texts would make as much room for each of them as for the longest.
+        nested = np.asarray(values["skeletons"], dtype=object)
+        if odd := {type(value).__name__ for value in nested.ravel().tolist()} - {"int", "float"}:
+            told = "frames or joints of different lengths" if "list" in odd else " and ".join(sorted(odd))
+            raise Reject("not_an_array", f"{told}: numbers, (frames, [bodies,] joints, axes), are wanted")
+        joints = nested.astype(np.float64)
     except (ValueError, OverflowError) as error:
         raise Reject("not_an_array", str(error)[:100]) from None
     return _sequence(joints)
@@ -102,7 +107,7 @@ def sequence_from_npy(data: bytes) -> Sequence:
         raise Reject("empty", "0 bytes")
     try:
         joints = decode_npy(data)
-    except (ValueError, SyntaxError, KeyError, TypeError, OverflowError) as error:
+    except ValueError as error:
         raise Reject("not_npy", str(error)[:100]) from None
     return _sequence(joints)
 

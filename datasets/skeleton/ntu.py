@@ -10,14 +10,12 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-import fsspec
-
 from ...curation.rows import Rejected, printable
 from ...curation.stages.folder import open_folder, walk
+from ...curation.streams import read_lines
 from .facts import facts
 from .rows import ListedSequence
 
-MAX_LIST_BYTES = 1 << 28
 _NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})", re.ASCII)
 
 
@@ -42,10 +40,8 @@ def list_ntu_names(*, path: str) -> Iterator[ListedSequence | Rejected]:
 
     Turned away: ``bad_name``.
     """
-    with fsspec.open(path, "rt", encoding="utf-8", errors="backslashreplace") as stream:
-        lines: list[str] = stream.read(MAX_LIST_BYTES).splitlines()  # type: ignore[union-attr]
-    for number, line in enumerate(lines, 1):
-        if name := line.strip().removesuffix(".skeleton"):
+    for number, line in enumerate(read_lines(path), 1):
+        if name := line.decode("utf-8", "backslashreplace").strip().removesuffix(".skeleton"):
             yield listed_by_name(name, "") or _bad_name(f"line {number}", name)
 
 
@@ -78,8 +74,7 @@ def read_missing(path: str) -> frozenset[str]:
     Raises:
         ValueError: there is no name in it.
     """
-    with fsspec.open(path, "rt", encoding="utf-8", errors="replace") as stream:
-        lines: list[str] = stream.read(MAX_LIST_BYTES).splitlines()  # type: ignore[union-attr]
+    lines = (line.decode("utf-8", "replace") for line in read_lines(path))
     names = frozenset(found[0] for line in lines if (found := _NAME.search(line)))
     if not names:
         raise ValueError(f"list of missing skeletons {path!r}: no name such as S001C002P005R002A008 is in it")

@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 
 from ...curation.rows import Reject
 
+MAX_LINES = 1 << 22
+"""Of a file; the longest of the data set has 20,000 or so."""
+
 AXES = 3
 _NEWLINE, _SPACE = ord("\n"), ord(" ")
 _NUMBER = r"^-?\d+(\.\d*)?([eE][+-]?\d+)?$"
@@ -53,12 +56,14 @@ def parse_skeleton(data: bytes, *, joints: int) -> ParsedBodies:
     Raises:
         Reject: ``empty``; ``not_text``: a NUL, or bytes beyond ASCII; ``no_frames``; ``bad_count``: a line that should be a
             count is none; ``truncated``: fewer lines than the counts ask for; ``trailing_lines``: more;
-            ``wrong_joint_count``; ``not_a_number``; ``not_finite``.
+            ``wrong_joint_count``; ``not_a_number``; ``not_finite``; ``too_large``: more than ``MAX_LINES``.
     """
     if not data.strip():
         raise Reject("empty", f"{len(data)} bytes")
     if not data.isascii() or b"\0" in data:
         raise Reject("not_text", f"begins with {data[:12]!r}")
+    if (count := data.count(b"\n")) > MAX_LINES:
+        raise Reject("too_large", f"{count} lines: {MAX_LINES} at most")
     lines = _Lines(data)
     frames, blocks = _blocks(lines, joints)
     found = np.asarray(blocks, dtype=np.int64).reshape(-1, 4)

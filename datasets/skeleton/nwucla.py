@@ -6,16 +6,14 @@ T frames of 20 joints of x, y, z in metres.
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Iterator
-from typing import Any, cast
-
-import fsspec
+from typing import Any
 
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import open_folder, walk
+from ...curation.streams import parse_json, read_file
 from .facts import facts
 from .files import MAX_BYTES, json_values, sequence_from_json
 from .layouts import Layout
@@ -56,12 +54,10 @@ def list_nwucla(*, root: str, lists: str | None = None) -> Iterator[ListedSequen
 
 
 def _names(lists: str) -> list[str]:
-    with fsspec.open(lists, "rb") as stream:
-        data = cast(Any, stream).read()
     try:
-        values = json.loads(data)
+        values: Any = parse_json(read_file(lists, max_bytes=MAX_BYTES))
         return [str(entry["file_name"]) for part in ("train", "val") for entry in values[part]]
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError) as error:
         raise ValueError(
             f"lists {lists!r}: JSON with train and val, each entry with file_name, is wanted: {error!r:.200}"
         ) from None

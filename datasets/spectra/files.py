@@ -16,9 +16,10 @@ import numpy as np
 
 from ...curation.matlab import read_mat
 
-_JIANG_HEAD = re.compile(r"([0-9]+)nm-([0-9]+)nm, step ([0-9]+)nm")
+_JIANG_HEAD = re.compile(r"([0-9]{1,5})nm-([0-9]{1,5})nm, step ([0-9]{1,5})nm")
 _SFU_NM = np.arange(380.0, 781.0, 4.0)
 _CAMERA_MAT = np.arange(400.0, 721.0, 10.0)
+MAX_TEXT_BYTES = 1 << 23
 MAX_BYTES = 1 << 27
 
 
@@ -83,6 +84,12 @@ def read_bytes(path: str) -> bytes:
     return cast(bytes, fs.cat_file(place))
 
 
+def _lines(path: str, data: bytes) -> list[str]:
+    if len(data) > MAX_TEXT_BYTES:
+        raise ValueError(f"{path}: {len(data)} bytes of text, limit {MAX_TEXT_BYTES}")
+    return data.decode("utf-8", "replace").splitlines()
+
+
 def _row(path: str, number: int, text: str) -> list[float]:
     try:
         return [float(word) for word in re.split(r"[,\s]+", text.strip())]
@@ -105,7 +112,7 @@ def read_cameras(path: str) -> Spectra:
     data = read_bytes(path)
     if path.endswith(".mat"):
         return _camera_mat(path, data)
-    lines = data.decode("utf-8", "replace").splitlines()
+    lines = _lines(path, data)
     head = next((found for line in lines[:20] if (found := _JIANG_HEAD.search(line))), None)
     if head is None:
         raise ValueError(f"{path}: no line such as '400nm-720nm, step 10nm' among the first 20")
@@ -165,7 +172,7 @@ def read_spectra(path: str) -> Spectra:
         FileNotFoundError: no such file.
         ValueError: a file of another form; says the line.
     """
-    lines = read_bytes(path).decode("utf-8", "replace").splitlines()
+    lines = _lines(path, read_bytes(path))
     rows = [_row(path, number, line) for number, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"]
     widths = {len(row) for row in rows}
     if widths == {1} and len(rows) % len(_SFU_NM) == 0:

@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from ...curation.rng import rng
 from ...curation.rows import Blob, Reject, with_column
-from .pictures import array_of, npy, valid_colours
+from .pictures import array_of, clear_patches, npy, valid_colours
 from .rows import Augmented, lists, numbers
-from .transforms import Fitted, Preset, fit, solve
+from .transforms import Fitted, Preset, divisors, fit, solve
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -98,28 +98,37 @@ def relight(
     chosen = np.sort(rng(seed, "relight", row.key).permutation(candidates)[:count])
     patches = [numbers(known[f"patches_{n}"], 72).reshape(-1, 24, 3)[chosen] for n in (1, 2)]
     own = [np.reshape(values, (24, 3)) for values in (row.patches_1, row.patches_2)]
-    changes = [to_light(mine, theirs) for mine, theirs in zip(own, patches, strict=True)]
+    clear = clear_patches(*own, preset=preset) & clear_patches(*patches, preset=preset)
+    changes = [to_light(mine, theirs, clear=clear) for mine, theirs in zip(own, patches, strict=True)]
     one, two = valid_colours(row.image_1, row.image_2, row.valid, darkest=darkest)
     there, back = relit_transforms(one, two, *changes, preset=preset)
     chart = [mine @ change for mine, change in zip(own, changes, strict=True)]
     lights = [numbers(known[f"gt_{n}"], 3)[chosen] for n in (1, 2)]
     parts = [chosen[:, None].astype(np.float64), *lights, there.matrix, back.matrix]
-    parts += [fit(*chart, preset=preset).matrix, fit(*chart[::-1], preset=preset).matrix]
+    parts += [fit(*chart, preset=preset, valid=clear).matrix, fit(*chart[::-1], preset=preset, valid=clear).matrix]
     found = np.concatenate([part.reshape(len(chosen), width) for part, width in zip(parts, (1, *_WIDTHS), strict=True)], axis=1)
     found = found[(np.maximum(there.condition, back.condition) <= max_condition) & np.isfinite(found).all(axis=1)]
     return Relit(row.key, row.fold, row.image_1, row.image_2, row.valid, row.patches_1, row.patches_2, npy(found))
 
 
-def to_light(own: np.ndarray, others: np.ndarray) -> np.ndarray:
+def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray | None = None) -> np.ndarray:
     """Matrices that bring the chart of a picture (24, 3) to those under other lights (n, 24, 3), float64 (n, 3, 3).
 
+    Args:
+        own: colours of the picture's chart.
+        others: the same patches in the others.
+        clear: bool (n, 24): which patches to take for which; by default all. NaN where they do not suffice.
+
     Raises:
-        Reject: ``singular``.
+        Reject: ``singular``: none has a matrix.
     """
-    gram = np.einsum("ni,nj->ij", own, own)
-    cross = np.einsum("ni,mnj->mij", own, others)
-    found = solve(np.broadcast_to(gram, cross.shape), cross)
-    if not np.isfinite(found.matrix).all():
+    if clear is None or clear.all():
+        gram = np.einsum("ni,nj->ij", own, own)
+        cross = np.einsum("ni,mnj->mij", own, others)
+        found = solve(np.broadcast_to(gram, cross.shape), cross)
+    else:
+        found = fit(np.broadcast_to(own, others.shape), others, preset="as_written", valid=clear)
+    if len(others) and not np.isfinite(found.matrix).any():
         raise Reject("singular", "the chart's colours span no volume")
     return found.matrix
 
@@ -155,7 +164,8 @@ def relit_transforms(
                 np.einsum("nc,mc->mn", p, change.sum(axis=2)) for p, change in zip(some, (change_1, change_2), strict=True)
             ]
             good = (total[0] > 0) & (total[1] > 0)
-            weight_1, weight_2 = (np.where(good, 1 / np.where(good, t, 1), 0.0) for t in total)
+            scales = divisors(*(np.where(good, t, 1) for t in total), preset=preset)
+            weight_1, weight_2 = (np.where(good, 1 / scale, 0.0) for scale in scales)
             weights = (weight_1**2, weight_2**2, weight_1 * weight_2)
             sums = [np.einsum("mn,nk->mk", w, product) for w, product in zip(weights, products, strict=True)]
         gram_1 += sums[0]

@@ -7,17 +7,18 @@ plain values and arrays are read of it. Lists of such dicts, and JSON, are read 
 from __future__ import annotations
 
 import io
-import json
 import posixpath
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import fsspec
 import numpy as np
 
+from ...curation.npy import read_npy_head
 from ...curation.pickles import MAX_BYTES, load_plain
 from ...curation.rows import Reject, Rejected, is_text
+from ...curation.streams import parse_json
 from .rows import MeasuredPair
 from .transforms import checked_light, checked_matrix
 
@@ -93,8 +94,8 @@ def _entries(fs: Any, place: str) -> Sequence[Any]:
     data = cast(bytes, fs.cat_file(place))
     if place.endswith(".json"):
         try:
-            found = json.loads(data)
-        except (ValueError, RecursionError) as error:
+            found = parse_json(data)
+        except ValueError as error:
             raise ValueError(f"{place} is not JSON: {error}") from None
     else:
         found = _npy(data, place)
@@ -109,18 +110,12 @@ def _npy(data: bytes, path: str) -> Any:
     """The object array of an .npy file, as a list or as the one object in it."""
     stream = io.BytesIO(data)
     try:
-        version = np.lib.format.read_magic(stream)
-        readers: dict[tuple[int, int], Callable[..., Any]] = {
-            (1, 0): np.lib.format.read_array_header_1_0,
-            (2, 0): np.lib.format.read_array_header_2_0,
-        }
-        if version not in readers:
-            raise ValueError(f"version {version}")
-        _, _, dtype = readers[version](stream)
+        _, _, dtype, begin = read_npy_head(stream)
         if not dtype.hasobject:
             raise ValueError(f"an array of {dtype}, where pairs are wanted")
+        stream.seek(begin)
         found = load_plain(stream.read(), objects=True)
-    except (ValueError, EOFError, TypeError, OverflowError) as error:
+    except ValueError as error:
         raise ValueError(f"{path} is not metadata of pairs: {error}") from None
     if not isinstance(found, np.ndarray):
         raise ValueError(f"{path} is not metadata of pairs: no array in it")

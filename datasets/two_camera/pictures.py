@@ -22,7 +22,7 @@ import pyarrow as pa
 from ...curation.rows import Blob, Reject, Rejected, with_column
 from ...curation.stages.alignment import Homography, align, fit_homography, mapped, match_points, tile_points
 from ...curation.stages.colour_chart import find_chart, light, measure_patches, outline
-from ...curation.stages.raw import Bayer, Demosaic, Linear, as_uint16, read_linear
+from ...curation.stages.raw import SATURATED, Bayer, Demosaic, Linear, as_uint16, read_linear
 from .transforms import Preset, checked_fit
 
 if TYPE_CHECKING:
@@ -395,7 +395,9 @@ def measure_pictures(row: PairToMeasure, *, preset: Preset, max_condition: float
     one, two = valid_colours(row.image_1, row.image_2, row.valid, darkest=darkest)
     if len(one) < 100:
         raise Reject("too_few_pixels", f"{len(one)} valid pixels, 100 wanted")
-    patches = [np.reshape(values, (24, 3)) for values in (row.patches_1, row.patches_2)]
+    charts = [np.reshape(values, (24, 3)) for values in (row.patches_1, row.patches_2)]
+    clear = clear_patches(*charts, preset=preset)
+    patches = [chart[clear] for chart in charts]
     there, condition_1 = checked_fit(one, two, preset=preset, what="first picture", max_condition=max_condition)
     back, condition_2 = checked_fit(two, one, preset=preset, what="second picture", max_condition=max_condition)
     chart_there, _ = checked_fit(*patches, preset=preset, what="first chart", max_condition=max_condition)
@@ -410,6 +412,16 @@ def measure_pictures(row: PairToMeasure, *, preset: Preset, max_condition: float
         condition_1=condition_1,
         condition_2=condition_2,
     )
+
+
+def clear_patches(chart_1: np.ndarray, chart_2: np.ndarray, *, preset: Preset) -> np.ndarray:
+    """Which patches of charts (..., 24, 3) a fit takes, bool (..., 24): by ``weighted``, those that saturate in neither camera.
+
+    The brightest patches count most there, and a white that is cut off would bend the fit. The published presets take all.
+    """
+    if preset != "weighted":
+        return np.ones(chart_1.shape[:-1], dtype=bool)
+    return np.logical_and.reduce(np.maximum(chart_1, chart_2) < SATURATED, axis=-1)
 
 
 def valid_colours(image_1: Blob, image_2: Blob, valid: Blob, *, darkest: float) -> tuple[np.ndarray, np.ndarray]:

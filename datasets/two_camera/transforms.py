@@ -3,6 +3,11 @@
 Source: the paper's Eq. 2, T = (I1' I1)^-1 I1' I2 with a row vector of raw R, G, B for each pixel. ``as_written`` takes the raw
 values; ``as_released`` divides every pixel by its R + G + B first, which the released transforms confirm: their rows sum to 1
 (PROTOCOLS 3.2, point 4).
+
+``weighted`` is ours. Noise of one size in the raw values is noise of size 1 / (R + G + B) in chromaticities, so that in plain
+least squares a few hundred nearly black pixels outweigh all others. Each pixel counts by the inverse of that variance in both
+cameras, 1 / (1 / s1^2 + 1 / s2^2), s the sums of R, G and B. Rows of T sum to 1 as before, no pixel is left out, and no weight
+grows without limit as a sum goes to zero. ``benchmarks/two_camera_transforms.py`` compares it with other ways.
 """
 
 from __future__ import annotations
@@ -13,7 +18,7 @@ import numpy as np
 
 from ...curation.rows import Reject
 
-Preset = Literal["as_released", "as_written"]
+Preset = Literal["weighted", "as_released", "as_written"]
 
 MAX_CONDITION = 1e4
 """Default limit of the ratio of singular values: above it three channels hold two colours' worth, and T is noise."""
@@ -40,8 +45,8 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
         colours_1: linear raw colours (..., n, 3), any scale; leading axes are fits of their own.
         colours_2: the same of the second camera, row for row.
         preset: see the module.
-        valid: bool (..., n): which to use; by default all. ``as_released`` leaves out colours whose sum is not above zero in
-            either camera, as it must.
+        valid: bool (..., n): which to use; by default all. Colours whose sum is not above zero in either camera are left
+            out, as they must, save by ``as_written``.
 
     Returns:
         NaN and an infinite condition where fewer than three colours are left, or where they span no volume.
@@ -49,15 +54,36 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
     # Channels first: sums then run along long axes, which is several times faster.
     one, two = (np.array(np.swapaxes(colours, -1, -2), dtype=np.float64, order="C") for colours in (colours_1, colours_2))
     keep = np.ones((*one.shape[:-2], one.shape[-1]), dtype=bool) if valid is None else valid
-    if preset == "as_released":
+    if preset != "as_written":
         totals = [colours[..., 0, :] + colours[..., 1, :] + colours[..., 2, :] for colours in (one, two)]
         keep = keep & (totals[0] > 0) & (totals[1] > 0)
-        for colours, total in zip((one, two), totals, strict=True):
-            colours /= np.where(keep, total, 1.0)[..., None, :]
+        for colours, scale in zip((one, two), divisors(*(np.where(keep, t, 1.0) for t in totals), preset=preset), strict=True):
+            colours /= scale[..., None, :]
     if not keep.all():
         one, two = (np.where(keep[..., None, :], colours, 0.0) for colours in (one, two))
     # Not by BLAS, whose threads may sum in another order: the last digit would depend on the machine's load.
     return solve(np.einsum("...in,...jn->...ij", one, one), np.einsum("...in,...jn->...ij", one, two))
+
+
+def divisors(total_1: np.ndarray, total_2: np.ndarray, *, preset: Preset) -> tuple[np.ndarray, np.ndarray]:
+    """What the colours of either camera are divided by before the fit: their R + G + B, over the root of the pixel's weight.
+
+    Args:
+        total_1: R + G + B in the first camera, above zero, any shape.
+        total_2: the same in the second.
+        preset: ``as_released`` or ``weighted``, see the module.
+
+    Raises:
+        ValueError: another preset.
+    """
+    if preset == "as_released":
+        return total_1, total_2
+    if preset != "weighted":
+        raise ValueError(f"preset {preset!r}: weighted, as_released or as_written")
+    # Never below 1: colours of different signs, whose sum is near zero, do not explode. Those over infinity are zero, rightly.
+    with np.errstate(over="ignore", divide="ignore"):
+        ratio = (total_1 / total_2) ** 2
+        return np.sqrt(1 + ratio), np.sqrt(1 + 1 / ratio)
 
 
 def solve(gram: np.ndarray, cross: np.ndarray) -> Fitted:
@@ -85,7 +111,7 @@ def checked_fit(
 
 
 def apply(colours: np.ndarray, matrix: np.ndarray, *, preset: Preset) -> np.ndarray:
-    """Colours as the other camera sees them, float64 (..., 3): ``as_released`` maps the chromaticity and keeps R + G + B."""
+    """Colours as the other camera sees them, float64 (..., 3): those of chromaticities keep R + G + B."""
     colours = np.asarray(colours, dtype=np.float64)
     if preset == "as_written":
         return colours @ matrix

@@ -6,9 +6,8 @@ import posixpath
 import re
 from collections.abc import Iterator
 
-import fsspec
-
 from ...curation.rows import Rejected
+from ...curation.streams import read_lines
 from ..videos.rows import ListedClip, key_of_name
 from .names import group_of, parse_name
 
@@ -65,6 +64,5 @@ def _clip(line: str, listed: str, role: str, classes: dict[str, int]) -> ListedC
     return ListedClip(key_of_name(stem), stem, label, role, group_of(stem, label), None, None, None, listed)
 
 
-def _lines(root: str, name: str) -> list[str]:
-    with fsspec.open(posixpath.join(root, name), "rb") as stream:
-        return stream.read().decode("utf-8", "replace").splitlines()  # type: ignore[union-attr]
+def _lines(root: str, name: str) -> Iterator[str]:
+    return (line.decode("utf-8", "replace") for line in read_lines(posixpath.join(root, name)))

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...curation.rng import rng
 from ...curation.rows import Blob
-from ...curation.video.frames import Clip, FrameSettings, ProbedVideo, SampledClip, VideoFile, probe_video, sample_frames
+from ...curation.video.frames import Clip, FrameSettings, ProbedClip, SampledClip, probe_clip, sample_frames
 from ...curation.video.plans import FramePlan
 from ..videos.rows import ListedClip
 
@@ -45,17 +45,8 @@ class DrawnClip(ListedClip):
 
 
 @dataclass(frozen=True)
-class DrawnVideo:
-    """What the steps take of it."""
-
-    key: str
-    video: str
-    content: Blob
-
-
-@dataclass(frozen=True)
 class DrawnPart:
-    """What the second step takes: with the times of the clip."""
+    """What the steps take of it."""
 
     key: str
     video: str
@@ -113,17 +104,17 @@ def _video(label: str, group: int, clip: int, seed: int) -> bytes:
 
 
 @dataclass(frozen=True)
-class ProbedDrawn(ProbedVideo):
+class ProbedDrawn(ProbedClip):
     """What the first gives: the video is needed again."""
 
     content: Blob
 
 
-def probe_drawn(row: DrawnVideo) -> ProbedDrawn:
-    """Step: ``curation.video.frames.probe_video`` of a payload."""
+def probe_drawn(row: DrawnPart, *, plan: FramePlan | None) -> ProbedDrawn:
+    """Step: ``curation.video.frames.probe_clip`` of a payload."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, row.video).write_bytes(row.content.read())
-        probed = probe_video(VideoFile(row.key, row.video), root=folder)
+        probed = probe_clip(Clip(row.key, row.video, row.t_start, row.t_end), root=folder, plan=plan)
     return ProbedDrawn(**vars(probed), content=row.content)
 
 

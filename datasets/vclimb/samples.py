@@ -14,6 +14,7 @@ from ...curation.rows import Blob
 from ...curation.shards import assign_shards
 from ...curation.video.frames import frame_members, unpack_frames
 from ..videos.rows import ROLES
+from .lost_roles import tell_lost_roles
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -41,6 +42,7 @@ COLUMNS = {
     "source_key": "listed row that stands for the clip",
     "container": "FFmpeg's name of the file's format",
     "codec": "FFmpeg's name of the codec",
+    "stream": "number of the video among all streams of the file, from 0",
     "rotation_deg": "by which frames were turned for display",
     "fps": "frames a second of the file, on average",
     "n_frames": "frames of the file",
@@ -70,15 +72,17 @@ class Placed:
     jpegs: Blob
 
 
-def place(rows: Rows, *, max_samples: int, seed: int) -> pa.Table:
-    """Whole step: order by (task, role), drawn within, and name shards.
+def place(rows: Rows, *, usable: Rows, max_samples: int, seed: int) -> pa.Table:
+    """Whole step: order by (task, role), drawn within, and name shards. Warns where decoding took a role from a class.
 
     Args:
         rows: with ``task``, ``role``, and the columns of ``SampledClip``.
+        usable: the clips before their frames were decoded, with ``label`` and ``role``.
         max_samples: most samples a shard; a shard holds one task and role.
         seed: of the order, so that who reads shards in a row meets all classes of the task.
     """
     table = rows.table()
+    tell_lost_roles(usable.table(["label", "role"]), table)
     roles = np.asarray([ROLES.index(role) for role in table["role"].to_pylist()], dtype=np.int64)
     drawn = uniform(seed, "place", table["key"].to_pylist())
     order = np.lexsort((drawn, roles, table["task"].to_numpy()))

@@ -10,14 +10,13 @@ import itertools
 import posixpath
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...curation.rows import Blob, Reject, Rejected, printable
 from ...curation.stages.decode import check_pixels, decode_rgb, read_header
 from ...curation.stages.folder import Entry, Folder, open_folder, walk
-from ...curation.video.frames import AS_USUAL, NO_SURPRISES, Clip, FrameSettings, ProbedVideo, SampledClip
+from ...curation.video.frames import AS_USUAL, NO_SURPRISES, Clip, FrameSettings, ProbedClip, SampledClip
 from ...curation.video.limits import Limits
 from ...curation.video.pixels import encode_jpeg, scaled_size
 from ...curation.video.plans import FramePlan, choose
@@ -27,14 +26,6 @@ _FRAME = re.compile(r"(?P<number>\d{1,9})\.(?:jpg|jpeg|png)\Z", re.IGNORECASE)
 
 _MAX_BYTES = 1 << 26
 """Largest picture that is read."""
-
-
-@dataclass(frozen=True)
-class FrameFolder:
-    """A matched video: ``video`` is the folder's path in the folder of videos."""
-
-    key: str
-    video: str
 
 
 def list_frame_folders(*, root: str) -> Iterator[VideoFile | Rejected]:
@@ -56,20 +47,26 @@ def list_frame_folders(*, root: str) -> Iterator[VideoFile | Rejected]:
             yield VideoFile(at, name, folder, sum(entry.size for entry in frames))
 
 
-def probe_frame_folder(row: FrameFolder, *, root: str, fps: float, limits: Limits = NO_SURPRISES) -> ProbedVideo:
-    """Step: what a folder of frames is. Its rate is not in it, and is the setting's.
+def probe_frame_folder(
+    row: Clip, *, root: str, fps: float, plan: FramePlan | None = None, limits: Limits = NO_SURPRISES
+) -> ProbedClip:
+    """Step: what the folder of frames of a clip is. Its rate is not in it, and is the setting's.
 
     Raises:
-        Reject: ``no_frames``, ``repeated_frame``, ``too_many_frames``, and those of ``stages.decode.read_header``.
+        Reject: ``no_frames``, ``repeated_frame``, ``too_many_frames``, and those of ``stages.decode.read_header``; with a plan
+            ``bad_segment`` and ``too_few_frames``, too.
     """
     folder = open_folder(root)
     names = _frames(folder, row.video, limits)
     header = read_header(folder.read(names[0].name, max_bytes=_MAX_BYTES), max_pixels=limits.max_pixels)
-    return ProbedVideo(
+    if plan is not None:
+        choose(plan, np.arange(len(names) + 1) / fps, fps=fps, t_start=row.t_start, t_end=row.t_end, key=row.key)
+    return ProbedClip(
         row.key,
         row.video,
         container="frames",
         codec=header.extension,
+        stream=0,
         width_px=header.width,
         height_px=header.height,
         rotation_deg=0,
@@ -78,6 +75,8 @@ def probe_frame_folder(row: FrameFolder, *, root: str, fps: float, limits: Limit
         duration_s=len(names) / fps,
         start_s=0.0,
         size_bytes=sum(entry.size for entry in names),
+        t_start=row.t_start,
+        t_end=row.t_end,
     )
 
 

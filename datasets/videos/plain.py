@@ -7,15 +7,13 @@
 from __future__ import annotations
 
 import csv
-import io
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal
-
-import fsspec
 
 from ...curation.rows import Rejected
 from ...curation.stages.folder import is_outside
+from ...curation.streams import read_lines
 from ..ucf101.names import parse_name
 from .frame_folders import list_frame_folders
 from .inventory import EXTENSIONS, VideoFile, list_videos
@@ -83,13 +81,7 @@ def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
     Raises:
         ValueError: for a file without those columns, or that is no UTF-8.
     """
-    with fsspec.open(path, "rb", compression="infer") as stream:
-        data: bytes = stream.read()  # type: ignore[union-attr]
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"list {path!r} is no UTF-8: byte {error.start}") from None
-    lines = csv_lines(text, path)
+    lines = csv_lines(_utf8(path), path)
     header = [name.strip().lower() for name in next(lines, (0, []))[1]]
     if not {"video", "label"} <= set(header):
         raise ValueError(f"list {path!r}: columns video and label are wanted, its header is {','.join(header)[:80]!r}")
@@ -103,9 +95,18 @@ def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
         yield _csv_clip(listed, *(row.get(name, "") for name in _COLUMNS))
 
 
-def csv_lines(text: str, path: str) -> Iterator[tuple[int, list[str]]]:
-    """Number of the line and fields of every row. Raises ``ValueError``, with the line, where the text is no CSV."""
-    reader = csv.reader(io.StringIO(text, newline=""))
+def _utf8(path: str) -> Iterator[str]:
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            raise ValueError(f"list {path!r} is no UTF-8: line {number}, byte {error.start} of it") from None
+
+
+def csv_lines(lines: Iterable[str], path: str) -> Iterator[tuple[int, list[str]]]:
+    """Number of the line and fields of every row. Raises ``ValueError``, with the line, where the text is no CSV: a quote that
+    does not close would swallow the rows behind it."""
+    reader = csv.reader((f"{line}\n" for line in lines), strict=True)
     try:
         for fields in reader:
             yield reader.line_num, fields

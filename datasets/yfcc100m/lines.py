@@ -6,9 +6,9 @@ becomes of it does not depend on where blocks or pieces begin.
 
 from __future__ import annotations
 
-import bz2
 import dataclasses
-import gzip
+import io
+import itertools
 import zlib
 from collections.abc import Iterable, Iterator
 from typing import IO
@@ -18,6 +18,9 @@ BLOCK_BYTES = 1 << 24
 
 MAX_LINE_BYTES = 1 << 20
 """A longer line is turned away unread. The longest real ones (long descriptions, many tags) are far below."""
+
+LINES_AT_ONCE = 1 << 18
+"""Lines that are parsed at a time. Those of the metadata are longer than 64 bytes, so that blocks are seldom cut for it."""
 
 _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2"}
 
@@ -38,17 +41,6 @@ class Block:
 def compression(head: bytes) -> str | None:
     """``gzip``, ``bzip2`` or None, by the first bytes of a file."""
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
-
-
-def decompressed(stream: IO[bytes], kind: str | None) -> IO[bytes]:
-    """The stream itself, or the stream within it."""
-    match kind:
-        case "gzip":
-            return gzip.GzipFile(fileobj=stream)  # type: ignore[return-value]  # has the methods of a binary file
-        case "bzip2":
-            return bz2.BZ2File(stream)  # type: ignore[return-value]
-        case _:
-            return stream
 
 
 def chunks_of_stream(stream: IO[bytes], place: str, chunk_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
@@ -126,7 +118,7 @@ def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
             cut = chunk.rfind(b"\n") + 1
         if cut:
             data = carry + chunk[:cut] if carry else chunk if cut == len(chunk) else chunk[:cut]
-            yield Block(data, len(data))
+            yield from _some_lines(data)
             carry = chunk[cut:]
         else:
             carry += chunk
@@ -134,6 +126,17 @@ def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
             carry, overlong = carry[: MAX_LINE_BYTES + 1], len(carry)
     if overlong or carry:
         yield Block(carry, overlong or len(carry))
+
+
+def _some_lines(data: bytes) -> Iterator[Block]:
+    """Blocks of at most ``LINES_AT_ONCE`` of these lines: what is wrong with a line takes far more memory than an empty one."""
+    while data.count(b"\n") > LINES_AT_ONCE:
+        end = 0
+        for line in itertools.islice(io.BytesIO(data), LINES_AT_ONCE):
+            end += len(line)
+        yield Block(data[:end], end)
+        data = data[end:]
+    yield Block(data, len(data))
 
 
 def fault(line: bytes, columns: int) -> tuple[str, str] | None:

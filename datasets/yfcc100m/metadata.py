@@ -46,6 +46,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.rows import REJECTS, Sifted
+from ...curation.streams import decompressed
 from . import lines, scan, sqlite
 from .fields import EXTRA, LAYOUTS, NEEDED, Block, Place, rest_table, row_schema, sift_fields
 
@@ -53,6 +54,7 @@ PIECE_BYTES = 1 << 26
 """Bytes of a plain file that one piece covers. It changes neither rows nor their order."""
 
 _HEAD_BYTES = 1 << 20
+_MAX_BAD_LINES = 1 << 20  # of a piece: each becomes a reject, which takes a hundred bytes
 _SQLITE_ROW_BYTES = 500  # of a row in the database, roughly: only decides how many pieces there are
 
 
@@ -204,7 +206,7 @@ def _form(stream: IO[bytes], name: str) -> dict[str, Any]:
     if claimed is not None and claimed != kind:
         raise ValueError(f"{name}: the name says {claimed}, and the file begins with {head[:4]!r}")
     stream.seek(0)
-    text = next(lines.chunks_of_stream(lines.decompressed(stream, kind), name, _HEAD_BYTES), b"")
+    text = next(lines.chunks_of_stream(decompressed(stream, kind), name, _HEAD_BYTES), b"")
     if not text:
         raise ValueError(f"{name}: the file is empty")
     return {"form": kind or "plain", "columns": _columns(text, name)}
@@ -234,9 +236,14 @@ def _read_text(
         chunks = lines.chunks_of_range(stream, place, task["end"])
     else:
         place = 1
-        chunks = lines.chunks_of_stream(lines.decompressed(stream, task["form"]), task["file"])
+        chunks = lines.chunks_of_stream(decompressed(stream, task["form"]), task["file"])
+    bad = 0
     for block in lines.blocks(chunks):
         parsed = _read_block(block.data, place, task, licences, extra)
+        bad += parsed.rejected.num_rows
+        if bad > _MAX_BAD_LINES:
+            where = f"{parsed.place.unit} {place:,}"
+            raise ValueError(f"{task['file']}: more than {_MAX_BAD_LINES:,} lines of a piece, up to {where}, are no metadata")
         place += block.size if plain else parsed.lines
         yield parsed
 
@@ -314,6 +321,8 @@ def _read_sqlite(path: str, task: dict[str, Any], extra: Sequence[str]) -> Itera
 
 
 def _cell_fault(cells: Sequence[bytes | None]) -> tuple[str, str] | None:
+    if sum(len(cell) for cell in cells if cell is not None) > lines.MAX_LINE_BYTES:
+        return "line_too_long", f"more than {lines.MAX_LINE_BYTES:,} bytes"
     for cell in cells:
         if cell is None or (cell.isascii() and b"\0" not in cell):
             continue

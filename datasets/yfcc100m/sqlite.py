@@ -41,42 +41,99 @@ COLUMN_NAMES = {
 """Our names of the columns, and those of the table."""
 
 
+_BATCH_BYTES = 1 << 24
+"""Bytes of text after which a batch ends before it has ``BATCH_ROWS``."""
+
+_MAX_CELL_BYTES = 1 << 26
+"""A longer field makes the file unreadable; from ``lines.MAX_LINE_BYTES`` on its row is turned away."""
+
+_STEPS_AT_A_TIME = 1_000_000
+_MOST_STEPS = 100 * _STEPS_AT_A_TIME
+"""Steps of SQLite's machine for one batch, which takes some two million: beyond them something else is at work than reading."""
+
+_ALLOWED = {sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_FUNCTION}
+
+
+class _Steps:
+    """Counts the steps of a query, and ends it when there are too many; a file says what is done with it, so it may not be
+    trusted to come to an end."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def __call__(self) -> int:
+        self.done += _STEPS_AT_A_TIME
+        return self.done > _MOST_STEPS
+
+
 @contextlib.contextmanager
-def _reading(path: str) -> Iterator[sqlite3.Connection]:
+def _reading(path: str) -> Iterator[tuple[sqlite3.Connection, _Steps]]:
     uri = f"file:{urllib.parse.quote(str(Path(path).absolute()))}?mode=ro"
+    steps = _Steps()
     try:
         connection = sqlite3.connect(uri, uri=True)
-        connection.text_factory = bytes
         with contextlib.closing(connection):
-            yield connection
-    except sqlite3.Error as error:
-        raise ValueError(f"{path}: not a readable SQLite database: {error}") from error
+            connection.text_factory = bytes
+            connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_CELL_BYTES)
+            for setting in ("query_only=ON", "trusted_schema=OFF", "cell_size_check=ON", "mmap_size=0"):
+                connection.execute(f"PRAGMA {setting}").close()
+            connection.set_authorizer(_only_reads)
+            connection.set_progress_handler(steps, _STEPS_AT_A_TIME)
+            yield connection, steps
+    except (sqlite3.Error, OverflowError, MemoryError) as error:
+        told = f"more than {_MOST_STEPS:,} steps for some rows" if steps.done > _MOST_STEPS else error
+        raise ValueError(f"{path}: not a readable SQLite database: {told}") from error
+
+
+def _only_reads(action: int, *_: Any) -> int:
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY
 
 
 def ranges(path: str, count: int) -> list[tuple[int, int]]:
     """At most ``count`` ranges [first, last) of rowid that hold all rows, equal in width; none for an empty table.
 
     Raises:
-        ValueError: for a file that is no SQLite database, or one without the table or its columns.
+        ValueError: for a file that is no SQLite database, or one without the table or its columns; a view, a virtual table
+            and generated columns are not read, since they may hold any program.
     """
-    with _reading(path) as connection:
-        found = {row[1].decode() for row in connection.execute(f"PRAGMA table_info({TABLE})")}
-        if not found:
+    with _reading(path) as (connection, _):
+        query = "SELECT type, rootpage FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type IN ('table', 'view')"
+        kind = connection.execute(query, (TABLE,)).fetchone()
+        if kind is None:
             raise ValueError(f"{path}: no table {TABLE!r} in this SQLite database")
+        if kind[0] != b"table" or not kind[1]:
+            raise ValueError(f"{path}: {TABLE!r} is a view or a virtual table in this SQLite database, which is not read")
+        found = {row[1].decode("utf-8", "replace") for row in connection.execute(f"PRAGMA table_info({TABLE})")}
         if missing := [name for name in COLUMN_NAMES.values() if name not in found]:
             raise ValueError(f"{path}: table {TABLE!r} has no column {missing[0]!r}")
+        if "rowid" in map(str.lower, found):
+            raise ValueError(f"{path}: table {TABLE!r} has a column 'rowid', which stands for the numbers of its rows")
         first, last = connection.execute(f"SELECT min(rowid), max(rowid) FROM {TABLE}").fetchone()
     if first is None:
         return []
-    width = -(-(last + 1 - first) // max(count, 1))
+    width = max(-(-(last + 1 - first) // max(count, 1)), 1)
     return [(at, min(at + width, last + 1)) for at in range(first, last + 1, width)]
 
 
 def rows(path: str, first: int, last: int, names: tuple[str, ...]) -> Iterator[list[tuple[Any, ...]]]:
-    """Rows with a rowid in [first, last): lists of (rowid, field, ...), each field bytes or None, as many as ``names``."""
+    """Rows with a rowid in [first, last): lists of (rowid, field, ...), each field bytes or None, as many as ``names``.
+
+    Raises:
+        ValueError: for a damaged file, such as one whose rows stand in no order.
+    """
     fields = ", ".join(f"CAST({COLUMN_NAMES[name]} AS TEXT)" for name in names)
-    query = f"SELECT rowid, {fields} FROM {TABLE} WHERE rowid >= ? AND rowid < ? ORDER BY rowid"
-    with _reading(path) as connection:
-        cursor = connection.execute(query, (first, last))
-        while batch := cursor.fetchmany(BATCH_ROWS):
+    query = f"SELECT rowid, {fields} FROM {TABLE} WHERE rowid >= ? AND rowid <= ? ORDER BY rowid"
+    with _reading(path) as (connection, steps):
+        batch: list[tuple[Any, ...]] = []
+        held, before = 0, first - 1
+        for row in connection.execute(query, (first, last - 1)):
+            if row[0] <= before:  # pages that stand in one another, of which a small file could have any number of rows
+                raise ValueError(f"{path}: damaged: row {row[0]} comes after row {before}")
+            before = row[0]
+            batch.append(row)
+            held += sum(len(field) for field in row[1:] if field is not None)
+            if len(batch) == BATCH_ROWS or held > _BATCH_BYTES:
+                yield batch
+                batch, held, steps.done = [], 0, 0
+        if batch:
             yield batch

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from benchwright.curation.budget import Budget
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.publish import Card
@@ -77,9 +78,10 @@ def sample(row: Counted) -> Mapping[str, Any]:
 
 
 def plan(c: Config, out: str) -> Flow:
+    budget = Budget(c.max_rejects, "max_rejects")  # a message names the setting that would allow more
     return (
         source("listed", step(read_texts, folder=where(c.folder)))
-        .each("counted", step(count_words, min_words=c.min_words), max_rejects=c.max_rejects, rows_per_part=4)
+        .each("counted", step(count_words, min_words=c.min_words), max_rejects=budget, rows_per_part=4)
         .whole("placed", step(place, files_per_shard=c.files_per_shard), gives=Placed)
         .shards("shards", step(sample))
     )

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from ...curation.files import write_whole
 from .class_incremental_files import ClassResults, predictions_csv, write_class_results
 from .learner import Labels, TaskLearner
-from .run import Progress, commit_progress, held_progress
+from .run import Progress, commit_progress, held_progress, taking_up
 
 
 class Samples(Protocol):
@@ -195,9 +195,12 @@ def _take_up(
     if found is None:
         return correct, []
     held, checkpoint = found
-    done = len(held["correct"])
-    correct[:done] = held["correct"]
-    learner.load(checkpoint, [task.train for task in tasks[:done]])
+    with taking_up(out):
+        done = len(held["correct"])
+        correct[:done] = held["correct"]
+        if len(held["records"]) != done:
+            raise ValueError(f"{len(held['records'])} records of {done} tasks")
+        learner.load(checkpoint, [task.train for task in tasks[:done]])
     return correct, held["records"]
 
 

@@ -14,7 +14,6 @@ import csv
 import dataclasses
 import hashlib
 import io
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -32,7 +31,7 @@ from ..metrics.angular import (
     fold_mean,
     pooled,
 )
-from .run import check_identity, read_results, to_json
+from .run import Occupied, check_identity, read_results, to_json
 
 Lights = NDArray[np.float64]
 Direction = Literal["1to2", "2to1"]
@@ -334,11 +333,14 @@ def _held(out: Path, whose: Mapping[str, Any]) -> Results | None:
     path = out / "results.json"
     if not path.exists():
         return None
-    summary = read_results(path, "files")
-    check_identity(summary["identity"], json.loads(to_json(whose)), out)
+    try:
+        summary = read_results(path, "files", "runs", "warnings")
+    except ValueError as error:
+        raise Occupied(out, str(error).partition(": remove it")[0]) from None
+    check_identity(summary["identity"], whose, out)
     for name, digest in summary["files"].items():
         if not (out / name).exists() or hashlib.sha256((out / name).read_bytes()).hexdigest() != digest:
-            raise ValueError(f"{out / name} is missing or is not the one that {path} names: remove {out} and run again")
+            raise Occupied(out, f"{out / name} is missing or is not the one that results.json names")
     errors: dict[str, dict[str, list[float]]] = {}
     with (out / "errors.csv").open(encoding="utf-8", newline="") as stream:
         for line in csv.DictReader(stream):

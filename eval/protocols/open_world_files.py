@@ -15,7 +15,6 @@ moment leaves the state after the last finished increment, and what it left half
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,7 @@ from numpy.typing import NDArray
 
 from ...curation.files import write_whole, writing
 from .predictor import Labels, Probabilities, State, Uids
-from .run import check_identity, file_digest, remove_old, to_json
+from .run import Occupied, check_identity, checked_checkpoint, file_digest, read_held, remove_old, taking_up, to_json
 
 Record = dict[str, Any]
 
@@ -69,10 +68,10 @@ def read_prediction(folder: Path, split: str, record: Mapping[str, Any]) -> Stor
     """Read what ``write_prediction`` wrote.
 
     Raises:
-        ValueError: a file is missing or is not the one of the record.
+        Occupied: a file is missing or is not the one of the record.
     """
     for name, digest in ((f"{split}.parquet", record["samples"]), (f"{split}.npy", record["probabilities"])):
-        _check(folder / name, digest)
+        _check(folder / name, digest, folder.parents[1])
     samples = pq.read_table(folder / f"{split}.parquet")
     probabilities = np.load(folder / f"{split}.npy", mmap_mode="r", allow_pickle=False)
     return Stored(
@@ -85,7 +84,7 @@ def read_prediction(folder: Path, split: str, record: Mapping[str, Any]) -> Stor
 
 def read_rows(path: Path, digest: str) -> Labels:
     """The rows that were labelled in one increment."""
-    _check(path, digest)
+    _check(path, digest, path.parents[1])
     return np.load(path, allow_pickle=False)
 
 
@@ -93,17 +92,14 @@ def read_progress(out: Path, whose: Mapping[str, Any] | None = None) -> tuple[li
     """Records of the finished increments and the predictor's state; None where nothing is finished.
 
     Raises:
-        ValueError: the folder holds a run of another identity than ``whose``, or its checkpoint is damaged.
+        Occupied: the folder holds a run of another identity than ``whose``, or it is damaged.
     """
-    path = out / "progress.json"
-    if not path.exists():
+    held = read_held(out, "checkpoint", "steps")
+    if held is None:
         return None
-    held = json.loads(path.read_bytes())
     if whose is not None:
         check_identity(held["identity"], whose, out)
-    checkpoint = out / held["checkpoint"]["file"]
-    _check(checkpoint, held["checkpoint"]["sha256"])
-    with np.load(checkpoint, allow_pickle=False) as arrays:
+    with taking_up(out), np.load(checked_checkpoint(out, held), allow_pickle=False) as arrays:
         return held["steps"], {name: arrays[name] for name in arrays.files}
 
 
@@ -122,6 +118,6 @@ def commit(out: Path, whose: Mapping[str, Any], steps: Sequence[Record], state: 
     remove_old(out, checkpoint)
 
 
-def _check(path: Path, digest: str) -> None:
+def _check(path: Path, digest: str, out: Path) -> None:
     if not path.exists() or file_digest(path) != digest:
-        raise ValueError(f"{path} is missing or is not the one that progress.json names: remove {path.parent} and run again")
+        raise Occupied(out, f"{path} is missing or is not the one that progress.json names")

@@ -20,7 +20,7 @@ from ...curation.files import write_whole
 from ..metrics.label_sets import METRICS, co_predictions, overlaps
 from .learner import TaskLearner
 from .refined_files import RefinedResults, confusion_file, predictions_csv, write_refined_results
-from .run import Progress, commit_progress, held_progress
+from .run import Progress, commit_progress, held_progress, taking_up
 
 Sets = NDArray[np.bool_]
 
@@ -109,8 +109,9 @@ def run_refined(
     records: list[dict[str, Any]] = []
     if (found := held_progress(out, whose)) is not None:
         held, checkpoint = found
-        measures, hits, records = held["measures"], held["class_counts"], held["records"]
-        learner.load(checkpoint, [task.train for task in tasks[: len(records)]])
+        with taking_up(out):
+            measures, hits, records = held["measures"], held["class_counts"], held["records"]
+            learner.load(checkpoint, [task.train for task in tasks[: len(records)]])
     for j in range(len(records), len(tasks)):
         learner.learn(tasks[j].train, [] if tasks[j].validate is None else [tasks[j].validate], classes=len(tasks[j].classes))
         records.append(dict(learner.record))

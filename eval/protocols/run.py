@@ -7,18 +7,20 @@ moment leaves a ``progress.json`` whose checkpoint is there.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import reprlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...curation.files import remove_half_written, replacing, write_whole
+from ...curation.files import remove, remove_half_written, replacing, write_whole
+from ...curation.records import Damaged, check_file
 from ..metrics.accuracy import accuracy_matrix, correct_count
 from .domains import Domain, fingerprint
 from .learner import Learner
@@ -62,7 +64,10 @@ def read_results(path: Path, *needed: str) -> dict[str, Any]:
         ValueError: where it is damaged.
     """
     try:
+        check_file(path)
         value = json.loads(path.read_bytes())
+    except Damaged as error:
+        raise ValueError(f"{error}: remove it and train again") from None
     except ValueError as error:
         raise ValueError(f"{path} is not JSON: {error}: remove it and train again") from None
     held = value if isinstance(value, dict) else {}
@@ -128,9 +133,10 @@ def _take_up(learner: Learner, domains: Sequence[Domain], whose: Mapping[str, An
     if found is None:
         return 0
     held, checkpoint = found
-    done = len(held["correct"])
-    correct[:done] = held["correct"]
-    learner.load(checkpoint, [(domain.X_train, domain.y_train) for domain in domains[:done]])
+    with taking_up(out):
+        done = len(held["correct"])
+        correct[:done] = held["correct"]
+        learner.load(checkpoint, [(domain.X_train, domain.y_train) for domain in domains[:done]])
     return done
 
 
@@ -144,43 +150,86 @@ def held_progress(out: Path, whose: Mapping[str, Any]) -> tuple[dict[str, Any], 
     What a kill left half written goes, once the folder is known to be this run's.
 
     Raises:
-        Occupied: ``out`` holds a run of another identity than ``whose``.
-        ValueError: the checkpoint is not the one that was written.
+        Occupied: ``out`` holds a run of another identity than ``whose``, or a damaged one.
     """
-    path = out / "progress.json"
-    held = json.loads(path.read_bytes()) if path.exists() else None
+    held = read_held(out, "checkpoint")
     if held is not None:
         check_identity(held["identity"], whose, out)
     remove_half_written(out)
-    if held is None:
+    return None if held is None else (held, checked_checkpoint(out, held))
+
+
+def read_held(out: Path, *needed: str) -> dict[str, Any] | None:
+    """``progress.json`` of ``out``, which has an ``identity`` and the keys ``needed``; None where there is none.
+
+    Raises:
+        Occupied: it is damaged.
+    """
+    path = out / "progress.json"
+    if not path.exists():
         return None
-    checkpoint = out / held["checkpoint"]["file"]
-    if not checkpoint.exists() or file_digest(checkpoint) != held["checkpoint"]["sha256"]:
-        raise ValueError(f"{checkpoint} is missing or is not the one that {path} names: remove {out} and run again")
-    return held, checkpoint
+    try:
+        return read_results(path, *needed)
+    except ValueError as error:
+        raise Occupied(out, str(error).partition(": remove it")[0]) from None
+
+
+@contextlib.contextmanager
+def taking_up(out: Path) -> Iterator[None]:
+    """Raise ``Occupied`` where what ``progress.json`` holds does not fit the run whose identity it has."""
+    try:
+        yield
+    except Occupied:
+        raise
+    except (LookupError, TypeError, ValueError) as error:
+        raise Occupied(out, f"{out / 'progress.json'} is damaged ({type(error).__name__}: {error})") from None
+
+
+def checked_checkpoint(out: Path, held: Mapping[str, Any]) -> Path:
+    """The checkpoint that ``progress.json`` names. Raises ``Occupied`` where it is missing, or another."""
+    named = held["checkpoint"]
+    if not isinstance(named, Mapping) or not isinstance(named.get("file"), str) or Path(named["file"]).name != named["file"]:
+        raise Occupied(out, f"{out / 'progress.json'} names no checkpoint")
+    checkpoint = out / named["file"]
+    if not checkpoint.is_file() or file_digest(checkpoint) != named.get("sha256"):
+        raise Occupied(out, f"{checkpoint} is missing or is not the one that progress.json names")
+    return checkpoint
 
 
 class Occupied(ValueError):
-    """A folder holds a run of another identity: of other data, by another method or by other settings.
+    """A folder holds what this run cannot go on from: a run of other data, code or settings, or a damaged one.
 
     Attributes:
         folder: that holds it.
-        what: the first value that differs.
+        what: the first value that differs, or what is damaged.
     """
 
-    def __init__(self, folder: Path, name: str, held: Any, asked: Any) -> None:
-        super().__init__(
-            f"{folder} holds a run with {name} = {held!r}, and this one has {asked!r}: "
-            "choose another folder, or remove that one"
-        )
+    def __init__(self, folder: Path, what: str) -> None:
+        super().__init__(f"{folder}: {what}: choose another folder, or remove that one")
         self.folder = folder
-        self.what = f"{name} was {reprlib.repr(held)} and is {reprlib.repr(asked)}"
+        self.what = what
 
 
 def check_identity(held: Mapping[str, Any], whose: Mapping[str, Any], out: Path) -> None:
     """Raise ``Occupied``, with the first value that differs, where ``out`` holds a run of another identity than ``whose``."""
-    for name in sorted(name for name in {*held, *whose} if held.get(name) != whose.get(name)):
-        raise Occupied(out, name, held.get(name), whose.get(name))
+    if told := difference(held, json.loads(to_json(whose))):
+        raise Occupied(out, told)
+
+
+def difference(held: Any, asked: Any, name: str = "") -> str:
+    """The first value in which two identities of JSON values differ, in words; "" where they are equal.
+
+    Under ``code`` an identity has the digests of definitions by their names, which no reader wants to see.
+    """
+    if isinstance(held, Mapping) and isinstance(asked, Mapping):
+        keys = sorted({*held, *asked})
+        return next((told for key in keys if (told := difference(held.get(key), asked.get(key), f"{name}.{key}"))), "")
+    if held == asked:
+        return ""
+    _, _, definition = name.partition(".code.")
+    if definition or name.endswith(".code"):
+        return f"the code of {definition} changed" if definition else "it does not say what code it was made by"
+    return f"{name.removeprefix('.')} was {reprlib.repr(held)} and is {reprlib.repr(asked)}"
 
 
 def commit_progress(
@@ -204,7 +253,7 @@ def remove_old(out: Path, checkpoint: Path) -> None:
     """Remove all checkpoints but this one."""
     for old in out.glob("after-*"):
         if old != checkpoint:
-            old.unlink()
+            remove(old)
 
 
 def file_digest(path: Path) -> str:

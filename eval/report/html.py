@@ -19,6 +19,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
+from ...curation.files import write_whole
 from .blocks import Cell, ImageGrid, Report, Table, Value
 from .images import encode, thumbnail
 
@@ -47,15 +48,14 @@ def write(report: Report, path: Path, *, embed: bool = True) -> int:
         page = render(report).encode()
     else:
         folder = path.with_name(f"{path.stem}_files")
-        folder.mkdir(parents=True, exist_ok=True)
 
         def place(data: bytes, kind: str) -> str:
             name = f"{hashlib.sha256(data).hexdigest()[:16]}.{kind.removesuffix('+xml')}"
-            (folder / name).write_bytes(data)
+            write_whole(folder / name, data, sync=False)
             return f"{folder.name}/{name}"
 
         page = _page(report, place).encode()
-    path.write_bytes(page)
+    write_whole(path, page)
     return len(page)
 
 

@@ -102,7 +102,33 @@ def make_good(to: Path) -> list[Path]:
     sound = "sine=frequency=440:duration=3"
     with_sound = ["-f", "lavfi", "-i", sound, "-i", to / "gop12.mp4"]
     ffmpeg(*with_sound, "-c:v", "copy", "-c:a", "aac", "-shortest", to / "sound_first.mp4")
+    for irefresh, name in ((2, "av1.mkv"), (1, "av1_open_gop.mp4")):
+        av1 = ["-c:v", "libsvtav1", "-preset", "12", "-g", "20", "-pix_fmt", "yuv420p"]
+        lavfi(SOURCE, *av1, "-svtav1-params", f"irefresh-type={irefresh}:lp=1:hierarchical-levels=3", to / name)
     return sorted(path for path in to.iterdir() if path.is_file())
+
+
+def make_several_streams(to: Path) -> dict[Path, int]:
+    """Files of more than one stream of pictures: path -> number of the one that is the video."""
+    small, large = SOURCE, SOURCE.replace("192x108", "384x216")
+    numbers: dict[Path, int] = {}
+
+    def several(name: str, number: int, *options: str) -> None:
+        numbers[to / name] = number
+        maps = ["-f", "lavfi", "-i", small, "-f", "lavfi", "-i", large, "-map", "0", "-map", "1", *X264, "-g", "12", "-t", "1"]
+        ffmpeg(*maps, *options, to / name)
+
+    equal = ["-disposition:v:0", "0", "-disposition:v:1", "0"]
+    several("small_first.mkv", 1, *equal)
+    several("default_second.mkv", 1, "-disposition:v:0", "0", "-disposition:v:1", "default")
+    several("default_small.mkv", 0, "-disposition:v:0", "default", "-disposition:v:1", "0")
+    several("empty_first.mkv", 1, "-bsf:v:0", "noise=drop=1")
+    cover = to / "cover.jpg"
+    lavfi(large, "-frames:v", "1", "-c:v", "mjpeg", "-pix_fmt", "yuvj420p", "-f", "image2", cover)
+    attached = ["-map", "1", "-map", "0", "-c:v:0", "copy", "-disposition:v:0", "attached_pic", "-c:v:1", "libx264", "-t", "1"]
+    ffmpeg("-f", "lavfi", "-i", small, "-i", cover, *attached, to / "large_cover.mp4")
+    os.remove(cover)
+    return numbers | {to / "large_cover.mp4": 0}
 
 
 def _key_frames_mislabelled(source: Path, to: Path) -> None:

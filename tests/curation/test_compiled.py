@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -177,3 +178,31 @@ print("numba" in sys.modules)
 """
     run = [subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True) for _ in range(2)]
     assert run[1].stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("what", ["file", "folder", "above", "link"])
+def test_code_is_not_loaded_from_where_others_may_write(folder: Path, what: str) -> None:
+    check(written(folder))
+    (path,) = cached(folder)
+    loads(folder)
+    if what == "link":
+        path.rename(folder / "elsewhere.o")
+        path.symlink_to(folder / "elsewhere.o")
+    else:
+        ({"file": path, "folder": path.parent, "above": folder / "cache"}[what]).chmod(0o777)
+    check(written(folder))
+    assert loads(folder)
+
+
+def test_the_cache_is_its_owners_alone_whatever_the_umask(folder: Path) -> None:
+    before = os.umask(0)
+    try:
+        check(written(folder))
+    finally:
+        os.umask(before)
+    (path,) = cached(folder)
+    assert [each.stat().st_mode & 0o077 for each in (path, path.parent, path.parent.parent)] == [0, 0, 0]
+    (folder / "cache").chmod(0o700)
+    loads(folder)
+    check(written(folder))
+    assert not loads(folder)

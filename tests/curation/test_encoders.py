@@ -366,6 +366,22 @@ def test_checkpoints_that_hold_code_or_other_weights_are_refused(tiny_checkpoint
         load_encoder(OpenClip(TINY), checkpoint=str(tmp_path / "other.pt"))
 
 
+@pytest.mark.parametrize("name", ["weights.pt", "weights.safetensors"])
+def test_damaged_checkpoints_are_one_line(name: str, tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+
+    state = {"a": torch.zeros(30), "b": torch.ones(2, 2)}
+    (save_file if name.endswith("safetensors") else torch.save)(state, tmp_path / name)
+    whole = (tmp_path / name).read_bytes()
+    torch.save({}, tmp_path / "empty.pt")
+    empty = (tmp_path / "empty.pt").read_bytes() if name == "weights.pt" else b"\x02" + bytes(7) + b"{}"
+    for broken in (b"", b"\x80\x02}q", whole[:-60], whole[: len(whole) // 2], b"\xff" * 8 + whole[8:], empty):
+        (tmp_path / name).write_bytes(broken)
+        with pytest.raises(ValueError, match=rf"checkpoint .*{name}: not ") as told:
+            load_encoder(OpenClip(TINY), checkpoint=str(tmp_path / name))
+        assert "\n" not in str(told.value)
+
+
 def test_specs_are_checked() -> None:
     with pytest.raises(ValueError, match="precision='fp8'"):
         OpenClip("RN50", "openai", precision="fp8")  # type: ignore[arg-type]

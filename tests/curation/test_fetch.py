@@ -9,6 +9,8 @@ import datetime as dt
 import gzip
 import io
 import socket
+import subprocess
+import sys
 import threading
 import time
 import zlib
@@ -21,7 +23,7 @@ import numpy as np
 import pytest
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import how
-from benchwright.curation.rows import Rejected
+from benchwright.curation.rows import MachineFault, Rejected
 from benchwright.curation.run import run
 from benchwright.curation.stages import connections
 from benchwright.curation.stages.connections import is_public
@@ -583,3 +585,57 @@ def test_a_run_accounts_for_every_link(server: Server, tmp_path: Path) -> None:
     assert result.rows == 53
     once = ("gone", "not_an_image", "truncated", "too_many_redirects", "too_large", "bad_url", "server_error")
     assert result.rejects == dict.fromkeys(once, 1)
+
+
+# ------------------------------------------------------------------------------------------- faults of this machine
+
+
+def test_where_nobody_answers_the_run_stops_and_turns_no_row_away() -> None:
+    with socket.socket() as taken:  # bound and not listening: who connects is refused
+        taken.bind(("127.0.0.1", 0))
+        urls = [f"http://127.0.0.1:{taken.getsockname()[1]}/{number}" for number in range(20)]
+        with pytest.raises(MachineFault, match=r"no server answered \(20 unreachable\).*source\.pace\.offline_after=0"):
+            fetch(urls)
+        found = [*fetch(urls, pace=replace(FAST, offline_after=0)), *fetch(urls[:3])]
+    assert {item.reason for item in found if isinstance(item, Rejected)} == {"unreachable"}
+
+
+def test_one_answer_tells_that_there_is_a_network(server: Server) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        dead = [f"http://127.0.0.1:{taken.getsockname()[1]}/{number}" for number in range(20)]
+        found = fetch([*dead, server.url("/status/404")])
+    assert [item.reason for item in found if isinstance(item, Rejected)] == ["unreachable"] * 20 + ["gone"]
+
+
+def test_too_many_open_files_are_no_fault_of_a_row(server: Server) -> None:
+    script = (
+        "import asyncio, os, resource, sys\n"
+        "from benchwright.curation.rows import MachineFault\n"
+        "from benchwright.curation.stages.fetch import FetchLimits, FetchPace, LinkedImage, fetch_images\n"
+        "limits, pace = FetchLimits(allow_private_hosts=True), FetchPace(retries=0)\n"
+        "async def look():\n"
+        "    used = len(os.listdir('/proc/self/fd'))\n"
+        "    resource.setrlimit(resource.RLIMIT_NOFILE, (used - 1, used - 1))\n"
+        "    return await fetch_images([LinkedImage('a', sys.argv[1])], limits=limits, pace=pace)\n"
+        "try: print(asyncio.run(look()))\n"
+        "except MachineFault as fault: print(fault)\n"
+    )
+    command = [sys.executable, "-P", "-c", script, server.url("/ok")]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "Too many open files: lower source.pace.concurrency" in told
+
+
+def test_time_outs_of_a_process_that_is_too_busy_turn_no_row_away(server: Server) -> None:
+    """Something else holds the event loop until the time is up, while the answer lies ready."""
+
+    async def busy() -> list[FetchedImage | Rejected]:
+        asking = asyncio.ensure_future(fetch_images([LinkedImage("a", server.url("/ok"))], limits=HERE, pace=pace))
+        for _ in range(4):
+            await asyncio.sleep(0)  # by now it is on its way
+        time.sleep(0.7)
+        return await asking
+
+    pace = replace(FAST, timeout_s=0.5, retries=0)
+    [found] = asyncio.run(busy())
+    assert isinstance(found, FetchedImage), found

@@ -18,7 +18,7 @@ from benchwright.curation.rows import Reject, Rejected
 from benchwright.curation.run import run
 from benchwright.curation.stages.dates import parse_local, parse_utc
 from benchwright.curation.stages.exif import read_exif
-from benchwright.curation.stages.folder import is_outside, key_of
+from benchwright.curation.stages.folder import is_outside, key_of, open_folder, walk
 from benchwright.curation.stages.image_sources import (
     FoundImage,
     NamedImage,
@@ -450,6 +450,15 @@ def test_a_damaged_header_is_not_taken_for_the_end(tmp_path: Path) -> None:
     rows, rejects = read_tars(tmp_path)
     assert [row.key for row in rows] == ["t--0", "t--1"]
     assert rejects == {"./t.tar": "truncated_tar"}
+
+
+def test_a_link_that_leads_to_itself_is_a_reject(tmp_path: Path) -> None:
+    """The system refuses to follow it, which stopped the run."""
+    (tmp_path / "round.jpg").symlink_to("round.jpg")
+    (tmp_path / "one.jpg").symlink_to("other.jpg")
+    (tmp_path / "other.jpg").symlink_to("one.jpg")
+    found = [(entry.name, entry.reason) for _, entries in walk(open_folder(str(tmp_path))) for entry in entries]
+    assert found == [(name, "not_a_file") for name in ("one.jpg", "other.jpg", "round.jpg")]
 
 
 def test_noise_and_links_in_tars(tmp_path: Path) -> None:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
+import signal
+import subprocess
 
 import numpy as np
 import pytest
 import scipy.io
+from benchwright.curation import matlab
 from benchwright.curation.matlab import read_mat
+from benchwright.curation.rows import MachineFault
 
 
 def written(*, compressed: bool = False) -> bytes:
@@ -54,3 +59,41 @@ def test_a_crash_of_the_reader_is_an_error_of_the_file() -> None:
     data[292] = 18  # the class of the first cell's array: one that there is not, at which scipy 1.17 falls over
     with pytest.raises(ValueError, match="no MATLAB file"):
         read_mat(bytes(data), ["parts"])
+
+
+def send(monkeypatch: pytest.MonkeyPatch, *numbers: int) -> list[int]:
+    """The next children get these signals as they begin, none where it is 0."""
+    left, begun = list(numbers), list[int]()
+    run = subprocess.Popen.__init__
+
+    def begin(self, *arguments, **settings):
+        run(self, *arguments, **settings)
+        begun.append(self.pid)
+        if left and (number := left.pop(0)):
+            os.kill(self.pid, number)
+
+    monkeypatch.setattr(subprocess.Popen, "__init__", begin)
+    return begun
+
+
+def test_a_reader_that_is_killed_is_tried_again_and_says_nothing_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = send(monkeypatch, signal.SIGKILL)
+    assert read_mat(written(), ["level"])["level"][0].tolist() == [[12.5]]
+    assert len(begun) == 2
+    monkeypatch.undo()
+    send(monkeypatch, signal.SIGKILL, signal.SIGKILL)
+    with pytest.raises(MachineFault, match="killed from outside by SIGKILL, twice"):
+        read_mat(written(), ["level"])
+
+
+def test_a_reader_that_is_silent_says_nothing_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matlab, "_WALL_LIMIT_S", 0.5)
+    send(monkeypatch, signal.SIGSTOP, signal.SIGSTOP)
+    with pytest.raises(MachineFault, match=r"no answer within 0\.5 s of wall clock, twice"):
+        read_mat(written(), ["level"])
+
+
+def test_a_reader_that_takes_too_long_says_so_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    send(monkeypatch, signal.SIGXCPU, signal.SIGXCPU)
+    with pytest.raises(ValueError, match="takes more than 60 s of processor time"):
+        read_mat(written(), ["level"])

@@ -152,7 +152,7 @@ def test_images_and_workers_are_checked(tmp_path: Path) -> None:
 def test_files_that_are_no_such_export(tmp_path: Path) -> None:
     path = tmp_path / "e.json"
     for content, message in (
-        (b"[" * 100_000, "not readable as JSON: RecursionError"),
+        (b"[" * 100_000, "not readable as JSON: ValueError: JSON that is nested too deep"),
         (b"\xff\xfe\x00", "not readable as JSON"),
         (b"{}", "a list of tasks is expected"),
         (b'[{"image": "x", "labels": ["bus"]}]', "task 0 has no 'data' or no 'annotations': export in the form JSON"),

@@ -274,6 +274,7 @@ def test_a_source_without_pieces_or_rows_is_an_empty_stage(tmp_path: Path) -> No
         "listed",
         step(steps.read_piece, root=where(tmp_path / "in")),
         pieces=step(steps.list_pieces, root=where(tmp_path / "in")),
+        may_be_empty=True,
     ).whole("counted", step(steps.count_of, other=rows_of("listed")), gives=steps.Counted)
     assert [a.rows for a in run(flow, str(tmp_path / "out"), scheduler="sync").artifacts] == [0, 0]
 

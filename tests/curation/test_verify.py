@@ -9,6 +9,7 @@ import pytest
 from benchwright.curation.artifact import sealed
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
+from benchwright.curation.records import json_text
 from benchwright.curation.run import run
 from benchwright.curation.store import StoreError
 from benchwright.curation.verify import compare, remake, verify
@@ -63,7 +64,7 @@ def edit(path: Path, *, seal: bool, **changes: object) -> None:
     """Change a record; with ``seal``, as somebody would who knows how records are sealed."""
     record = {name: value for name, value in json.loads(path.read_text()).items() if name != "seal"}
     record.update(changes)
-    path.write_text(json.dumps(sealed(record) if seal else {**record, "seal": "0" * 64}))
+    path.write_bytes(json_text(sealed(record) if seal else {**record, "seal": "0" * 64}))
 
 
 @pytest.mark.parametrize("change", [{"digest": "0" * 64}, {"rows_in": 5}, {"kind": "table"}, {"rejects": {}}, {"parts": "x"}])

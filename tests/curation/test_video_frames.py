@@ -5,10 +5,7 @@ from __future__ import annotations
 import io
 import os
 import random
-import signal
 import sys
-import threading
-import time
 from pathlib import Path
 
 import av
@@ -30,7 +27,7 @@ from benchwright.curation.video.frames import (
     unpack_frames,
 )
 from benchwright.curation.video.index import read_index
-from benchwright.curation.video.limits import Deadline, Limits
+from benchwright.curation.video.limits import CpuBudget, Limits
 from benchwright.curation.video.pixels import RgbConverter, orientation_of, scaled_size
 from benchwright.curation.video.plans import FramePlan
 from benchwright.curation.video.work import FrameSettings
@@ -42,14 +39,14 @@ from tests.curation import odd_videos
 # Worker processes of a test run cannot import the tests: the source's step travels with its task.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-LIMITS = Limits(time_limit_s=60)
+LIMITS = Limits(cpu_limit_s=60)
 EIGHT = FramePlan("uniform", n=8)
 SMALL = FrameSettings(short_side_px=64, jpeg_quality=90)
 FORETOLD = [
     "plain.mp4", "gop12.mp4", "open_gop.mp4", "open_gop_hevc.mp4", "temporal_layers_hevc.mp4", "vp9.webm", "edit_list.mp4",
     "vp9_hidden_frames.webm", "variable_rate.mp4", "variable_rate.mkv", "start_offset.mp4", "start_offset.mkv",
     "rotated_90.mp4", "odd_size_444.mp4", "odd_size_420.webm", "fragmented.mp4", "interlaced.mkv", "intra_refresh.mkv",
-    "three_frames.mkv", "sound_first.mp4",
+    "three_frames.mkv", "sound_first.mp4", "av1.mkv", "av1_open_gop.mp4",
 ]  # fmt: skip
 """Files of which PyAV decodes only what is needed: that it does, and not all, is tested too."""
 
@@ -88,13 +85,13 @@ def asked(n: int, draws: random.Random) -> list[list[int]]:
 
 
 def decode(decoder, index, wanted) -> dict[int, np.ndarray]:
-    return {at: stored(frame) for at, frame in decoder(index, wanted, limits=LIMITS, deadline=Deadline(60))}
+    return {at: stored(frame) for at, frame in decoder(index, wanted, limits=LIMITS, budget=CpuBudget(LIMITS))}
 
 
 def test_every_odd_file_gives_the_frames_of_a_full_decode(good):
     draws, sought = random.Random(0), []
     for path in sorted(good.iterdir()):
-        index = read_index(str(path), limits=LIMITS, deadline=Deadline(60))
+        index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
         truth = full_decode(path)
         for wanted in asked(len(truth), draws):
             if index.n_frames != len(truth):
@@ -109,6 +106,48 @@ def test_every_odd_file_gives_the_frames_of_a_full_decode(good):
     assert set(sought) >= set(FORETOLD)
 
 
+def test_of_several_streams_the_best_is_taken_by_both_decoders(good, tmp_path):
+    for path, number in odd_videos.make_several_streams(tmp_path).items():
+        probed = probe_video(VideoFile("a", path.name), root=str(tmp_path))
+        with av.open(str(path)) as container:
+            found = container.streams[probed.stream]
+            assert (found.type, int(found.disposition) & 0x400) == ("video", 0), path.name
+            assert (probed.stream, probed.width_px) == (number, found.width), path.name
+            truth = [stored(frame) for frame in container.decode(found)]
+        index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
+        for decoder in decoders.DECODERS.values():
+            got = decode(decoder, index, [0, 7, 20])
+            assert all(np.array_equal(got[at], truth[at]) for at in (0, 7, 20)), path.name
+        clips = [
+            read_clip(Clip("a", path.name, None, None), root=str(tmp_path), plan=EIGHT, settings=FrameSettings(64, 90, name))
+            for name in ("pyav", "ffmpeg")
+        ]
+        assert clips[0] == clips[1]
+
+
+def test_a_stream_can_be_asked_for_by_its_number(good, tmp_path):
+    odd_videos.make_several_streams(tmp_path)
+    for name in ("pyav", "ffmpeg"):
+        widths = [
+            read_clip(
+                Clip("a", "small_first.mkv", None, None),
+                root=str(tmp_path),
+                plan=EIGHT,
+                settings=FrameSettings(None, 90, name),
+                stream=stream,
+            ).width_px
+            for stream in (0, 1, "best")
+        ]
+        assert widths == [192, 384, 384]
+    assert probe_video(VideoFile("a", "small_first.mkv"), root=str(tmp_path), stream=0).stream == 0
+    for name, stream, reason in (
+        ("small_first.mkv", 2, "no_video_stream.*number 2 is not moving pictures"),
+        ("empty_first.mkv", 0, "no_frames"),
+    ):
+        with pytest.raises(Reject, match=reason):
+            probe_video(VideoFile("a", name), root=str(tmp_path), stream=stream)
+
+
 def test_only_what_is_needed_is_decoded_where_the_packets_tell(good, monkeypatch):
     def never(*_args, **_kwargs):
         raise AssertionError("decoded from the start")
@@ -116,7 +155,7 @@ def test_only_what_is_needed_is_decoded_where_the_packets_tell(good, monkeypatch
     monkeypatch.setattr(decoders, "_sequential", never)
     draws = random.Random(1)
     for name in FORETOLD:
-        index = read_index(str(good / name), limits=LIMITS, deadline=Deadline(60))
+        index = read_index(str(good / name), limits=LIMITS, budget=CpuBudget(LIMITS))
         for wanted in asked(index.n_frames, draws):
             assert sorted(decode(decoders.pyav_frames, index, wanted)) == wanted
 
@@ -170,14 +209,15 @@ def test_probe_says_what_a_file_is(good):
     turned = {name: found[f"rotated_{name}.mp4"] for name in (90, 180, 270)}
     assert {name: probed.rotation_deg for name, probed in turned.items()} == {90: 270, 180: 180, 270: 90}
     assert [(turned[n].width_px, turned[n].height_px) for n in (90, 180, 270)] == [(108, 192), (192, 108), (108, 192)]
+    assert (found["av1.mkv"].codec, found["vp9.webm"].codec) == ("av1", "vp9")
     assert (found["odd_size_444.mp4"].width_px, found["odd_size_420.webm"].height_px) == (191, 107)
 
 
 def middle_frame(path: Path) -> np.ndarray:
     """The middle frame as ours, before it becomes a JPEG."""
-    index = read_index(str(path), limits=LIMITS, deadline=Deadline(60))
+    index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
     wanted = [index.n_frames // 2]
-    ((_, frame),) = decoders.pyav_frames(index, wanted, limits=LIMITS, deadline=Deadline(60))
+    ((_, frame),) = decoders.pyav_frames(index, wanted, limits=LIMITS, budget=CpuBudget(LIMITS))
     return RgbConverter(index, None).rgb(frame, orientation_of(frame)).astype(int)
 
 
@@ -236,7 +276,7 @@ def test_a_segment_and_a_clock_choose_the_frames_they_say(good):
         (Limits(max_pixels=192 * 108 - 1), "too_many_pixels"),
         (Limits(max_frames=74), "too_many_frames"),
         (Limits(max_duration_s=2.9), "too_long"),
-        (Limits(time_limit_s=1e-6), "timed_out"),
+        (Limits(cpu_limit_s=1e-6), "timed_out"),
     ],
 )
 def test_what_is_over_a_limit_is_turned_away(good, limits, reason):
@@ -281,7 +321,7 @@ def damaged(data: bytes, draws: random.Random) -> bytes:
 def test_damaged_files_give_frames_or_a_reason_in_time(good, tmp_path):
     draws = random.Random(5)
     files = [path for path in sorted(good.iterdir()) if path.stat().st_size < 400_000]
-    limits, reasons = Limits(time_limit_s=120), list[str]()
+    limits, reasons = Limits(cpu_limit_s=120), list[str]()
     for number in range(60):
         path = files[number % len(files)]
         name = f"{number}{path.suffix}"
@@ -295,49 +335,6 @@ def test_damaged_files_give_frames_or_a_reason_in_time(good, tmp_path):
         reasons.append(reason)
         assert reason not in ("timed_out", "decoder_died"), (path.name, number)
     assert len(set(reasons)) > 3
-
-
-def stop_a_child() -> int:
-    """A child that no longer answers waits for work; its process id."""
-    held = child._Child()
-    os.kill(held._process.pid, signal.SIGSTOP)
-    child._idle.end()
-    child._idle.give_back(held)
-    return held._process.pid
-
-
-def test_work_that_hangs_is_killed_and_costs_one_row(good):
-    stop_a_child()
-    row = Clip("a", "plain.mp4", None, None)
-    with pytest.raises(Reject, match="timed_out"):
-        read_clip(row, root=str(good), plan=EIGHT, limits=Limits(time_limit_s=0.3))
-    assert len(read_clip(row, root=str(good), plan=EIGHT).jpegs) == 8
-
-
-def test_work_that_crashes_costs_one_row(good):
-    pid = stop_a_child()
-    timer = threading.Timer(0.3, os.kill, (pid, signal.SIGKILL))
-    timer.start()
-    row = Clip("a", "plain.mp4", None, None)
-    with pytest.raises(Reject, match="decoder_died"):
-        read_clip(row, root=str(good), plan=EIGHT)
-    os.kill(stop_a_child(), signal.SIGKILL)  # one that died while it waited is replaced, and costs nothing
-    time.sleep(0.2)
-    assert len(read_clip(row, root=str(good), plan=EIGHT).jpegs) == 8
-
-
-def test_a_run_that_is_ended_turns_no_row_away(good):
-    pid = stop_a_child()
-
-    def end() -> None:
-        os.kill(pid, signal.SIGTERM)
-        os.kill(pid, signal.SIGCONT)
-
-    threading.Timer(0.3, end).start()
-    row = Clip("a", "plain.mp4", None, None)
-    with pytest.raises(RuntimeError, match="stopped by SIGTERM"):
-        read_clip(row, root=str(good), plan=EIGHT)
-    assert len(read_clip(row, root=str(good), plan=EIGHT).jpegs) == 8
 
 
 def test_a_child_is_replaced_before_it_grows(good, monkeypatch):
@@ -398,7 +395,7 @@ def test_every_real_clip_gives_the_frames_of_a_full_decode(shared_data):
     draws = random.Random(2)
     counts = {}
     for path in sorted((shared_data / "videos").glob("*/*")):
-        index = read_index(str(path), limits=LIMITS, deadline=Deadline(60))
+        index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
         truth = full_decode(path)
         counts[path.name] = len(truth)
         assert index.n_frames == len(truth), path.name

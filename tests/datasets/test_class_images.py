@@ -94,7 +94,7 @@ def test_archives_that_are_not_there(archive: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="train: there is no such file"):
         list(read_cifar("train", root=str(archive), classes=3))
     (tmp_path / "x.tar.gz").write_bytes(b"no tar")
-    with pytest.raises(ValueError, match="test cannot be read: ReadError"):
+    with pytest.raises(ValueError, match="test and meta cannot be read: ReadError"):
         list(read_cifar("test", root=str(tmp_path / "x.tar.gz")))
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from benchwright.curation.budget import NoRows
 from benchwright.curation.flow import join, rows_of, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.rows import Rejected
@@ -323,10 +324,10 @@ def test_a_feature_stored_twice_must_be_one_vector(tmp_path):
     assert Counter(rejects["reason"].to_pylist()) == {"conflicting_features": 1, "no_feature": 1}
 
 
-def test_no_features_at_all_turn_every_sample_away(tmp_path):
+def test_no_features_at_all_are_told_at_once(tmp_path):
     (tmp_path / "in" / "each").mkdir(parents=True)
-    done = run(flow(tmp_path / "in", [FeatureFile("each")], ["a", "b"]), str(tmp_path / "out"), scheduler="sync")
-    assert done.rows().num_rows == 0
+    with pytest.raises(NoRows, match="source stage 'stored' gave no rows"):
+        run(flow(tmp_path / "in", [FeatureFile("each")], ["a", "b"]), str(tmp_path / "out"), scheduler="sync")
 
 
 MEASURE = """
@@ -363,3 +364,23 @@ def test_memory_does_not_grow_with_the_file(tmp_path, path):
     count, grown_mib = map(int, told.stdout.split())
     assert count == n
     assert grown_mib < 60
+
+
+def test_damaged_torch_files_are_one_line(tmp_path: Path) -> None:
+    """Bytes changed and ends cut off: whatever torch's readers raise, it is told in one line with the file."""
+    told: list[tuple[str, str]] = []
+    for zipped in (True, False):
+        torch.save({"a": torch.ones(4), "b": torch.zeros(4)}, tmp_path / "x.pt", _use_new_zipfile_serialization=zipped)
+        whole = (tmp_path / "x.pt").read_bytes()
+        for seed in range(60):
+            data, draw = bytearray(whole), np.random.default_rng(seed)
+            for at in draw.integers(0, min(len(data), 400), 8):
+                data[at] ^= int(draw.integers(1, 256))
+            place = tmp_path / f"{zipped}-{seed}.pt"
+            place.write_bytes(data)
+            try:
+                list(pieces(root=str(tmp_path), files=[FeatureFile(place.name)]))
+            except ValueError as error:
+                told.append((str(place), str(error)))
+    assert len(told) > 60
+    assert all(place in line and "\n" not in line for place, line in told)

@@ -187,13 +187,13 @@ def test_weights_from_files(shards: Path, tmp_path: Path) -> None:
     with torch.inference_mode():
         expected = model(normalise(frames, by_name.mean, by_name.std)).mean(0).numpy()
     np.testing.assert_allclose(found.feature, expected, rtol=1e-4, atol=1e-5)
-    bare = Backbone("torchscript", mean=(0, 0, 0), std=(1, 1, 1))
+    bare = Backbone("torchscript", run_code_from_weights=True, mean=(0, 0, 0), std=(1, 1, 1))
     found = one(extract(shards, [row], backbone=bare, checkpoint=str(tmp_path / "script.pt"), width=12))
     whole = np.stack(frames).astype(np.float64).mean(0).reshape(3, 2, 16, 2, 16).mean((2, 4)).ravel() / 255
     np.testing.assert_allclose(found.feature, whole, rtol=1e-5)
     pool = torch.nn.Sequential(torch.nn.AdaptiveAvgPool3d((3, 1, 1)), torch.nn.Flatten())
     torch.jit.script(pool).save(str(tmp_path / "clip.pt"))
-    of_clips = Backbone("torchscript", takes="clips", mean=(0, 0, 0), std=(1, 1, 1))
+    of_clips = Backbone("torchscript", "", "fc", "clips", (0, 0, 0), (1, 1, 1), run_code_from_weights=True)
     found = one(extract(shards, [row], backbone=of_clips, checkpoint=str(tmp_path / "clip.pt"), width=9))
     np.testing.assert_allclose(found.feature, np.stack(frames).mean((2, 3)).T.ravel() / 255, rtol=1e-5)
 
@@ -214,8 +214,8 @@ def test_bad_weights_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
         (resnet, "text.pt", "holds no weights of resnet18"),
         (Backbone("state_dict", model="resnet0"), "other.pt", "torchvision has none"),
         (Backbone("state_dict", model="resnet18", head="top"), "other.pt", "no such layer"),
-        (Backbone("torchscript"), "text.pt", "no TorchScript"),
-        (Backbone("torchscript"), "evil.pt", "no TorchScript"),
+        (Backbone("torchscript", run_code_from_weights=True), "text.pt", "no TorchScript"),
+        (Backbone("torchscript", run_code_from_weights=True), "evil.pt", "no TorchScript"),
         (Backbone("guess"), "text.pt", "built_in, torchscript or state_dict"),  # type: ignore[arg-type]
     ]:
         with pytest.raises(ValueError, match=says) as told:
@@ -224,6 +224,86 @@ def test_bad_weights_are_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[
     with pytest.raises(FileNotFoundError, match="no such file"):
         load_backbone(resnet, checkpoint=str(tmp_path / "gone.pt"))
     assert "this ran" not in capsys.readouterr().out
+
+
+class WritesAFile(torch.nn.Module):
+    """TorchScript maps a file of any name into memory, and writes it."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self.path = path
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mapped = torch.from_file(self.path, True, 448, dtype=torch.float32)
+        mapped.fill_(1.0)
+        return mapped[None]
+
+
+def test_torchscript_is_a_program_and_runs_only_where_the_settings_say_so(
+    shards: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    written = tmp_path / "written.bin"
+    torch.jit.script(WritesAFile(str(written))).save(str(tmp_path / "model.pt"))
+    backbone = '{kind = "torchscript"}'
+    features = (
+        f'features={{kind = "extracted", root = "{shards}", backbone = %s, width = 448, frames = 1, resize_px = 16, '
+        f'side_px = 16, checkpoint = "{tmp_path / "model.pt"}"}}'
+    )
+    run_it = ["run", "kowl", "--config", "tiny", "--out", str(tmp_path / "out"), "-q", "--set"]
+    assert cli.call([*run_it, features % backbone]) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert "run_code_from_weights = true" in told
+    assert not written.exists()
+    row = place(shards, "v_four")
+    with pytest.raises(ValueError, match="run_code_from_weights = true"):
+        extract(shards, [row], backbone=Backbone("torchscript"), checkpoint=str(tmp_path / "model.pt"), width=448)
+    assert not written.exists()
+    trusted = Backbone("torchscript", run_code_from_weights=True)
+    extract(shards, [row], backbone=trusted, checkpoint=str(tmp_path / "model.pt"), width=448)
+    assert written.exists()  # what the setting warns of
+
+
+@pytest.mark.parametrize("kind", ["state_dict", "torchscript"])
+def test_files_of_torch_export_are_not_loaded(kind: str, tmp_path: Path) -> None:
+    made = torch.export.export(torch.nn.Linear(2, 2), (torch.zeros(1, 2),))
+    torch.export.save(made, tmp_path / "model.pt2")
+    backbone = Backbone(kind, model="resnet18", run_code_from_weights=True)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"model\.pt2 (is no TorchScript model|holds no weights of resnet18)") as told:
+        load_backbone(backbone, checkpoint=str(tmp_path / "model.pt2"))
+    assert "\n" not in str(told.value)
+
+
+def test_weights_in_safetensors(tmp_path: Path) -> None:
+    from safetensors.torch import save_file
+    from torchvision import models
+
+    torch.manual_seed(0)
+    state = models.resnet18(weights=None).state_dict()
+    save_file(state, tmp_path / "weights.safetensors")
+    torch.save(state, tmp_path / "weights.pt")
+    resnet, frames = Backbone("state_dict", model="resnet18"), [prepare(png(400), CROP)]
+    mine, theirs = (load_backbone(resnet, checkpoint=str(tmp_path / f"weights.{ext}"))(frames) for ext in ("safetensors", "pt"))
+    np.testing.assert_array_equal(mine, theirs)
+    whole = (tmp_path / "weights.safetensors").read_bytes()
+    for broken in (whole[:1000], b"", whole[:8] + b"\xff" * 100 + whole[108:]):
+        (tmp_path / "weights.safetensors").write_bytes(broken)
+        with pytest.raises(ValueError, match="holds no weights of resnet18") as told:
+            load_backbone(resnet, checkpoint=str(tmp_path / "weights.safetensors"))
+        assert "\n" not in str(told.value)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_torch_files_are_one_line(seed: int, tmp_path: Path) -> None:
+    """Bytes changed and ends cut off: whatever torch raises, it is told in one line with the file."""
+    torch.save(torch.nn.Linear(4, 3).state_dict(), tmp_path / "weights.pt")
+    data = bytearray((tmp_path / "weights.pt").read_bytes())
+    draw = np.random.default_rng(seed)
+    for at in draw.integers(0, len(data), 40):
+        data[at] ^= int(draw.integers(1, 256))
+    (tmp_path / "weights.pt").write_bytes(data[: int(draw.integers(0, 2 * len(data)))])
+    with pytest.raises(ValueError, match=r"weights\.pt holds no weights of resnet18"):
+        load_backbone(Backbone("state_dict", model="resnet18"), checkpoint=str(tmp_path / "weights.pt"))
 
 
 def test_broken_and_odd_clips(tmp_path: Path) -> None:
@@ -286,7 +366,7 @@ def test_kowl_from_frames_to_measures_by_transform(tmp_path: Path) -> None:
     assert ("train", True, "colour_invert") not in told
     assert ("test", False, "colour_invert") not in told
     assert cli.call(["train", out, "--method", "ann", "--protocol", "1", "--quiet"]) == 0
-    strata = kowl_runs.tidy(out, "strata.arrow")
+    strata = kowl_runs.tidy(api.job_of(out).config, out, "strata.arrow")
     assert strata is not None
     last = {
         row["stratum"]: (row["n"], row["value"])

@@ -10,7 +10,7 @@ import pytest
 from benchwright.curation.rows import Reject
 from benchwright.curation.video.frames import Clip, FrameSettings, unpack_frames
 from benchwright.curation.video.plans import FramePlan
-from benchwright.datasets.videos.frame_folders import FrameFolder, list_frame_folders, probe_frame_folder, sample_frame_folder
+from benchwright.datasets.videos.frame_folders import list_frame_folders, probe_frame_folder, sample_frame_folder
 from benchwright.datasets.videos.inventory import VideoFile
 from PIL import Image
 
@@ -48,7 +48,7 @@ def test_folders_with_frames_are_listed(root: Path) -> None:
         {"key": VIDEO, "stem": "v_Surfing_g01_c01", "folder": "Surfing"}
     ]
     assert reasons == {"not_a_frame": 1}
-    probed = probe_frame_folder(FrameFolder("k", VIDEO), root=str(root), fps=25.0)
+    probed = probe_frame_folder(Clip("k", VIDEO, None, None), root=str(root), fps=25.0)
     assert (probed.n_frames, probed.width_px, probed.height_px, probed.duration_s) == (12, 40, 30, 12 / 25)
 
 

@@ -17,15 +17,19 @@ from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import run
 from benchwright.curation.shards import Placed
 from benchwright.curation.stages.alignment import mapped
+from benchwright.curation.stages.raw import as_uint16
 from benchwright.datasets.two_camera.augment import Expanded, expand, relight, relit_transforms, to_light
 from benchwright.datasets.two_camera.folds import assign_folds
 from benchwright.datasets.two_camera.pictures import (
     ListedPair,
+    PairToMeasure,
     WithHomography,
     array_of,
+    clear_patches,
     estimate_homographies,
     list_pairs,
     measure_pictures,
+    npy,
     photograph,
 )
 from benchwright.datasets.two_camera.quasi_real import MatchedPair, list_matches, simulate
@@ -148,7 +152,7 @@ def test_every_pair_is_followed_by_itself_under_the_lights_of_others(pairs, made
     assert arrays.transform_1to2.shape == (9, 3, 3)
 
 
-@pytest.mark.parametrize("preset", ["as_released", "as_written"])
+@pytest.mark.parametrize("preset", ["as_released", "as_written", "weighted"])
 def test_transforms_under_many_lights_are_those_of_changed_pictures(preset):
     generator = np.random.default_rng(0)
     one = generator.uniform(0.01, 1, (70_000, 3))
@@ -161,6 +165,32 @@ def test_transforms_under_many_lights_are_those_of_changed_pictures(preset):
         assert there.matrix[number] == pytest.approx(expected.matrix, abs=1e-9)
         assert there.condition[number] == pytest.approx(expected.condition)
         assert back.matrix[number] == pytest.approx(fit(*changed[::-1], preset=preset).matrix, abs=1e-9)
+
+
+def test_a_white_patch_that_is_cut_off_bends_no_weighted_fit():
+    generator = np.random.default_rng(0)
+    truth = np.linalg.inv(phone.CAMERA_1) @ phone.CAMERA_2
+    charts = [phone.chart_colours() @ camera for camera in (phone.CAMERA_1, phone.CAMERA_2)]
+    cut = [np.minimum(chart * [1.25, 1.0, 0.8], 1) for chart in charts]
+    light = np.diag([1.25, 1.0, 0.8])
+    clear = clear_patches(*cut, preset="weighted")
+    assert 1 <= (~clear).sum() <= 4
+    assert to_light(charts[0], cut[0][None], clear=clear[None])[0] == pytest.approx(light, abs=1e-9)
+    assert np.abs(to_light(charts[0], cut[0][None])[0] - light).max() > 0.01
+    scene = generator.uniform(0.05, 0.5, (20, 20, 3))
+    images = [npy(as_uint16(scene @ camera)) for camera in (phone.CAMERA_1, phone.CAMERA_2)]
+    # Without the change of light T is known: brighter by a half, until the white is cut off.
+    brighter = [np.minimum(1.5 * chart, 1) for chart in charts]
+    row = PairToMeasure(
+        "a", "a", *images, npy(np.ones((20, 20), bool)), *(c.ravel().tolist() for c in brighter), [1] * 3, [1] * 3
+    )
+    given = {"max_condition": 1e4, "darkest": 0.0}
+    weighted, released = (measure_pictures(row, preset=preset, **given) for preset in ("weighted", "as_released"))
+    assert error(weighted.transform_chart_1to2, truth) < 1e-9
+    assert error(weighted.transform_chart_2to1, np.linalg.inv(truth)) < 1e-9
+    all_patches = fit(*brighter, preset="as_released").matrix
+    assert released.transform_chart_1to2 == all_patches.ravel().tolist()
+    assert error(released.transform_chart_1to2, truth) > 1e-3
 
 
 def test_targets_may_be_kept_within_the_fold(pairs, made, tmp_path):

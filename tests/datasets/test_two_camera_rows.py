@@ -45,11 +45,11 @@ def test_both_presets_find_the_matrix_that_made_the_second_colours():
     linear = np.array([[0.8, 0.1, 0.1], [0.2, 0.9, 0.1], [0.0, 0.2, 0.7]])
     assert np.allclose(fit(colours, colours @ linear, preset="as_written").matrix, linear)
     rows_sum_to_one = linear / linear.sum(1, keepdims=True)
-    found = fit(colours, colours @ rows_sum_to_one, preset="as_released")
-    assert np.allclose(found.matrix, rows_sum_to_one)
     brighter = (colours @ rows_sum_to_one) * generator.uniform(0.5, 2, (50, 1))
-    assert np.allclose(fit(colours, brighter, preset="as_released").matrix, rows_sum_to_one), "exposure does not count"
-    assert np.allclose(apply(colours, rows_sum_to_one, preset="as_released"), colours @ rows_sum_to_one)
+    for preset in ("as_released", "weighted"):
+        assert np.allclose(fit(colours, colours @ rows_sum_to_one, preset=preset).matrix, rows_sum_to_one)
+        assert np.allclose(fit(colours, brighter, preset=preset).matrix, rows_sum_to_one), "exposure does not count"
+        assert np.allclose(apply(colours, rows_sum_to_one, preset=preset), colours @ rows_sum_to_one)
 
 
 def test_fits_of_many_pairs_at_once_are_the_single_fits_and_leave_out_what_is_not_valid():
@@ -57,17 +57,55 @@ def test_fits_of_many_pairs_at_once_are_the_single_fits_and_leave_out_what_is_no
     one, two = generator.uniform(0.1, 1, (2, 7, 24, 3))
     valid = generator.uniform(size=(7, 24)) > 0.3
     one[0, 0] = 0.0
-    for preset in ("as_released", "as_written"):
+    for preset in ("as_released", "as_written", "weighted"):
         together = fit(one, two, preset=preset, valid=valid)
         for number in range(7):
             alone = fit(one[number], two[number], preset=preset, valid=valid[number])
             assert np.allclose(together.matrix[number], alone.matrix)
             keep = valid[number] & ((one[number] > 0).any(1) | (preset == "as_written"))
             a, b = one[number][keep], two[number][keep]
-            if preset == "as_released":
-                a, b = a / a.sum(1, keepdims=True), b / b.sum(1, keepdims=True)
+            if preset != "as_written":
+                sums = a.sum(1, keepdims=True), b.sum(1, keepdims=True)
+                root = (sums[0] ** -2 + sums[1] ** -2) ** -0.5 if preset == "weighted" else 1.0
+                a, b = root * a / sums[0], root * b / sums[1]
             assert np.allclose(alone.matrix, np.linalg.lstsq(a, b)[0])
             assert np.isclose(alone.condition, np.linalg.cond(a))
+
+
+def dark_picture():
+    """Two cameras' colours as 16-bit pictures hold them, a quarter of them nearly black, and the matrix between them."""
+    generator = np.random.default_rng(5)
+    truth = np.array([[0.75, 0.2, 0.05], [0.1, 0.8, 0.1], [0.0, 0.25, 0.75]])
+    scene = generator.uniform(0.02, 0.3, (4000, 3))
+    scene[:1000] *= 0.001
+    noisy = (colours + generator.normal(0, 4e-5, colours.shape) for colours in (scene, scene @ truth))
+    return *(np.round(np.clip(colours, 0, 1) * 65535) / 65535 for colours in noisy), truth
+
+
+def test_nearly_black_pixels_decide_the_released_fit_and_not_the_weighted_one():
+    one, two, truth = dark_picture()
+    # Of the code before there was a weighted fit.
+    assert fit(one, two, preset="as_released").matrix.ravel().tolist() == pytest.approx(
+        [
+            *(0.7205799917909471, 0.20603736426019925, 0.07338264394885549),
+            *(0.10811562439366366, 0.7768072129719623, 0.11507716263436789),
+            *(0.02362794746448197, 0.26864259116212585, 0.7077294613733967),
+        ],
+        rel=1e-13,
+    )
+    for colours, known in (((one, two), truth), ((two, one), np.linalg.inv(truth))):
+        off = {p: np.linalg.norm(fit(*colours, preset=p).matrix - known) for p in ("as_released", "weighted")}
+        assert off["as_released"] > 0.05 * np.linalg.norm(known)
+        assert off["weighted"] < 1e-4 * np.linalg.norm(known)
+
+
+@pytest.mark.parametrize("total", [1e-12, 1e-310])
+def test_a_colour_whose_sum_is_next_to_nothing_does_not_decide_the_weighted_fit(total):
+    one, two, truth = (colours[1000:] if len(colours) > 3 else colours for colours in dark_picture())
+    odd = np.array([[0.01, total - 0.01, 0.0]]) if total > 1e-300 else np.array([[total, 0.0, 0.0]])
+    for pair in ((odd, two[:1]), (one[:1], odd)):
+        found = fit(np.concatenate([one, pair[0]]), np.concatenate([two, pair[1]]), preset="weighted").matrix
+        assert found == pytest.approx(truth, abs=1e-3)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import collections
+import contextlib
 import datetime as dt
 import gzip
 import json
@@ -422,3 +423,68 @@ def test_synthetic_metadata_adds_up(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         *("not_a_photo", "null_date_taken", "taken_not_before_upload"),
     }
     assert len(set(kept["key"].to_pylist()) | {reject["key"] for reject in rejects}) == 5_000
+
+
+ENDLESS = "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT x AS rowid, {} FROM n"
+
+
+@pytest.mark.parametrize(
+    ("statement", "told"),
+    [
+        (f"CREATE VIEW yfcc100m_dataset AS {ENDLESS}", "is a view or a virtual table"),
+        ("CREATE VIRTUAL TABLE yfcc100m_dataset USING fts5(photoid)", "is a view or a virtual table"),
+        (
+            "CREATE TABLE yfcc100m_dataset (a TEXT, {generated})",
+            "has no column 'photoid'",
+        ),
+        ("CREATE TABLE yfcc100m_dataset (rowid TEXT, {})", "has a column 'rowid'"),
+        ("CREATE TABLE yfcc100m_dataset ({}, PRIMARY KEY (photoid)) WITHOUT ROWID", "no such column: rowid"),
+    ],
+)
+def test_sqlite_that_is_a_program_is_told_at_once(tmp_path: Path, statement: str, told: str) -> None:
+    path = tmp_path / "m.sqlite"
+    columns = [f"1 AS {name}" if "RECURSIVE" in statement else name for name in sqlite.COLUMN_NAMES.values()]
+    generated = ", ".join(f"{name} TEXT AS (hex(zeroblob(a * 100000000)))" for name in sqlite.COLUMN_NAMES.values())
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(statement.format(", ".join(columns), generated=generated))
+        connection.commit()
+    with pytest.raises(ValueError, match=told):
+        list(metadata.pieces(path=str(path)))
+
+
+def test_sqlite_rows_in_no_order_and_rows_at_the_ends_of_the_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "m.sqlite"
+    names = list(sqlite.COLUMN_NAMES.values())
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA page_size = 512")
+        connection.execute(f"CREATE TABLE yfcc100m_dataset ({', '.join(names)})")
+        insert = f"INSERT INTO yfcc100m_dataset (rowid, {', '.join(names)}) VALUES ({', '.join('?' * (len(names) + 1))})"
+        for rowid in (-(2**63), 1, 2, 2**63 - 1):
+            connection.execute(insert, (rowid, *["text" * 20] * len(names)))
+        connection.commit()
+    bounds = sqlite.ranges(str(path), 3)
+    assert [row[0] for at in bounds for batch in sqlite.rows(str(path), *at, ("id",)) for row in batch] == [
+        *(-(2**63), 1, 2, 2**63 - 1)
+    ]
+    # The inner page's first child stands for its second, too: a few such pages would be any number of rows.
+    data = bytearray(path.read_bytes())
+    root = next(at for at in range(512, len(data), 512) if data[at] == 5)
+    first, second = (root + int.from_bytes(data[root + 12 + 2 * n : root + 14 + 2 * n]) for n in (0, 1))
+    data[second : second + 4] = data[first : first + 4]
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"row -9223372036854775808 comes after row|malformed"):
+        list(sqlite.rows(str(path), -(2**63), 2**63, ("id",)))
+
+
+def test_sqlite_fields_longer_than_a_line_are_turned_away(tmp_path: Path) -> None:
+    path = tmp_path / "m.sqlite"
+    names = list(sqlite.COLUMN_NAMES.values())
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute(f"CREATE TABLE yfcc100m_dataset ({', '.join(names)})")
+        connection.execute(
+            f"INSERT INTO yfcc100m_dataset ({', '.join(names)}) VALUES (zeroblob(2000000){', 1' * (len(names) - 1)})"
+        )
+        connection.commit()
+    (piece,) = metadata.pieces(path=str(path))
+    (sifted,) = metadata.read_metadata(piece, path=str(path))
+    assert sifted.rejected["reason"].to_pylist() == ["line_too_long"]

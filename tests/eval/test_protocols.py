@@ -181,7 +181,7 @@ def test_a_finished_run_is_read_and_not_trained_again(tmp_path: Path):
 
 def test_a_folder_of_another_run_is_refused(tmp_path: Path):
     run(tmp_path, "nap", "finetune", seeds=[0])
-    with pytest.raises(ValueError, match=r"holds a run with method = 'nap-finetune', and this one has 'finetune-finetune'"):
+    with pytest.raises(ValueError, match=r"method was 'nap-finetune' and is 'finetune-finetune'"):
         run(tmp_path, "finetune", "finetune", seeds=[0])
     checkpoint = tmp_path / "seed0" / "after-005.pt"
     checkpoint.write_bytes(checkpoint.read_bytes()[:-1])

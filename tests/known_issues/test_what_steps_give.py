@@ -126,7 +126,7 @@ def no_sample(row: Number) -> dict[str, Any]:
 
 
 def numbers(count: int = 3) -> Flow:
-    return source("read", step(read, count=count))
+    return source("read", step(read, count=count), may_be_empty=not count)
 
 
 def shards_of(function: Any, count: int = 3) -> Flow:

@@ -22,7 +22,6 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api, cli, config, iirc, iirc_runs
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.iirc_config import IircConfig
-from benchwright.pipelines.trained import earlier_results
 
 from tests.pipelines.conftest import with_another_dataset
 
@@ -317,14 +316,14 @@ def test_a_loop_that_stopped_goes_on_to_the_same_bytes(trained: Path, tmp_path: 
     (tmp_path / "dataset").symlink_to(trained / "dataset")
     with pytest.raises(Stopped):
         iirc_runs.evaluate(settings("tiny"), str(tmp_path), methods=["er"], progress=stop)
-    assert iirc_runs.scores(str(tmp_path)) == {}
+    assert iirc_runs.scores(settings("tiny"), str(tmp_path)) == {}
     iirc_runs.evaluate(settings("tiny"), str(tmp_path), methods=["er"], protocols=["configuration-0"])
     told = {name: data for name, data in results(trained).items() if name.startswith("eval/incomplete/er/")}
     assert results(tmp_path) == told
 
 
 def test_scores_are_better_with_all_samples(trained: Path) -> None:
-    found = iirc_runs.scores(str(trained))
+    found = iirc_runs.scores(settings("tiny"), str(trained))
     assert list(found) == ["incomplete information"]
     means = {name: one["mean"] for name, one in found["incomplete information"].items()}
     assert means["incremental_joint"]["pw-JS"] > means["finetune"]["pw-JS"]
@@ -332,10 +331,11 @@ def test_scores_are_better_with_all_samples(trained: Path) -> None:
 
 
 def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Path) -> None:
-    assert earlier_results(str(trained)) == ""
+    c = settings("tiny")
+    assert iirc_runs.stale(c, str(trained)) == {}
     out = with_another_dataset(trained, tmp_path / "run")
-    assert iirc_runs.scores(out) == iirc_runs.finished(out) == {}
-    assert "results of an earlier dataset are left out" in earlier_results(out)
+    assert iirc_runs.scores(c, out) == iirc_runs.finished(c, out) == {}
+    assert list(iirc_runs.stale(c, out).values()) == ["of an earlier dataset"] * 3
 
 
 def test_what_there_is_not_is_told(trained: Path) -> None:
@@ -402,7 +402,7 @@ def test_curves_are_averaged_over_configurations(tiny: Path, tmp_path: Path) -> 
     found = iirc_runs.evaluate(c, str(tmp_path / "run"), methods=["finetune"])["incomplete"]["finetune"]
     assert len(found) == 2
     last = [one.curve("recall")[-1] for one in found]
-    told = iirc_runs.scores(str(tmp_path / "run"))["incomplete information"]["finetune"]
+    told = iirc_runs.scores(c, str(tmp_path / "run"))["incomplete information"]["finetune"]
     assert told["mean"]["recall"] == pytest.approx(np.mean(last))
     assert told["std"]["recall"] == pytest.approx(np.std(last, ddof=1))
     page = Path(iirc_runs.report(c, str(tmp_path / "run"))).read_text()

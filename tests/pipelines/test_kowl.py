@@ -17,7 +17,6 @@ from benchwright.datasets.kowl.tables import increment_table
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api, config, kowl, kowl_runs
 from benchwright.pipelines.kowl_config import KowlConfig
-from benchwright.pipelines.trained import earlier_results
 
 from tests.pipelines.conftest import with_another_dataset
 
@@ -125,7 +124,7 @@ def test_a_loop_that_stopped_goes_on_to_the_same_bytes(evaluated: Path, tmp_path
     for predictor in ("ann", "gmm_finch", "evm"):
         with pytest.raises(Stopped):
             kowl_runs.evaluate(c, str(tmp_path), methods=[predictor], protocols=["1"], progress=stop)
-    assert kowl_runs.scores(str(tmp_path)) == {}
+    assert kowl_runs.scores(settings("kowl.tiny.toml"), str(tmp_path)) == {}
     kowl_runs.evaluate(c, str(tmp_path), protocols=["1"])
     told = {name: data for name, data in results(evaluated).items() if name.startswith("eval/feedback-1/")}
     assert results(tmp_path) == told
@@ -133,7 +132,7 @@ def test_a_loop_that_stopped_goes_on_to_the_same_bytes(evaluated: Path, tmp_path
 
 def test_scores_follow_the_structure(evaluated: Path) -> None:
     """Feedback teaches new classes, and a part of the novelty is seen before it."""
-    found = kowl_runs.scores(str(evaluated))
+    found = kowl_runs.scores(settings("kowl.tiny.toml"), str(evaluated))
     assert list(found) == ["feedback 0", "feedback 1"]
     assert set(found["feedback 1"]) == {"ann", "evm", "gmm_finch"}
     mean = found["feedback 1"]["gmm_finch"]["mean"]
@@ -142,11 +141,12 @@ def test_scores_follow_the_structure(evaluated: Path) -> None:
 
 
 def test_results_of_an_earlier_dataset_are_left_out(evaluated: Path, tmp_path: Path) -> None:
-    assert earlier_results(str(evaluated)) == ""
+    c = settings("kowl.tiny.toml")
+    assert kowl_runs.stale(c, str(evaluated)) == {}
     out = with_another_dataset(evaluated, tmp_path / "run")
-    assert kowl_runs.scores(out) == kowl_runs.prior_knowledge(out) == {}
-    assert kowl_runs.tidy(out) is None
-    assert earlier_results(out).startswith("6 results of an earlier dataset are left out")
+    assert kowl_runs.scores(c, out) == kowl_runs.prior_knowledge(c, out) == {}
+    assert kowl_runs.tidy(c, out) is None
+    assert list(kowl_runs.stale(c, out).values()) == ["of an earlier dataset"] * 6
 
 
 def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path)
     (tmp_path / "dataset").symlink_to(evaluated / "dataset")
     c = settings("kowl.tiny.toml", 'evaluation.settings.ann.threshold_when="each_fit"')
     kowl_runs.evaluate(c, str(tmp_path), methods=["ann"], protocols=["0", "1"])
-    again, first = kowl_runs.scores(str(tmp_path)), kowl_runs.scores(str(evaluated))
+    again, first = kowl_runs.scores(c, str(tmp_path)), kowl_runs.scores(settings("kowl.tiny.toml"), str(evaluated))
     post = {
         when: {k: found[k]["ann"]["mean"]["mcc post"] for k in found} for when, found in (("again", again), ("first", first))
     }

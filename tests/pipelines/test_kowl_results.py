@@ -233,8 +233,9 @@ def annotated(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int]]]) -> None:
     out, told = annotated
-    table = kowl_runs.tidy(str(out), "strata.arrow")
-    whole = kowl_runs.tidy(str(out))
+    c = api.job_of(str(out)).config
+    table = kowl_runs.tidy(c, str(out), "strata.arrow")
+    whole = kowl_runs.tidy(c, str(out))
     assert table is not None
     assert whole is not None
     frame = pl.DataFrame(pl.from_arrow(table))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchwright.pipelines.trained import earlier_results
+from benchwright.pipelines import api
 from PIL import Image
 
 from tests.pipelines.conftest import Cli, files_of
@@ -44,6 +44,40 @@ def test_the_example_of_a_pipeline_of_ones_own(bw: Cli, texts: Path, tmp_path: P
         assert json.load(stream) == {"commonest": "word", "words": 8}
     assert bw(*run, "sync", "--out", tmp_path / "sync").code == 0
     assert files_of(out) == files_of(tmp_path / "sync")
+
+
+def test_what_earlier_code_made_is_told_and_can_be_kept(bw: Cli, texts: Path, tmp_path: Path) -> None:
+    words, out = tmp_path / "changing_words.py", tmp_path / "out"
+    text = (EXAMPLES / "words.py").read_text()
+    words.write_text(text)
+    arguments = [words, "--config", EXAMPLES / "words.toml", "--set", f"folder={texts}", "--out", out]
+    assert bw("run", *arguments, "-q").code == 0
+    digest = json.loads(bw("show", out, "--json").out)["digest"]
+
+    changed = "changing_words.count_words changed"
+    words.write_text(
+        text.replace("len(words), collections", "len(words) + 1, collections").replace("-{number //", "{number //")
+    )
+    told = bw("plan", *arguments)
+    assert told.out.count("stale: ") == 2, told.out
+    assert f"stale: {changed}\n" in told.out
+    assert "stale: changing_words.place changed\n" in told.out
+    told = bw("run", *arguments, "--keep-stale", "counted", "--keep-stale", "placed")
+    assert told.code == 0, told.err
+    assert "stale" not in told.err
+    assert json.loads(bw("show", out, "--json").out)["digest"] == digest
+    assert bw("show", out).out.count(f"kept: made by earlier code; {changed}") == 1
+    assert "there, 11 rows, kept: made by earlier code" in bw("plan", *arguments).out
+    told = bw("verify", out)
+    assert told.code == 0
+    assert f"stage counted: kept: made by earlier code; {changed}" in told.out
+    assert json.loads(bw("verify", out, "--json").out)["kept"].keys() == {"counted", "placed"}
+
+    words.write_text(text.replace("len(words), collections", "len(words) + 2, collections"))
+    told = bw("run", *arguments)
+    assert f"[2/4] counted: stale: {changed}\n" in told.err
+    assert json.loads(bw("show", out, "--json").out)["digest"] != digest
+    assert bw("verify", out).out == f"{out}: everything is as recorded\n"
 
 
 def test_settings_of_a_pipeline_of_ones_own_are_those_beside_it(bw: Cli) -> None:
@@ -195,8 +229,10 @@ def test_the_example_of_a_clear_of_ones_own_is_whole(bw: Cli, photos: Path, tmp_
     assert "fold" in told.out
 
 
-def test_results_of_a_form_of_ones_own_are_left_alone(tmp_path: Path) -> None:
-    (tmp_path / "eval").mkdir()
+def test_results_of_a_form_of_ones_own_are_left_alone(bw: Cli, texts: Path, tmp_path: Path) -> None:
+    words, out = EXAMPLES / "words.py", tmp_path / "out"
+    assert bw("run", words, "--set", f"folder={texts}", "--out", out, "-q").code == 0
+    (out / "eval").mkdir()
     for own in '{"accuracy": 1}', "1", "no JSON":
-        (tmp_path / "eval" / "results.json").write_text(own)
-        assert earlier_results(str(tmp_path)) == ""
+        (out / "eval" / "results.json").write_text(own)
+        assert api.stale(str(out), pipeline=str(words)) == {}

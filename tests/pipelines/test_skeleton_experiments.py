@@ -13,7 +13,7 @@ from benchwright.datasets.skeleton.published import table_2
 from benchwright.eval.metrics.order_sensitivity import forgetting_bound
 from benchwright.pipelines import api, cli, config, skeleton_runs
 from benchwright.pipelines.skeleton_config import SkeletonConfig
-from benchwright.pipelines.skeleton_results import best_of_grid, difference, measure_table, of_experiment, scores, trained
+from benchwright.pipelines.skeleton_results import best_of_grid, difference, measure_table, of_experiment, trained
 from benchwright.pipelines.wrong_use import WrongUse
 
 from tests.training.graph_settings import BEST, GRIDS
@@ -182,7 +182,7 @@ def test_published_figures_stand_beside_ours_where_the_settings_say_so(copy: Pat
     assert record["config"]["evaluation"]["paper"] is None
     chosen = [argument for each in (*EVERYTHING, "evaluation.paper=ucla") for argument in ("--set", each)]
     assert cli.call(["run", "skeleton", "--config", "tiny", "--out", str(copy), "--quiet", *chosen]) == 0
-    lines = scores(str(copy))["difference over orders, by task"]
+    lines = api.scores(str(copy))["difference over orders, by task"]
     assert lines["bare, Table 2"]["mean"] == pytest.approx({"AOPD": 0.9674, "MOPD": 1.0})
     assert lines["bare, Table 2"]["std"]["AOPD"] == pytest.approx(0.0072)
     assert "joint, Table 2" not in lines

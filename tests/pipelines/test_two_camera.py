@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import os
@@ -20,7 +21,6 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.two_camera.facts import facts
 from benchwright.pipelines import api, config, two_camera, two_camera_runs
 from benchwright.pipelines.config import ConfigError
-from benchwright.pipelines.trained import earlier_results
 from benchwright.pipelines.two_camera_config import TwoCameraConfig
 
 from tests.pipelines.conftest import with_another_dataset
@@ -125,6 +125,47 @@ def test_settings_that_cannot_be_are_told_in_one_line(overrides: list[str], told
         two_camera.plan(settings("two_camera.tiny.toml", *overrides), "out")
 
 
+def test_the_released_fit_is_taken_where_it_is_named_and_where_there_is_no_noise() -> None:
+    named = {name: settings(f"two_camera{name}.toml").transform.preset for name in ("", ".tiny", ".metadata", ".s20", ".nus")}
+    released = dict.fromkeys(("", ".tiny", ".metadata"), "as_released")
+    assert named == {**released, ".s20": "weighted", ".nus": "weighted"}
+    assert settings("two_camera.s20.toml", "transform.preset=as_released").transform.preset == "as_released"
+    given = {field.name: getattr(settings("two_camera.s20.toml"), field.name) for field in dataclasses.fields(TwoCameraConfig)}
+    del given["transform"]
+    assert TwoCameraConfig(**given).transform.preset == "weighted", "a file of settings that says nothing of it"
+
+
+def test_dark_raw_pairs_give_their_transform_unless_the_released_fit_is_asked_for(phone, tmp_path: Path) -> None:
+    """One scene whose left half lies three levels of noise above black, with its chart in the light half."""
+    width, height = 504, 378
+    generator = np.random.default_rng(1)
+    scene = phone.drawn_scene(width, height, generator)
+    scene[:, : width // 2] *= np.float32(0.001)
+    corners = phone.paste_chart(scene, colours=phone.chart_colours() * 0.8, left=320, top=250, spacing=24)
+    root = tmp_path / "raw"
+    root.mkdir()
+    header = ",".join(["name", *(f"{axis}{corner}" for corner in range(4) for axis in "xy")])
+    lines = [header]
+    for number in range(3):
+        for camera, matrix in enumerate((phone.CAMERA_1, phone.CAMERA_2)):
+            levels = phone.mosaic_of(scene @ matrix.astype(np.float32), generator)
+            data = phone.write_dng(levels, black=(phone.BLACK,) * 4, white=phone.WHITE)
+            (root / f"RAW_{number:04d}_CAM_{camera}.dng").write_bytes(data)
+        lines.append(",".join([f"RAW_{number:04d}_CAM_0", *map(str, corners.ravel().tolist())]))
+    (root / "charts.csv").write_text("\n".join(lines) + "\n")
+    truth = np.linalg.inv(phone.CAMERA_1) @ phone.CAMERA_2
+    same = "source.homographies={ '' = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0] }"
+    off = {}
+    for asked in ([], ["transform.preset=as_released"]):
+        c = raw_settings(root, same, *asked)
+        api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path / f"out{len(asked)}"), scheduler="sync")
+        pairs = two_camera_runs.read_pairs(str(tmp_path / f"out{len(asked)}" / "dataset"))
+        found = pairs.transform_1to2[pairs.original]
+        off[len(asked)] = np.linalg.norm(found - truth, axis=(1, 2)) / np.linalg.norm(truth)
+    assert off[0].max() < 0.02
+    assert off[1].min() > 0.05
+
+
 def test_shards_hold_thumbnails_and_numbers(tmp_path: Path) -> None:
     api.run(api.job("two_camera", config="tiny", overrides=["source.pairs=40"]), str(tmp_path), scheduler="sync")
     index = DatasetIndex.open(tmp_path / "dataset")
@@ -152,7 +193,7 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     assert [fold[key] for key in pairs.source_key] == pairs.fold.tolist()
     results = two_camera_runs.evaluate(c, str(tmp_path))
     assert set(results) == {"network-200", "linear_regression", "gray_world"}
-    found = two_camera_runs.scores(str(tmp_path))["rotating"]
+    found = two_camera_runs.scores(c, str(tmp_path))["rotating"]
     assert found["network-200"]["warnings"] == []
     assert 0 < found["gray_world"]["mean"]["mean"] < 20
     page = Path(two_camera_runs.report(c, str(tmp_path))).read_text("utf-8")
@@ -161,10 +202,10 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     for told in ("Alignment", "both cameras in turn", "Table 3 of the paper", "by the estimate", "no_partner"):
         assert told in page, told
     assert page.count("data:image/png") + page.count("data:image/jpeg") >= 15
-    assert earlier_results(str(tmp_path)) == ""
+    assert two_camera_runs.stale(c, str(tmp_path)) == {}
     out = with_another_dataset(tmp_path, tmp_path / "other")
-    assert two_camera_runs.scores(out) == {}
-    assert earlier_results(out).startswith("3 results of an earlier dataset are")
+    assert two_camera_runs.scores(c, out) == {}
+    assert list(two_camera_runs.stale(c, out).values()) == ["of an earlier dataset"] * 3
 
 
 def test_baselines_see_masked_pictures_averaged_down(raw: Path, tmp_path: Path) -> None:
@@ -193,7 +234,7 @@ def test_linear_regression_on_the_released_pairs_is_that_of_table_3(shared_data:
     c = settings("two_camera.metadata.toml", f"source.path={path}")
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="sync")
     two_camera_runs.evaluate(c, str(tmp_path), methods=["linear_regression"])
-    mean = two_camera_runs.scores(str(tmp_path))["rotating"]["linear_regression"]["mean"]["mean"]
+    mean = two_camera_runs.scores(c, str(tmp_path))["rotating"]["linear_regression"]["mean"]["mean"]
     assert mean == pytest.approx(facts().tables["s20"]["linear regression"][0], abs=0.06)
     page = Path(two_camera_runs.report(c, str(tmp_path))).read_text("utf-8")
     assert "holds no pictures" in page

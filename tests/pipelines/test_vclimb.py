@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import subprocess
 import tarfile
@@ -11,12 +12,12 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 from benchwright.curation.flow import Flow
+from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
 from benchwright.pipelines import api, cli, config, vclimb, vclimb_runs
-from benchwright.pipelines.trained import earlier_results
 from benchwright.pipelines.vclimb_config import VclimbConfig
 from benchwright.pipelines.vclimb_results import fairness, published
 
@@ -96,19 +97,19 @@ def test_shards_hold_frames_in_order(trained: Path) -> None:
 
 def test_what_cannot_be_used_is_told(trained: Path) -> None:
     found = {(row["stage"], row["reason"]) for row in api.rejects(str(trained))}
-    assert found == {("probed", "not_a_video"), ("sampled", "too_few_frames")}
+    assert found == {("probed", "not_a_video"), ("probed", "too_few_frames")}
     assert api.verify(str(trained)) == []
 
 
 def test_baselines_are_scored_and_taken_up(trained: Path, tmp_path: Path) -> None:
-    found = vclimb_runs.scores(str(trained))
+    found = vclimb_runs.scores(settings("tiny"), str(trained))
     assert list(found) == ["frames 4"]
     assert set(found["frames 4"]) == {"naive", "icarl", "icarl+tc"}
     for one in found["frames 4"].values():
         assert 0 <= one["mean"]["acc"] <= 1
         assert one["mean"]["acc"] == pytest.approx(one["mean"]["acc unweighted"])  # tasks of two classes each
     # The memory is counted in frames: 12 clips of 4.
-    result = vclimb_runs.seed_results(str(trained))["frames 4"]["icarl"][0]
+    result = vclimb_runs.seed_results(settings("tiny"), str(trained))["frames 4"]["icarl"][0]
     assert result["records"][-1]["memory"] == {"samples": 12, "parts": 48}
 
     class Stopped(Exception):
@@ -122,7 +123,7 @@ def test_baselines_are_scored_and_taken_up(trained: Path, tmp_path: Path) -> Non
     c = settings("tiny")
     with pytest.raises(Stopped):
         vclimb_runs.evaluate(c, str(tmp_path), methods=["icarl+tc"], progress=stop)
-    assert vclimb_runs.scores(str(tmp_path)) == {}
+    assert vclimb_runs.scores(settings("tiny"), str(tmp_path)) == {}
     vclimb_runs.evaluate(c, str(tmp_path), methods=["icarl+tc"])
     place = Path("eval/frames-4/icarl+tc/seed-0")
     for name in ("results.json", "matrix.csv", "predictions.csv", "after-003.pt"):
@@ -130,10 +131,11 @@ def test_baselines_are_scored_and_taken_up(trained: Path, tmp_path: Path) -> Non
 
 
 def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Path) -> None:
-    assert earlier_results(str(trained)) == ""
+    c = settings("tiny")
+    assert vclimb_runs.stale(c, str(trained)) == {}
     out = with_another_dataset(trained, tmp_path / "run")
-    assert vclimb_runs.scores(out) == vclimb_runs.seed_results(out) == {}
-    assert "of an earlier dataset" in earlier_results(out)
+    assert vclimb_runs.scores(c, out) == vclimb_runs.seed_results(c, out) == {}
+    assert set(vclimb_runs.stale(c, out).values()) == {"of an earlier dataset"}
 
 
 def test_the_report_shows_tables_and_frames(trained: Path) -> None:
@@ -153,7 +155,7 @@ def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Pat
     c = settings("tiny", 'evaluation.roles=["train", "none", "test"]', "evaluation.settings.schedule.epochs=1")
     found = vclimb_runs.evaluate(c, str(tmp_path), methods=["naive"], protocols=["frames-all"])
     assert list(found) == ["frames all"]
-    (result,) = vclimb_runs.seed_results(str(tmp_path))["frames all"]["naive"]
+    (result,) = vclimb_runs.seed_results(c, str(tmp_path))["frames all"]["naive"]
     assert not result["selected_on_the_evaluation_split"]
     assert result["records"][-1]["memory"] == {"samples": 12, "parts": 96}  # all 8 frames of each clip
 
@@ -260,7 +262,7 @@ def test_a_csv_of_segments_and_its_coverage(videos: Path, tmp_path: Path) -> Non
     lines += [f"nowhere.mp4,{label},,,train", f"{files[0]},{label},90,91,train", "../x.mp4,a,,,train"]
     (tmp_path / "clips.csv").write_text("\n".join(lines))
     c = small(
-        f'source={{kind="csv", path="{tmp_path / "clips.csv"}"}}',
+        f'source={{kind="csv", path="{tmp_path / "clips.csv"}", max_rejects=1}}',
         f'videos={{root="{videos}", max_missing=1, max_broken=1}}',
         "split.roles=listed",
         'frames={kind="all", min_frames=2, short_side_px=24, jpeg_quality=80}',
@@ -270,7 +272,7 @@ def test_a_csv_of_segments_and_its_coverage(videos: Path, tmp_path: Path) -> Non
     assert rejects(r) == {
         "listed": {"outside_folder": 1},
         "matched": {"missing_video": 1},
-        "sampled": {"too_few_frames": 1},
+        "probed": {"too_few_frames": 1},
     }
     table = r.rows("placed").table(["key", "frames", "t_start", "role"])
     assert set(table["frames"].to_pylist()) == {5}  # 0.2 s at 25 frames a second
@@ -279,6 +281,84 @@ def test_a_csv_of_segments_and_its_coverage(videos: Path, tmp_path: Path) -> Non
     assert "too few frames" in page
     assert "missing video" in page
     assert "Groups leak: 16 of 16 test clips" in page
+
+
+def break_videos(videos: Path, into: Path, role_of: dict[str, str], wanted: str) -> Path:
+    """A copy of the videos in which those of one role, of the first class, are no videos."""
+    shutil.copytree(videos, into)
+    first = sorted(path.name for path in into.iterdir())[0]
+    for path in sorted(into.glob(f"{first}/*")):
+        if role_of[path.relative_to(into).as_posix()] == wanted:
+            path.write_bytes(b"this is no video")
+    return into
+
+
+@pytest.mark.parametrize("rule", ["by_group", "by_class"])
+def test_roles_are_drawn_over_what_can_be_used(videos: Path, tmp_path: Path, rule: str) -> None:
+    """Whichever videos are broken, none of the roles of their class is lost while there are enough others."""
+    folder = [
+        'source={kind="folder", layout="class_folders"}',
+        f'split.roles="{rule}"',
+        "split.train_share=0.4",
+        "split.val_share=0.3",
+    ]
+    here = 'videos={{root="{}", max_missing=0, max_broken=8}}'
+    more = shutil.copytree(videos, tmp_path / "more")  # groups of four, so that a class can lose some
+    for path in sorted(more.glob("*/*")):
+        for number in (3, 4):
+            other = path.with_name(path.name.replace("_g01_", f"_g{number:02d}_").replace("_g02_", f"_g{number + 2:02d}_"))
+            shutil.copy(path, other)
+    whole = (
+        made(small(*folder, here.format(more)), tmp_path / "whole").rows("split").table(["video", "role", "label"]).to_pylist()
+    )
+    role_of = {row["video"]: row["role"] for row in whole}
+    assert set(role_of.values()) == {"train", "val", "test"}
+    broken = break_videos(more, tmp_path / "broken", role_of, "val")
+    r = made(small(*folder, here.format(broken)), tmp_path / "run")
+    assert set(rejects(r)) == {"probed"}
+    left = r.rows("placed").table(["label", "role"]).to_pylist()
+    assert {(row["label"], row["role"]) for row in left} == {
+        (label, role) for label in {row["label"] for row in whole} for role in ("train", "val", "test")
+    }
+
+
+def test_a_class_that_lost_a_listed_role_is_told_before_frames_are_decoded(
+    videos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    files = sorted(path.relative_to(videos).as_posix() for path in videos.glob("*/*"))
+    roles = ["train", "val", "test", "train"]
+    listed = dict(zip(files, roles * 4, strict=True))
+    (tmp_path / "clips.csv").write_text(
+        "video,label,role\n" + "".join(f"{name},{name.split('/')[0]},{role}\n" for name, role in listed.items())
+    )
+    broken = break_videos(videos, tmp_path / "broken", listed, "val")
+    source = f'source={{kind="csv", path="{tmp_path / "clips.csv"}"}}'
+    c = [source, f'videos={{root="{broken}", max_missing=0, max_broken=1}}', "split.roles=listed"]
+    with pytest.raises(StepFailed) as told:
+        made(small(*c), tmp_path / "run")
+    label = files[0].split("/")[0]
+    assert f"class {label!r} lost all its clips with role 'val' (1)" in str(told.value)
+    assert 'split.on_lost_role="keep"' in str(told.value)
+    assert not (tmp_path / "run" / "stages" / "sampled").exists()
+    caplog.set_level(logging.WARNING, "benchwright")
+    r = made(small(*c, "split.on_lost_role=keep"), tmp_path / "run")
+    assert r.result.rows == 15
+    warned = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
+    assert warned == [f"class {label!r} lost all its clips with role 'val' (1); it goes on without them"]
+    # A role that nothing is trained or tested with stops nothing.
+    unused = 'evaluation.roles=["train", "none", "test"]'
+    assert made(small(*c, unused), tmp_path / "unused").result.rows == 15
+
+
+def test_a_task_without_a_role_is_told_before_frames_are_decoded(
+    videos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "benchwright")
+    folder = ['source={kind="folder", layout="class_folders"}', f'videos={{root="{videos}", max_missing=0, max_broken=0}}']
+    made(small(*folder, "split.val_share=0"), tmp_path / "run")
+    warned = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
+    assert [line.partition(",")[0] for line in warned] == [f"task {task} has no clip with role 'val'" for task in (0, 1)]
+    assert "split.val_share" in warned[0]
 
 
 def test_a_folder_is_missed_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

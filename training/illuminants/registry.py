@@ -93,6 +93,11 @@ def candidates() -> dict[str, tuple[str, list[dict[str, Any]]]]:
     return found
 
 
+def estimator_of(name: str) -> list[Callable[..., Any]]:
+    """The functions that a baseline of ``baselines.toml`` is made of: those that no other estimator has."""
+    return [function for function in ESTIMATORS[candidates()[name][0]] if function is not None]
+
+
 def fit_baseline(name: str, pictures: Pictures, illuminants: Illuminants) -> Baseline:
     """A baseline of ``baselines.toml``, chosen and trained on these pictures.
 
@@ -140,3 +145,7 @@ def _best(estimator: str, settings: Sequence[Setting], pictures: Pictures, light
         return float(np.arccos(np.clip((estimates * truth).sum(axis=1), -1, 1)).mean())
 
     return min(settings, key=mean_angle)
+
+
+CHOOSING = (Baseline, fit_baseline, _fitted, _best)
+"""What chooses settings and fits, of every estimator."""

@@ -44,6 +44,17 @@ METHODS: Mapping[str, Callable[..., Method]] = {
 """Methods with a memory or a loss of their own, for ``task_learner.TaskLearner``."""
 
 
+def maker(name: str) -> Callable[..., Any]:
+    """The function of ``RULES`` or ``METHODS`` that is behind a name.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if name not in METHODS and name not in RULES:
+        raise ValueError(f"no method is called {name!r}: there are {', '.join(sorted([*RULES, *METHODS]))}")
+    return METHODS[name] if name in METHODS else RULES[name]
+
+
 def method(name: str, *, start: Literal["scratch", "finetune"] = "finetune", **settings: Any) -> Method:
     """A method from its name and settings, as a config states it.
 
@@ -60,7 +71,6 @@ def method(name: str, *, start: Literal["scratch", "finetune"] = "finetune", **s
         except TypeError as error:
             raise ValueError(f"method {name!r}, settings {settings}: {error}") from error
         return make(**given)
-    if name not in RULES:
-        raise ValueError(f"no method is called {name!r}: there are {', '.join(sorted([*RULES, *METHODS]))}")
+    rule = maker(name)
     words = [name, *(f"{key}={settings[key]}" for key in sorted(settings)), start]
-    return Method("-".join(words), RULES[name], start, settings)
+    return Method("-".join(words), rule, start, settings)

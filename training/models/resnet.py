@@ -38,10 +38,12 @@ def resnet(name: str, init: torch.Generator, weights: Path | None) -> tuple[nn.M
     network.fc = nn.Identity()
     network = init_network(network.to_empty(device="cpu"), init)
     if weights is not None:
-        held: dict[str, torch.Tensor] = torch.load(weights, map_location="cpu", weights_only=True)
-        kept = {key: value for key, value in held.items() if not key.startswith("fc.")}
         try:
-            network.load_state_dict(kept)
-        except RuntimeError as error:
-            raise ValueError(f"{weights} does not hold the weights of {name}: {error}") from error
+            held: dict[str, torch.Tensor] = torch.load(weights, map_location="cpu", weights_only=True)
+            network.load_state_dict({key: value for key, value in held.items() if not key.startswith("fc.")})
+        except OSError:
+            raise
+        except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
+            told = " ".join(str(error).split())[:200] or type(error).__name__
+            raise ValueError(f"{weights} does not hold the weights of {name}: {told}") from error
     return network, RESNETS[name]

@@ -1,0 +1,92 @@
+"""How many rows a stage may turn away, and what is told when there are more, or when none is left."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import shlex
+from collections.abc import Iterable, Mapping
+
+from .store import Store
+
+
+class TooManyRejects(RuntimeError):
+    """A stage turned away more rows than its budget allows. Its finished parts stay."""
+
+
+class NoRows(RuntimeError):
+    """A source gave no rows, or a stage turned all of them away: what follows would have nothing to do."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Budget:
+    """How many rows a stage may turn away before the run fails.
+
+    Attributes:
+        limit: a number of rows, a share of the rows in when below 1, or None for any number.
+        setting: dotted name of the setting that says so, for the message.
+        expected: reasons that do not count, such as files that are no videos in a folder of videos; nor do their rows count
+            among those of which ``limit`` is a share.
+    """
+
+    limit: float | None = 0
+    setting: str = ""
+    expected: tuple[str, ...] = ()
+
+    def check(self, store: Store, stage: str, rejects: Mapping[str, int], rows_in: int, files: Iterable[str]) -> None:
+        """Raise ``TooManyRejects`` where ``rejects`` (reason -> rows) are too many of ``rows_in`` rows.
+
+        Args:
+            store: of the run.
+            stage: name of the stage.
+            rejects: all that were turned away, for reasons that are expected and others.
+            rows_in: rows that came in.
+            files: tables of rejects, in which an example is looked for.
+        """
+        counted = {reason: count for reason, count in rejects.items() if reason not in self.expected}
+        total, rows = sum(counted.values()), rows_in - sum(rejects.values()) + sum(counted.values())
+        if self.limit is None or total <= (self.limit * rows if 0 < self.limit < 1 else self.limit):
+            return
+        rule = f"{self.limit:.1%} of {rows}" if 0 < self.limit < 1 else f"{int(self.limit)}"
+        ranked = sorted(counted, key=lambda reason: (-counted[reason], reason))
+        reasons = ", ".join(f"{counted[reason]} {reason}" for reason in ranked)
+        raise TooManyRejects(
+            f"stage {stage!r} turned away {total} rows, and max_rejects is {rule}: {reasons}"
+            f"{_example(store, files, ranked[0])}; `{show_command(store, stage, ranked[0])}` shows them, and "
+            f"{self._allowing(total, rows)} allows them"
+        )
+
+    def _allowing(self, rejects: int, rows: int) -> str:
+        share = math.ceil(100 * rejects / rows) / 100 if rows else 1.0
+        value = f"{share:g}" if share < 1 else str(rejects)
+        return f"`--set {self.setting}={value}`" if self.setting else f"max_rejects={value} of this stage in the plan"
+
+
+def show_command(store: Store, stage: str, reason: str) -> str:
+    """The command that prints the rows of a stage that were turned away for ``reason``."""
+    return f"benchwright rejects {shlex.quote(store.url)} --stage {stage} --reason {reason}"
+
+
+def check_not_empty(store: Store, stage: str, rows: int, rejects: Mapping[str, int], files: Iterable[str]) -> None:
+    """Raise ``NoRows`` where a stage has no rows left."""
+    if rows:
+        return
+    if not rejects:
+        raise NoRows(
+            f"{store.url}: source stage {stage!r} gave no rows: look at its settings, such as the place of what it reads"
+        )
+    most = max(sorted(rejects), key=lambda reason: rejects[reason])
+    reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rejects.items()))
+    raise NoRows(
+        f"{store.url}: nothing is left: stage {stage!r} turned away all {sum(rejects.values())} rows ({reasons})"
+        f"{_example(store, files, most)}; "
+        f"`{show_command(store, stage, most)}` shows them"
+    )
+
+
+def _example(store: Store, files: Iterable[str], reason: str) -> str:
+    for name in files:
+        for row in store.read_parquet(name).to_pylist():
+            if row["reason"] == reason:
+                return f", such as {row['key']!r}" + (f" ({row['detail'][:200]})" if row["detail"] else "")
+    return ""

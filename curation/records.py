@@ -1,0 +1,311 @@
+"""What a run wrote beside its stages and its dataset: results, checkpoints, votes, what annotators were asked, the report.
+
+Each folder of such files has a record, ``.files.json``, with size and SHA-256 of each, sealed as ``run.json`` is.
+``curation.files`` keeps it: whoever writes through that module, beneath a folder that holds a ``run.json``, is recorded, and
+cannot write through a link that leaves the run.
+
+A record is written before the file takes its place, with what was there and what will be, and after it with that alone. So a
+kill at any moment leaves a file that the record knows, and whoever writes the file again settles the entry.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .keys import canonical, sha256
+
+RECORD = ".files.json"
+"""The record of a folder, in it."""
+
+TEMPORARY = ".tmp-"
+"""How names of files begin that have not taken their place."""
+
+_APART = ("stages", "dataset")
+"""Folders of a run that have records of their own: ``artifact.json``, and ``dataset.json``."""
+
+_SEALED = ("run.json", ".fingerprints.json")
+"""Files of a run's folder that are sealed themselves."""
+
+_LOCK = ".lock"
+"""File of a run's folder that is empty."""
+
+State = Mapping[str, Any] | None
+"""Size and SHA-256 of a file; None where there is none."""
+
+
+class LeavesRun(RuntimeError):
+    """Something in the folder of a run leads out of it, or is no file: nothing is written there, or read."""
+
+
+class Damaged(ValueError):
+    """A sealed record is not what was written."""
+
+
+class Found(NamedTuple):
+    """A file that is not as its record says: where, what was found, what the record says."""
+
+    place: str
+    found: str
+    recorded: str
+
+
+@contextlib.contextmanager
+def naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Name the file in errors of the system that say none, such as those of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None and error.filename is None:
+            error.filename = os.fspath(path)
+        raise
+
+
+# ------------------------------------------------------------------------------------------------------- sealed records
+
+
+def sealed_text(record: Mapping[str, Any]) -> bytes:
+    """A record with a digest of itself, ``seal``, as JSON for people and programs."""
+    return json_text({**record, "seal": sha256(canonical(record))})
+
+
+def json_text(value: Any) -> bytes:
+    """JSON with sorted keys."""
+    return (json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+
+
+def unsealed(data: bytes) -> dict[str, Any]:
+    """The record without its seal.
+
+    Raises:
+        Damaged: where the seal does not fit, or the bytes are others than were written: ``1E5`` for ``1e5`` is damage, too.
+    """
+    try:
+        raw = json.loads(data)
+        fits = isinstance(raw, dict) and json_text(raw) == data and raw.pop("seal", None) == sha256(canonical(raw))
+    except UnicodeEncodeError:  # half a surrogate pair, which no record has
+        fits = False
+    except (ValueError, RecursionError) as error:
+        raise Damaged(f"is not JSON: {error}") from None
+    if not fits:
+        raise Damaged("does not fit its seal: it was damaged or edited")
+    return raw
+
+
+# -------------------------------------------------------------------------------------------------------------- links
+
+
+def check_tree(out: str | os.PathLike[str]) -> None:
+    """Look through the folder of a run for what leads out of it, and for what is neither file nor folder.
+
+    Raises:
+        LeavesRun: for the first that is found. Such a folder was made by hand, perhaps by someone else.
+    """
+    root = os.path.realpath(out)
+    pending = [os.fspath(out)] if os.path.isdir(root) else []
+    while pending:
+        try:
+            entries = sorted(os.scandir(pending.pop()), key=lambda each: each.name)
+        except FileNotFoundError:  # gone in between, as a run's own may
+            continue
+        for entry in entries:
+            if entry.is_symlink():
+                _check_link(entry.path, root)
+            elif entry.is_dir(follow_symlinks=False):
+                pending.append(entry.path)
+            elif not entry.is_file(follow_symlinks=False) and os.path.lexists(entry.path):
+                raise LeavesRun(f"{entry.path} is neither a file nor a folder, and a run has nothing else: remove it")
+
+
+def _check_link(path: str, root: str) -> None:
+    target = os.path.realpath(path)
+    if not _within(target, root):
+        raise LeavesRun(f"{path} is a link that leaves the run, to {target}: nothing is written through it: remove it")
+
+
+def _within(path: str, root: str) -> bool:
+    return f"{path}/".startswith(f"{root.rstrip('/')}/")
+
+
+def is_recorded(path: Path) -> bool:
+    """Whether files at this place are recorded: whether it lies in the folder of a run, outside of its stages and dataset.
+
+    Raises:
+        LeavesRun: where the place is reached through a link that leaves a run, or is such a link.
+    """
+    path = Path(os.path.abspath(path))
+    nearest = None
+    for root in path.parents:
+        if (root / "run.json").is_file():
+            nearest = nearest or root
+            for each in [*reversed(path.relative_to(root).parents), path.relative_to(root)]:
+                if (root / each).is_symlink():
+                    _check_link(os.path.join(root, each), os.path.realpath(root))
+    if nearest is None:
+        return False
+    parts = path.relative_to(nearest).parts
+    return parts[0] not in _APART and not (len(parts) == 1 and parts[0] in (*_SEALED, _LOCK))
+
+
+# ------------------------------------------------------------------------------------------------------------- records
+
+
+def state_of(path: Path) -> State:
+    """What a file is now."""
+    try:
+        with naming(path), path.open("rb") as stream:
+            digest = hashlib.file_digest(stream, "sha256").hexdigest()
+            return {"sha256": digest, "size": stream.tell()}
+    except FileNotFoundError:
+        return None
+
+
+@contextlib.contextmanager
+def changing(path: Path, new: State, *, sync: bool) -> Iterator[None]:
+    """Record that a file becomes another one, or goes (``new`` None), in the block."""
+    with _alone(path.parent):
+        record = _read_anyhow(path.parent)
+        old: list[State] = record.get(path.name, [None])
+        if old != [new]:
+            record[path.name] = [*(state for state in old if state != new), new]
+            _write(path.parent, record, sync=sync)
+        yield
+        if old != [new]:
+            record[path.name] = [new]
+            _write(path.parent, {name: states for name, states in record.items() if states != [None]}, sync=False)
+
+
+def settle(folder: Path) -> None:
+    """Settle what a kill left open in the records of a folder and those below it."""
+    for path in folder.rglob(RECORD):
+        where = path.parent
+        with _alone(where):
+            record = _read_anyhow(where)
+            now = {name: state_of(where / name) if len(states) > 1 else states[0] for name, states in record.items()}
+            settled = {name: [now[name]] if now[name] in states else states for name, states in record.items()}
+            if settled != record:
+                _write(where, {name: states for name, states in settled.items() if states != [None]}, sync=True)
+
+
+def adopt(path: Path) -> None:
+    """Record a file as it is, where nothing is recorded of it: one of an earlier version, that was just read and found good."""
+    with _alone(path.parent):
+        record = _read_anyhow(path.parent)
+        if path.name not in record and is_recorded(path):
+            _write(path.parent, {**record, path.name: [state_of(path)]}, sync=True)
+
+
+def check_file(path: Path) -> None:
+    """Raise ``Damaged`` where a file is recorded, and is another."""
+    states = _read_anyhow(path.parent).get(path.name)
+    if states is not None and state_of(path) not in states:
+        raise Damaged(f"{path} is not what was written: it was damaged or edited")
+
+
+def check(out: Path, known: Mapping[str, Any]) -> Iterator[Found]:
+    """Compare all files of a run's folder, outside of its stages, its dataset and runs within it, with their records.
+
+    Args:
+        out: the folder.
+        known: places within it of files that somebody else answers for.
+    """
+    for at, folders, files in os.walk(out):
+        folders.sort()
+        where = Path(at)
+        for name in list(folders):
+            apart = (where == out and name in _APART) or (where / name / "run.json").is_file()
+            if apart or name.startswith(TEMPORARY) or (where / name).is_symlink():
+                folders.remove(name)
+            if (where / name).is_symlink():
+                yield Found(_place(out, where / name), "it is a link", "nothing of it")
+        yield from _check_folder(out, where, {name for name in files if not name.startswith(TEMPORARY)}, known)
+
+
+def runs_within(out: Path) -> Iterator[Path]:
+    """Folders of runs in the folder of a run, such as those of trainings that the engine carries out."""
+    for at, folders, _ in os.walk(out):
+        where = Path(at)
+        folders[:] = sorted(name for name in folders if not (where == out and name in _APART))
+        inner = [name for name in folders if (where / name / "run.json").is_file() and not (where / name).is_symlink()]
+        yield from (where / name for name in inner)
+        folders[:] = [name for name in folders if name not in inner]
+
+
+def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, Any]) -> Iterator[Found]:
+    record: dict[str, list[State]] = {}
+    if RECORD in files:
+        try:
+            record = _read(where)
+        except (Damaged, OSError) as error:
+            told = str(error) if isinstance(error, Damaged) else f"cannot be read: {error.strerror}"
+            yield Found(_place(out, where / RECORD), f"the record of the files beside it {told}", "that it is whole")
+            return
+    for name in sorted({*files, *record} - {RECORD}):
+        path, states = where / name, record.get(name)
+        place = _place(out, path)
+        if path.is_symlink() or (path.exists() and not path.is_file()):
+            yield Found(place, "it is no plain file", "nothing of it")
+        elif where == out and name == _LOCK:
+            if size := path.stat().st_size:
+                yield Found(place, f"{size} bytes", "that it is empty")
+        elif where == out and name in _SEALED:
+            try:
+                unsealed(path.read_bytes())
+            except Damaged as error:
+                yield Found(place, f"it {error}", "that it is whole")
+        elif states is None and place not in known:
+            yield Found(place, "the file is there", "nothing of it")
+        elif states is not None and (found := state_of(path)) not in states:
+            yield Found(place, _told(found), " or ".join(map(_told, states)))
+
+
+def _place(out: Path, path: Path) -> str:
+    return path.relative_to(out).as_posix()
+
+
+def _told(state: State) -> str:
+    return "no such file" if state is None else f"{state['size']} bytes, SHA-256 {state['sha256'][:12]}"
+
+
+def _read(folder: Path) -> dict[str, list[State]]:
+    """Name -> what the file may be. Raises ``Damaged`` for a record that is not what was written."""
+    path = folder / RECORD
+    if not stat.S_ISREG(path.lstat().st_mode):
+        raise Damaged("is no plain file")
+    return dict(unsealed(path.read_bytes()).get("files", {}))
+
+
+def _read_anyhow(folder: Path) -> dict[str, list[State]]:
+    try:
+        return _read(folder)
+    except (OSError, Damaged):  # begun anew: what it told of the other files is lost, and ``check`` names them
+        return {}
+
+
+def _write(folder: Path, files: Mapping[str, list[State]], *, sync: bool) -> None:
+    beside = folder / f"{TEMPORARY}{os.getpid()}-record"
+    with naming(folder / RECORD), beside.open("wb") as stream:
+        stream.write(sealed_text({"files": files}))
+        if sync:
+            stream.flush()
+            os.fsync(stream.fileno())
+    beside.replace(folder / RECORD)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Let one thread or process at a time change the record of a folder."""
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # file systems without locks on folders
+            fcntl.flock(held, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(held)

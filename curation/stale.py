@@ -1,0 +1,128 @@
+"""Why what is there is not what a plan would make: said to people, in one line. The keys decide."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from .artifact import Artifact, load_code
+from .flow import Stage, StageRef, Step
+from .keys import How, Where, as_json
+from .reach import Definitions, reached
+from .store import Store
+
+_TOLD = 3
+"""Definitions that are named one by one."""
+
+
+def steps_of(stage: Stage) -> list[Step]:
+    """The step of a stage, and the one that names its pieces."""
+    return [stage.step, *([stage.pieces] if stage.pieces else [])]
+
+
+def definitions(stage: Stage) -> dict[str, dict[str, str]]:
+    """Module -> definition -> short digest: all code that the stage reaches, that of functions among its settings included."""
+    found: dict[str, dict[str, str]] = {}
+    for step in steps_of(stage):
+        codes = [step.code(), *(reached(value) for value in step.settings.values() if _is_code(as_setting("", value)))]
+        for code in codes:
+            for module, names in code.definitions.items():
+                found.setdefault(module, {}).update(names)
+    return found
+
+
+def codes(stage: Stage) -> dict[str, str]:
+    """Digests of the code of a stage: of its steps, and of the functions among its settings."""
+    settings = {name: as_setting(name, value) for step in steps_of(stage) for name, value in step.all_settings().items()}
+    recipe: dict[str, Any] = {"code": stage.step.code().digest, "settings": settings}
+    if stage.pieces:
+        recipe["pieces"] = {"code": stage.pieces.code().digest, "settings": {}}
+    return codes_of(recipe)
+
+
+def codes_of(recipe: Mapping[str, Any]) -> dict[str, str]:
+    """As ``codes``, of a recipe."""
+    pieces = recipe.get("pieces", {})
+    found = {"step": recipe["code"], **({"pieces": pieces["code"]} if pieces else {})}
+    settings = {**recipe["settings"], **pieces.get("settings", {})}
+    return {**found, **{f"setting {name}": value["code"] for name, value in settings.items() if _is_code(value)}}
+
+
+def as_setting(name: str, value: Any) -> Any:
+    """A setting as a recipe has it; None where only its source or input counts."""
+    return None if isinstance(value, How | Where | StageRef) else as_json(name, value)
+
+
+def without_code(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """A recipe without the digests of code: what may not differ where something is kept that earlier code made."""
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: plain(item) for name, item in value.items() if name != "code"}
+        return [plain(item) for item in value] if isinstance(value, list) else value
+
+    return plain({name: value for name, value in recipe.items() if name not in ("layouts", "within")})
+
+
+def change(stage: Stage, old: Artifact, store: Store) -> str:
+    """The first difference between a stage and the recipe of its artifact, as far as the plan alone tells; "" for none."""
+    recipe = old.recipe
+    if stage.step.name != recipe["step"]:
+        return f"step {stage.step.name}, which was {recipe['step']}"
+    for name, value in stage.step.all_settings().items():
+        new = as_setting(name, value)
+        was = recipe["settings"].get(name)
+        if isinstance(value, How) or (new is None and value is not None):
+            continue
+        if name not in recipe["settings"]:
+            return f"setting {name} is new"
+        if new != was and without_code({name: new}) != without_code({name: was}):
+            return f"setting {name} = {reprlib.repr(new)}, which was {reprlib.repr(was)}"
+    if codes(stage) == (old.kept["code"] if old.kept else codes_of(recipe)):
+        return ""
+    return changed_definitions(load_code(store, stage.name), definitions(stage)) or f"the code of {stage.step.name} changed"
+
+
+def _is_code(value: Any) -> bool:
+    return isinstance(value, Mapping) and value.keys() == {"code", "of"}
+
+
+def changed_definitions(old: Definitions, new: Definitions) -> str:
+    """Which definitions changed, were added or removed: a few of them, and how many more; "" where nothing is known."""
+    if not old:
+        return ""
+    told = [*_differences(old, new)]
+    more = f" and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+    return ", ".join(told[:_TOLD]) + more
+
+
+def _differences(old: Definitions, new: Definitions) -> Iterator[str]:
+    """What changed first: what was added or removed often follows from it."""
+    before, after = ({(m, n): digest for m, names in each.items() for n, digest in names.items()} for each in (old, new))
+    for places, verb in (
+        ([at for at in after if at in before and after[at] != before[at]], "changed"),
+        ([at for at in after if at not in before], "is reached now"),
+        ([at for at in before if at not in after], "is no longer reached"),
+    ):
+        yield from (f"{_name(*place)} {verb}" for place in sorted(places, key=lambda at: (at[1] in ("", "*"), at)))
+
+
+def _name(module: str, name: str) -> str:
+    if name == "":
+        return f"what {module} does when it is imported"
+    return f"something in {module}" if name == "*" else f"{module}.{name}"
+
+
+def change_of_sources(recipe: Mapping[str, Any], old: Artifact) -> str:
+    """The first difference that the sources and inputs make; ``recipe`` is the one of now."""
+    for name, digest in recipe["inputs"].items():
+        if old.recipe["inputs"].get(name) != digest:
+            return f"its input {name} has other rows"
+    for now, was in ((recipe, old.recipe), (recipe.get("pieces", {}), old.recipe.get("pieces", {}))):
+        for name, value in now.get("settings", {}).items():
+            if isinstance(value, Mapping) and "content" in value and value != was.get("settings", {}).get(name):
+                return f"its source {name} changed"
+    if recipe["columns"] != old.recipe["columns"]:
+        return "its columns are others"
+    return "" if recipe["format"] == old.recipe["format"] else "it was made by another version of benchwright"

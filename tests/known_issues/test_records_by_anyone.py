@@ -1,0 +1,104 @@
+"""Records whose seal fits, and which are none all the same: one line says what is wrong, whatever the command."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from benchwright.curation.artifact import sealed
+from benchwright.pipelines import cli
+
+RECORDS = {
+    "run.json": [("stages", "abc"), ("stages", ["../x"]), ("result", "nothing"), ("config", []), ("outdated", "no")],
+    "stages/listed/artifact.json": [
+        ("recipe", {}),
+        ("parts", [{"rows": -1, "files": {}}]),
+        ("parts", [{"rows": 1, "files": {"../../x": {"sha256": "", "size": 1}}}]),
+        ("parts", 7),
+        ("rejects", ["x"]),
+        ("stage", "checked"),
+        ("more", 1),
+    ],
+    "stages/listed/made.json": [("seconds", "long"), ("versions", [])],
+}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("finished") / "run"
+    assert cli.call(["run", "clear", "--config", "tiny", "--out", str(out), "--quiet"]) == 0
+    return out
+
+
+@pytest.mark.parametrize(("name", "change"), [(name, change) for name, changes in RECORDS.items() for change in changes])
+def test_a_record_that_is_sealed_and_none(
+    finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], name: str, change: tuple[str, object]
+) -> None:
+    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+    record = json.loads((copy / name).read_text())
+    del record["seal"]
+    (copy / name).write_text(json.dumps(sealed({**record, change[0]: change[1]})))
+    for words in (["show"], ["verify"], ["rejects"], ["eval"], ["report"], ["qa", "votes"], ["compare", str(finished)]):
+        capfd.readouterr()
+        code = cli.call([*words, str(copy)])
+        told = capfd.readouterr().err
+        assert code in (0, 1, 2)
+        assert "--debug" not in told
+        assert told.count("\n") <= 1
+    capfd.readouterr()
+    assert cli.call(["show", str(copy)]) == 1
+    assert "is not the record of a" in (told := capfd.readouterr().err) or "does not say how a stage was made" in told
+
+
+@pytest.mark.parametrize("text", ["[" * 100_000, '{"a": ' + "9" * 6_000 + "}", '{"stages": "\\ud800"}', "\0"])
+def test_a_record_that_is_no_record_at_all(tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    for command in ("show", "verify", "rejects", "eval", "report"):
+        assert cli.call([command, str(tmp_path)]) == 1
+        told = capfd.readouterr().err
+        assert told.count("\n") == 1
+        assert "run.json" in told
+
+
+@pytest.mark.parametrize("value", ["9" * 5_000, "[" * 3_000, "1" + "0" * 30, "1e999", "x\udcff", "\0"])
+def test_a_setting_that_is_no_value(tmp_path: Path, capfd: pytest.CaptureFixture[str], value: str) -> None:
+    assert cli.call(["plan", "clear", "--config", "tiny", "--set", f"seed={value}", "--out", str(tmp_path / "out")]) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert "seed" in told
+
+
+@pytest.mark.parametrize(
+    "text", [b"seed = " + b"9" * 5_000, b"seed = " + b"[" * 3_000, b"\xff\xfe", b"a = 2020-01-01", b"\n" * (5 << 20)]
+)
+def test_a_settings_file_that_is_none(tmp_path: Path, capfd: pytest.CaptureFixture[str], text: bytes) -> None:
+    (tmp_path / "mine.toml").write_bytes(text)
+    assert cli.call(["plan", "clear", "--config", str(tmp_path / "mine.toml"), "--out", str(tmp_path / "out")]) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert "mine.toml" in told
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "setting"),
+    [
+        ("clear", "images.max_bytes=0"),
+        ("clear", "images.min_bytes=-1"),
+        ("clear", "images.max_aspect=-2"),
+        ("clear", "baselines.epochs=0"),
+        ("iirc", "source.shapes=-1"),
+        ("vclimb", "frames.fps=-25"),
+        ("vclimb", "split.untrim.min_coverage=-1"),
+        ("vclimb", "videos.max_rejects=-1"),
+    ],
+)
+def test_a_number_that_nothing_can_be_done_with(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], benchmark: str, setting: str
+) -> None:
+    assert cli.call(["plan", benchmark, "--config", "tiny", "--set", setting, "--out", str(tmp_path / "out")]) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert f"{setting.split('=')[0]} = " in told
+    assert "it should be greater than" in told

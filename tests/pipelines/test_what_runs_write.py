@@ -1,0 +1,157 @@
+"""Everything that a run writes is recorded, and nothing is written through a link that leaves the run."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import pytest
+from benchwright.pipelines import cli
+
+from .conftest import Cli
+
+SEALED = ("run.json", "artifact.json", "made.json", "dataset.json", ".files.json")
+"""Records: damage in one hides what it tells of other files."""
+
+
+@pytest.fixture(scope="module")
+def trained(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run with results and a report. Only to be read."""
+    out = Path(shutil.copytree(tiny, tmp_path_factory.mktemp("trained") / "run"))
+    assert cli.call(["train", str(out), "--method", "cumulative-finetune", "--protocol", "iid", "--quiet"]) == 0
+    assert cli.call(["report", str(out)]) == 0
+    return out
+
+
+@pytest.fixture
+def mine(trained: Path, tmp_path: Path) -> Path:
+    """A copy of it, to be damaged."""
+    return Path(shutil.copytree(trained, tmp_path / "mine"))
+
+
+def flip(path: Path, rng: random.Random) -> None:
+    data = bytearray(path.read_bytes())
+    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+    path.write_bytes(data)
+
+
+def names_all(bw: Cli, out: Path, flipped: list[Path]) -> None:
+    told = bw("verify", out)
+    assert told.code == 1
+    assert "Traceback" not in told.err
+    said = told.out + told.err
+    assert [str(path) for path in flipped if str(path.relative_to(out)) not in said] == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("name", ["", *SEALED])
+def test_verify_names_every_file_with_a_flipped_bit(name: str, seed: int, mine: Path, bw: Cli) -> None:
+    assert bw("verify", mine).code == 0
+    files = sorted(path for path in mine.rglob("*") if path.is_file() and path.stat().st_size)
+    flipped = [path for path in files if (path.name == name if name else path.name not in SEALED)]
+    assert flipped
+    if not name:
+        assert {path.relative_to(mine).parts[0] for path in flipped} >= {"stages", "dataset", "eval", "qa", "report.html"}
+    rng = random.Random(seed)
+    for path in flipped:
+        flip(path, rng)
+    names_all(bw, mine, flipped)
+
+
+@pytest.mark.parametrize("pipeline", ["iirc", "skeleton", "two_camera", "vclimb"])
+def test_flipped_bits_of_other_benchmarks_are_named(pipeline: str, tmp_path: Path, bw: Cli) -> None:
+    out = tmp_path / "out"
+    assert bw("run", pipeline, "--config", "tiny", "--out", out, "--quiet").code == 0
+    assert bw("report", out).code == 0
+    assert bw("verify", out).code == 0
+    flipped = sorted(path for path in out.rglob("*") if path.is_file() and path.stat().st_size and path.name not in SEALED)
+    for path in flipped:
+        flip(path, random.Random(str(path.relative_to(out))))
+    names_all(bw, out, flipped)
+
+
+def test_verify_names_what_nobody_recorded_what_is_gone_and_links(mine: Path, bw: Cli) -> None:
+    (mine / "eval" / "notes.txt").write_text("mine")
+    (mine / ".lock").write_text("x")
+    (mine / "stages" / "stray").write_text("x")
+    (mine / "eval/iid/cumulative-finetune/matrix.csv").unlink()
+    (mine / "link").symlink_to(mine / "eval")
+    (mine / "qa" / ".tmp-1-killed").write_text("half")
+    told = bw("verify", mine)
+    assert told.code == 1
+    for text in (
+        "eval/notes.txt: the file is there, and the record says nothing of it",
+        ".lock: 1 bytes, and the record says that it is empty",
+        "stages/stray: the file is there",
+        "eval/iid/cumulative-finetune/matrix.csv: no such file, and the record says",
+        "link: it is a link",
+    ):
+        assert text in told.out
+    assert "killed" not in told.out
+
+
+def test_an_edited_score_is_not_printed_as_measured(mine: Path, bw: Cli) -> None:
+    path = mine / "eval/iid/cumulative-finetune/results.json"
+    text = path.read_text()
+    path.write_text(text.replace('"next_domain": 0.', '"next_domain": 9.', 1))
+    assert path.read_text() != text
+    told = bw("eval", mine)
+    assert told.code == 1
+    assert "results.json is not what was written: it was damaged or edited: remove it and train again" in told.err
+    path.unlink()
+    assert bw("train", mine, "--method", "cumulative-finetune", "--protocol", "iid").code == 0
+    assert path.read_text() == text
+    assert bw("verify", mine).code == 0
+
+
+def test_a_report_heals_its_record(mine: Path, bw: Cli) -> None:
+    flip(mine / ".files.json", random.Random(0))
+    flip(mine / "report.html", random.Random(0))
+    assert bw("verify", mine).code == 1
+    assert bw("report", mine).code == 0
+    assert bw("verify", mine).code == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["report.html", "eval", "qa", "eval/iid", "eval/iid/cumulative-finetune/results.json", "dataset"]
+)
+@pytest.mark.parametrize(
+    "command",
+    [["report"], ["train", "--method", "cumulative-finetune"], ["qa", "export"], ["run", "clear", "--config", "tiny", "--out"]],
+    ids=["report", "train", "export", "run"],
+)
+def test_nothing_is_written_through_a_link(name: str, command: list[str], mine: Path, tmp_path: Path, bw: Cli) -> None:
+    there, victim = mine / name, tmp_path / "victim"
+    shutil.move(there, victim)
+    there.symlink_to(victim)
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and victim in [path, *path.parents]}
+    told = bw(*command, mine)
+    assert told.code == 1
+    assert len(told.err.splitlines()) == 1
+    assert "link" in told.err
+    assert str(there) in told.err
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file() and victim in [path, *path.parents]}
+    assert after == before
+
+
+def test_a_hard_link_keeps_what_it_had(mine: Path, tmp_path: Path, bw: Cli) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    (mine / "report.html").unlink()
+    os.link(victim, mine / "report.html")
+    assert bw("report", mine).code == 0
+    assert victim.read_text() == "mine"
+    assert (mine / "report.html").stat().st_nlink == 1
+
+
+@pytest.mark.parametrize("name", ["report.html", "run.json", ".lock", "eval/iid/cumulative-finetune/results.json", "qa/salt"])
+def test_a_pipe_is_not_waited_for(name: str, mine: Path, bw: Cli) -> None:
+    (mine / name).unlink(missing_ok=True)
+    os.mkfifo(mine / name)
+    for command in (["report"], ["eval"], ["run", "clear", "--config", "tiny", "--out"], ["verify"]):
+        told = bw(*command, mine)
+        assert told.code == 1
+        assert name in told.out + told.err
+        assert len(told.err.splitlines()) <= 1
