@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import shutil
+import signal
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -18,7 +20,7 @@ PARTS = ("files", "kills", "flips", "disk")
 
 def table(found: Mapping[str, Counter[str]], failures: Sequence[str]) -> list[str]:
     """Parsers by counts, and their sum."""
-    columns = ["inputs", "done", "refused", *failures]
+    columns = ["inputs", "done", "refused", *failures, *(["ms"] if any("ms" in counts for counts in found.values()) else [])]
     total: Counter[str] = Counter()
     for counts in found.values():
         total.update(counts)
@@ -53,6 +55,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, default=Path("attack-found"), help="folder for failing inputs")
     parser.add_argument("--again", type=Path, metavar="FOLDER", help="judge one kept input once more")
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what it began is cleared away
     scratch = Path(tempfile.mkdtemp(prefix="attack-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None))
     begun, wrong = time.monotonic(), 0
     try:

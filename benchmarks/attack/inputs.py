@@ -158,7 +158,7 @@ def attack(
                     broken.append(f"{case}: {error!r}")
                     break
                 with lock:
-                    found[case.parser].update({"inputs": 1, verdict.state: 1})
+                    found[case.parser].update({"inputs": 1, verdict.state: 1, "ms": round(1000 * verdict.seconds)})
                     if verdict.state in FAILURES:
                         place = kept(case, verdict, keep)
                         tell(f"{verdict.state}: {case.parser}, {verdict.label}: {verdict.line[:300]}  [{place}]")
@@ -167,6 +167,7 @@ def attack(
     begun = time.monotonic()
     threads = [threading.Thread(target=work) for _ in range(workers)]
     for thread in threads:
+        thread.daemon = True  # Ctrl-C ends the attack, and not the next input
         thread.start()
     for thread in threads:
         thread.join()

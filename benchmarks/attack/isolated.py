@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import multiprocessing
 import os
@@ -45,7 +46,7 @@ class Verdict:
             ``crash``, ``outside``, ``loss``, ``noise``, ``unrepeatable``; ``unread``: a valid file was refused.
         label: what the input is.
         line: what is told of it.
-        seconds: that it took.
+        seconds: of processor time that it took.
         peak: bytes of memory at most.
         trace: where it comes from.
     """
@@ -177,8 +178,10 @@ def _worked(pid: int) -> float:
 
 def _serve(pipe: Connection, scratch: str) -> None:
     os.setsid()
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nobody would end an input that hangs
+    os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # of libraries: to fill them anew takes seconds
     folder = Path(scratch) / f"worker-{os.getpid()}"
-    for name in ("canary", "canary/cwd", "canary/tmp", "canary/home", "base", "cache"):
+    for name in ("canary", "canary/cwd", "canary/tmp", "canary/home", "base"):
         (folder / name).mkdir(parents=True)
     (folder / "canary/keep.txt").write_text("as it was")
     os.environ |= {
@@ -188,7 +191,6 @@ def _serve(pipe: Connection, scratch: str) -> None:
         "ATTACK_SCRATCH": str(folder / "base"),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    os.environ.setdefault("XDG_CACHE_HOME", str(folder / "cache"))
     os.chdir(folder / "canary/cwd")
     printed = os.open(folder / "printed", os.O_RDWR | os.O_CREAT | os.O_APPEND)
     from . import inputs
@@ -222,9 +224,9 @@ def _one(case: Case, folder: Path, printed: int, pipe: Connection) -> Verdict:
     children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     Path("/proc/self/clear_refs").write_text("5")
     pipe.send("begun")
-    begun = time.monotonic()
+    begun = _spent()
     verdict = inputs.judge(parser, place, out)
-    verdict.seconds, verdict.label = time.monotonic() - begun, label
+    verdict.seconds, verdict.label = _spent() - begun, label
     if label == inputs.VALID and (verdict.state != "done" or verdict.line.startswith("0 rows")):
         verdict.state = "unread"
     now = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
@@ -240,6 +242,11 @@ def _one(case: Case, folder: Path, printed: int, pipe: Connection) -> Verdict:
     if verdict.state in ("done", "refused") and noise:
         verdict.state, verdict.line = "noise", f"printed: {noise[0][:200]}; {verdict.line}"
     return verdict
+
+
+def _spent() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(each.ru_utime + each.ru_stime for each in used)
 
 
 def _peak() -> int:

@@ -171,12 +171,15 @@ def _video(codec: str, container: str, share: float = 0.5) -> Parser:
     settings = ("source={kind='folder',layout='flat'}", *VIDEOS, "frames.min_frames=2", "frames.n=4")
     return Parser(
         f"video, {codec} in {container}",
-        lambda: {f"a.{container}": valid.video(codec, container)},
+        lambda: {
+            f"a.{container}": valid.video(codec, container),
+            f"b.{container}": valid.video(codec, container, frames=4, name="b"),
+        },
         f"a.{container}",
         by_plan("vclimb", settings, "sampled"),
         lambda: [valid.video(codec, container, frames=5, name="other")],
         specials=hostile_pictures.videos(f"a.{container}"),
-        count=lambda _: 1,
+        count=lambda _: 2,
         share=share,
     )
 
