@@ -72,18 +72,23 @@ def pictures(form: str) -> list[bytes]:
 @functools.cache
 def video(codec: str, container: str, *, frames: int = 12, name: str = "video") -> bytes:
     """A clip of 64 x 48 pixels at 25 frames a second."""
+    os.environ.setdefault("SVT_LOG", "1")
+    try:
+        return _encoded(codec, {"mkv": "matroska", "ts": "mpegts"}.get(container, container), frames, name)
+    finally:
+        # SVT-AV1 gives the process that calls it real-time priority where it may: it would starve the machine from then on.
+        os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+
+
+def _encoded(codec: str, container: str, frames: int, name: str) -> bytes:
     import av
 
-    os.environ.setdefault("SVT_LOG", "1")
     out = io.BytesIO()
-    with av.open(out, "w", format={"mkv": "matroska", "ts": "mpegts"}.get(container, container)) as made:
-        quiet = {"x265-params": "log-level=none:pools=1:frame-threads=1"} if codec == "libx265" else {}
+    formats = {"gif": "rgb8", "mjpeg": "yuvj420p"}
+    quiet = {"x265-params": "log-level=none:pools=1:frame-threads=1"} if codec == "libx265" else {}
+    with av.open(out, "w", format=container) as made:
         stream = made.add_stream(codec, rate=25, options=quiet)
-        stream.width, stream.height, stream.pix_fmt = (
-            64,
-            48,
-            "rgb8" if codec == "gif" else "yuvj420p" if codec == "mjpeg" else "yuv420p",
-        )
+        stream.width, stream.height, stream.pix_fmt = 64, 48, formats.get(codec, "yuv420p")
         stream.codec_context.thread_count = 1
         stream.gop_size = 5
         for number in range(frames):
