@@ -46,7 +46,6 @@ def pictures(name: str, form: str) -> Specials:
             "megabytes of zeros behind": valid_file + bytes(4_000_000),
         }
         if form == "PNG":
-            packed_text = zlib.compress(bytes(200_000_000), 9)
             text = b"zTXt", b"a\0\0" + packed_text
             chunk = struct.pack(">I", len(text[1])) + text[0] + text[1] + struct.pack(">I", zlib.crc32(text[0] + text[1]))
             found |= {

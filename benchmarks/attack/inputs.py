@@ -56,7 +56,7 @@ def warm() -> None:
 @functools.cache
 def specials_of(name: str) -> tuple[str, ...]:
     """Names of the hand-made files of a parser."""
-    return (VALID, *all_parsers()[name].specials())
+    return (VALID, *all_parsers()[name].hostile)
 
 
 def label_of(case: Case) -> str:
@@ -76,7 +76,7 @@ def lay_out(case: Case, folder: Path) -> tuple[Parser, str]:
     if label == VALID:
         return parser, label
     if case.number < len(specials_of(case.parser)):
-        parser.specials()[label](folder)
+        parser.hostile[label](folder)
     else:
         draw = rng(case.seed, "attack", f"{case.parser}/{label}")
         data = parser.valid[parser.attacked]
@@ -98,7 +98,11 @@ def judge(parser: Parser, folder: Path, out: Path) -> Verdict:
         if judged.is_leak(error):
             return Verdict("traceback", line=f"{type(judged.root_of(error)).__name__}: {line}", trace=trace)
         there = (folder / parser.attacked).is_file()  # who took it away knows which it was
+        if parser.forbidden:
+            return Verdict("refused", line=line, trace=trace)
         return Verdict("unclear" if there and judged.is_unclear(line, folder, out) else "refused", line=line, trace=trace)
+    if parser.forbidden:
+        return Verdict("outside", line="it was read, and has to be refused")
     data = None
     with contextlib.suppress(OSError):
         data = (folder / parser.attacked).read_bytes()

@@ -227,7 +227,7 @@ def _one(case: Case, folder: Path, printed: int, pipe: Connection) -> Verdict:
     begun = _spent()
     verdict = inputs.judge(parser, place, out)
     verdict.seconds, verdict.label = _spent() - begun, label
-    if label == inputs.VALID and (verdict.state != "done" or verdict.line.startswith("0 rows")):
+    if label == inputs.VALID and not parser.forbidden and (verdict.state != "done" or verdict.line.startswith("0 rows")):
         verdict.state = "unread"
     now = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     verdict.peak = max(_peak(), now * 1024 if now > children else 0)

@@ -49,6 +49,7 @@ class Parser:
         specials: hand-made trees by name.
         count: how many rows and rejects a careful reader finds in the attacked file, at least; None: it cannot be said.
         share: how many of the inputs it gets, 1 being the usual.
+        forbidden: whether every file has to be refused, the valid one too.
     """
 
     name: str
@@ -61,11 +62,17 @@ class Parser:
     specials: Callable[[], Mapping[str, Special]] = dict
     count: Callable[[bytes], int] | None = None
     share: float = 1.0
+    forbidden: bool = False
 
     @functools.cached_property
     def valid(self) -> Tree:
         """The valid tree, made once a process."""
         return self.tree()
+
+    @functools.cached_property
+    def hostile(self) -> Mapping[str, Special]:
+        """What ``specials`` gives."""
+        return self.specials()
 
     @functools.cached_property
     def spliced(self) -> list[bytes]:
