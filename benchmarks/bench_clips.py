@@ -26,9 +26,9 @@ import pyarrow.parquet as pq
 import torch
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.training.clips import shard_clips
-from benchwright.training.examples import Draw
-from benchwright.training.vclimb_baselines import clip_view, paper_settings
+from benchwright.training.baselines.vclimb import clip_view, paper_settings
+from benchwright.training.data.clips import shard_clips
+from benchwright.training.data.examples import Draw
 from PIL import Image
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from benchwright.training.models.illuminant_net import hidden_layers_of
-from benchwright.training.side_by_side import Hyper, Run, fit_runs
+from benchwright.training.two_camera.batched import Hyper, Run, fit_runs
 from torch import nn
 
 ROWS = 108

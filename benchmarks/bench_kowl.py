@@ -34,12 +34,13 @@ Rows = list[dict]
 
 def settings(folder: Path):
     """The published settings on the lists in ``folder``."""
-    from benchwright.pipelines import config, kowl
-    from benchwright.pipelines.kowl_config import KowlConfig
+    from benchwright.pipelines import config
+    from benchwright.pipelines.kowl import pipeline as kowl
+    from benchwright.pipelines.kowl.config import KowlConfig
 
     # A file of what is missing lies outside the folder of lists, which the source looks at as a whole.
     overrides = [f"source.root={folder / 'lists'}", f'videos={{path = "{folder / "missing.txt"}", means = "missing"}}']
-    return config.load(KowlConfig, Path(kowl.__file__).with_name("kowl.toml"), overrides)[0]
+    return config.load(KowlConfig, Path(kowl.__file__).with_name("published.toml"), overrides)[0]
 
 
 def write_lists(folder: Path) -> int:
@@ -67,7 +68,7 @@ def with_engine(folder: Path, out: Path) -> Rows:
     """The plan, through the engine."""
     from benchwright.curation.run import run
     from benchwright.datasets.kowl.tables import increment_table, published_table
-    from benchwright.pipelines import kowl
+    from benchwright.pipelines.kowl import pipeline as kowl
 
     result = run(kowl.plan(settings(folder), str(out)), str(out), scheduler="threads", workers=2)
     seconds = {path.parent.name: json.loads(path.read_text())["seconds"] for path in sorted(out.glob("stages/*/made.json"))}
@@ -83,7 +84,7 @@ def with_functions(folder: Path, out: Path) -> Rows:
     from benchwright.curation.rows import Sifted
     from benchwright.curation.store import PartInfo, Rows, Store, write_parquet
     from benchwright.datasets.kowl.tables import increment_table, published_table
-    from benchwright.pipelines import kowl
+    from benchwright.pipelines.kowl import pipeline as kowl
 
     plan = kowl.plan(settings(folder), str(out))
     schemas, made = plan.schemas(), {}
@@ -223,7 +224,7 @@ WAYS = {"engine": with_engine, "functions": with_functions, "pandas": with_panda
 
 def one(way: str, folder: Path) -> None:
     """Run one way and print its figures as JSON; the imports are not timed."""
-    for name in ("benchwright.pipelines.kowl", "sklearn.model_selection", *(["pandas"] if way == "pandas" else [])):
+    for name in ("benchwright.pipelines.kowl.pipeline", "sklearn.model_selection", *(["pandas"] if way == "pandas" else [])):
         importlib.import_module(name)
 
     with tempfile.TemporaryDirectory(dir=folder) as out:

@@ -24,8 +24,9 @@ from benchwright.curation.flow import Flow
 from benchwright.curation.run import run
 from benchwright.datasets.skeleton.facts import facts
 from benchwright.datasets.skeleton.ntu_text import parse_skeleton
-from benchwright.pipelines import config, skeleton
-from benchwright.pipelines.skeleton_config import SkeletonConfig
+from benchwright.pipelines import config
+from benchwright.pipelines.skeleton import pipeline as skeleton
+from benchwright.pipelines.skeleton.config import SkeletonConfig
 
 JOINTS = 25
 BODY = (

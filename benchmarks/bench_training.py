@@ -42,7 +42,7 @@ def ours(buckets: list[Bucket], epochs: int) -> np.ndarray:
     """The iid protocol as the command line runs it, checkpoints and results on disk included."""
     from benchwright.eval.protocols.domain_incremental import IID, run_protocol
     from benchwright.eval.protocols.domains import Domain
-    from benchwright.training.clear_baselines import identity, learner_maker, paper_settings
+    from benchwright.training.baselines.clear import identity, learner_maker, paper_settings
     from benchwright.training.methods.registry import method
 
     settings = {**paper_settings()["linear_imagenet"], "epochs": epochs, "decay_after_epochs": int(0.6 * epochs)}

@@ -30,8 +30,8 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from benchwright.curation.rng import rng
 from benchwright.eval.protocols.class_incremental import class_tasks, run_class_incremental
-from benchwright.training.clips import ArrayFrames, Clips
-from benchwright.training.vclimb_baselines import clip_view, identity, learner_maker, paper_settings
+from benchwright.training.baselines.vclimb import clip_view, identity, learner_maker, paper_settings
+from benchwright.training.data.clips import ArrayFrames, Clips
 
 SIDE_PX = 32
 LOOKS = (((230, 60, 60), (250, 220, 90)), ((60, 90, 230), (120, 230, 240)), ((50, 170, 70), (200, 120, 230)))

@@ -25,9 +25,9 @@ from benchwright.datasets.two_camera.metadata import read_metadata
 from benchwright.datasets.two_camera.rows import MeasuredPair, TransformPairs
 from benchwright.eval.metrics.angular import angular_error_deg, fold_mean, pooled
 from benchwright.eval.protocols.cross_validation import AVERAGE, Estimator, Examples, evaluate_folds, examples, rotating_folds
-from benchwright.training.reillumination import reilluminated
-from benchwright.training.side_by_side import Fitted, estimates
-from benchwright.training.two_camera import (
+from benchwright.training.two_camera.batched import Fitted, estimates
+from benchwright.training.two_camera.distilled import DistilledEstimator
+from benchwright.training.two_camera.networks import (
     Fold,
     LinearEstimator,
     NetworkEstimator,
@@ -36,8 +36,8 @@ from benchwright.training.two_camera import (
     settings,
     with_green,
 )
-from benchwright.training.two_camera_distilled import DistilledEstimator
-from benchwright.training.two_camera_newton import Newton
+from benchwright.training.two_camera.newton import Newton
+from benchwright.training.two_camera.reillumination import reilluminated
 
 SEEDS = range(10)
 INNER_SEEDS = range(3)

@@ -97,7 +97,8 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
     if not store.exists(name):
         return None
     raw = read_sealed(store, name)
-    if fault := _whole_fault(raw, _ARTIFACT) or ("" if raw["stage"] == stage else f"it is of stage {raw['stage']!r:.60}"):
+    shape = {**_ARTIFACT, "kept": _KEPT} if raw.get("kept") else _ARTIFACT
+    if fault := _whole_fault(raw, shape) or ("" if raw["stage"] == stage else f"it is of stage {raw['stage']!r:.60}"):
         raise StoreError(f"{store.url}: {name} is not the record of a stage: {fault}")
     raw["parts"] = tuple(raw["parts"])
     return Artifact(**raw)
@@ -111,9 +112,10 @@ def code_file(stage: str) -> str:
 def load_code(store: Store, stage: str) -> Definitions:
     """The definitions that the code of a stage reached when it was made: see ``reach.Reached``; empty where it is not known."""
     try:
-        return read_sealed(store, code_file(stage))["definitions"] if store.exists(code_file(stage)) else {}
-    except (StoreError, KeyError):  # it only tells people what changed
+        record = read_sealed(store, code_file(stage)) if store.exists(code_file(stage)) else {}
+    except StoreError:  # it only tells people what changed
         return {}
+    return {} if _fault(record, _CODE) else record["definitions"]
 
 
 def load_made(store: Store, stage: str) -> dict[str, Any]:
@@ -204,6 +206,8 @@ _ARTIFACT: Any = {
     "rejects": {str: int},
     "parts": [_PART],
 }
+_KEPT: Any = {"key": str, "code": {str: str}, "was": {str: str}, "changed": str, "at": str}
+_CODE: Any = {"definitions": {str: {str: str}}}
 _MADE: Any = {"made_at": str, "seconds": float, "versions": {str: str}}
 _RUN: Any = {
     **dict.fromkeys(("pipeline", "result", "published"), str),

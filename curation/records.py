@@ -87,6 +87,7 @@ def unsealed(data: bytes) -> dict[str, Any]:
     Raises:
         Damaged: where the seal does not fit, or the bytes are others than were written: ``1E5`` for ``1e5`` is damage, too.
     """
+    raw: Any = None
     try:
         raw = json.loads(data)
         fits = isinstance(raw, dict) and json_text(raw) == data and raw.pop("seal", None) == sha256(canonical(raw))

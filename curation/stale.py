@@ -44,7 +44,7 @@ def codes(stage: Stage) -> dict[str, str]:
 def codes_of(recipe: Mapping[str, Any]) -> dict[str, str]:
     """As ``codes``, of a recipe."""
     pieces = recipe.get("pieces", {})
-    found = {"step": recipe["code"], **({"pieces": pieces["code"]} if pieces else {})}
+    found = {"step": recipe["code"], **({"pieces": str(pieces.get("code"))} if pieces else {})}
     settings = {**recipe["settings"], **pieces.get("settings", {})}
     return {**found, **{f"setting {name}": value["code"] for name, value in settings.items() if _is_code(value)}}
 
@@ -123,6 +123,6 @@ def change_of_sources(recipe: Mapping[str, Any], old: Artifact) -> str:
         for name, value in now.get("settings", {}).items():
             if isinstance(value, Mapping) and "content" in value and value != was.get("settings", {}).get(name):
                 return f"its source {name} changed"
-    if recipe["columns"] != old.recipe["columns"]:
+    if recipe["columns"] != old.recipe.get("columns"):
         return "its columns are others"
-    return "" if recipe["format"] == old.recipe["format"] else "it was made by another version of benchwright"
+    return "" if recipe["format"] == old.recipe.get("format") else "it was made by another version of benchwright"

@@ -153,9 +153,9 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
     yield from damaged
     known = {posixpath.basename(name) for name in artifact.files()} | _OWN_FILES
     yield from _strangers(store, where, known)
+    yield from _check_witness(store, where)
     if store.exists(code_file(artifact.stage)):
         read_sealed(store, code_file(artifact.stage))
-    yield from _check_witness(store, where)
     if damaged:
         return
     if layout_of(artifact.recipe["layouts"], artifact.parts) != artifact.layout:

@@ -16,11 +16,11 @@ from ..curation.part_writer import folder
 from ..curation.stale import change
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
+from .catalogue import listed as list_benchmarks
 from .emptied import check_not_empty
-from .finished import qa_export, qa_import, release, report, scores, stale, train
+from .errors import did_you_mean
 from .jobs import Job, check_finished, dataset_of, job, job_of, record_of
-from .packaged import listed as list_benchmarks
-from .wrong_use import did_you_mean
+from .outputs import qa_export, qa_import, release, report, scores, stale, train
 
 __all__ = [
     "Job",

@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from ..curation.flow import Flow
 from ..curation.run import Run
-from .packaged import TITLES
-from .wrong_use import WrongUse, did_you_mean
+from .catalogue import TITLES
+from .errors import WrongUse, did_you_mean
 
 
 class Publish(Protocol):
@@ -69,7 +69,7 @@ def find(name: str) -> Benchmark:
         UnknownBenchmark: where there is none.
     """
     if name in TITLES:
-        return importlib.import_module(f"{__package__}.{name}").BENCHMARK
+        return importlib.import_module(f"{__package__}.{name}.pipeline").BENCHMARK
     if name.endswith(".py"):
         return _from_file(Path(name))
     raise UnknownBenchmark(

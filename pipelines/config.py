@@ -16,12 +16,14 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field, TypeAdapter, ValidationError
 
 from ..curation.rows import is_text, printable
-from .wrong_use import WrongUse, did_you_mean
+from .errors import WrongUse, did_you_mean
 
 T = TypeVar("T")
 
 
 _HERE = "benchwright.pipelines"
+_PUBLISHED = "published.toml"
+"""Settings of the published size, in the folder of each benchmark."""
 
 
 class ConfigError(WrongUse):
@@ -73,7 +75,7 @@ def load(
             raise ConfigError(f"--set {text!r}: write it as name=value, as in --set retrieval.per_class=100")
         given[name] = _toml_value(name, value)
         _put(values, name, given[name])
-    config = checked(config_type, values, toml.name)
+    config = checked(config_type, values, _shown(toml))
     return config, TypeAdapter(config_type).dump_python(config, mode="json"), given
 
 
@@ -139,13 +141,13 @@ def _with_base(config_type: type, toml: Traversable, benchmark: str, above: tupl
         raise ConfigError(f"config {str(toml)!r}: extends itself, by way of {' and '.join(above)}")
     values = read_toml(toml)
     base = values.pop("extends", None)
-    own = isinstance(toml, Path) and toml.parent != Path(str(files(_HERE)))
+    own = isinstance(toml, Path) and not _is_packaged(toml)
     if own:
         _resolve(config_type, values, typing.cast(Path, toml).parent)
     if base is None:
         return values
     if not isinstance(base, str):
-        raise ConfigError(f"{toml.name}: extends = {base!r}: name a packaged variant, or a file")
+        raise ConfigError(f"{_shown(toml)}: extends = {base!r}: name a packaged variant, or a file")
     found = find_config(benchmark, base, typing.cast(Path, toml).parent if own else Path())
     return _laid_over(_with_base(config_type, found, benchmark, (*above, str(toml))), values)
 
@@ -239,10 +241,10 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
     Raises:
         ConfigError: for a word that is neither a variant nor a file.
     """
-    packaged = files(_HERE)
+    packaged = files(_HERE) / benchmark
     if name is None:
-        return packaged / f"{benchmark}.toml"
-    variant = packaged / f"{benchmark}.{name}.toml"
+        return packaged / _PUBLISHED
+    variant = packaged / f"{name}.toml"
     if "/" not in name and not name.endswith(".toml") and variant.is_file():
         return variant
     if not (base / name).exists():
@@ -254,12 +256,18 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
 
 def variants(benchmark: str) -> list[str]:
     """Names of the packaged variants of a benchmark's config, such as ``tiny``."""
-    names = [entry.name for entry in files(_HERE).iterdir()]
-    return sorted(
-        name.removeprefix(f"{benchmark}.").removesuffix(".toml")
-        for name in names
-        if name.startswith(f"{benchmark}.") and name.endswith(".toml") and name != f"{benchmark}.toml"
-    )
+    folder = files(_HERE) / benchmark
+    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml") and name != _PUBLISHED)
+
+
+def _is_packaged(toml: Traversable) -> bool:
+    return isinstance(toml, Path) and toml.parent.parent == Path(str(files(_HERE)))
+
+
+def _shown(toml: Traversable) -> str:
+    """What errors call a TOML file: those of the package with their benchmark."""
+    return f"{typing.cast(Path, toml).parent.name}/{toml.name}" if _is_packaged(toml) else toml.name
 
 
 def with_changes(settings: Mapping[str, Any], *changes: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

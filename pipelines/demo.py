@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from . import api
-from .progress import Teller
-from .text import score_lines
+from .cli.progress import Teller
+from .cli.text import score_lines
 
 SEED = 0
 

@@ -14,8 +14,8 @@ from ..curation.records import check_tree
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET
 from .benchmark import Benchmark, UnknownBenchmark, find
+from .catalogue import TITLES
 from .config import ConfigError, checked, find_config, load
-from .packaged import TITLES
 
 
 @dataclasses.dataclass(frozen=True)

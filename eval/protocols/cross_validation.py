@@ -23,14 +23,7 @@ from numpy.typing import NDArray
 
 from ...curation.files import remove_half_written, write_whole
 from ...datasets.two_camera.rows import TransformPairs
-from ..metrics.angular import (
-    AngularStatistics,
-    angular_error_deg,
-    angular_statistics,
-    first_two_folds_mean,
-    fold_mean,
-    pooled,
-)
+from ..metrics.angular import AngularStatistics, angular_error_deg, angular_statistics, first_two_folds_mean, fold_mean, pooled
 from .run import Occupied, check_identity, read_results, to_json
 
 Lights = NDArray[np.float64]

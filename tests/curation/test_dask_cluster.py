@@ -18,7 +18,8 @@ from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import run
-from benchwright.pipelines import api, cli
+from benchwright.pipelines import api
+from benchwright.pipelines.cli import main as cli
 
 from tests.curation import steps
 from tests.curation.test_run import numbers, numbers_flow

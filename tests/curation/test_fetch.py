@@ -27,14 +27,7 @@ from benchwright.curation.rows import MachineFault, Rejected
 from benchwright.curation.run import run
 from benchwright.curation.stages import connections
 from benchwright.curation.stages.connections import is_public
-from benchwright.curation.stages.fetch import (
-    TRANSIENT_REASONS,
-    FetchedImage,
-    FetchLimits,
-    FetchPace,
-    LinkedImage,
-    fetch_images,
-)
+from benchwright.curation.stages.fetch import TRANSIENT_REASONS, FetchedImage, FetchLimits, FetchPace, LinkedImage, fetch_images
 from PIL import Image
 
 FAST = FetchPace(timeout_s=5, retries=0, backoff_s=0.01, max_backoff_s=2, per_host=64)

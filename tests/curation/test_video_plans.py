@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 from benchwright.curation.rng import rng
 from benchwright.curation.rows import Reject
-from benchwright.curation.video.plans import (
-    FramePlan,
-    choose,
-    memory_frames,
-    segment_bounds,
-    segment_frames,
-    uniform_frames,
-)
+from benchwright.curation.video.plans import FramePlan, choose, memory_frames, segment_bounds, segment_frames, uniform_frames
 
 
 def even_times(n_frames: int, fps: float) -> np.ndarray:

@@ -29,7 +29,9 @@ from benchwright.datasets.features.frames import (
     shards_below,
 )
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.pipelines import api, cli, kowl_runs
+from benchwright.pipelines import api
+from benchwright.pipelines.cli import main as cli
+from benchwright.pipelines.kowl import baselines as kowl_runs
 from PIL import Image
 
 

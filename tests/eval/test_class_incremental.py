@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from benchwright.eval.metrics.class_incremental import accuracy_curve, backward_forgetting, final_accuracy
 from benchwright.eval.protocols.class_incremental import Task, check_tasks, class_tasks, run_class_incremental
-from benchwright.training.clips import ArrayFrames, Clips
-from benchwright.training.examples import ArrayExamples
-from benchwright.training.vclimb_baselines import clip_view, identity, learner_maker, paper_settings
+from benchwright.training.baselines.vclimb import clip_view, identity, learner_maker, paper_settings
+from benchwright.training.data.clips import ArrayFrames, Clips
+from benchwright.training.data.examples import ArrayExamples
 
 NAN = float("nan")
 R = [[0.9, NAN, NAN], [0.6, 0.8, NAN], [0.3, 0.5, 1.0]]

@@ -22,8 +22,8 @@ from benchwright.eval.protocols.cross_validation import (
     fixed_parts,
     rotating_folds,
 )
-from benchwright.training.reillumination import reilluminated
-from benchwright.training.two_camera import LinearEstimator
+from benchwright.training.two_camera.networks import LinearEstimator
+from benchwright.training.two_camera.reillumination import reilluminated
 
 
 def pairs_of(path: Path) -> TransformPairs:

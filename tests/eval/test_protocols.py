@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from benchwright.eval.protocols.domain_incremental import IID, STREAMING, ProtocolSpec, Results, run_protocol
 from benchwright.eval.protocols.domains import Domain, fingerprint, iid_domains, streaming_domains
-from benchwright.training.clear_baselines import identity, learner_maker
-from benchwright.training.learner import BufferLearner
+from benchwright.training.baselines.clear import identity, learner_maker
+from benchwright.training.core.learner import BufferLearner
 from benchwright.training.methods.registry import method
 
 BUCKETS, CLASSES, PER_BUCKET, WIDTH = 5, 4, 120, 16

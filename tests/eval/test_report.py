@@ -12,19 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchwright.eval.report import html
-from benchwright.eval.report.blocks import (
-    Card,
-    Cards,
-    Cell,
-    Figure,
-    Fold,
-    ImageGrid,
-    Report,
-    Section,
-    Table,
-    Text,
-    Thumb,
-)
+from benchwright.eval.report.blocks import Card, Cards, Cell, Figure, Fold, ImageGrid, Report, Section, Table, Text, Thumb
 from benchwright.eval.report.figures import DARK, LIGHT, bar_chart, common_scale, heat_map, line_chart
 from benchwright.eval.report.images import contact_sheet, thumbnail
 from benchwright.eval.report.sections import (

@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from benchwright.curation.artifact import sealed
-from benchwright.pipelines import cli
+from benchwright.curation.records import sealed_text
+from benchwright.pipelines.cli import main as cli
 
 RECORDS = {
     "run.json": [("stages", "abc"), ("stages", ["../x"]), ("result", "nothing"), ("config", []), ("outdated", "no")],
@@ -39,7 +39,7 @@ def test_a_record_that_is_sealed_and_none(
     copy = Path(shutil.copytree(finished, tmp_path / "copy"))
     record = json.loads((copy / name).read_text())
     del record["seal"]
-    (copy / name).write_text(json.dumps(sealed({**record, change[0]: change[1]})))
+    (copy / name).write_bytes(sealed_text({**record, change[0]: change[1]}))
     for words in (["show"], ["verify"], ["rejects"], ["eval"], ["report"], ["qa", "votes"], ["compare", str(finished)]):
         capfd.readouterr()
         code = cli.call([*words, str(copy)])

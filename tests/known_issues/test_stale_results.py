@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from benchwright.pipelines import api, cli
+from benchwright.pipelines import api
+from benchwright.pipelines.cli import main as cli
 
 ROOT = Path(__file__).resolve().parents[2]
 _EDITED = """
 import json, sys
 from benchwright.pipelines import api
-import benchwright.pipelines.trained as trained
+import benchwright.pipelines.results as trained
 out, methods = sys.argv[1], json.loads(sys.argv[2])
 before = {"file": trained.__file__, "stale": api.stale(out), "scores": api.scores(out)}
 api.report(out)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from benchwright.pipelines import cli
+from benchwright.pipelines.cli import main as cli
 
 Cli = Callable[..., "Told"]
 TIMES = {"made.json", ".lock", ".fingerprints.json", ".witness"}

@@ -13,7 +13,8 @@ import pytest
 from benchwright.curation.flow import Flow
 from benchwright.curation.stages.fetch import FetchLimits
 from benchwright.datasets.clear.facts import facts, published_limits
-from benchwright.pipelines import api, clear_votes
+from benchwright.pipelines import api
+from benchwright.pipelines.clear import votes as clear_votes
 from PIL import Image
 
 from tests.pipelines.conftest import Cli, files_of
@@ -54,7 +55,7 @@ def test_published_settings_are_the_papers_facts() -> None:
 
 
 def test_worker_options_are_those_that_were_shown() -> None:
-    from benchwright.pipelines.clear_votes import options_of
+    from benchwright.pipelines.clear.votes import options_of
 
     config = api.job("clear", overrides=["source.metadata=yfcc"]).config
     shown = {option.stands_for: option.shown for option in options_of(config)}

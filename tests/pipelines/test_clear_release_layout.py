@@ -11,7 +11,8 @@ import pytest
 import torch
 from benchwright.curation.lock import locked
 from benchwright.curation.verify import verify
-from benchwright.pipelines import api, clear_runs
+from benchwright.pipelines import api
+from benchwright.pipelines.clear import release as clear_release
 
 from tests.pipelines.conftest import Cli
 
@@ -21,7 +22,7 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     out, folder = tmp_path_factory.mktemp("run"), tmp_path_factory.mktemp("release") / "clear"
     todo = api.job("clear", config="tiny")
     api.run(todo, str(out))
-    assert clear_runs.write_release_layout(todo.config, str(out), str(folder)) == api.show(str(out))["stages"][-1]["rows"]
+    assert clear_release.write_release_layout(todo.config, str(out), str(folder)) == api.show(str(out))["stages"][-1]["rows"]
     return out, folder
 
 

@@ -16,7 +16,9 @@ from benchwright.curation.qa.simulated import simulate_results
 from benchwright.curation.qa.votes import VOTES, read_votes, write_votes
 from benchwright.curation.run import lock
 from benchwright.curation.store import Store
-from benchwright.pipelines import api, clear_votes, cli
+from benchwright.pipelines import api
+from benchwright.pipelines.clear import votes as clear_votes
+from benchwright.pipelines.cli import main as cli
 from PIL import Image
 
 from tests.pipelines.conftest import Cli
@@ -77,7 +79,7 @@ def test_an_import_waits_for_no_other_and_loses_no_vote(bw: Cli, asked: tuple[Pa
 
 def test_imports_at_once_keep_what_each_of_them_added(asked: tuple[Path, list[Path]]) -> None:
     out, results = asked
-    command = [sys.executable, "-m", "benchwright.pipelines.cli", "qa", "import", out]
+    command = [sys.executable, "-m", "benchwright.pipelines.cli.main", "qa", "import", out]
     at_work = [
         subprocess.Popen([*command, file], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for file in results
     ]

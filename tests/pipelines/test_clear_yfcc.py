@@ -13,7 +13,8 @@ import pytest
 from benchwright.curation.qa.simulated import ErrorRates, simulate_results
 from benchwright.datasets.clear.drawn import draw_pictures
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.pipelines import api, clear_votes
+from benchwright.pipelines import api
+from benchwright.pipelines.clear import votes as clear_votes
 
 COUNT = 400
 COLUMNS = 23

@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 from benchwright.curation.artifact import sealed
 from benchwright.curation.records import json_text
-from benchwright.pipelines import api, clear_votes, cli
-from benchwright.pipelines.wrong_use import WrongUse
+from benchwright.pipelines import api
+from benchwright.pipelines.clear import votes as clear_votes
+from benchwright.pipelines.cli import main as cli
+from benchwright.pipelines.errors import WrongUse
 from PIL import Image
 
 from tests.pipelines.conftest import Cli, files_of
@@ -88,7 +90,7 @@ def test_without_arguments_the_help_is_told_as_wrong_use(bw: Cli) -> None:
 def test_help_and_version_import_nothing_heavy(tmp_path: Path) -> None:
     heavy = ("torch", "faiss", "dask", "distributed", "matplotlib", "polars", "pyarrow", "numpy", "PIL", "rich")
     code = (
-        "import sys; from benchwright.pipelines import cli\n"
+        "import sys; from benchwright.pipelines.cli import main as cli\n"
         "codes = [cli.call(words) for words in (['--help'], ['run', '--help'], ['qa', '--help'], ['--version'])]\n"
         f"print(codes, [name for name in {heavy} if name in sys.modules], file=sys.stderr)"
     )
@@ -573,16 +575,16 @@ def classes(*names: str) -> str:
         (["run", "clear", *NEW, "--set", "qa.workers=21"], "workers = 21: there are 20 simulated annotators"),
         (["run", "clear", *NEW, "--set", "qa.workers=5"], "majority = 2: it should be more than half of 5 workers"),
         (["run", "clear", *NEW, "--set", "qa.sensitive=9"], "sensitive = 9: it should be at most the number of workers, 3"),
-        (["run", "clear", *NEW, "--set", "qa.sensitive=true"], "clear.tiny.toml: qa.sensitive = True: it should be"),
-        (["run", "clear", *NEW, "--set", "qa.sensitive=0"], "clear.tiny.toml: qa.sensitive = 0: it should be"),
-        (["run", "clear", *NEW, "--set", "qa.sensitive=1.5"], "clear.tiny.toml: qa.sensitive = 1.5: it should be"),
+        (["run", "clear", *NEW, "--set", "qa.sensitive=true"], "clear/tiny.toml: qa.sensitive = True: it should be"),
+        (["run", "clear", *NEW, "--set", "qa.sensitive=0"], "clear/tiny.toml: qa.sensitive = 0: it should be"),
+        (["run", "clear", *NEW, "--set", "qa.sensitive=1.5"], "clear/tiny.toml: qa.sensitive = 1.5: it should be"),
         (["run", "clear", *NEW, "--set", "qa.max_sensitive_score=7"], "qa.max_sensitive_score = 7: it should be less than"),
         (["run", "clear", *NEW, "--set", "images.max_pixels=-1"], "images.max_pixels = -1: it should be greater than"),
         (["run", "clear", *NEW, "--set", "images.max_pixels=999999999999"], "images.max_pixels = 999999999999: it should be"),
         (["run", "clear", *NEW, "--set", "buckets.rule={kind='limits', limits=[]}"], "buckets.rule.limits = []: "),
         (
             ["run", "clear", *NEW, "--set", limits("x", "2008-01-01")],
-            "clear.tiny.toml: buckets.rule.limits.0.start = 'x': it should be a time such as 2007-04-09 03:27:17, without",
+            "clear/tiny.toml: buckets.rule.limits.0.start = 'x': it should be a time such as 2007-04-09 03:27:17, without",
         ),
         (
             ["run", "clear", *NEW, "--set", limits("2007-01-01", "2008-01-01T00:00:00Z")],
@@ -594,7 +596,7 @@ def classes(*names: str) -> str:
         (["run", "clear", *NEW, "--set", classes("None of the above")], "the form itself adds 'None of the above'"),
         (
             ["run", "clear", *NEW, "--set", classes("green", " red ")],
-            "clear.tiny.toml: classes.1.name = ' red ': it must not be empty nor have white space around it",
+            "clear/tiny.toml: classes.1.name = ' red ': it must not be empty nor have white space around it",
         ),
         (["run", "clear", *NEW, "--set", classes("r\\ned")], r"classes.0.name = 'r\ned': it has a control character"),
         (["run", "clear", *NEW, "--set", classes("")], "classes.0.name = ''"),

@@ -18,7 +18,7 @@ import pytest
 
 from tests.pipelines.conftest import Cli, files_of
 
-COMMAND = [sys.executable, "-P", "-m", "benchwright.pipelines.cli"]
+COMMAND = [sys.executable, "-P", "-m", "benchwright.pipelines.cli.main"]
 TINY = ["run", "clear", "--config", "tiny", "--out"]
 
 SLOW = """

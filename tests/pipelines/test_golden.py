@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from benchwright.pipelines import api
-from benchwright.pipelines.packaged import TITLES
+from benchwright.pipelines.catalogue import TITLES
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 

@@ -19,9 +19,12 @@ from benchwright.datasets.iirc.facts import facts
 from benchwright.datasets.iirc.view import RefinedView, names_of
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.pipelines import api, cli, config, iirc, iirc_runs
+from benchwright.pipelines import api, config
+from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.config import ConfigError
-from benchwright.pipelines.iirc_config import IircConfig
+from benchwright.pipelines.iirc import baselines as iirc_runs
+from benchwright.pipelines.iirc import pipeline as iirc
+from benchwright.pipelines.iirc.config import IircConfig
 
 from tests.pipelines.conftest import with_another_dataset
 

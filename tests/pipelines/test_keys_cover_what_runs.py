@@ -21,7 +21,7 @@ from benchwright.curation import parts, shards, stage_maker, store
 from benchwright.curation.reach import Definitions
 from benchwright.curation.stale import definitions
 from benchwright.pipelines import api
-from benchwright.pipelines.packaged import TITLES
+from benchwright.pipelines.catalogue import TITLES
 
 # Between the engine and a step: what these call is the step, or what it gave.
 BORDER = {each.__code__ for each in (parts._called, parts._batch_call, parts._encoded)}

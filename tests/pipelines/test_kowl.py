@@ -15,12 +15,15 @@ from benchwright.datasets.kowl.drawn import draw_lists, drawing
 from benchwright.datasets.kowl.facts import facts
 from benchwright.datasets.kowl.tables import increment_table
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.pipelines import api, config, kowl, kowl_runs
-from benchwright.pipelines.kowl_config import KowlConfig
+from benchwright.pipelines import api, config
+from benchwright.pipelines.kowl import baselines as kowl_runs
+from benchwright.pipelines.kowl import card as kowl_card
+from benchwright.pipelines.kowl import pipeline as kowl
+from benchwright.pipelines.kowl.config import KowlConfig
 
 from tests.pipelines.conftest import with_another_dataset
 
-SETTINGS = Path(kowl.__file__).parent
+SETTINGS = Path(kowl.__file__).parents[1]
 
 
 def settings(name: str, *overrides: str) -> KowlConfig:
@@ -38,16 +41,16 @@ def digests(r: Run) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The stages of the tiny run. Only to be read."""
-    return made(settings("kowl.tiny.toml"), tmp_path_factory.mktemp("tiny"))
+    return made(settings("kowl/tiny.toml"), tmp_path_factory.mktemp("tiny"))
 
 
 def test_tiny_twice_and_in_other_processes(tiny: Run, tmp_path: Path) -> None:
-    c = settings("kowl.tiny.toml")
+    c = settings("kowl/tiny.toml")
     first = digests(tiny)
     assert list(first)[-4:] == ["assigned", "increments", "placed", "shards"]
     assert digests(made(c, tmp_path / "2", "threads")) == first
     assert digests(made(c, tmp_path / "3", "processes")) == first
-    other = digests(made(settings("kowl.tiny.toml", "seed=1"), tmp_path / "4"))
+    other = digests(made(settings("kowl/tiny.toml", "seed=1"), tmp_path / "4"))
     assert not set(other.values()) & set(first.values())
 
 
@@ -70,7 +73,7 @@ def test_tiny_has_what_the_published_size_has(tiny: Run) -> None:
 )
 def test_options_keep_the_samples(tiny: Run, tmp_path: Path, overrides: list[str]) -> None:
     rows = tiny.rows("increments").table(["key"])
-    c = settings("kowl.tiny.toml", *overrides)
+    c = settings("kowl/tiny.toml", *overrides)
     other = made(KowlConfig(**{**c.__dict__, "features": None}), tmp_path).rows("increments").table(["key"])
     assert sorted(other["key"].to_pylist()) == sorted(rows["key"].to_pylist())
     assert other["key"].to_pylist() != rows["key"].to_pylist()
@@ -81,7 +84,7 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny run with every predictor at two amounts of feedback. Only to be read."""
     out = tmp_path_factory.mktemp("evaluated") / "run"
     api.run(api.job("kowl", config="tiny"), str(out), scheduler="sync")
-    kowl_runs.evaluate(settings("kowl.tiny.toml"), str(out), protocols=["0", "1"])
+    kowl_runs.evaluate(settings("kowl/tiny.toml"), str(out), protocols=["0", "1"])
     return out
 
 
@@ -111,7 +114,7 @@ def test_shards_hold_the_stream(evaluated: Path) -> None:
 
 
 def test_a_loop_that_stopped_goes_on_to_the_same_bytes(evaluated: Path, tmp_path: Path) -> None:
-    c = settings("kowl.tiny.toml")
+    c = settings("kowl/tiny.toml")
     (tmp_path / "dataset").symlink_to(evaluated / "dataset")
 
     class Stopped(Exception):
@@ -124,7 +127,7 @@ def test_a_loop_that_stopped_goes_on_to_the_same_bytes(evaluated: Path, tmp_path
     for predictor in ("ann", "gmm_finch", "evm"):
         with pytest.raises(Stopped):
             kowl_runs.evaluate(c, str(tmp_path), methods=[predictor], protocols=["1"], progress=stop)
-    assert kowl_runs.scores(settings("kowl.tiny.toml"), str(tmp_path)) == {}
+    assert kowl_runs.scores(settings("kowl/tiny.toml"), str(tmp_path)) == {}
     kowl_runs.evaluate(c, str(tmp_path), protocols=["1"])
     told = {name: data for name, data in results(evaluated).items() if name.startswith("eval/feedback-1/")}
     assert results(tmp_path) == told
@@ -132,7 +135,7 @@ def test_a_loop_that_stopped_goes_on_to_the_same_bytes(evaluated: Path, tmp_path
 
 def test_scores_follow_the_structure(evaluated: Path) -> None:
     """Feedback teaches new classes, and a part of the novelty is seen before it."""
-    found = kowl_runs.scores(settings("kowl.tiny.toml"), str(evaluated))
+    found = kowl_runs.scores(settings("kowl/tiny.toml"), str(evaluated))
     assert list(found) == ["feedback 0", "feedback 1"]
     assert set(found["feedback 1"]) == {"ann", "evm", "gmm_finch"}
     mean = found["feedback 1"]["gmm_finch"]["mean"]
@@ -141,7 +144,7 @@ def test_scores_follow_the_structure(evaluated: Path) -> None:
 
 
 def test_results_of_an_earlier_dataset_are_left_out(evaluated: Path, tmp_path: Path) -> None:
-    c = settings("kowl.tiny.toml")
+    c = settings("kowl/tiny.toml")
     assert kowl_runs.stale(c, str(evaluated)) == {}
     out = with_another_dataset(evaluated, tmp_path / "run")
     assert kowl_runs.scores(c, out) == kowl_runs.prior_knowledge(c, out) == {}
@@ -153,9 +156,9 @@ def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path)
     """With the threshold of increment 0, classes that lie over known ones push both below it once they are learned; a threshold
     that is found again does not, and feedback pays."""
     (tmp_path / "dataset").symlink_to(evaluated / "dataset")
-    c = settings("kowl.tiny.toml", 'evaluation.settings.ann.threshold_when="each_fit"')
+    c = settings("kowl/tiny.toml", 'evaluation.settings.ann.threshold_when="each_fit"')
     kowl_runs.evaluate(c, str(tmp_path), methods=["ann"], protocols=["0", "1"])
-    again, first = kowl_runs.scores(c, str(tmp_path)), kowl_runs.scores(settings("kowl.tiny.toml"), str(evaluated))
+    again, first = kowl_runs.scores(c, str(tmp_path)), kowl_runs.scores(settings("kowl/tiny.toml"), str(evaluated))
     post = {
         when: {k: found[k]["ann"]["mean"]["mcc post"] for k in found} for when, found in (("again", again), ("first", first))
     }
@@ -165,20 +168,20 @@ def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path)
 
 
 def test_without_features_the_table_is_published(tmp_path: Path) -> None:
-    c = settings("kowl.tiny.toml")
+    c = settings("kowl/tiny.toml")
     bare = KowlConfig(**{**c.__dict__, "features": None})
     r = made(bare, tmp_path / "run")
-    kowl_runs.publish(r, bare, str(tmp_path / "dataset"))
+    kowl_card.publish(r, bare, str(tmp_path / "dataset"))
     files = {path.name: path.read_bytes() for path in (tmp_path / "dataset").iterdir()}
     assert set(files) == {"README.md", "dataset.json", "increments.parquet"}
-    kowl_runs.publish(r, bare, str(tmp_path / "dataset"))
+    kowl_card.publish(r, bare, str(tmp_path / "dataset"))
     assert {path.name: path.read_bytes() for path in (tmp_path / "dataset").iterdir()} == files
     with pytest.raises(ValueError, match="no features"):
         kowl_runs.evaluate(bare, str(tmp_path))
 
 
 def test_an_unknown_predictor_or_amount_is_told(evaluated: Path) -> None:
-    c = settings("kowl.tiny.toml")
+    c = settings("kowl/tiny.toml")
     with pytest.raises(ValueError, match="no predictor 'svm': there are ann, evm, gmm_finch"):
         kowl_runs.evaluate(c, str(evaluated), methods=["svm"])
     with pytest.raises(ValueError, match="no protocol 'iid'"):
@@ -186,7 +189,7 @@ def test_an_unknown_predictor_or_amount_is_told(evaluated: Path) -> None:
 
 
 def test_the_published_settings_are_those_of_the_facts() -> None:
-    c = settings("kowl.toml")
+    c = settings("kowl/published.toml")
     f = facts()
     assert tuple(c.labels.releases) == f.labels.releases
     assert c.labels.renames == f.labels.renames
@@ -233,7 +236,7 @@ def test_files_of_every_form_give_what_the_drawn_lists_give(tiny: Run, tmp_path:
     held.write_text("".join(f"videos/{key}.mp4\n" for key in tiny.rows("increments").table(["key"])["key"].to_pylist()))
     source = f'source={{kind = "lists", root = "{root}", max_rejects = 0, files = [{", ".join(files)}]}}'
     videos = f'videos={{path = "{held}", means = "present"}}'
-    read = made(settings("kowl.tiny.toml", source, videos), tmp_path / "read")
+    read = made(settings("kowl/tiny.toml", source, videos), tmp_path / "read")
     assert {a.stage: a.rejects for a in read.artifacts}["with_listed_video"] == {"no_video": 25}
     columns = [name for name in tiny.rows("increments").column_names if name not in ("source_key", "feature")]
     assert read.rows("increments").table(columns).equals(tiny.rows("increments").table(columns))
@@ -257,7 +260,7 @@ def real(request, shared_data: Path, tmp_path_factory) -> tuple[str, Run]:
     files = ", ".join(f'{{release = "{r}", split = "{s}", path = "{path}"}}' for r, s, path, _, _ in REAL)
     turns = ", ".join(f'{{release = "{r}", split = "{s}", role = "{role}", held_out = {out}}}' for r, s, _, role, out in REAL)
     c = settings(
-        "kowl.toml",
+        "kowl/published.toml",
         f'source={{kind = "lists", root = "{shared_data / "kinetics"}", max_rejects = 0, files = [{files}]}}',
         f"turns=[{turns}]",
         f"increments.preset={request.param}",

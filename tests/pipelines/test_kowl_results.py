@@ -21,7 +21,9 @@ import torch
 from benchwright.curation.flow import Flow
 from benchwright.curation.run import run
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.pipelines import api, cli, kowl_runs
+from benchwright.pipelines import api
+from benchwright.pipelines.cli import main as cli
+from benchwright.pipelines.kowl import baselines as kowl_runs
 
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""

@@ -16,9 +16,12 @@ from benchwright.datasets.skeleton.nwucla import list_nwucla
 from benchwright.datasets.skeleton.rows import ListedSequence
 from benchwright.datasets.skeleton.tensors import node_vectors
 from benchwright.datasets.skeleton.view import load_arrays, load_orders
-from benchwright.pipelines import api, cli, config, skeleton, skeleton_publish
+from benchwright.pipelines import api, config
+from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.config import ConfigError
-from benchwright.pipelines.skeleton_config import SkeletonConfig
+from benchwright.pipelines.skeleton import card as skeleton_publish
+from benchwright.pipelines.skeleton import pipeline as skeleton
+from benchwright.pipelines.skeleton.config import SkeletonConfig
 
 from tests.datasets.skeleton_files import one_body
 

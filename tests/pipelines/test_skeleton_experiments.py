@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 from benchwright.datasets.skeleton.published import table_2
 from benchwright.eval.metrics.order_sensitivity import forgetting_bound
-from benchwright.pipelines import api, cli, config, skeleton_runs
-from benchwright.pipelines.skeleton_config import SkeletonConfig
-from benchwright.pipelines.skeleton_results import best_of_grid, difference, measure_table, of_experiment, trained
-from benchwright.pipelines.wrong_use import WrongUse
+from benchwright.pipelines import api, config
+from benchwright.pipelines.cli import main as cli
+from benchwright.pipelines.errors import WrongUse
+from benchwright.pipelines.skeleton import baselines as skeleton_runs
+from benchwright.pipelines.skeleton.config import SkeletonConfig
+from benchwright.pipelines.skeleton.results import best_of_grid, difference, measure_table, of_experiment, trained
 
 from tests.training.graph_settings import BEST, GRIDS
 

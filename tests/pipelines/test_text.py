@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from benchwright.pipelines.text import printed_kappa, score_lines
+from benchwright.pipelines.cli.text import printed_kappa, score_lines
 
 
 def result(unit: str = "", **figures: tuple[float | None, float | None]) -> dict[str, object]:

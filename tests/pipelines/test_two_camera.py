@@ -19,16 +19,18 @@ from benchwright.curation.run import Run, run
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.two_camera.facts import facts
-from benchwright.pipelines import api, config, two_camera, two_camera_runs
+from benchwright.pipelines import api, config
 from benchwright.pipelines.config import ConfigError
-from benchwright.pipelines.two_camera_config import TwoCameraConfig
+from benchwright.pipelines.two_camera import baselines as two_camera_runs
+from benchwright.pipelines.two_camera import pipeline as two_camera
+from benchwright.pipelines.two_camera.config import TwoCameraConfig
 
 from tests.pipelines.conftest import with_another_dataset
 
-SETTINGS = Path(two_camera.__file__).parent
+SETTINGS = Path(two_camera.__file__).parents[1]
 QUICK = "{ epochs = 3, batch_size = 64, learning_rate = 1e-2, schedule = 'cosine', patience_epochs = 3 }"
 _NETWORK = "{ parameters = 200, preset = 'reilluminated', seeds = [0, 1], settings = { epochs = 5 } }"
-CLI = [sys.executable, "-m", "benchwright.pipelines.cli"]
+CLI = [sys.executable, "-m", "benchwright.pipelines.cli.main"]
 
 
 def settings(name: str, *overrides: str) -> TwoCameraConfig:
@@ -64,7 +66,7 @@ def raw(phone, tmp_path_factory) -> Path:
 
 def raw_settings(raw: Path, *overrides: str) -> TwoCameraConfig:
     return settings(
-        "two_camera.s20.toml",
+        "two_camera/s20.toml",
         f"source.root={raw}",
         "source.demosaic=bin2",
         "source.max_rejects=1",
@@ -80,17 +82,17 @@ def raw_settings(raw: Path, *overrides: str) -> TwoCameraConfig:
 
 
 def test_tiny_twice_and_in_other_processes(tmp_path: Path) -> None:
-    c = settings("two_camera.tiny.toml", "source.pairs=90")
+    c = settings("two_camera/tiny.toml", "source.pairs=90")
     first = digests(made(c, tmp_path / "1"))
     assert list(first) == ["drawn", "measured", "folded", "marked", "placed", "shards"]
     assert digests(made(c, tmp_path / "2", "processes")) == first
-    other = digests(made(settings("two_camera.tiny.toml", "source.pairs=90", "seed=1"), tmp_path / "3"))
+    other = digests(made(settings("two_camera/tiny.toml", "source.pairs=90", "seed=1"), tmp_path / "3"))
     assert not set(other.values()) & set(first.values())
 
 
-@pytest.mark.parametrize("name", ["", ".tiny", ".s20", ".nus", ".metadata"])
+@pytest.mark.parametrize("name", ["published", "tiny", "s20", "nus", "metadata"])
 def test_packaged_settings_make_plans_that_hold_together(name: str) -> None:
-    c = settings(f"two_camera{name}.toml")
+    c = settings(f"two_camera/{name}.toml")
     schemas = two_camera.plan(c, "out").schemas()
     rows = {"key", "fold", "original", "source_key", "gt_1", "transform_1to2", "shard"}
     assert rows <= set(schemas["shards"].names)
@@ -98,7 +100,7 @@ def test_packaged_settings_make_plans_that_hold_together(name: str) -> None:
 
 
 def test_the_published_settings_are_the_facts() -> None:
-    radiometric, s20 = settings("two_camera.toml"), settings("two_camera.s20.toml")
+    radiometric, s20 = settings("two_camera/published.toml"), settings("two_camera/s20.toml")
     f = facts()
     assert radiometric.source.pairs == f.sets["radiometric"]["pairs"]
     assert [round(share * 18_000) for share in radiometric.folds.shares] == f.sets["radiometric"]["parts"]
@@ -122,15 +124,15 @@ def test_the_published_settings_are_the_facts() -> None:
 )
 def test_settings_that_cannot_be_are_told_in_one_line(overrides: list[str], told: str) -> None:
     with pytest.raises(ConfigError, match=told):
-        two_camera.plan(settings("two_camera.tiny.toml", *overrides), "out")
+        two_camera.plan(settings("two_camera/tiny.toml", *overrides), "out")
 
 
 def test_the_released_fit_is_taken_where_it_is_named_and_where_there_is_no_noise() -> None:
     named = {name: settings(f"two_camera{name}.toml").transform.preset for name in ("", ".tiny", ".metadata", ".s20", ".nus")}
     released = dict.fromkeys(("", ".tiny", ".metadata"), "as_released")
     assert named == {**released, ".s20": "weighted", ".nus": "weighted"}
-    assert settings("two_camera.s20.toml", "transform.preset=as_released").transform.preset == "as_released"
-    given = {field.name: getattr(settings("two_camera.s20.toml"), field.name) for field in dataclasses.fields(TwoCameraConfig)}
+    assert settings("two_camera/s20.toml", "transform.preset=as_released").transform.preset == "as_released"
+    given = {field.name: getattr(settings("two_camera/s20.toml"), field.name) for field in dataclasses.fields(TwoCameraConfig)}
     del given["transform"]
     assert TwoCameraConfig(**given).transform.preset == "weighted", "a file of settings that says nothing of it"
 
@@ -231,7 +233,7 @@ def test_averaging_down_keeps_means_and_invalidates_mixed_squares() -> None:
 
 def test_linear_regression_on_the_released_pairs_is_that_of_table_3(shared_data: Path, tmp_path: Path) -> None:
     path = shared_data / "two_camera" / "s20_metadata_162_pairs.json"
-    c = settings("two_camera.metadata.toml", f"source.path={path}")
+    c = settings("two_camera/metadata.toml", f"source.path={path}")
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="sync")
     two_camera_runs.evaluate(c, str(tmp_path), methods=["linear_regression"])
     mean = two_camera_runs.scores(c, str(tmp_path))["rotating"]["linear_regression"]["mean"]["mean"]
@@ -247,7 +249,7 @@ def test_networks_that_are_taught_by_others_are_evaluated_with_them(shared_data:
     pupil = f"{{ parameters = 470, preset = 'pupil', taught_by = 'teacher', taught_rows = 50, {short} }}"
     teacher = f"{{ parameters = 200, preset = 'decayed', {short} }}"
     given = ("evaluation.baselines=[]", f"source.path={path}")
-    c = settings("two_camera.metadata.toml", *given, f"evaluation.networks={{ pupil = {pupil}, teacher = {teacher} }}")
+    c = settings("two_camera/metadata.toml", *given, f"evaluation.networks={{ pupil = {pupil}, teacher = {teacher} }}")
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="sync")
     found = two_camera_runs.evaluate(c, str(tmp_path), methods=["pupil"])["pupil"]
     told = found["identity"]["estimator"]
@@ -262,22 +264,22 @@ def test_networks_that_are_taught_by_others_are_evaluated_with_them(shared_data:
         text = pupil
         for old, new in changes:
             text = text.replace(old, new)
-        wrong = settings("two_camera.metadata.toml", *given, f"evaluation.networks={{ pupil = {text}, teacher = {teacher} }}")
+        wrong = settings("two_camera/metadata.toml", *given, f"evaluation.networks={{ pupil = {text}, teacher = {teacher} }}")
         with pytest.raises(ValueError, match=message):
             two_camera_runs.evaluate(wrong, str(tmp_path), methods=["pupil"])
 
 
 def test_methods_that_cannot_be_are_told(tmp_path: Path) -> None:
-    c = settings("two_camera.tiny.toml")
+    c = settings("two_camera/tiny.toml")
     for methods, told in ((["network-9"], "no method 'network-9'"), (["gamut"], "no method 'gamut'")):
         with pytest.raises(ValueError, match=told):
             two_camera_runs.evaluate(c, str(tmp_path), methods=methods)
     with pytest.raises(ValueError, match="no protocol 'rotating': this run has the folds 'fixed'"):
         two_camera_runs.evaluate(c, str(tmp_path), protocols=["rotating"])
-    bare = settings("two_camera.tiny.toml", "source.patch_px=0")
+    bare = settings("two_camera/tiny.toml", "source.patch_px=0")
     with pytest.raises(ValueError, match="baseline 'gray_world' needs pictures"):
         two_camera_runs.evaluate(bare, str(tmp_path))
-    wrong = settings("two_camera.tiny.toml", "evaluation.networks.network-200.settings.rate=1")
+    wrong = settings("two_camera/tiny.toml", "evaluation.networks.network-200.settings.rate=1")
     with pytest.raises(ValueError, match=r"network 'network-200': .*rate"):
         two_camera_runs._network(wrong.evaluation.networks, "network-200", lambda _: None)
 

@@ -17,9 +17,13 @@ from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
-from benchwright.pipelines import api, cli, config, vclimb, vclimb_runs
-from benchwright.pipelines.vclimb_config import VclimbConfig
-from benchwright.pipelines.vclimb_results import fairness, published
+from benchwright.pipelines import api, config
+from benchwright.pipelines.cli import main as cli
+from benchwright.pipelines.vclimb import baselines as vclimb_runs
+from benchwright.pipelines.vclimb import card as vclimb_card
+from benchwright.pipelines.vclimb import pipeline as vclimb
+from benchwright.pipelines.vclimb.config import VclimbConfig
+from benchwright.pipelines.vclimb.results import fairness, published
 
 from tests.pipelines.conftest import with_another_dataset
 
@@ -276,7 +280,7 @@ def test_a_csv_of_segments_and_its_coverage(videos: Path, tmp_path: Path) -> Non
     }
     table = r.rows("placed").table(["key", "frames", "t_start", "role"])
     assert set(table["frames"].to_pylist()) == {5}  # 0.2 s at 25 frames a second
-    vclimb_runs.publish(r, c, str(tmp_path / "run" / "dataset"))
+    vclimb_card.publish(r, c, str(tmp_path / "run" / "dataset"))
     page = Path(vclimb_runs.report(c, str(tmp_path / "run"))).read_text()
     assert "too few frames" in page
     assert "missing video" in page
@@ -482,8 +486,8 @@ def test_real_clips_become_ten_tasks_of_two(asl: tuple[VclimbConfig, Run]) -> No
     sums = rows.group_by(["video", "n_frames"]).aggregate([("n_available", "sum")])
     assert sums["n_available_sum"].equals(sums["n_frames"])
     assert pc.min_max(sums["n_frames"]).as_py() == {"min": 47, "max": 109}
-    assert "SAME RECORDINGS" in vclimb_runs.cut_warning(c)
-    assert vclimb_runs.leak_warning(rows, "test").startswith("Groups leak: 20 of 20 test clips")
+    assert "SAME RECORDINGS" in vclimb_card.cut_warning(c)
+    assert vclimb_card.leak_warning(rows, "test").startswith("Groups leak: 20 of 20 test clips")
 
 
 def test_frame_counts_are_those_of_ffprobe(asl: tuple[VclimbConfig, Run], shared_data: Path) -> None:

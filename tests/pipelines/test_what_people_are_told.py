@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from benchwright.curation.artifact import RunRecord
 from benchwright.curation.store import Store
-from benchwright.pipelines import api, border
+from benchwright.pipelines import api
+from benchwright.pipelines.cli import exits as border
 from PIL import Image
 
 from .conftest import Cli

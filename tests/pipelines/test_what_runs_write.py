@@ -8,11 +8,11 @@ import shutil
 from pathlib import Path
 
 import pytest
-from benchwright.pipelines import cli
+from benchwright.pipelines.cli import main as cli
 
 from .conftest import Cli
 
-SEALED = ("run.json", "artifact.json", "made.json", "dataset.json", ".files.json")
+SEALED = ("run.json", "artifact.json", "made.json", "code.json", "dataset.json", ".files.json")
 """Records: damage in one hides what it tells of other files."""
 
 

@@ -17,9 +17,9 @@ import torch
 from benchwright.curation.rng import rng
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.reader.index import DatasetIndex, ShardFiles
-from benchwright.training.clip_views import ClipView, draw_crop, evaluation_view, training_view
-from benchwright.training.clips import ArrayFrames, Clips, consistent, kept, shard_clips
-from benchwright.training.examples import ArrayExamples, Draw, Joined
+from benchwright.training.data.clip_views import ClipView, draw_crop, evaluation_view, training_view
+from benchwright.training.data.clips import ArrayFrames, Clips, consistent, kept, shard_clips
+from benchwright.training.data.examples import ArrayExamples, Draw, Joined
 
 VIEW = ClipView(segments=8, side_px=8, scales=(1.0,), flip=0.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 """Frames of 8 x 8 pixels come out as they are, divided by 255."""

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchwright.training.core.loop import generator
 from benchwright.training.graph_streams.learn import learn_next
 from benchwright.training.graph_streams.published import READINGS
 from benchwright.training.graph_streams.recipe import GraphData, Learned, Recipe, Task
 from benchwright.training.graph_streams.streams import memory, task_rows
-from benchwright.training.loop import generator
 from benchwright.training.methods import importance
 from benchwright.training.models.gcn import Gcn
 from torch import Tensor, nn

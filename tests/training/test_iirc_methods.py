@@ -10,13 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchwright.training.batches import Batch, Means
-from benchwright.training.criteria import CRITERIA, binary_cross_entropy, sigmoid_distillation
-from benchwright.training.examples import ArrayExamples
-from benchwright.training.exemplars import Capacity, by_class
-from benchwright.training.iirc_baselines import identity, learner_maker, paper_methods, paper_settings, picture_view
-from benchwright.training.label_sets import multi_hot, precision_weighted_jaccard, predicted_sets
-from benchwright.training.lesson import Lesson, Step, frozen
+from benchwright.training.baselines.iirc import identity, learner_maker, paper_methods, paper_settings, picture_view
+from benchwright.training.core.batches import Batch, Means
+from benchwright.training.core.criteria import CRITERIA, binary_cross_entropy, sigmoid_distillation
+from benchwright.training.core.exemplars import Capacity, by_class
+from benchwright.training.core.label_sets import multi_hot, precision_weighted_jaccard, predicted_sets
+from benchwright.training.core.lesson import Lesson, Step, frozen
+from benchwright.training.core.schedule import Plateau, Schedule
+from benchwright.training.core.task_learner import Memory, TaskLearner
+from benchwright.training.data.examples import ArrayExamples
+from benchwright.training.data.pictures import Album, ArrayPictures, Pictures
 from benchwright.training.methods.agem import loss_of_new, project
 from benchwright.training.methods.bic import bic, split_classes
 from benchwright.training.methods.icarl import replaced
@@ -24,9 +27,6 @@ from benchwright.training.methods.lucir import forgetting, imprint, lucir, margi
 from benchwright.training.methods.registry import method
 from benchwright.training.models.classifier import Classifier
 from benchwright.training.models.picture_net import picture_net
-from benchwright.training.pictures import Album, ArrayPictures, Pictures
-from benchwright.training.schedule import Plateau, Schedule
-from benchwright.training.task_learner import Memory, TaskLearner
 from torch import nn
 
 PLAN = Schedule(

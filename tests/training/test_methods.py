@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchwright.training.batches import Batch, Means, batches
-from benchwright.training.criteria import binary_cross_entropy, cross_entropy, softened_distillation
-from benchwright.training.examples import ArrayExamples
-from benchwright.training.lesson import Lesson, Step, frozen
+from benchwright.training.core.batches import Batch, Means, batches
+from benchwright.training.core.criteria import binary_cross_entropy, cross_entropy, softened_distillation
+from benchwright.training.core.lesson import Lesson, Step, frozen
+from benchwright.training.core.schedule import Schedule
+from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.methods import importance
 from benchwright.training.methods.bic import bic, first_stage, split_classes
 from benchwright.training.methods.ewc import ewc
@@ -22,7 +23,6 @@ from benchwright.training.methods.mas import mas, output_norm
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.methods.replay import naive, replay
 from benchwright.training.models.classifier import Classifier
-from benchwright.training.schedule import Schedule
 from torch import nn
 
 PLAN = Schedule(

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 import torch
-from benchwright.training.examples import Draw
-from benchwright.training.pictures import Album, ArrayPictures, Pictures, PictureView, crop_size
+from benchwright.training.data.examples import Draw
+from benchwright.training.data.pictures import Album, ArrayPictures, Pictures, PictureView, crop_size
 
 PLAIN = PictureView(side_px=8, resize_px=8, augment="crop_flip", mean=(0, 0, 0), std=(1, 1, 1), pad_px=2)
 DRAW = Draw(0, "task 0, epoch 0")

@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 import torch
 from benchwright.datasets.vclimb.facts import facts
-from benchwright.training.batches import ahead
-from benchwright.training.criteria import CRITERIA, cross_entropy
-from benchwright.training.examples import ArrayExamples, Draw, Joined, Rows
-from benchwright.training.exemplars import Capacity, class_means, given, herding, nearest_means, shuffled
-from benchwright.training.learner import BufferLearner
+from benchwright.training.baselines.vclimb import clip_view, identity, learner_maker, paper_methods, paper_settings
+from benchwright.training.core.batches import ahead
+from benchwright.training.core.criteria import CRITERIA, cross_entropy
+from benchwright.training.core.exemplars import Capacity, class_means, given, herding, nearest_means, shuffled
+from benchwright.training.core.learner import BufferLearner
+from benchwright.training.core.schedule import Schedule
+from benchwright.training.core.task_learner import Memory, SecondView, TaskLearner
+from benchwright.training.data.examples import ArrayExamples, Draw, Joined, Rows
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.classifier import Classifier
 from benchwright.training.models.linear import affine, linear
 from benchwright.training.models.tsn import tsn
-from benchwright.training.schedule import Schedule
-from benchwright.training.task_learner import Memory, SecondView, TaskLearner
-from benchwright.training.vclimb_baselines import clip_view, identity, learner_maker, paper_methods, paper_settings
 from torch import nn
 
 PLAN = Schedule(

@@ -9,17 +9,12 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from benchwright.training.illuminant_onnx import to_onnx
-from benchwright.training.loop import generator
+from benchwright.training.core.loop import generator
 from benchwright.training.models.illuminant_net import IlluminantNets, draw_nets, hidden_layers_of, parameter_count
-from benchwright.training.reillumination import reilluminated_transforms
-from benchwright.training.side_by_side import Hyper, Run, estimates, fit_runs
-from benchwright.training.two_camera import (
-    NetworkEstimator,
-    load_networks,
-    ratios_of,
-    settings,
-)
+from benchwright.training.two_camera.batched import Hyper, Run, estimates, fit_runs
+from benchwright.training.two_camera.networks import NetworkEstimator, load_networks, ratios_of, settings
+from benchwright.training.two_camera.onnx_files import to_onnx
+from benchwright.training.two_camera.reillumination import reilluminated_transforms
 
 from .two_camera_rows import Part, drawn
 

@@ -7,12 +7,12 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from benchwright.training.loop import generator
+from benchwright.training.core.loop import generator
 from benchwright.training.models.illuminant_net import draw_nets, parameter_count
-from benchwright.training.side_by_side import Run, estimates
-from benchwright.training.two_camera import NetworkEstimator, hyper_of, load_networks, ratios_of, settings
-from benchwright.training.two_camera_distilled import DistilledEstimator
-from benchwright.training.two_camera_newton import Newton, fit_newton, log_ratio_jacobian, solve
+from benchwright.training.two_camera.batched import Run, estimates
+from benchwright.training.two_camera.distilled import DistilledEstimator
+from benchwright.training.two_camera.networks import NetworkEstimator, hyper_of, load_networks, ratios_of, settings
+from benchwright.training.two_camera.newton import Newton, fit_newton, log_ratio_jacobian, solve
 
 from . import two_camera_rows
 from .two_camera_rows import Part

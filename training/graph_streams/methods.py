@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..criteria import softened_distillation
+from ..core.criteria import softened_distillation
 from ..methods import gem, importance, twp
 from .recipe import GraphData, Rows, Task
 from .streams import Streams, memory, task_rows

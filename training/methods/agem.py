@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..batches import batches
-from ..examples import Draw
-from ..label_sets import multi_hot
-from ..lesson import Lesson, Step
-from ..loop import generator
+from ..core.batches import batches
+from ..core.label_sets import multi_hot
+from ..core.lesson import Lesson, Step
+from ..core.loop import generator
+from ..data.examples import Draw
 from .method import Method
 from .replay import replay
 

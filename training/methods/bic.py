@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..criteria import sigmoid_distillation, softened_distillation
-from ..examples import Labels, Rows
-from ..exemplars import by_class
-from ..lesson import Lesson, Step
+from ..core.criteria import sigmoid_distillation, softened_distillation
+from ..core.exemplars import by_class
+from ..core.lesson import Lesson, Step
+from ..data.examples import Labels, Rows
 from .method import Method
 from .replay import replay
 

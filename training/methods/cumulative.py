@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..buffers import Rows
+from ..core.buffers import Rows
 
 
 def cumulative(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:

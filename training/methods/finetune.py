@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..buffers import Rows, current_rows
+from ..core.buffers import Rows, current_rows
 
 
 def finetune(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..batches import outputs
-from ..examples import Draw
-from ..label_sets import multi_hot
-from ..lesson import Lesson, Step
+from ..core.batches import outputs
+from ..core.label_sets import multi_hot
+from ..core.lesson import Lesson, Step
+from ..data.examples import Draw
 from .method import Method
 from .replay import replay
 

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..batches import batches
-from ..examples import Draw
-from ..lesson import Lesson, Loss, State
+from ..core.batches import batches
+from ..core.lesson import Lesson, Loss, State
+from ..data.examples import Draw
 
 Importance = Callable[[Tensor], Tensor]
 

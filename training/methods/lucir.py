@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..batches import outputs
-from ..label_sets import multi_hot
-from ..lesson import Lesson, Step
+from ..core.batches import outputs
+from ..core.label_sets import multi_hot
+from ..core.lesson import Lesson, Step
 from .method import Method
 from .replay import replay
 

@@ -7,8 +7,8 @@ import functools
 import torch
 from torch import Tensor
 
-from ..criteria import softened_distillation
-from ..lesson import Lesson, Step
+from ..core.criteria import softened_distillation
+from ..core.lesson import Lesson, Step
 from .finetune import finetune
 from .method import Method
 

@@ -6,7 +6,7 @@ import functools
 
 from torch import Tensor
 
-from ..lesson import Step
+from ..core.lesson import Step
 from . import importance
 from .finetune import finetune
 from .method import Method

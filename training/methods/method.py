@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..buffers import Rows
+from ..core.buffers import Rows
 
 if TYPE_CHECKING:
-    from ..lesson import Lesson
+    from ..core.lesson import Lesson
 
 Rule = Callable[..., Rows]
 """``rule(buffer, sizes, *, seed, **settings)``: the rows of the stream that the model trains on next.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..buffers import Rows, current_rows
+from ..core.buffers import Rows, current_rows
 
 
 def nap(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..buffers import Removal, Rows, biased_reservoir
+from ..core.buffers import Removal, Rows, biased_reservoir
 
 
 def reservoir(buffer: Rows, sizes: Sequence[int], *, seed: int, alpha: float, removal: Removal = "as_released") -> Rows:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ..weights import init_network
 from .linear import affine
+from .weights import init_network
 
 
 def mlp(features: int, classes: int, *, init: torch.Generator, hidden: int = 2048) -> nn.Module:

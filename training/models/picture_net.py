@@ -7,11 +7,11 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ..weights import init_network
 from .classifier import Classifier
 from .mlp import vector_net
 from .resnet import RESNETS, resnet
 from .small_cnn import small_cnn
+from .weights import init_network
 
 BACKBONES = (*RESNETS, "mlp", "reduced_resnet", "small_cnn")
 HEADS: dict[str, Literal["kept", "reset"] | None] = {"linear": None, "cosine_kept": "kept", "cosine_reset": "reset"}

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ..loop import generator, one_thread
+from ..core.loop import generator, one_thread
 from ..models.linear import affine
 from .predictor import (
     UNKNOWN,

@@ -1,0 +1,1 @@
+"""CLEAR: settings, plan, card, baselines and report."""

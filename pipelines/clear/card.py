@@ -1,0 +1,48 @@
+"""What is published of a CLEAR run: the dataset and its card."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...curation.publish import Card, escaped
+from ...curation.run import Run
+from ...datasets.clear.samples import COLUMNS
+from ...datasets.clear.splits import SEEDS
+from ..publish import publish_shards
+from .config import ClearConfig, YfccSource
+
+if TYPE_CHECKING:
+    pass
+
+
+def publish(run: Run, config: ClearConfig, folder: str) -> None:
+    """Write the dataset: shards, index, card, manifest."""
+    width = next(iter(run.rows("placed").arrays("embedding"))).shape[1]
+    members = {
+        "jpg, png, ...": {"holds": "the image as it was found"},
+        "embedding.npy": {"dtype": config.encoder_run.stored, "shape": [width], "encoder": config.encoder.kind},
+        "json": {"holds": "the labels of the sample"},
+    }
+    columns = {f"iid_seed{seed}": f"train or test in iid split {seed}" for seed in SEEDS}
+    if isinstance(config.source, YfccSource):
+        columns |= {name: f"{name} of YFCC100M's metadata, URL-decoded" for name in config.source.extra}
+    names = ", ".join(escaped(each.name) for each in config.classes)
+    card = Card(
+        title="A CLEAR-style benchmark",
+        summary=(
+            f"Photos in time buckets, retrieved for the concepts {names} and confirmed by annotators"
+            f"{' (SIMULATED ones)' if config.qa.votes == 'simulated' else ''}, after the recipe of the CLEAR benchmark."
+        ),
+        pipeline="clear",
+        digest=run.result.digest,
+        licence="other",
+        citation=_CITATION,
+        members=members,
+        columns={**COLUMNS, **columns},
+        tags=["continual-learning", "image-classification"],
+    )
+    publish_shards(run, card, folder)
+
+
+_CITATION = """Z. Lin, J. Shi, D. Pathak, D. Ramanan. The CLEAR Benchmark: Continual LEArning on Real-World Imagery.
+NeurIPS Datasets and Benchmarks, 2021."""

@@ -1,0 +1,292 @@
+"""Settings of the CLEAR pipeline. What the paper fixes has no default here: it stands in ``published.toml``."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
+from pydantic.dataclasses import dataclass
+
+from ...curation.encoders.spec import Colours, Conse, OpenClip
+from ...curation.qa.options import Option, check_options, text_rule
+from ...curation.qa.simulated import POOL
+from ...curation.stages.buckets import Limits, checked_limits
+from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
+from ...curation.stages.fetch import FetchLimits, FetchPace
+from ...curation.stages.overlap import Rule
+from ...datasets.yfcc100m.fields import EXTRA
+from ..config import Location, Rejects
+
+_STRICT = ConfigDict(extra="forbid")
+Chance = Annotated[float, Field(ge=0, le=1)]
+
+
+def _shown(text: str) -> str:
+    if text and (rule := text_rule(text)):
+        raise ValueError(rule)
+    return text
+
+
+def _time(text: str) -> str:
+    try:
+        time = dt.datetime.fromisoformat(text)
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is not None:
+        raise ValueError("it should be a time such as 2007-04-09 03:27:17, without a time zone")
+    return text
+
+
+Shown = Annotated[str, AfterValidator(_shown)]
+"""Text that annotators read, or nothing."""
+
+Time = Annotated[str, AfterValidator(_time)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class FolderSource:
+    """A folder of images; dates from EXIF, or from a CSV file with columns ``file``, ``date_taken`` and labels."""
+
+    kind: Literal["folder"]
+    root: Location
+    dates_csv: Location | None = None
+    name: str = "folder"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TarSource:
+    """A folder of tars of images, plain or WebDataset."""
+
+    kind: Literal["tars"]
+    root: Location
+    form: Literal["plain", "webdataset"] = "plain"
+    name: str = "tars"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DrawnSource:
+    """Pictures drawn from the seed, each in the colour that its class names: for trying things without any file."""
+
+    kind: Literal["drawn"]
+    count: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DownloadLimits:
+    """Where downloads may lead, see ``FetchLimits``; how many bytes a file may have is for ``Images`` to say, of any source."""
+
+    max_redirects: Annotated[int, Field(ge=0)] = FetchLimits.max_redirects
+    allow_private_hosts: bool = FetchLimits.allow_private_hosts
+    gone_urls: tuple[str, ...] = FetchLimits.gone_urls
+
+
+@dataclass(frozen=True, config=_STRICT)
+class YfccSource:
+    """YFCC100M: metadata in one of its forms; images downloaded, or read from a folder where ``images_root`` is given.
+
+    ``extra`` names further columns of the metadata, such as ``title`` and ``user_tags``, for the index of the shards.
+    """
+
+    kind: Literal["yfcc100m"]
+    metadata: Location
+    images_root: Location | None = None
+    images_path: str = "{key}.{extension}"
+    licences: list[str] | None = None
+    extra: list[Literal[EXTRA]] = Field(default_factory=list)  # pyright: ignore[reportInvalidTypeForm]  # names of columns
+    limits: DownloadLimits = Field(default_factory=DownloadLimits)
+    pace: FetchPace = Field(default_factory=FetchPace)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Images:
+    """Which images are taken, from any source.
+
+    ``max_rejects`` is the budget of every stage that meets bad input: rows, or a share below 1.
+    """
+
+    max_rejects: Rejects
+    min_bytes: Annotated[int, Field(ge=0)] = 1
+    max_bytes: Annotated[int, Field(ge=1)] = 100_000_000
+    max_pixels: Annotated[int, Field(ge=1, le=PILLOW_MAX_PIXELS)] = MAX_PIXELS
+    min_edge_px: Annotated[int, Field(ge=1)] = 1
+    max_aspect: Annotated[float, Field(gt=0)] | None = None
+    drop_duplicates: bool = False
+    take_first: Annotated[int, Field(ge=1)] | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class EqualCountBuckets:
+    """Buckets of equal count."""
+
+    kind: Literal["equal_count"]
+    count: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class CalendarBuckets:
+    """A bucket a year or a month."""
+
+    kind: Literal["calendar"]
+    period: Literal["year", "month"]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TimeLimits:
+    """First and last time of a bucket, both in it."""
+
+    start: Time
+    end: Time
+
+
+@dataclass(frozen=True, config=_STRICT)
+class LimitedBuckets:
+    """Buckets between given times."""
+
+    kind: Literal["limits"]
+    limits: Annotated[list[TimeLimits], Field(min_length=1)]
+
+    def __post_init__(self) -> None:
+        checked_limits([Limits(each.start, each.end) for each in self.limits])
+
+
+@dataclass(frozen=True, config=_STRICT)
+class PublishedBuckets:
+    """The eleven buckets of CLEAR-10, by their published limits."""
+
+    kind: Literal["clear10"]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Buckets:
+    """Time buckets. ``by`` is the column of times; buckets below ``first_labelled`` are retrieved but not labelled."""
+
+    by: str
+    rule: Annotated[EqualCountBuckets | CalendarBuckets | LimitedBuckets | PublishedBuckets, Field(discriminator="kind")]
+    first_labelled: Annotated[int, Field(ge=0)] = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class EncoderRun:
+    """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``. Vectors may be ``stored`` in half."""
+
+    checkpoint: Location = ""
+    device: str = "cpu"
+    stored: Literal["float32", "float16"] = "float32"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Class:
+    """A class: its name, its prompts, and the option that annotators read."""
+
+    name: Annotated[Shown, Field(min_length=1)]
+    prompts: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+    option: Shown = ""
+    hint: Shown = ""
+
+    def as_option(self) -> Option:
+        """What annotators choose for it."""
+        return Option(self.option or self.name, self.name if self.option else "", self.hint)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Rates:
+    """Chances of a wrong answer of simulated annotators; the first three exclude one another."""
+
+    none: Chance = 0.05
+    extra: Chance = 0.04
+    wrong: Chance = 0.03
+    sensitive: Chance = 0.0
+
+    def __post_init__(self) -> None:
+        if self.none + self.extra + self.wrong > 1:
+            raise ValueError(f"none + extra + wrong = {self.none + self.extra + self.wrong:g}: it should be at most 1")
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Qa:
+    """Annotators.
+
+    ``votes``: ``imported`` by a person, ``simulated`` from the label ``truth`` of the source, or ``none``. Images that the
+    packaged model scores above ``max_sensitive_score`` (0 to 1) are not shown to them.
+    """
+
+    votes: Literal["imported", "simulated", "none"]
+    workers: Annotated[int, Field(ge=1)] = 3
+    majority: Annotated[int, Field(ge=1)] = 2
+    sensitive: Literal["as_released", "as_written"] | Annotated[int, Field(strict=True, ge=1)] = "as_released"
+    rule: Literal["majority_exact", "draft"] = "majority_exact"
+    max_sensitive_score: Chance | None = None
+    truth: str = "true_class"
+    errors: Rates = Field(default_factory=Rates)
+
+    def __post_init__(self) -> None:
+        if self.votes == "simulated" and self.workers > POOL:
+            raise ValueError(f"workers = {self.workers}: there are {POOL} simulated annotators")
+        if self.votes != "none" and not self.workers < 2 * self.majority <= 2 * self.workers:
+            raise ValueError(f"majority = {self.majority}: it should be more than half of {self.workers} workers, and no more")
+        if isinstance(self.sensitive, int) and self.sensitive > self.workers:
+            raise ValueError(f"sensitive = {self.sensitive}: it should be at most the number of workers, {self.workers}")
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Choice:
+    """Final choice: how many images a class and bucket, and how they are chosen."""
+
+    per_class: Annotated[int, Field(ge=1)]
+    method: Literal["random", "top_score"]
+    on_shortage: Literal["keep", "error"] = "error"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Splits:
+    """The five iid splits: ``as_released`` as the released lists, ``as_written`` stratified by class."""
+
+    rule: Literal["as_released", "as_written"]
+    test_share: Annotated[float, Field(gt=0, lt=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Shards:
+    """Samples a shard."""
+
+    max_samples: Annotated[int, Field(ge=1)] = 1000
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Baselines:
+    """Which baselines ``train`` runs by default: a model's preset, and methods by name."""
+
+    preset: str
+    methods: list[str]
+    epochs: Annotated[int, Field(ge=1)] | None = None
+    batch_size: Annotated[int, Field(ge=1)] | None = None
+    learning_rate: Annotated[float, Field(gt=0)] | None = None
+    decay_after_epochs: Annotated[int, Field(ge=1)] | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ClearConfig:
+    """All settings. ``seed`` draws the final choice and the simulated votes."""
+
+    seed: int
+    source: Annotated[FolderSource | TarSource | YfccSource | DrawnSource, Field(discriminator="kind")]
+    images: Images
+    buckets: Buckets
+    encoder: Annotated[OpenClip | Conse | Colours, Field(discriminator="kind")]
+    retrieval: Rule
+    classes: Annotated[list[Class], Field(min_length=1)]
+    qa: Qa
+    choice: Choice
+    splits: Splits
+    baselines: Baselines
+    encoder_run: EncoderRun = Field(default_factory=EncoderRun)
+    shards: Shards = Field(default_factory=Shards)
+    rows_per_part: Annotated[int, Field(ge=1)] = 256
+
+    @field_validator("classes")
+    @classmethod
+    def _names_of_their_own(cls, classes: list[Class], others: ValidationInfo) -> list[Class]:
+        if "retrieval" in others.data:
+            check_options([each.as_option() for each in classes], background=others.data["retrieval"].background)
+        return classes

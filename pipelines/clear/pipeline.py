@@ -1,0 +1,214 @@
+"""CLEAR (Lin, Shi, Pathak and Ramanan, "The CLEAR Benchmark", NeurIPS 2021 Datasets and Benchmarks), and any benchmark made
+the same way: photos with dates become time buckets, prompts retrieve concepts in each, annotators confirm them, and what
+they confirm becomes shards with iid and streaming protocols.
+
+``published.toml`` is the published size. A TOML file of one's own with other classes, prompts, buckets and sizes makes another
+benchmark; nothing else is needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from ...curation.budget import Budget
+from ...curation.flow import Flow, Step, source, step
+from ...curation.keys import how, where
+from ...curation.qa.sensitive import screen_sensitive
+from ...curation.qa.votes import Voted, count_votes
+from ...curation.shards import Placed
+from ...curation.stages.buckets import (
+    Bucketed,
+    Limits,
+    assign_buckets_by_limits,
+    assign_calendar_buckets,
+    assign_equal_count_buckets,
+)
+from ...curation.stages.choose import Labelled, choose, class_order
+from ...curation.stages.embed import embed_images, embed_images_half
+from ...curation.stages.fetch import FetchLimits, fetch_images
+from ...curation.stages.first import take_first
+from ...curation.stages.image_sources import FoundImage, drop_duplicate_content, folder_pieces, read_folder, read_image
+from ...curation.stages.images import check_image
+from ...curation.stages.retrieve import Concept, Retrieved, retrieve
+from ...curation.stages.tar_sources import read_tar, tar_pieces
+from ...datasets.clear.drawn import draw_pictures
+from ...datasets.clear.facts import published_limits
+from ...datasets.clear.samples import keep_labelled_buckets, keep_taken_before_upload, place, sample
+from ...datasets.clear.splits import IidSplits, assign_iid_splits
+from ...datasets.yfcc100m.fields import row_schema
+from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
+from ...datasets.yfcc100m.metadata import read_metadata
+from ..benchmark import Benchmark
+from ..catalogue import TITLES
+from . import baselines, card, release, votes
+from .config import (
+    CalendarBuckets,
+    ClearConfig,
+    DrawnSource,
+    EqualCountBuckets,
+    FolderSource,
+    PublishedBuckets,
+    TarSource,
+    YfccSource,
+)
+
+
+def plan(c: ClearConfig, out: str) -> Flow:
+    """The stages from sources to shards. ``out`` is where ``qa import`` leaves the votes."""
+    flow = _images(c).each("checked", _check(c), max_rejects=_budget(c), rows_per_part=c.rows_per_part)
+    if not isinstance(c.source, YfccSource):  # whose lines are checked as they are read
+        flow = flow.table("timed", step(keep_taken_before_upload), max_rejects=_budget(c))
+    if c.images.drop_duplicates:
+        flow = flow.whole("distinct", step(drop_duplicate_content), max_rejects=None)
+    flow = flow.whole("first", step(take_first, n=c.images.take_first), max_rejects=None)
+    flow = _buckets(flow, c)
+    checkpoint = where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
+    device = how(c.encoder_run.device)
+    embed = embed_images if c.encoder_run.stored == "float32" else embed_images_half
+    flow = flow.each_batch(
+        "embedded",
+        step(embed, encoder=c.encoder, checkpoint=checkpoint, device=device),
+        max_rejects=_budget(c),
+        rows_per_part=c.rows_per_part,
+    ).whole(
+        "retrieved",
+        step(
+            retrieve,
+            concepts=[Concept(each.name, tuple(each.prompts)) for each in c.classes],
+            encoder=c.encoder,
+            rule=c.retrieval,
+            checkpoint=checkpoint,
+            device=device,
+        ),
+        gives=Retrieved,
+        max_rejects=None,
+    )
+    if c.buckets.first_labelled:
+        labelled = step(keep_labelled_buckets, first=c.buckets.first_labelled)
+        flow = flow.table("asked", labelled, max_rejects=None)
+    if c.qa.max_sensitive_score is not None:
+        screen = step(screen_sensitive, threshold=c.qa.max_sensitive_score)
+        flow = flow.each_batch("screened", screen, max_rejects=None, rows_per_part=c.rows_per_part)
+    if c.qa.votes != "none":
+        flow = _voted(flow, c, out)
+    names = [each.name for each in c.classes]
+    return (
+        flow.whole(
+            "chosen",
+            step(
+                choose,
+                classes=class_order(names, c.retrieval.background),
+                per_class=c.choice.per_class,
+                method=c.choice.method,
+                seed=c.seed,
+                background=c.retrieval.background,
+                on_shortage=c.choice.on_shortage,
+            ),
+            gives=Labelled,
+            max_rejects=None,
+        )
+        .whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
+        .whole(
+            "split",
+            step(assign_iid_splits, rule=c.splits.rule, test_share=c.splits.test_share),
+            gives=IidSplits,
+        )
+        .shards("shards", step(sample))
+    )
+
+
+def _budget(c: ClearConfig, *expected: str) -> Budget:
+    return Budget(c.images.max_rejects, "images.max_rejects", expected)
+
+
+def _images(c: ClearConfig) -> Flow:
+    s, budget = c.source, _budget(c)
+    if isinstance(s, FolderSource):
+        root, dates = where(s.root), where(s.dates_csv) if s.dates_csv else None
+        pieces = step(folder_pieces, root=root, dates_csv=dates)
+        read = step(read_folder, root=root, source_name=s.name, max_bytes=c.images.max_bytes)
+        return source("listed", read, pieces=pieces, gives=FoundImage, max_rejects=_budget(c, "hidden"))
+    if isinstance(s, TarSource):
+        pieces = step(tar_pieces, root=where(s.root), form=s.form)
+        read = step(read_tar, root=where(s.root), source_name=s.name, max_bytes=c.images.max_bytes)
+        return source("listed", read, pieces=pieces, gives=FoundImage, max_rejects=_budget(c, "hidden"))
+    if isinstance(s, DrawnSource):
+        drawn = step(draw_pictures, count=s.count, classes=[each.name for each in c.classes], seed=c.seed)
+        return source("listed", drawn, max_rejects=budget)
+    metadata = where(s.metadata)
+    listed = source(
+        "listed",
+        step(read_metadata, path=metadata, licences=s.licences, **({"extra": s.extra} if s.extra else {})),
+        pieces=step(metadata_pieces, path=metadata),
+        gives=row_schema(s.extra),
+        max_rejects=_budget(c, "not_a_photo", "licence_not_wanted"),
+    )
+    return _fetched(listed, c, s)
+
+
+def _fetched(listed: Flow, c: ClearConfig, s: YfccSource) -> Flow:
+    if s.images_root:
+        read = step(read_image, root=where(s.images_root), path=s.images_path, max_bytes=c.images.max_bytes)
+        return listed.each("fetched", read, max_rejects=_budget(c), rows_per_part=c.rows_per_part)
+    limits = FetchLimits(min_bytes=c.images.min_bytes, max_bytes=c.images.max_bytes, **dataclasses.asdict(s.limits))
+    fetch = step(fetch_images, limits=limits, pace=how(s.pace))
+    return listed.each_batch("fetched", fetch, max_rejects=_budget(c), rows_per_part=c.rows_per_part)
+
+
+def _check(c: ClearConfig) -> Step:
+    return step(
+        check_image,
+        min_bytes=c.images.min_bytes,
+        max_bytes=c.images.max_bytes,
+        max_pixels=c.images.max_pixels,
+        min_edge_px=c.images.min_edge_px,
+        max_aspect=c.images.max_aspect,
+    )
+
+
+def _buckets(flow: Flow, c: ClearConfig) -> Flow:
+    b = c.buckets
+    if isinstance(b.rule, EqualCountBuckets):
+        cut = step(assign_equal_count_buckets, by=b.by, buckets=b.rule.count)
+    elif isinstance(b.rule, CalendarBuckets):
+        cut = step(assign_calendar_buckets, by=b.by, period=b.rule.period)
+    else:
+        given = published_limits() if isinstance(b.rule, PublishedBuckets) else b.rule.limits
+        limits = [Limits(limit.start, limit.end) for limit in given]
+        cut = step(assign_buckets_by_limits, by=b.by, limits=limits)
+    return flow.whole("bucketed", cut, gives=Bucketed, max_rejects=None)
+
+
+def _voted(flow: Flow, c: ClearConfig, out: str) -> Flow:
+    counted = step(
+        count_votes,
+        votes=votes.votes_place(c, out),
+        classes=[each.name for each in c.classes],
+        background=c.retrieval.background,
+        workers=c.qa.workers,
+        majority=c.qa.majority,
+        sensitive=c.qa.sensitive,
+        rule=c.qa.rule,
+    )
+    return flow.whole(
+        "voted",
+        counted,
+        gives=Voted,
+        max_rejects=None,
+        waits=f"ask the annotators (`benchwright qa export {out}`), bring `benchwright qa import {out} RESULTS...`, run again",
+    )
+
+
+BENCHMARK = Benchmark(
+    name="clear",
+    title=TITLES["clear"],
+    config=ClearConfig,
+    plan=plan,
+    publish=card.publish,
+    answer=votes.answer,
+    evaluate=baselines.evaluate,
+    scores=baselines.scores,
+    stale=baselines.stale,
+    report=baselines.report,
+    release=release.write_release_layout,
+)

@@ -1,0 +1,439 @@
+"""The command line, ``benchwright``: the functions of ``pipelines.api``, for people.
+
+Exit codes: 0 done; 1 failed, rejects over budget, or not what the records say; 2 wrong use; 130 stopped by Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from . import exits
+from .options import (
+    AsJson,
+    Config,
+    Methods,
+    Name,
+    NewOut,
+    Out,
+    Overrides,
+    Pipeline,
+    Protocols,
+    Quiet,
+    Scheduler,
+    Workers,
+    local_folder,
+)
+from .qa import qa
+
+# Plain help: it is the same in a pipe as on a terminal, and costs no import.
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Completion of words in your shell: benchwright --install-completion",
+)
+app.add_typer(qa, name="qa")
+
+_DEBUG = {"on": False}
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"benchwright {version('benchwright')}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", "-V", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Turn raw sources into benchmark shards, byte for byte the same every time.
+
+    \b
+    Examples:
+      benchwright demo --out demo-out
+      benchwright run clear --config tiny --out out
+      benchwright run clear --config mine.toml --set source.root=photos --out out
+      benchwright show out
+      benchwright verify out
+    """
+    _DEBUG["on"] = debug
+
+
+@app.command("list")
+def list_benchmarks(as_json: AsJson = False) -> None:
+    """List the benchmarks and their settings.
+
+    \b
+    Examples:
+      benchwright list
+      benchwright list --json
+    """
+    from ..catalogue import listed
+
+    rows = listed()
+    if as_json:
+        print(json.dumps(rows, indent=1))
+        return
+    for row in rows:
+        print(f"{row['name']:<12} {row['title']}")
+        print(f"{'':<12} --config {' | '.join(row['configs'])}; without it, the published settings")
+
+
+@app.command("config")
+def print_config(name: Name, config: Config = None) -> None:
+    """Print the settings of a benchmark, to begin a file of your own.
+
+    \b
+    Examples:
+      benchwright config clear
+      benchwright config clear --config demo > mine.toml
+    """
+    from ..benchmark import find
+    from ..config import read_text
+    from ..jobs import settings_file
+
+    print(read_text(settings_file(find(name), name, config)), end="")
+
+
+@app.command()
+def plan(name: Name, out: NewOut, config: Config = None, overrides: Overrides = None) -> None:
+    """Print the stages, which of them are there, and why not.
+
+    Makes nothing. What a run would make again says what changed: code, a setting, a source.
+
+    \b
+    Examples:
+      benchwright plan clear --config tiny --out out
+      benchwright plan clear --config tiny --out out --set choice.per_class=10
+    """
+    from .. import api
+
+    _print_plan(api.job(name, config=config, overrides=overrides or ()), out)
+
+
+@app.command()
+def run(
+    name: Name,
+    out: NewOut,
+    config: Config = None,
+    overrides: Overrides = None,
+    scheduler: Scheduler = "threads",
+    workers: Workers = None,
+    retry: Annotated[
+        list[str] | None,
+        typer.Option("--retry", metavar="REASON", help="Try again rows that were turned away for this reason (repeatable)."),
+    ] = None,
+    keep_stale: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--keep-stale",
+            metavar="STAGE",
+            help="Use this stage as it is though its code changed; `show` and `verify` will say so (repeatable).",
+        ),
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be made, and make nothing.")] = False,
+    train_too: Annotated[bool, typer.Option("--train", help="Then train the baselines, and write the report.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run a pipeline, or go on with a broken-off run.
+
+    What is there already, and made by the same code from the same settings and sources, is used as it is.
+
+    \b
+    Examples:
+      benchwright run clear --config tiny --out out
+      benchwright run clear --config mine.toml --set seed=7 --out out --scheduler processes
+      benchwright run clear --config mine.toml --out s3://bucket/run --scheduler tcp://10.0.0.1:8786
+      benchwright run mine.py --config mine.toml --out out
+      benchwright run clear --out out --retry timed_out --retry server_error
+      benchwright run clear --out out --keep-stale embedded
+      benchwright run vclimb --config tiny --out out --train
+    """
+    from .. import api
+    from .progress import Teller
+
+    exits.warnings_as_lines(quiet=quiet)
+    todo = api.job(name, config=config, overrides=overrides or ())
+    if dry_run:
+        _print_plan(todo, out)
+        return
+    with exits.libraries_silenced(debug=_DEBUG["on"]), Teller(quiet=quiet) as teller:
+        done = api.run(
+            todo,
+            out,
+            scheduler=scheduler,
+            workers=workers,
+            retry=retry or (),
+            keep_stale=keep_stale or (),
+            on_progress=teller.tell,
+        )
+    if done.waiting:
+        print(f"{out}: the run waits: {done.waiting}")
+        return
+    dataset = api.dataset_of(out)
+    print(f"{out}: {done.result.rows:,} rows, digest {done.result.digest}" + (f", dataset in {dataset}" if dataset else ""))
+    if train_too:
+        train(out, pipeline=name if name.endswith(".py") else None, quiet=quiet)
+        report(out, pipeline=name if name.endswith(".py") else None)
+
+
+def _print_plan(todo: Any, out: str) -> None:
+    from .. import api
+    from .text import plan_lines
+
+    stages = api.plan(todo, out)
+    print("\n".join(plan_lines(stages, api.reasons(stages, out))))
+
+
+@app.command()
+def show(out: Out, as_json: AsJson = False) -> None:
+    """Print what a run made, and from what.
+
+    Rows, rejects by reason, seconds and digest of every stage, and the chain from the result back to its sources.
+
+    \b
+    Examples:
+      benchwright show out
+      benchwright show out --json | jq .digest
+    """
+    from .. import api
+    from .text import show_lines
+
+    shown = api.show(out)
+    print(json.dumps(shown, indent=1, sort_keys=True) if as_json else "\n".join(show_lines(shown)))
+
+
+@app.command()
+def verify(
+    out: Out,
+    remake: Annotated[str | None, typer.Option(metavar="SCRATCH", help="Also make the run again in this new folder.")] = None,
+    pipeline: Pipeline = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check every file, digest and count of a run.
+
+    Exits 0 only where everything is as its records say, and 1 otherwise.
+
+    \b
+    Examples:
+      benchwright verify out
+      benchwright verify out --remake again
+    """
+    from ...curation.verify import mending
+    from .. import api
+    from .progress import checking
+    from .text import kept_line
+
+    with checking() as on_stage:
+        problems = api.verify(out, on_stage=on_stage)
+    if remake is not None and not problems:
+        problems = api.remake(out, remake, pipeline=pipeline)
+    kept = api.kept(out)
+    if as_json:
+        told = {"problems": [vars(problem) for problem in problems]}
+        print(json.dumps({**told, "kept": kept} if kept else told, indent=1))
+    for line in [*problems, *mending(problems)] if not as_json else []:
+        print(line)
+    for stage, how in kept.items() if not as_json else ():
+        print(f"stage {stage}: {kept_line(how)}")
+    if problems:
+        raise typer.Exit(1)
+    if not as_json:
+        print(f"{out}: everything is as recorded")
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="Folder or URL of a run.", callback=local_folder)],
+    second: Annotated[str, typer.Argument(metavar="B", help="Folder or URL of another.", callback=local_folder)],
+    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Compare this stage alone.")] = None,
+) -> None:
+    """Tell in which stages and rows two runs differ.
+
+    Exits 0 where they are the same, and 1 where they differ. Stages of equal digest are not read: `verify` does that.
+
+    \b
+    Examples:
+      benchwright compare out-a out-b
+      benchwright compare out-a out-b --stage retrieved
+    """
+    from .. import api
+
+    lines = api.describe(api.compare(first, second, stage=stage))
+    print("\n".join(lines) or "the same by their digests")
+    if lines:
+        raise typer.Exit(1)
+
+
+@app.command()
+def rejects(
+    out: Out,
+    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Of this stage alone.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="REASON", help="With this reason alone.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Print at most so many.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Print the rows that were turned away, and why.
+
+    Stage, key, reason and detail, separated by tabs.
+
+    \b
+    Examples:
+      benchwright rejects out --stage checked --limit 20
+      benchwright rejects out --reason truncated --json
+    """
+    from itertools import islice
+
+    from .. import api
+    from .text import on_one_line
+
+    for row in islice(api.rejects(out, stage=stage, reason=reason), limit):
+        print(json.dumps(row) if as_json else "\t".join(map(on_one_line, row.values())))
+
+
+@app.command()
+def train(
+    out: Out, methods: Methods = None, protocols: Protocols = None, pipeline: Pipeline = None, quiet: Quiet = False
+) -> None:
+    """Train baselines on the published shards.
+
+    Goes on where it was broken off; what was trained on an earlier dataset, by other settings or by other code is trained anew.
+    Prints the metrics at the end.
+
+    \b
+    Examples:
+      benchwright train out
+      benchwright train out --method cumulative-finetune --protocol iid
+    """
+    from .. import api
+
+    tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
+    results = api.train(out, methods=methods or (), protocols=protocols or (), pipeline=pipeline, progress=tell)
+    _print_scores(out, results, api.stale(out, pipeline=pipeline))
+
+
+@app.command("eval")
+def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None) -> None:
+    """Print the metrics of the baselines.
+
+    \b
+    Examples:
+      benchwright eval out
+      benchwright eval out --json
+    """
+    from .. import api
+
+    _print_scores(out, api.scores(out, pipeline=pipeline), api.stale(out, pipeline=pipeline), as_json=as_json)
+
+
+def _print_scores(out: str, results: Any, stale: Mapping[str, str], *, as_json: bool = False) -> None:
+    from .text import score_lines
+
+    _tell_stale(out, stale)
+    if as_json:
+        print(json.dumps(results, indent=1))
+        return
+    if not results:
+        again = "is up to date" if stale else "was trained"
+        raise FileNotFoundError(f"{out}: no baseline {again}; `benchwright train {out}` does it")
+    print("\n".join(score_lines(results)))
+
+
+def _tell_stale(out: str, stale: Mapping[str, str]) -> None:
+    from ..results import stale_line
+
+    if told := stale_line(out, stale):
+        exits.say(told)
+
+
+@app.command()
+def report(out: Out, pipeline: Pipeline = None) -> None:
+    """Write the HTML report of a run.
+
+    Prints its path.
+
+    \b
+    Examples:
+      benchwright report out
+    """
+    from .. import api
+
+    print(api.report(out, pipeline=pipeline))
+    _tell_stale(out, api.stale(out, pipeline=pipeline))
+
+
+@app.command()
+def release(
+    out: Out,
+    folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="New or empty local folder.")],
+    pipeline: Pipeline = None,
+) -> None:
+    """Write a run in the layout of the published release.
+
+    Of CLEAR: images by bucket and class, metadata, the lists of both protocols, features.
+
+    \b
+    Examples:
+      benchwright release out --to clear-release
+    """
+    from .. import api
+
+    print(f"{api.release(out, folder, pipeline=pipeline)} images in {folder}")
+
+
+@app.command()
+def demo(
+    out: Annotated[str, typer.Option("--out", "-o", metavar="DIR", help="Folder for the album and the run.")] = "demo-out",
+    photos: Annotated[int, typer.Option(metavar="N", min=100, help="Size of the album.")] = 960,
+    scheduler: Scheduler = "threads",
+    workers: Workers = None,
+    quiet: Quiet = False,
+) -> None:
+    """Make a small benchmark from real photos.
+
+    An album of dated photos becomes a benchmark with baselines and a report, in a few minutes. Each step is one of the
+    other commands, and is printed before it runs.
+
+    \b
+    Examples:
+      benchwright demo
+      benchwright demo --out demo-out --workers 2
+    """
+    from ..demo import run_demo
+
+    exits.warnings_as_lines(quiet=quiet)
+    with exits.libraries_silenced(debug=_DEBUG["on"]):
+        run_demo(local_folder(out), photos=photos, scheduler=scheduler, workers=workers, quiet=quiet)
+
+
+def call(arguments: Sequence[str] | None = None) -> int:
+    """Carry out a command line, that of the process by default, and return its exit code; see ``exits``."""
+    command: Any = typer.main.get_command(app)
+    for parameter in command.params:
+        if parameter.name in ("install_completion", "show_completion"):
+            parameter.hidden = True
+    given = None if arguments is None else list(arguments)
+    return exits.guarded(
+        lambda: command.main(given, prog_name="benchwright", standalone_mode=False), debug=lambda: _DEBUG["on"]
+    )
+
+
+def main() -> None:
+    """Entry point."""
+    exits.leave(call())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""Arguments and options that several commands share."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..errors import did_you_mean
+
+SCHEDULERS = ("sync", "threads", "processes")
+
+
+def local_folder(value: str) -> str:
+    """A ``file://`` URL is a local folder like any other."""
+    return value.removeprefix("file://") if value.startswith("file:///") else value
+
+
+def known_scheduler(value: str) -> str:
+    """A scheduler's name or address. Raises ``typer.BadParameter`` for any other word."""
+    if value not in SCHEDULERS and "://" not in value:
+        rule = f"one of {', '.join(SCHEDULERS)}, or tcp://HOST:PORT{did_you_mean(value, SCHEDULERS)}"
+        raise typer.BadParameter(f"{value!r}: {rule}")
+    return value
+
+
+def _names() -> list[str]:
+    from ..catalogue import TITLES
+
+    return list(TITLES)
+
+
+Out = Annotated[str, typer.Argument(metavar="DIR", help="Folder or URL of a run.", callback=local_folder, show_default=False)]
+NewOut = Annotated[
+    str, typer.Option("--out", "-o", metavar="DIR", help="Folder or fsspec URL that holds the run.", callback=local_folder)
+]
+Config = Annotated[
+    str | None,
+    typer.Option("--config", "-c", metavar="FILE.toml", help="Settings: a file, or a packaged variant such as 'tiny'."),
+]
+Overrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="KEY=VALUE", help="Change one setting, as in --set retrieval.per_class=100."),
+]
+Scheduler = Annotated[
+    str,
+    typer.Option(
+        metavar="WHERE",
+        help="sync, threads, processes, or the address of a dask.distributed scheduler (tcp://HOST:8786).",
+        callback=known_scheduler,
+        autocompletion=lambda: list(SCHEDULERS),
+    ),
+]
+Workers = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="Threads or processes; as many as there are cores by default.")
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors and the result.")]
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="NAME", help="A benchmark of `benchwright list`, or a Python file with a BENCHMARK.", autocompletion=_names
+    ),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Pipeline = Annotated[
+    str | None,
+    typer.Option("--pipeline", metavar="FILE.py", help="The Python file of the run's pipeline, where it is your own."),
+]
+
+Methods = Annotated[
+    list[str] | None,
+    typer.Option("--method", "-m", metavar="METHOD", help="A baseline; may be repeated. Those of the settings by default."),
+]
+Protocols = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--protocol",
+        "-p",
+        metavar="PROTOCOL",
+        help="An experiment of the benchmark, such as iid (clear), 0.5 (kowl), task_order (skeleton); may be repeated. "
+        "Those of the settings by default.",
+    ),
+]

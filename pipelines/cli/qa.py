@@ -1,0 +1,127 @@
+"""The commands ``benchwright qa ...``: questions for annotators, and their answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from .options import Out, Pipeline
+
+qa = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="""Ask annotators, and read what they answer.
+
+    \b
+    Examples:
+      benchwright qa export out
+      benchwright qa import out results/*.csv
+    """,
+)
+
+TOOLS = ("mturk", "label-studio")
+_WORST = 5
+"""Workers told of after an import, who had most gold questions wrong; the report has all."""
+
+
+def _tool(value: str) -> str:
+    if value not in TOOLS:
+        raise typer.BadParameter(f"{value!r}: {' or '.join(TOOLS)}")
+    return value
+
+
+@qa.command("export")
+def qa_export(
+    out: Out,
+    folder: Annotated[
+        str | None, typer.Option("--to", metavar="FOLDER", help="Where the files go; DIR/qa/export by default.")
+    ] = None,
+    tool: Annotated[
+        str, typer.Option(metavar="TOOL", help="mturk, or label-studio.", callback=_tool, autocompletion=lambda: list(TOOLS))
+    ] = "mturk",
+    batch_size: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Most images a batch; one batch a bucket by default.")
+    ] = None,
+    urls: Annotated[bool, typer.Option("--urls", help="Send the addresses of the images, not thumbnails.")] = False,
+    gold: Annotated[
+        str | None, typer.Option(metavar="GOLD.csv", help="Questions with known answers: columns file or url, class_name.")
+    ] = None,
+    gold_per_batch: Annotated[int, typer.Option(metavar="N", min=1, help="Gold questions a batch.")] = 5,
+    pipeline: Pipeline = None,
+) -> None:
+    """Write what annotators are asked.
+
+    Two HTML forms and the batches as CSV (MTurk), or a Label Studio project.
+
+    \b
+    Examples:
+      benchwright qa export out --batch-size 200 --gold gold.csv
+      benchwright qa export out --tool label-studio --to project
+    """
+    from .. import api
+
+    kind: Any = tool
+    written = api.qa_export(
+        out,
+        folder,
+        tool=kind,
+        batch_size=batch_size,
+        thumbnails=not urls,
+        gold=gold,
+        gold_per_batch=gold_per_batch,
+        pipeline=pipeline,
+    )
+    for path in written:
+        print(path)
+
+
+@qa.command("import")
+def qa_import(
+    out: Out,
+    results: Annotated[
+        list[str], typer.Argument(metavar="RESULTS", help="Result files: MTurk's .csv or Label Studio's .json.")
+    ],
+    salt: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Secret text for the hashes of worker ids; kept in DIR/qa/salt by default."),
+    ] = None,
+    replace: Annotated[bool, typer.Option("--replace", help="Forget the votes of earlier imports.")] = False,
+    pipeline: Pipeline = None,
+) -> None:
+    """Read what annotators answered.
+
+    Adds the votes to those of earlier imports, where the run looks for them. An answer that comes again (same image, worker
+    and form) counts once, and one whose assignment was rejected since is taken back. What is turned away is listed in
+    DIR/qa/import.rejects.csv.
+
+    \b
+    Examples:
+      benchwright qa import out results/*.csv
+      benchwright qa import out label-studio-export.json
+      benchwright qa import out results/*.csv --replace
+    """
+    from .. import api
+    from ..clear.votes import VOTES_FILE
+    from .text import printed_kappa
+
+    done = api.qa_import(out, results, salt=salt, replace=replace, pipeline=pipeline)
+    print(f"{done.added} votes added, {done.votes} in all")
+    if done.withdrawn:
+        print(f"{done.withdrawn} votes of earlier imports taken back: their assignments count no longer")
+    if done.gold.num_rows:
+        gold = done.gold.to_pylist()
+        print(f"{sum(each['gold_right'] for each in gold)} of {sum(each['num_gold'] for each in gold)} gold questions right")
+        for worst in [each for each in gold if each["gold_accuracy"] < 1][:_WORST]:
+            print(f"  worker {worst['worker']}: {worst['gold_right']} of {worst['num_gold']}")
+    if done.gold_again:
+        print(f"{done.gold_again} answers to gold questions came again: each worker's first one counts")
+    for reason, count in done.rejects.items():
+        print(f"{count} turned away: {reason}")
+    if done.rejects:
+        print(f"Turned away, with file and line: {done.rejects_file}")
+    for form, kappa in done.kappas.items():
+        print(f"Fleiss' kappa, form {form}: {printed_kappa(kappa)}")
+    for count in done.missing["form"].value_counts().to_pylist():
+        print(f"{count['counts']} images are short of votes on the form {count['values']}")
+    print(f"Run again to go on: the pipeline finds the votes in {out}/{VOTES_FILE}")

@@ -1,0 +1,101 @@
+"""What commands print for people: plans, runs and scores as lines of plain text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ...curation.artifact import Artifact
+    from ...curation.flow import Stage
+
+
+_KEPT = ", kept: made by earlier code"
+
+
+def on_one_line(value: str) -> str:
+    """Text from data as a terminal may show it: what is not printable, such as an escape sequence, is spelt out."""
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in value)
+
+
+def plan_lines(stages: Sequence[tuple[Stage, Artifact | None]], reasons: Mapping[str, str]) -> list[str]:
+    """A line a stage: what it is, and whether a run would make it and why."""
+    there = sum(artifact is not None for _, artifact in stages)
+    lines = [f"{there} of {len(stages)} stages are there"]
+    width = max(len(stage.name) for stage, _ in stages)
+    for number, (stage, artifact) in enumerate(stages, 1):
+        state = reasons[stage.name] if artifact is None else f"there, {artifact.rows:,} rows{_KEPT if artifact.kept else ''}"
+        function = ".".join(stage.step.name.split(".")[-2:])
+        lines.append(f"{number:>3}  {stage.name:<{width}}  {stage.kind:<10}  {function:<42}  {state}")
+    return lines
+
+
+def show_lines(shown: Mapping[str, Any]) -> list[str]:
+    """What ``api.show`` found."""
+    stages = shown["stages"]
+    width = max([len(stage["name"]) for stage in stages] + [5])
+    lines = [f"pipeline  {shown['pipeline']}"]
+    lines.append(f"digest    {shown['digest'] or 'none yet: the run has not reached its end; run it again to go on'}")
+    overrides = shown["provenance"]["overrides"]
+    if overrides:
+        lines.append("set       " + ", ".join(f"{name} = {value!r}" for name, value in overrides.items()))
+    lines += ["", f"{'stage':<{width}} {'rows':>12} {'rejects':>12} {'seconds':>9}  digest"]
+    for stage in stages:
+        rejected = f"{sum(stage['rejects'].values()):,}"
+        seconds = "" if stage["seconds"] is None else f"{stage['seconds']:.2f}"
+        lines.append(f"{stage['name']:<{width}} {stage['rows']:>12,} {rejected:>12} {seconds:>9}  {stage['digest'][:16]}")
+        lines += [f"{'':<{width}}   {kept_line(stage['kept'])}"] if "kept" in stage else []
+        lines += [f"{'':<{width}} {'':>12} {count:>12,} {'':>9}    {reason}" for reason, count in stage["rejects"].items()]
+    lines += ["", "made from"]
+    for link in reversed(shown["provenance"]["chain"]):
+        inputs = [f"{name} {digest[:12]}" for name, digest in link["inputs"].items()]
+        settings = link["settings"].items()
+        contents = [f"{name} {v['content'][:12]}" for name, v in settings if isinstance(v, dict) and "content" in v]
+        lines.append(
+            f"  {link['stage']:<{width}}  {link['step']}  <-  {', '.join([*inputs, *contents]) or 'its settings alone'}"
+        )
+    return lines
+
+
+def kept_line(kept: Mapping[str, Any]) -> str:
+    """That a stage was made by earlier code, and what changed since."""
+    return f"kept: made by earlier code; {kept['changed']} ({kept['at']})"
+
+
+def printed_kappa(kappa: float) -> str:
+    """Fleiss' kappa in words that a reader who knows no NaN understands."""
+    return "undefined: all gave one answer" if math.isnan(kappa) else f"{kappa:.3f}"
+
+
+def score_lines(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table a protocol.
+
+    Columns are as wide as they need to be, numbers end where their headings end, and lines have no blanks at their end.
+    """
+    names = max([len(name) for protocol, methods in results.items() for name in (protocol, *methods)], default=0)
+    lines: list[str] = []
+    for protocol, methods in results.items():
+        columns = [_column(metric, list(methods.values())) for metric in next(iter(methods.values()))["mean"]]
+        for name, *cells in zip([protocol, *methods], *columns, strict=True):
+            lines.append("   ".join([f"{name:<{names}}", *cells]).rstrip())
+        lines.append("")
+    return lines[:-1]
+
+
+def _column(metric: str, results: Sequence[Any]) -> list[str]:
+    """A metric's heading and cells, all of one width; means stand below each other whether they have a deviation or not."""
+    pairs = [_mean_and_deviation(result, metric) for result in results]
+    wide = [max(len(pair[part]) for pair in pairs) for part in (0, 1)]
+    signs = {True: " ± ", False: "   " if wide[1] else ""}
+    cells = [f"{mean:>{wide[0]}}{signs[bool(std)]}{std:>{wide[1]}}" for mean, std in pairs]
+    width = max(len(metric), len(cells[0]))
+    return [f"{cell:>{width}}" for cell in (metric, *cells)]
+
+
+def _mean_and_deviation(result: Any, metric: str) -> tuple[str, str]:
+    mean, std = result["mean"][metric], result["std"][metric]
+    times, places = (1, 2) if result.get("unit") == "degrees" else (100, 1)
+    if mean is None:
+        return "-", ""
+    return f"{times * mean:.{places}f}", "" if std is None else f"{times * std:.{places}f}"

@@ -1,0 +1,1 @@
+"""IIRC: settings, plan, card, baselines and report."""

@@ -1,0 +1,170 @@
+"""Settings of the IIRC pipeline. What the paper fixes has no default here: it stands in ``published.toml`` and its variants."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from ...curation.encoders.spec import Colours, EfficientNetLite
+from ...datasets.iirc.assign import Shares
+from ..config import Location, Rejects
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+@dataclass(frozen=True, config=_STRICT)
+class CifarSource:
+    """CIFAR-100's python archive: ``cifar-100-python.tar.gz``, or the folder that is in it."""
+
+    kind: Literal["cifar100"]
+    root: Location
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ImageSource:
+    """Pictures in class folders, or in tars; see ``datasets/class_images/folders.py``.
+
+    Attributes:
+        root: their folder.
+        splits: topmost folder -> ``train`` or ``test``; none: ``shares.test`` says what tests.
+        classes: list of the classes of files whose path does not tell it.
+        max_rejects: files that are no pictures, or stand elsewhere: a number, or a share below 1.
+    """
+
+    kind: Literal["folders", "tars"]
+    root: Location
+    splits: dict[str, Literal["train", "test"]]
+    max_rejects: Rejects
+    classes: Location | None = None
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DrawnSource:
+    """Pictures drawn from the seed, and their hierarchy: no file is needed. See ``datasets/iirc/drawn.py``."""
+
+    kind: Literal["drawn"]
+    shapes: Annotated[int, Field(ge=0, le=1000)]
+    colours: Annotated[int, Field(ge=0, le=1000)]
+    lone: Annotated[int, Field(ge=0, le=1000)]
+    train_per_class: Annotated[int, Field(ge=1)]
+    test_per_class: Annotated[int, Field(ge=1)]
+    broken: Annotated[int, Field(ge=0)] = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class HierarchyFile:
+    """A file of two levels; see ``datasets/iirc/hierarchy.py``.
+
+    Attributes:
+        only_found: leave out classes that the source does not have. Otherwise they are an error.
+        min_subclasses: with ``only_found``: superclasses left with fewer go, and their subclasses become lone.
+    """
+
+    kind: Literal["file"]
+    path: Location
+    only_found: bool = False
+    min_subclasses: Annotated[int, Field(ge=1)] = 1
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ProposedHierarchy:
+    """A hierarchy proposed for the source's classes from a file of parents; see ``datasets/iirc/hierarchy.py``."""
+
+    kind: Literal["parents"]
+    path: Location
+    min_subclasses: Annotated[int, Field(ge=1)]
+    max_subclasses: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DrawnHierarchy:
+    """The hierarchy of drawn pictures."""
+
+    kind: Literal["drawn"]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TasksFile:
+    """Official configurations, by number."""
+
+    kind: Literal["file"]
+    path: Location
+    configurations: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TasksDrawn:
+    """Configurations drawn from the seed: ``first`` superclasses, then ``later`` labels a task."""
+
+    kind: Literal["drawn"]
+    first: Annotated[int, Field(ge=1)]
+    later: Annotated[int, Field(ge=1)]
+    configurations: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ShardSizes:
+    """A shard holds samples of one role that one task gives first, ``max_samples`` at most."""
+
+    max_samples: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Evaluation:
+    """Training and evaluation of baselines.
+
+    Attributes:
+        dataset: whose settings of the paper are used.
+        methods: names of ``training.baselines.iirc``.
+        configurations: of the tasks, a run each; those of ``tasks`` by default.
+        seeds: a run each.
+        information: labels in training: ``incomplete``: those that the task brings; ``complete``: all known by then.
+        roles: what is evaluated after each task; the first is reported.
+        confusion_after: tasks after which the confusion matrix is kept.
+        settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``.
+        method_settings: likewise for single methods.
+        hold: keep decoded pictures in memory, where the view cuts the same square of each.
+        device: ``cpu`` or ``cuda``.
+        workers: threads that load batches ahead.
+    """
+
+    dataset: Literal["cifar100", "imagenet"]
+    methods: Annotated[list[str], Field(min_length=1)]
+    seeds: Annotated[list[int], Field(min_length=1)]
+    information: Literal["incomplete", "complete"]
+    roles: Annotated[list[Literal["test", "posttask_valid"]], Field(min_length=1)]
+    confusion_after: list[Annotated[int, Field(ge=0)]]
+    configurations: list[int] | None = None
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    method_settings: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict[str, dict[str, dict[str, Any]]])
+    hold: bool = True
+    device: str = "cpu"
+    workers: Annotated[int, Field(ge=0)] = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class IircConfig:
+    """All settings.
+
+    Attributes:
+        seed: draws what is drawn: pictures, configurations.
+        setup: ``iirc``, or ``class_incremental``: every class is lone, as in the paper's comparison.
+        max_broken: pictures that do not decode: a number, or a share below 1.
+        max_outside: pictures whose class the hierarchy lacks: likewise, or None where any number of them may be left out.
+        vectors: a frozen encoder, by which every picture is one vector for the baselines, which then need the backbone ``mlp``.
+            None: they are given the pictures. What is published is the same.
+    """
+
+    seed: int
+    setup: Literal["iirc", "class_incremental"]
+    source: Annotated[CifarSource | ImageSource | DrawnSource, Field(discriminator="kind")]
+    hierarchy: Annotated[HierarchyFile | ProposedHierarchy | DrawnHierarchy, Field(discriminator="kind")]
+    tasks: Annotated[TasksFile | TasksDrawn, Field(discriminator="kind")]
+    shares: Shares
+    shards: ShardSizes
+    evaluation: Evaluation
+    max_broken: Rejects = 0
+    max_outside: Rejects | None = 0
+    vectors: Annotated[EfficientNetLite | Colours, Field(discriminator="kind")] | None = None

@@ -1,0 +1,217 @@
+"""The HTML report of an IIRC run, composed of the blocks of ``eval.report``."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pyarrow as pa
+
+from ...curation.artifact import Artifact
+from ...curation.encoders.spec import EfficientNetLite
+from ...curation.store import Store
+from ...datasets.iirc.assign import ROLES
+from ...datasets.iirc.facts import facts
+from ...datasets.iirc.view import RefinedView
+from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Thumb, Value
+from ...eval.report.figures import bar_chart
+from ...eval.report.images import encode, thumbnail
+from ...eval.report.label_trees import tree_figure
+from ...eval.report.sections import contact_section
+from ..report import finished_stages, stage_cards, write_page
+from .baselines import finished, scores
+from .config import DrawnSource, IircConfig
+from .results import results_sections
+
+_THUMB_PX = 64
+_SUPERCLASSES = 30
+"""Superclasses with a contact sheet, and ``_EACH`` pictures of each of their subclasses."""
+_EACH = 4
+
+
+def write_report(config: IircConfig, out: str) -> str:
+    """Write ``report.html`` into the run's folder. Returns its path.
+
+    Args:
+        config: settings of the run.
+        out: a local folder; the run may be unfinished: what is there is shown.
+    """
+    store = Store(out)
+    made = finished_stages(store)
+    sections = [Section("Summary", [_cards(config, made, out), *_honesty(config)])]
+    if "assigned" in made:
+        rows = made["assigned"].rows_view(store)
+        index = rows.table([name for name in rows.column_names if name != "image"])
+        sections += [_hierarchy(index), _tasks(config, index), _shares(index), _pictures(made["assigned"], store)]
+        for information, places in finished(config, out).items():
+            sections += results_sections(config, information, places, index)
+    subtitle = f"{config.source.kind}, set-up {config.setup}, {_configurations(config, out)}"
+    drawn = f"{config.source.kind}, seed {config.seed}"
+    return write_page("An IIRC\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
+
+
+def _configurations(config: IircConfig, out: str) -> str:
+    """Those of the tables, and which of them methods were trained on, where these are not all."""
+    told = f"configurations {', '.join(map(str, config.tasks.configurations))}"
+    runs = [place for methods in finished(config, out).values() for places in methods.values() for place in places]
+    trained = sorted({int(place.parent.name.removeprefix("configuration-")) for place in runs})
+    if trained == sorted(config.tasks.configurations):
+        return told
+    return f"{told}; trained: {', '.join(map(str, trained)) or 'none'}"
+
+
+def _cards(config: IircConfig, made: Mapping[str, Artifact], out: str) -> Cards:
+    shown = [
+        ("found", "pictures found", "in the source"),
+        ("assigned", "in the benchmark", "each stored once"),
+    ]
+    cards = stage_cards(made, shown)
+    lost = sum(sum(artifact.rejects.values()) for artifact in made.values())
+    cards.append(Card("turned away", lost, "each with its reason", tone="note" if lost else "plain"))
+    best = [
+        (r["mean"]["pw-JS"], name)
+        for methods in scores(config, out).values()
+        for name, r in methods.items()
+        if r["mean"]["pw-JS"]
+    ]
+    if best:
+        value, name = max(best)
+        cards.append(Card("best pw-JS after the last task", f"{100 * value:.1f} %", name))
+    return Cards(cards)
+
+
+def _honesty(config: IircConfig) -> list[Block]:
+    notes: list[Block] = []
+    if isinstance(config.source, DrawnSource):
+        told = "The pictures of this run are DRAWN from the seed: coloured shapes. Scores say nothing about methods."
+        notes.append(Text([told], tone="note"))
+    if config.vectors is not None:
+        told = f"Methods were given one frozen vector a picture, by the encoder {config.vectors.kind}, and no pixels."
+        if isinstance(config.vectors, EfficientNetLite):
+            told += " Its weights were trained on ImageNet's 1,000 classes: compare methods here, not heights with other runs."
+        notes.append(Text([told], tone="note"))
+    return notes
+
+
+# ------------------------------------------------------------------------------------------------------------- hierarchy
+
+
+def _hierarchy(index: pa.Table) -> Section:
+    groups, lone = groups_of(index)
+    sizes = collections.Counter(len(inner) for inner in groups.values())
+    blocks: list[Block] = [tree_figure(groups, lone, caption="Superclasses, their subclasses, and lone subclasses.")]
+    if groups:
+        order = sorted(sizes)
+        figure = bar_chart(
+            [str(size) for size in order],
+            [sizes[size] for size in order],
+            label_axis="subclasses",
+            value_axis="superclasses",
+            caption="How many subclasses superclasses have.",
+        )
+        blocks.append(figure)
+    verdict = _official(groups, lone)
+    return Section("Hierarchy", blocks + ([Text([verdict], tone="good")] if verdict else []))
+
+
+def groups_of(index: pa.Table) -> tuple[dict[str, list[str]], list[str]]:
+    """Superclass -> subclasses, and lone subclasses, of a table of samples."""
+    groups: dict[str, list[str]] = {}
+    lone: list[str] = []
+    pairs = dict.fromkeys(zip(index["superclass"].to_pylist(), index["subclass"].to_pylist(), strict=True))
+    for top, sub in pairs:
+        (lone if top is None else groups.setdefault(top, [])).append(sub)
+    return groups, lone
+
+
+def _official(groups: Mapping[str, Sequence[str]], lone: Sequence[str]) -> str:
+    """What published hierarchy the counts are those of; "" for none."""
+    counts = (len(groups), sum(map(len, groups.values())), len(lone))
+    for name, fact in facts().sets.items():
+        if counts == (fact.superclasses, fact.subclasses_with, fact.lone):
+            told = f"{counts[0]} superclasses, {counts[1]} + {counts[2]} subclasses"
+            return f"The counts are those of IIRC's {name.split('_')[0]}: {told}."
+    return ""
+
+
+# ----------------------------------------------------------------------------------------------------------------- tasks
+
+
+def _tasks(config: IircConfig, index: pa.Table) -> Section:
+    views = {number: RefinedView(index, number) for number in config.tasks.configurations}
+    rows: list[Sequence[Value]] = []
+    for number, view in views.items():
+        kinds = collections.Counter(view.kinds)
+        sizes = [len(task) for task in view.tasks]
+        counts = [kinds["superclass"], kinds["subclass_with"], kinds["subclass_without"]]
+        rows.append(
+            [str(number), len(sizes), sum(sizes), sizes[0], min(sizes[1:], default=0), max(sizes[1:], default=0), *counts]
+        )
+    headings = ["configuration", "tasks", "labels", "in the first", "least later", "most later"]
+    headings += ["superclasses", "subclasses with one", "lone subclasses"]
+    first = next(iter(views))
+    blocks: list[Block] = [
+        Table(headings, rows, "Task configurations"),
+        _first_tasks(views[first], first),
+        Fold(f"Labels of each task of configuration {first}", [_labels(views[first])]),
+    ]
+    return Section("Tasks", blocks)
+
+
+def _first_tasks(view: RefinedView, number: int) -> Table:
+    rows: list[Sequence[Value]] = []
+    for task, names in enumerate(view.tasks):
+        train, valid = (view.training(task, role=role) for role in ("train", "intask_valid"))
+        asked = [len(view.evaluation(role, known=task, task=task).rows) for role in ("posttask_valid", "test")]
+        union = len(view.evaluation("test", known=task).rows)
+        rows.append([str(task), len(names), len(train.rows), len(valid.rows), *asked, union])
+    headings = ["task", "labels", "train", "in-task valid.", "post-task valid.", "test", "test so far, each once"]
+    return Table(headings, rows, f"Samples of each task of configuration {number}; a sample may be of two tasks")
+
+
+def _labels(view: RefinedView) -> Table:
+    kinds = dict(zip(view.classes, view.kinds, strict=True))
+    marks = {"superclass": " (superclass)", "subclass_with": "", "subclass_without": " (lone)"}
+    rows: list[Sequence[Value]] = [
+        [str(number), ", ".join(f"{name}{marks[kinds[name]]}" for name in names)] for number, names in enumerate(view.tasks)
+    ]
+    return Table(["task", "labels"], rows)
+
+
+def _shares(index: pa.Table) -> Section:
+    role = np.asarray(index["role"].to_pylist())
+    top, sub = np.asarray(index["in_super"]), np.asarray(index["in_sub"])
+    has = np.asarray([name is not None for name in index["superclass"].to_pylist()])
+    rows: list[Sequence[Value]] = []
+    for name in ROLES:
+        mine = role == name
+        counts = (mine & has & top & ~sub, mine & has & top & sub, mine & has & sub & ~top, mine & ~has, mine & ~top & ~sub)
+        rows.append([name, int(mine.sum()), *(int(count.sum()) for count in counts)])
+    headings = ["role", "samples", "superclass only", "both", "subclass only", "lone", "neither"]
+    told = (
+        "Shares are stretches of each subclass in file order, not draws. Evaluation samples have both labels, restricted to "
+        "those known by then. Of superclasses with more than twice the cap of subclasses some are given under neither."
+    )
+    return Section("Who is given under what", [Table(headings, rows), Text([told])])
+
+
+def _pictures(artifact: Artifact, store: Store) -> Section:
+    table = artifact.rows_view(store).table(["key", "role", "subclass", "superclass", "image", "in_super", "in_sub"])
+    names = zip(*(table[name].to_pylist() for name in ("role", "superclass", "subclass")), strict=True)
+    places: dict[str, dict[str, list[int]]] = {}
+    for row, (role, top, sub) in enumerate(names):
+        group = places.setdefault(top or "lone subclasses", {}) if len(places) < _SUPERCLASSES or top in places else None
+        if role == "train" and group is not None and len(group.setdefault(sub, [])) < _EACH and len(group) <= _SUPERCLASSES:
+            group[sub].append(row)
+    thumbs = {
+        top: {sub: [_thumb(table, row, store) for row in rows] for sub, rows in subs.items() if rows}
+        for top, subs in places.items()
+    }
+    intro = f"The first {_EACH} training pictures of the subclasses of up to {_SUPERCLASSES} superclasses."
+    return contact_section(thumbs, title="Pictures", intro=intro, side_px=_THUMB_PX)
+
+
+def _thumb(table: pa.Table, row: int, store: Store) -> Thumb:
+    data = store.blob(table["image"][row].as_py()).read()
+    return Thumb(encode(thumbnail(data, _THUMB_PX, where=table["key"][row].as_py()), quality=70), table["key"][row].as_py())

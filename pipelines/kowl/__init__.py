@@ -1,0 +1,1 @@
+"""KOWL-718: settings, plan, card, predictors and report."""

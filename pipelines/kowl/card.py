@@ -1,0 +1,106 @@
+"""What is published of a KOWL run: the dataset, or the table of its increments, and its card."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...curation.publish import Card
+from ...curation.run import Run
+from ...curation.store import Store
+from ...datasets.kowl.samples import COLUMNS, FEATURE
+from ...datasets.kowl.tables import as_text, increment_table, published_table
+from ..publish import publish_shards
+from .config import KowlConfig
+
+if TYPE_CHECKING:
+    pass
+
+
+NEEDED = ("increment", "role", "novel", "label_recent_first")
+"""Columns that the tables of increments are made from."""
+
+
+_ADDED = {
+    "transform": "visual transform of the clip's frames, or none",
+    "transform_parameters": "what was drawn for the transform, as JSON",
+    "ava_timestamp_s": "key frame of AVA-Kinetics, seconds from the video's start",
+    "ava_actions": "different actions in the key frame",
+    "ava_persons": "persons in the key frame",
+    "ava_area": "mean area of the persons' boxes over the frame's",
+    "stratum_area": "third by that area: SM, AVG, LG, or N/A",
+    "stratum_activity": "types of the actions: PM, OM, PI, or N/A",
+}
+"""Meaning of the columns that optional stages add."""
+
+
+def publish(run: Run, config: KowlConfig, folder: str) -> None:
+    """Write the dataset: shards with index, card and manifest; or, without features, the table of increments with them."""
+    table = run.rows("increments").table(list(NEEDED))
+    summary = (
+        f"The samples of {', '.join(config.labels.releases)} in one label space, each used once, in increments that bring "
+        f"new classes (rules {config.increments.preset}, order {config.increments.order}).\n\n"
+        f"Classes and samples of every increment, val and test together from increment 1 on, as in the paper's Table 1:\n\n"
+        f"```\n{as_text(published_table(increment_table(table)))}```"
+    )
+    width = 0 if config.features is None else config.features.width
+    releases = config.labels.releases
+    card = Card(
+        title="A KOWL-style benchmark",
+        summary=summary,
+        pipeline="kowl",
+        digest=run.result.digest,
+        licence="other",
+        citation=_CITATION,
+        members={
+            FEATURE: {"dtype": "float32", "shape": [width], "features": config.features.kind if config.features else "none"},
+            "json": {"holds": "key, increment, role, position, novel and label"},
+        },
+        columns={
+            **COLUMNS,
+            **_ADDED,
+            **{f"label_{name}": f"label in {name}" for name in releases},
+            **{f"split_{name}": f"split in {name}" for name in releases},
+        },
+        tags=["continual-learning", "open-world", "video-classification"],
+    )
+    if config.features is None:
+        _publish_table(run, card, folder)
+    else:
+        publish_shards(run, card, folder)
+
+
+_CITATION = """D. S. Prijatelj et al. Human Activity Recognition in an Open World.
+Journal of Artificial Intelligence Research 81, 2024."""
+
+
+def _publish_table(run: Run, card: Card, folder: str) -> None:
+    """``increments.parquet``, ``README.md`` and ``dataset.json``: functions of the rows and the card alone."""
+    index = run.rows().table().replace_schema_metadata(None)
+    sink = pa.BufferOutputStream()
+    pq.write_table(index, sink, compression="zstd", version="2.6", row_group_size=1 << 20)
+    lines = [f"# {card.title}", "", card.summary, "", f"{index.num_rows:,} samples; content digest `{card.digest}`.", ""]
+    lines += ["| column | meaning |", "| --- | --- |"]
+    lines += [f"| `{name}` | {card.columns.get(name, '')} |" for name in index.column_names]
+    lines += ["", "## Citation", "", "```", card.citation, "```", ""]
+    files = {"increments.parquet": sink.getvalue().to_pybytes(), "README.md": "\n".join(lines).encode()}
+    described = {
+        "format": 1,
+        "title": card.title,
+        "pipeline": card.pipeline,
+        "digest": card.digest,
+        "licence": card.licence,
+        "counts": {"samples": index.num_rows},
+        "columns": {field.name: str(field.type) for field in index.schema},
+        "files": {n: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for n, data in files.items()},
+    }
+    files["dataset.json"] = f"{json.dumps(described, sort_keys=True, indent=2, ensure_ascii=False)}\n".encode()
+    target = Store(folder)
+    for name, data in files.items():
+        if target.size(name) != len(data) or target.read(name) != data:
+            target.write(name, data)
+    target.remove([name for name in target.list("") if name not in files])

@@ -1,0 +1,187 @@
+"""KOWL-718 (Prijatelj et al., "Human Activity Recognition in an Open World"), and any data set that has come in releases: one
+label space over all of them, every sample used once, and increments that bring the new classes bit by bit.
+
+``published.toml`` is the published size. Stage ``increments`` has one row a sample by (increment, role, position); its
+columns are those of ``unify.unified_row``, ``splits.Assigned`` and ``increments.Incremented``. With features the plan ends
+in shards of one increment and role each; without, it ends in that table.
+"""
+
+from __future__ import annotations
+
+from ...curation.budget import Budget
+from ...curation.encoders.preprocess import Crop
+from ...curation.flow import Flow, join, rows_of, source, step
+from ...curation.keys import how, where
+from ...curation.shards import Placed
+from ...curation.stages.visual_transforms import our_ranges
+from ...datasets.ava_kinetics.annotations import Annotated
+from ...datasets.ava_kinetics.annotations import pieces as pieces_of_ava
+from ...datasets.ava_kinetics.annotations import read_list as read_ava
+from ...datasets.ava_kinetics.strata import Stratified, action_types, add_strata
+from ...datasets.features.extract import Nuisance, extract_features
+from ...datasets.features.frames import FrameClip, WithFrames, attach_clips, read_clips, shards_below
+from ...datasets.features.rows import StoredFeature, WithFeature, attach_features, read_features
+from ...datasets.features.rows import pieces as pieces_of_features
+from ...datasets.kinetics.inventory import Held, keep_held, read_inventory
+from ...datasets.kinetics.lists import Listed, pieces, read_list
+from ...datasets.kowl.drawn import draw_lists, draw_missing, drawing
+from ...datasets.kowl.drawn_features import Centred, choose_centres, draw_features
+from ...datasets.kowl.increments import Incremented, assign_increments
+from ...datasets.kowl.samples import place, sample
+from ...datasets.kowl.splits import Assigned, assign_splits
+from ...datasets.kowl.unify import unified_row, unify
+from ..benchmark import Benchmark
+from ..catalogue import TITLES
+from . import baselines, card
+from .config import AvaLists, DrawnFeatures, DrawnLists, ExtractedFeatures, Inventory, KowlConfig, StoredFeatures
+
+_DRAWN_AT_ONCE = 4096
+_CLIPS_AT_ONCE = 64
+
+
+def plan(c: KowlConfig, out: str) -> Flow:
+    """The stages from lists to shards. ``out`` is not used: nothing is waited for."""
+    flow = _unified(c)
+    if isinstance(c.source, DrawnLists):
+        gone = source(
+            "video_list", step(draw_missing, drawing=drawing(c.source.drawing), seed=c.seed), gives=Held, may_be_empty=True
+        )
+        flow = _held(flow, gone, "with_video", "missing", "no_video")
+    if c.videos is not None:
+        flow = _held(flow, _inventory("videos", c.videos), "with_listed_video", c.videos.means, "no_video")
+    if isinstance(c.features, ExtractedFeatures):
+        flow = _with_frames(flow, c.features)
+    elif c.features is not None:
+        flow = _with_features(flow, c, c.features)
+    flow = flow.whole("assigned", step(assign_splits, turns=c.turns, seed=c.seed), gives=Assigned, max_rejects=None).whole(
+        "increments",
+        step(
+            assign_increments,
+            first=c.labels.releases[0],
+            later=c.increments.later,
+            preset=c.increments.preset,
+            order=c.increments.order,
+            seed=c.seed,
+        ),
+        gives=Incremented,
+    )
+    if isinstance(c.features, ExtractedFeatures):
+        flow = _extracted(flow, c, c.features)
+    if c.ava is not None:
+        flow = _stratified(flow, c.ava)
+    if c.features is None:
+        return flow
+    return flow.whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed).shards("shards", step(sample))
+
+
+def _unified(c: KowlConfig) -> Flow:
+    if isinstance(c.source, DrawnLists):
+        listed = source("listed", step(draw_lists, drawing=drawing(c.source.drawing), seed=c.seed), gives=Listed)
+    else:
+        root = where(c.source.root)
+        listed = source(
+            "listed",
+            step(read_list, root=root, id_pattern=c.source.id_pattern),
+            pieces=step(pieces, root=root, files=c.source.files),
+            gives=Listed,
+            max_rejects=Budget(c.source.max_rejects, "source.max_rejects"),
+        )
+    merge = step(
+        unify,
+        releases=c.labels.releases,
+        renames=c.labels.renames,
+        normalise=c.labels.normalise,
+        order=c.labels.order,
+    )
+    gives = unified_row(tuple(c.labels.releases))
+    return listed.whole("unified", merge, gives=gives, expands=True, max_rejects=None)
+
+
+def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFeatures) -> Flow:
+    if isinstance(features, DrawnFeatures):
+        first = c.labels.releases[0]
+        splits = [turn.split for turn in c.turns if (turn.release, turn.role) == (first, "train")]
+        centres = step(choose_centres, first=first, splits=splits, hidden=features.hidden, seed=c.seed)
+        draw = step(draw_features, width=features.width, distance=features.distance, seed=c.seed)
+        return flow.whole("centred", centres, gives=Centred).each_batch("with_feature", draw, rows_per_part=_DRAWN_AT_ONCE)
+    root = where(features.root)
+    stored = source(
+        "stored_features",
+        step(read_features, root=root, width=features.width, uid_pattern=features.uid_pattern),
+        pieces=step(pieces_of_features, root=root, files=features.files),
+        gives=StoredFeature,
+        max_rejects=Budget(features.max_rejects, "features.max_rejects"),
+    )
+    attach = step(attach_features, features=rows_of(stored.last))  # type: ignore[arg-type]
+    return join(stored, flow).whole("with_feature", attach, gives=WithFeature, max_rejects=None)
+
+
+def _with_frames(flow: Flow, features: ExtractedFeatures) -> Flow:
+    """Leave out the samples without frames, which are taken out of their shards when it is settled what they are for."""
+    root = where(features.root)
+    clips = source(
+        "frames",
+        step(read_clips, root=root, uid_pattern=features.uid_pattern),
+        pieces=step(shards_below, root=root),
+        gives=FrameClip,
+        max_rejects=Budget(features.max_rejects, "features.max_rejects"),
+    )
+    attach = step(attach_clips, clips=rows_of(clips.last))  # type: ignore[arg-type]
+    return join(clips, flow).whole("with_frames", attach, gives=WithFrames, max_rejects=None)
+
+
+def _extracted(flow: Flow, c: KowlConfig, features: ExtractedFeatures) -> Flow:
+    told = features.transforms
+    extract = step(
+        extract_features,
+        root=where(features.root),
+        backbone=features.backbone,
+        checkpoint=where(features.checkpoint) if features.checkpoint else "",
+        frames=features.frames,
+        crop=Crop(features.resize_px, features.side_px, "bilinear"),
+        width=features.width,
+        nuisance=None if told is None else Nuisance(told.kinds, told.share, told.roles, told.from_increment),
+        ranges=our_ranges(),
+        seed=c.seed,
+        device=how(features.device),
+    )
+    return flow.each_batch(
+        "extracted", extract, max_rejects=Budget(features.max_rejects, "features.max_rejects"), rows_per_part=_CLIPS_AT_ONCE
+    )
+
+
+def _stratified(flow: Flow, ava: AvaLists) -> Flow:
+    path = where(ava.path)
+    annotated = source(
+        "ava",
+        step(read_ava, path=path),
+        pieces=step(pieces_of_ava, path=path),
+        gives=Annotated,
+        max_rejects=Budget(ava.max_rejects, "ava.max_rejects"),
+    )
+    add = step(add_strata, annotations=rows_of(annotated.last), types=action_types())  # type: ignore[arg-type]
+    return join(annotated, flow).whole("strata", add, gives=Stratified)
+
+
+def _inventory(name: str, inventory: Inventory) -> Flow:
+    budget = Budget(inventory.max_rejects, "videos.max_rejects", ("blank_line", "header"))
+    nothing = inventory.means == "missing"
+    return source(name, step(read_inventory, path=where(inventory.path)), gives=Held, max_rejects=budget, may_be_empty=nothing)
+
+
+def _held(flow: Flow, inventory: Flow, name: str, means: str, reason: str) -> Flow:
+    keep = step(keep_held, inventory=rows_of(inventory.last), means=means, reason=reason)  # type: ignore[arg-type]
+    return join(inventory, flow).whole(name, keep, max_rejects=None)
+
+
+BENCHMARK = Benchmark(
+    name="kowl",
+    title=TITLES["kowl"],
+    config=KowlConfig,
+    plan=plan,
+    publish=card.publish,
+    evaluate=baselines.evaluate,
+    scores=baselines.scores,
+    stale=baselines.stale,
+    report=baselines.report,
+)

@@ -1,0 +1,185 @@
+"""What is done with a finished run: questions to annotators and their votes, baselines and their scores, report, release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..curation.artifact import load_artifact
+from ..curation.files import remove_folder
+from ..curation.store import Store, StoreError
+from ..eval.protocols.run import Occupied
+from .errors import WrongUse
+from .jobs import check_dataset, check_finished, dataset_of, job_of, record_of
+
+if TYPE_CHECKING:
+    from .clear.config import ClearConfig
+    from .clear.votes import Imported
+
+
+def train(
+    out: str,
+    *,
+    methods: Iterable[str] = (),
+    protocols: Iterable[str] = (),
+    pipeline: str | None = None,
+    progress: Callable[[str], None] = lambda _: None,
+) -> Any:
+    """Train baselines on the published shards and evaluate them.
+
+    What is done is read, and what was broken off goes on. What was trained on other data, by other settings or by other code is
+    made anew, and what is damaged.
+
+    Args:
+        out: local folder of the run.
+        methods: names of baselines; by default those of the settings.
+        protocols: names of protocols; by default those of the settings.
+        pipeline: as for ``job_of``.
+        progress: told one line a step.
+
+    Returns:
+        ``scores(out)``.
+
+    Raises:
+        WrongUse: for a benchmark without baselines, a method or protocol that is not known, or a run that is not in a local
+            folder.
+        StoreError: where the run is not finished, or its dataset is not what its settings made.
+    """
+    _check_local(out, "baselines are trained")
+    todo = job_of(out, pipeline=pipeline)
+    evaluate = todo.benchmark.evaluate
+    if evaluate is None:
+        raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
+    check_finished(out)
+    methods, protocols = tuple(methods), tuple(protocols)
+    emptied: set[Path] = set()
+    while True:
+        try:
+            evaluate(todo.config, out, methods=methods, protocols=protocols, progress=progress)
+            return todo.benchmark.scores(todo.config, out)
+        except Occupied as error:
+            if error.folder in emptied:
+                raise
+            progress(f"{error.folder}: made anew: {error.what}")
+            emptied.add(error.folder)
+            remove_folder(error.folder)
+
+
+def scores(out: str, *, pipeline: str | None = None) -> Any:
+    """Metrics of the baselines that were trained on the published dataset: protocol -> method -> what ``eval`` prints.
+
+    Only of the dataset, the settings and the code as they are now: ``stale`` names the others.
+
+    Raises:
+        StoreError: where the run is not finished, or its dataset is not what its settings made.
+    """
+    todo = job_of(out, pipeline=pipeline)
+    check_finished(out)
+    return todo.benchmark.scores(todo.config, out)
+
+
+def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
+    """Results that ``scores`` and ``report`` leave out, since the dataset, the settings or the code are others by now: folder
+    within the run -> why. ``train`` makes them again.
+    """
+    todo = job_of(out, pipeline=pipeline)
+    return dict(todo.benchmark.stale(todo.config, out))
+
+
+def report(out: str, *, pipeline: str | None = None) -> str:
+    """Write the HTML report of a run in a local folder, and return its path. A run that waits for votes has one, too.
+
+    Raises:
+        WrongUse: for a benchmark that has none.
+        StoreError: where there is too little for a report yet, or the dataset is not what the settings of the run made.
+    """
+    _check_local(out, "reports are written")
+    todo = job_of(out, pipeline=pipeline)
+    if todo.benchmark.report is None:
+        raise WrongUse(f"benchmark {todo.benchmark.name} has no report")
+    check_dataset(out)
+    if not any(load_artifact(Store(out), stage) for stage in record_of(out).stages):
+        raise StoreError(f"{out}: no stage of the run is finished, so there is nothing to report: run again")
+    try:
+        return todo.benchmark.report(todo.config, out)
+    except (ValueError, LookupError, StopIteration) as error:
+        if dataset_of(out):
+            raise
+        told = str(error) or "no stage that it tells of is there"
+        raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({told})") from error
+
+
+def release(out: str, folder: str, *, pipeline: str | None = None) -> int:
+    """Write a run in the layout of the published release into ``folder``, new or empty. Returns the number of images.
+
+    Raises:
+        WrongUse: for a benchmark that has no such layout.
+        StoreError: where the run is not finished, or its dataset is not what its settings made.
+    """
+    todo = job_of(out, pipeline=pipeline)
+    if todo.benchmark.release is None:
+        raise WrongUse(f"benchmark {todo.benchmark.name} has no release layout")
+    check_finished(out)
+    return todo.benchmark.release(todo.config, out, folder)
+
+
+def qa_export(
+    out: str,
+    folder: str | None = None,
+    *,
+    tool: Literal["mturk", "label-studio"] = "mturk",
+    batch_size: int | None = None,
+    thumbnails: bool = True,
+    gold: str | None = None,
+    gold_per_batch: int = 5,
+    pipeline: str | None = None,
+) -> list[Path]:
+    """Write what annotators are asked; ``qa/export`` in the run's folder by default. See ``votes.export_questions``."""
+    from .clear import votes
+
+    if folder is None and "://" in out:
+        raise WrongUse(f"{out}: name a local folder for the files, with --to FOLDER")
+    if gold is not None and tool != "mturk":
+        raise WrongUse(f"--gold {gold}: gold questions go to mturk alone")
+    return votes.export_questions(
+        _asking(out, pipeline),
+        out,
+        folder or f"{out}/qa/export",
+        tool=tool,
+        batch_size=batch_size,
+        thumbnails=thumbnails,
+        gold=gold,
+        gold_per_batch=gold_per_batch,
+    )
+
+
+def qa_import(
+    out: str, results: Sequence[str], *, salt: str | None = None, replace: bool = False, pipeline: str | None = None
+) -> Imported:
+    """Add the votes of result files to those that the run looks for. See ``votes.import_votes``.
+
+    ``salt`` is kept in ``qa/salt`` of the run's folder by default.
+    """
+    from .clear import votes
+
+    if salt is None and "://" in out:
+        raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
+    if missing := [name for name in results if not Path(name).is_file()]:
+        raise FileNotFoundError(f"{missing[0]}: no such file")
+    config = _asking(out, pipeline)
+    return votes.import_votes(config, out, results, salt=salt or votes.own_salt(out), replace=replace)
+
+
+def _asking(out: str, pipeline: str | None) -> ClearConfig:
+    from .clear.config import ClearConfig
+
+    config = job_of(out, pipeline=pipeline).config
+    if not isinstance(config, ClearConfig):
+        raise WrongUse(f"{out}: this pipeline asks no annotators")
+    return config
+
+
+def _check_local(out: str, what: str) -> None:
+    if "://" in out:
+        raise WrongUse(f"{out}: {what} in local folders only: copy the run to one")

@@ -1,0 +1,1 @@
+"""Continual skeleton graphs: settings, plan, card, experiments and report."""

@@ -1,0 +1,93 @@
+"""What a skeleton run publishes: shards, index, card, and the orders of learning beside them."""
+
+from __future__ import annotations
+
+import collections
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ...curation.publish import Card, escaped
+from ...curation.rows import is_array
+from ...curation.run import Run
+from ...datasets.skeleton.samples import COLUMNS, TENSOR
+from ...datasets.skeleton.splits import ROLES
+from ...datasets.skeleton.view import ORDERS
+from ..publish import publish_shards
+from .config import DrawnSource, SkeletonConfig
+
+SEQUENCES = "sequences.parquet"
+"""Every sequence of the split without its tensor, in the order of the source, in the folder of the run."""
+
+
+def publish(run: Run, config: SkeletonConfig, folder: str) -> None:
+    """Write ``sequences.parquet``, ``orders.parquet``, and where there are shards the dataset: with index, card, manifest."""
+    if run.result.stage == "shards":
+        publish_shards(run, _card(run, config), folder)
+    rows = run.rows("placed")
+    names = [field.name for field in rows.schema if not is_array(field)]
+    for name, table in ((SEQUENCES, rows.table(names).sort_by("position")), (ORDERS, run.rows("orders").table())):
+        sink = pa.BufferOutputStream()
+        pq.write_table(table.replace_schema_metadata(None), sink, compression="zstd", version="2.6")
+        run.store.write(name, sink.getvalue().to_pybytes())
+
+
+def _card(run: Run, config: SkeletonConfig) -> Card:
+    index, form = run.rows().table(), config.tensor
+    licence, citation = _SOURCES.get(config.source.kind, ("other", ""))
+    return Card(
+        title="Skeleton sequences in tasks",
+        summary="\n\n".join(_summary(config, index)),
+        pipeline="skeleton",
+        digest=run.result.digest,
+        licence=licence,
+        citation=citation,
+        members={
+            TENSOR: {
+                "holds": f"(C, T, V, M): {form.modality} of {form.bodies} bodies, {form.frames} frames",
+                "dtype": "float32",
+            },
+            "json": {"holds": "class, label, role, task, and the joints' graph: names, edges, centre"},
+        },
+        columns={name: told for name, told in COLUMNS.items() if name in index.column_names},
+        tags=["continual-learning", "skeleton", "graph"],
+    )
+
+
+_SOURCES = {
+    "nwucla": (
+        "other",
+        "J. Wang, X. Nie, Y. Xia, Y. Wu, S.-C. Zhu. Cross-view Action Modeling, Learning and Recognition. CVPR 2014.",
+    ),
+    "ntu": (
+        "other",
+        "A. Shahroudy, J. Liu, T.-T. Ng, G. Wang. NTU RGB+D: A Large Scale Dataset for 3D Human Activity Analysis. CVPR 2016.",
+    ),
+}
+"""Licence and citation by kind of source. Both sets are for research alone."""
+
+
+def _summary(config: SkeletonConfig, index: pa.Table) -> list[str]:
+    counts = collections.Counter(zip(index["task"].to_pylist(), index["role"].to_pylist(), strict=True))
+    names: dict[int, dict[int, str]] = {}
+    for task, label, name in zip(*(index[each].to_pylist() for each in ("task", "label", "class_name")), strict=True):
+        names.setdefault(task, {})[label] = name
+    lines = ["| task | classes | train | val | test |", "| --- | --- | --- | --- | --- |"]
+    for task in sorted(names):
+        numbers = " | ".join(f"{counts[task, role]:,}" for role in ROLES)
+        lines.append(f"| {task} | {', '.join(escaped(name) for _, name in sorted(names[task].items()))} | {numbers} |")
+    form = config.tensor
+    steps = [
+        "not centred" if form.centre_joint is None else f"joint {form.centre_joint} of the first frame at the origin",
+        "each axis of a sequence scaled to [-1, 1]" if form.scale == "min_max" else "not scaled",
+        {"resample": "resampled", "pad": "padded with zeros", "interpolate": "interpolated"}[form.fit]
+        + f" to {form.frames} frames",
+    ]
+    actions = sum(map(len, names.values()))
+    told = [
+        f"{index.num_rows:,} sequences of {actions} actions in {len(names)} tasks. Tensors: {'; '.join(steps)}.",
+        "\n".join(lines),
+    ]
+    if isinstance(config.source, DrawnSource):
+        told.append("The sequences are DRAWN from a seed.")
+    return told

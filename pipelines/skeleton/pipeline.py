@@ -1,0 +1,163 @@
+"""Graphs of skeletons whose actions come in tasks: UCLA-CIL, NTU-CIL, and anyone's own joints.
+
+``published.toml`` is UCLA-CIL at its published size. Stage ``split`` has one row a sequence, in the order of the files, with
+its tensor, role and task; ``orders`` one row a class, with its place in every order of learning. Of names alone there are no
+tensors, and the plan ends before the shards.
+"""
+
+from __future__ import annotations
+
+from ...curation.budget import Budget
+from ...curation.flow import Flow, join, rows_of, source, step
+from ...curation.keys import where
+from ...curation.shards import Placed
+from ...curation.stages.first import take_first
+from ...datasets.skeleton.arrays import list_arrays, read_arrays
+from ...datasets.skeleton.bodies import PRESETS
+from ...datasets.skeleton.drawn import ACTIONS, list_drawn, read_drawn
+from ...datasets.skeleton.drawn import LAYOUT as DRAWN_LAYOUT
+from ...datasets.skeleton.facts import facts
+from ...datasets.skeleton.files import list_class_folders, read_file
+from ...datasets.skeleton.layouts import Layout, packaged
+from ...datasets.skeleton.ntu import list_ntu, list_ntu_names
+from ...datasets.skeleton.nwucla import list_nwucla, read_nwucla
+from ...datasets.skeleton.orders import list_orders, orders_row, task_orders
+from ...datasets.skeleton.samples import place, sample
+from ...datasets.skeleton.splits import Chosen, Split, choose, split
+from ..benchmark import Benchmark
+from ..catalogue import TITLES
+from ..config import ConfigError
+from . import baselines, card, results
+from .config import (
+    ArraySource,
+    DrawnSource,
+    FolderSource,
+    NtuNamesSource,
+    NtuSource,
+    NwuclaSource,
+    PackagedLayout,
+    SkeletonConfig,
+)
+
+_ROWS_OF_ARRAYS = 512
+
+
+def plan(c: SkeletonConfig, out: str) -> Flow:
+    """The stages from files to shards. ``out`` is not used: nothing is waited for."""
+    layout = layout_for(c)
+    centre, joints = c.tensor.centre_joint, len(layout.joints)
+    if centre is not None and not 0 <= centre < joints:
+        raise ConfigError(f"tensor.centre_joint = {centre}: layout {layout.name} has the joints 0 to {joints - 1}")
+    missing = getattr(c.source, "missing", None)
+    choosing = step(
+        choose,
+        classes=_classes(c),
+        only={str(name): side for name, side in c.only.items()},
+        missing=None if missing is None else where(missing),
+    )
+    flow = _listed(c).whole("unique", step(take_first), max_rejects=None)
+    flow = _with_tensors(flow.whole("chosen", choosing, gives=Chosen, max_rejects=None), c, layout)
+    s, o = c.split, c.orders
+    parted = step(split, rule=s.rule, val_share=s.val, test_share=s.test, classes_per_task=s.classes_per_task)
+    flow = flow.whole("split", parted, gives=Split)
+    listing = step(
+        list_orders, rows=rows_of(flow.last), tasks=o.tasks, of_tasks=o.task_orders, of_classes=o.classes, seed=c.seed
+    )
+    try:
+        orders = source("orders", listing, gives=orders_row(len(task_orders(o.tasks, o.task_orders, seed=c.seed)), o.classes))
+    except ValueError as error:
+        raise ConfigError(f"orders: {error}") from None
+    flow = flow.whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
+    return join(orders, flow if isinstance(c.source, NtuNamesSource) else flow.shards("shards", step(sample, layout=layout)))
+
+
+def _listed(c: SkeletonConfig) -> Flow:
+    s, most = c.source, Budget(c.max_broken, "max_broken", ("hidden",))
+    match s:
+        case NwuclaSource():
+            return source(
+                "listed",
+                step(list_nwucla, root=where(s.root), lists=None if s.lists is None else where(s.lists)),
+                max_rejects=most,
+            )
+        case NtuSource():
+            return source("listed", step(list_ntu, root=where(s.root)), max_rejects=most)
+        case NtuNamesSource():
+            return source("listed", step(list_ntu_names, path=where(s.path)), max_rejects=most)
+        case ArraySource():
+            names = _published(s.names) if isinstance(s.names, str) else s.names
+            listing = step(list_arrays, root=where(s.root), files=s.files, protocol=s.protocol, names=names)
+            return source("listed", listing, max_rejects=most)
+        case FolderSource():
+            return source("listed", step(list_class_folders, root=where(s.root)), max_rejects=most)
+        case DrawnSource():
+            return source("listed", step(list_drawn, per_class=s.per_class, broken=s.broken))
+
+
+def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
+    s, form, most = c.source, c.tensor, Budget(c.max_broken, "max_broken")
+    match s:
+        case NtuNamesSource():
+            return flow
+        case NwuclaSource():
+            return flow.each("tensors", step(read_nwucla, root=where(s.root), layout=layout, form=form), max_rejects=most)
+        case ArraySource():
+            reading = step(read_arrays, root=where(s.root), layout=layout, form=form)
+            return flow.each_batch("tensors", reading, max_rejects=most, rows_per_part=_ROWS_OF_ARRAYS)
+        case DrawnSource():
+            if layout != packaged()[DRAWN_LAYOUT]:
+                raise ConfigError(f"layout {layout.name!r}: drawn sequences have the packaged layout {DRAWN_LAYOUT!r}")
+            drawing = step(read_drawn, layout=layout, form=form, noise_m=s.noise_m, seed=c.seed)
+            return flow.each("tensors", drawing, max_rejects=most)
+        case NtuSource() | FolderSource():
+            rule = PRESETS[c.bodies] if isinstance(c.bodies, str) else c.bodies
+            reading = step(read_file, root=where(s.root), layout=layout, form=form, bodies=rule)
+            return flow.each("tensors", reading, max_rejects=most)
+
+
+def _published(name: str) -> tuple[str, ...]:
+    return facts().nwucla.classes if name == "nwucla" else facts().ntu.classes
+
+
+def _classes(c: SkeletonConfig) -> list[str] | None:
+    """Names of the classes that take part, in the order of their labels; None: all, by name."""
+    if not isinstance(c.classes, int):
+        return c.classes
+    s = c.source
+    match s:
+        case NwuclaSource():
+            known = list(facts().nwucla.classes)
+        case NtuSource() | NtuNamesSource():
+            known = list(facts().ntu.classes)
+        case DrawnSource():
+            known = list(ACTIONS)
+        case ArraySource():
+            known = list(_published(s.names) if isinstance(s.names, str) else s.names or ())
+        case FolderSource():
+            known = []
+    if c.classes > len(known):
+        raise ConfigError(f"classes = {c.classes}: {len(known)} have an order in a source of kind {s.kind!r}: name them")
+    return known[: c.classes]
+
+
+def layout_for(c: SkeletonConfig) -> Layout:
+    """The layout of the settings. Raises ``ConfigError`` where it is none."""
+    told = c.layout
+    if isinstance(told, PackagedLayout):
+        return packaged()[told.name]
+    try:
+        return Layout(told.name, tuple(told.joints), tuple(told.edges), told.centre)
+    except ValueError as error:
+        raise ConfigError(f"layout: {error}") from None
+
+
+BENCHMARK = Benchmark(
+    name="skeleton",
+    title=TITLES["skeleton"],
+    config=SkeletonConfig,
+    plan=plan,
+    publish=card.publish,
+    evaluate=baselines.evaluate,
+    scores=results.scores,
+    report=baselines.report,
+)

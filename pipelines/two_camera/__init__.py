@@ -1,0 +1,1 @@
+"""Two-camera illuminant estimation: settings, plan, card, networks and report."""

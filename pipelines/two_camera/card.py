@@ -1,0 +1,45 @@
+"""What is published of a two-camera run: the dataset and its card."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ...curation.publish import Card
+from ...curation.run import Run
+from ...datasets.two_camera.samples import COLUMNS, IMAGES, VALID
+from ..publish import publish_shards
+from .config import Metadata, Radiometric, TwoCameraConfig
+
+if TYPE_CHECKING:
+    pass
+
+
+_CITATION = """A. Abdelhamed, A. Punnappurath, M. S. Brown.
+Leveraging the Availability of Two Cameras for Illuminant Estimation. CVPR 2021."""
+
+
+def publish(run: Run, config: TwoCameraConfig, folder: str) -> None:
+    """Write the dataset: shards with index, card and manifest."""
+    pictured = not isinstance(config.source, Metadata) and not (
+        isinstance(config.source, Radiometric) and config.source.patch_px == 0
+    )
+    members: dict[str, Any] = {"json": {"holds": "keys, fold, lights and transforms"}}
+    if pictured:
+        members |= {name: {"dtype": "uint16", "holds": "linear raw RGB, 65535 at full scale"} for name in IMAGES}
+    if pictured and not isinstance(config.source, Radiometric):
+        members[VALID] = {"dtype": "bool", "holds": "pixels that count"}
+    card = Card(
+        title="A two-camera illuminant data set",
+        summary=(
+            f"Pairs of views of one scene by two cameras ({config.source.kind}), with the light in both and the 3 x 3 colour "
+            f"transforms between them (rules {config.transform.preset}). Columns of vectors are lists; matrices are row by row."
+        ),
+        pipeline="two_camera",
+        digest=run.result.digest,
+        licence="other",
+        citation=_CITATION,
+        members=members,
+        columns=COLUMNS,
+        tags=["colour-constancy", "white-balance", "illuminant-estimation"],
+    )
+    publish_shards(run, card, folder)

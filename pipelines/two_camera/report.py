@@ -1,0 +1,338 @@
+"""The HTML report of a two-camera run, composed of the blocks of ``eval.report``."""
+
+from __future__ import annotations
+
+import csv
+import io
+import posixpath
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ...curation.artifact import Artifact
+from ...curation.shards import read_sample
+from ...curation.stages.raw import upright
+from ...curation.store import Rows, Store
+from ...datasets.reader.decode import decode_npy
+from ...datasets.reader.index import DatasetIndex, ShardFiles
+from ...datasets.two_camera.facts import STATISTICS, TABLE, facts
+from ...datasets.two_camera.rows import TransformPairs, as_pairs
+from ...datasets.two_camera.samples import IMAGES, VALID
+from ...eval.metrics.angular import angular_error_deg
+from ...eval.report.blocks import Block, Cards, Cell, Figure, ImageGrid, Section, Table, Text, Thumb, Value
+from ...eval.report.figures import line_chart
+from ..report import finished_stages, stage_cards, write_page
+from ..results import EVAL
+from .baselines import LINEAR, SHOWN, scores
+from .config import Metadata, QuasiReal, Radiometric, RawPairs, TwoCameraConfig
+
+_PAIRS = 3
+_SQUARES = 8
+_THUMB_PX = 220
+_WIDE_PX = 640
+
+
+def write_report(config: TwoCameraConfig, out: str) -> str:
+    """Write ``report.html`` into the run's folder. Returns its path.
+
+    Args:
+        config: settings of the run.
+        out: a local folder; the run may be unfinished: what is there is shown.
+    """
+    store = Store(out)
+    made = finished_stages(store)
+    published = store.exists("dataset/index.parquet") and "shards" in made
+    sections = [Section("Summary", [_cards(made), *_honesty(config)])]
+    if "aligned" in made:
+        sections.append(_alignment(made["aligned"].rows_view(store)))
+    if published:
+        index = DatasetIndex.open(posixpath.join(out, "dataset"), where={"original": True})
+        pairs = as_pairs(index.table)
+        pictures = _Pictures(index, config)
+        sections += [_pairs(pictures, pairs), _transforms(config, pairs, index)]
+        sections += _results(config, out, pictures, pairs)
+    drawn = f"spectra that colour-science ships, seed {config.seed}"
+    subtitle = f"{config.source.kind}, transforms {config.transform.preset}, seed {config.seed}"
+    return write_page("Two-camera illuminant estimation", subtitle, sections, made, out, drawn=drawn)
+
+
+def _cards(made: Mapping[str, Artifact]) -> Cards:
+    shown = [
+        ("listed", "pairs listed", "raw or matched files"),
+        ("measured", "pairs measured", "lights and transforms"),
+        ("augmented", "rows with re-illuminated ones", "each pair under the lights of others"),
+        ("shards", "rows in the shards", "as published"),
+    ]
+    return Cards(stage_cards(made, shown))
+
+
+def _honesty(config: TwoCameraConfig) -> list[Block]:
+    told: list[str] = []
+    if isinstance(config.source, Radiometric):
+        cameras = " and ".join(config.source.cameras)
+        told.append(
+            f"Pictures of this run are made from spectra, for {cameras}. The paper names neither its cameras nor its seed, and "
+            "its 87 lights cannot be had: its figures are of other pairs, and stand here for orientation."
+        )
+    if isinstance(config.source, Metadata):
+        told.append("Lights and transforms are the released ones. Without the pictures, baselines that need them cannot run.")
+    if isinstance(config.source, RawPairs | QuasiReal) and config.compare_with is not None:
+        told.append("The paper's figures are of its own pictures: they can be compared only where these are the same.")
+    if config.augmentation is not None and config.augmentation.targets == "any":
+        told.append(
+            "Re-illumination takes any other picture, as in the paper. Training rows that wear the light of a test pair are "
+            "left out all the same, unless a result says otherwise."
+        )
+    return [Text(told, tone="note")] if told else []
+
+
+def _alignment(rows: Rows) -> Section:
+    columns = ["device", "homography", "residual_px", "points", "share"]
+    seen: dict[str, dict[str, Any]] = {}
+    for row in rows.table(columns).to_pylist():
+        seen.setdefault(row["device"], row)
+    lines: list[Sequence[Value]] = []
+    for device, row in seen.items():
+        matrix = "; ".join(" ".join(f"{value:.6g}" for value in row["homography"][at : at + 3]) for at in (0, 3, 6))
+        how = "estimated" if row["points"] else "given"
+        lines.append([device or "(one device)", how, row["residual_px"], row["points"], row["share"], Cell(matrix, code=True)])
+    caption = "Homography from raw pixels of the second camera to those of the first, one a device"
+    headings = ["device", "how", "residual, raw pixels", "points that agree", "share of all", "matrix, row by row"]
+    return Section("Alignment", [Table(headings, lines, caption)])
+
+
+# ------------------------------------------------------------------------------------------------------------- pictures
+
+
+class _Pictures:
+    """Pictures of measured pairs, read when asked for; none where the dataset has none."""
+
+    def __init__(self, index: DatasetIndex, config: TwoCameraConfig) -> None:
+        source = config.source
+        self.there = not isinstance(source, Metadata) and not (isinstance(source, Radiometric) and not source.patch_px)
+        self.masked = not isinstance(source, Radiometric)
+        self.turned = isinstance(source, RawPairs)
+        self._index = index
+
+    def read(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Both pictures, float64 (h, w, 3), upright, 1 at full scale, and the mask (h, w)."""
+        table = self._index.table
+        place = tuple(table[name][row].as_py() for name in ("shard", "offset", "size"))
+        [data] = ShardFiles(self._index.url).read([place])
+        members = read_sample(data, table["key"][row].as_py(), place=place[0], base=place[1])
+        orientation = table["orientation_1"][row].as_py() if self.turned else 1
+        views = [upright(decode_npy(members[name]), orientation).astype(np.float64) / 65535 for name in IMAGES]
+        valid = upright(decode_npy(members[VALID]), orientation) if self.masked else np.ones(views[0].shape[:2], dtype=bool)
+        return views[0], views[1], valid
+
+
+def _pairs(pictures: _Pictures, pairs: TransformPairs) -> Section:
+    if not pictures.there:
+        return Section("Pairs", [Text(["This dataset holds no pictures."])])
+    chosen = np.unique(np.linspace(0, len(pairs) - 1, min(_PAIRS, len(pairs))).astype(int)).tolist()
+    blocks: list[Block] = [
+        Text(
+            [
+                "A chequered picture shows squares of both cameras in turn, the second brought to the first's colours by T: "
+                "where the pair is aligned, lines run on from square to square. Black in a mask is not valid: saturated, seen "
+                "by one camera alone, or of the chart. Pictures are raw colours, divided by the light, with the gamma of sRGB."
+            ]
+        )
+    ]
+    for row in chosen:
+        one, two, valid = pictures.read(row)
+        over = two @ np.linalg.inv(pairs.transform_1to2[row])
+        light = pairs.gt_1[row]
+        top = _white_level(one / light)
+        told = f"{pairs.name[row]}: both cameras in turn, in squares"
+        blocks.append(Figure(_png(_chequered(one, over) / light, top, _WIDE_PX), told, f"{told}."))
+        thumbs = [
+            Thumb(_png(one / light, top), "first camera"),
+            Thumb(_png(two / pairs.gt_2[row], _white_level(two / pairs.gt_2[row])), "second camera, its own colours"),
+        ]
+        if pictures.masked:
+            thumbs.append(
+                Thumb(_png(np.repeat(valid[..., None], 3, axis=2).astype(float), 1.0), f"mask, {valid.mean():.0%} valid")
+            )
+        blocks.append(ImageGrid(str(pairs.name[row]), thumbs, side_px=_THUMB_PX))
+    return Section("Pairs", blocks)
+
+
+def _chequered(one: np.ndarray, two: np.ndarray) -> np.ndarray:
+    """Squares of both in turn, ``_SQUARES`` along the longer side."""
+    side = max(1, -(-max(one.shape[:2]) // _SQUARES))
+    rows, columns = np.arange(one.shape[0]) // side, np.arange(one.shape[1]) // side
+    return np.where(((rows[:, None] + columns) % 2 == 0)[..., None], one, two)
+
+
+def _white_level(picture: np.ndarray) -> float:
+    return max(float(np.percentile(picture, 99)), 1e-6)
+
+
+def _png(linear: np.ndarray, top: float, width_px: int = _THUMB_PX) -> bytes:
+    """A linear picture (h, w, 3) as PNG with the gamma of sRGB (IEC 61966-2-1), ``top`` as white; small ones enlarged."""
+    values = np.clip(linear / top, 0, 1)
+    shown = np.where(values <= 0.0031308, 12.92 * values, 1.055 * np.maximum(values, 1e-12) ** (1 / 2.4) - 0.055)
+    stream = io.BytesIO()
+    times = max(1, width_px // shown.shape[1])
+    Image.fromarray(np.round(255 * shown).astype(np.uint8).repeat(times, axis=0).repeat(times, axis=1)).save(
+        stream, format="PNG"
+    )
+    return stream.getvalue()
+
+
+# ----------------------------------------------------------------------------------------------------------- transforms
+
+
+def _transforms(config: TwoCameraConfig, pairs: TransformPairs, index: DatasetIndex) -> Section:
+    published = facts().sets["s20"] if config.compare_with == "s20" else {}
+    lines: list[Sequence[Value]] = []
+    for name, told in (("", "image_error_deg"), ("chart_", "chart_error_deg")):
+        for way in ("1to2", "2to1"):
+            matrix = getattr(pairs, f"transform_{name}{way}")
+            if np.isnan(matrix).any():
+                continue
+            one, two = (pairs.gt_1, pairs.gt_2) if way == "1to2" else (pairs.gt_2, pairs.gt_1)
+            seen = np.einsum("ni,nij->nj", one, matrix)
+            errors = angular_error_deg(seen / seen[:, 1:2], two / two[:, 1:2])
+            what = f"{'chart' if name else 'picture'}, {way.replace('to', ' to ')}"
+            beside = published.get(told) if way == "1to2" else None
+            lines.append([what, float(errors.mean()), float(np.median(errors)), float(errors.max()), beside])
+    caption = "Angle between the light in one camera, under T, and the light in the other, in degrees"
+    blocks: list[Block] = [Table(["T of the", "mean", "median", "largest", "released T, mean"], lines, caption, decimals=2)]
+    conditions = [index.table[f"condition_{number}"].drop_null().to_numpy() for number in (1, 2)]
+    if all(len(values) for values in conditions):
+        rows: list[Sequence[Value]] = [
+            [f"camera {number}", *(float(np.quantile(values, at)) for at in (0.5, 0.9, 1.0))]
+            for number, values in enumerate(conditions, 1)
+        ]
+        blocks.append(Table(["colours of", "median", "90 %", "largest"], rows, "Condition number of the colours", decimals=1))
+    return Section("Transforms", blocks)
+
+
+# -------------------------------------------------------------------------------------------------------------- results
+
+
+def _paper_name(method: str) -> str:
+    """Row of the published tables that a method of ours stands beside."""
+    if method.startswith("network-"):
+        return f"ours-{method.split('-')[1]}"
+    return {"bright_dark_pca": "pca"}.get(method, method.replace("_", " "))
+
+
+_LEARNED = ("chromagenic", "corrected_moments")
+_ON_LEARNED = (
+    "Corrected moments and the chromagenic lights are no statistics baselines, and no rows of the paper's tables: they are "
+    "fitted to the training pictures and their lights, as the networks are, and see pictures where the networks see the nine "
+    "numbers of T. The chromagenic lights can only name lights that training pictures have shown."
+)
+
+
+def _kind(config: TwoCameraConfig, method: str) -> str:
+    if method in config.evaluation.networks:
+        return "network on T"
+    if method == LINEAR:
+        return "regression on T"
+    return "learned from pictures" if method in _LEARNED else "statistics of pictures"
+
+
+def _results(config: TwoCameraConfig, out: str, pictures: _Pictures, pairs: TransformPairs) -> list[Section]:
+    found = scores(config, out).get(config.folds.kind, {})
+    if not found:
+        return []
+    order = sorted(found, key=lambda name: found[name]["mean"]["mean"])
+    headings = ["method", *STATISTICS]
+    ours: list[Sequence[Value]] = [
+        [
+            Cell(name, note="not a fair figure" if found[name]["warnings"] else ""),
+            _kind(config, name),
+            *(found[name]["mean"][s] for s in SHOWN),
+        ]
+        for name in order
+    ]
+    caption = "This run: angular errors in degrees, means over seeds and folds"
+    blocks: list[Block] = [Table(["method", "kind", *STATISTICS], ours, caption, decimals=2)]
+    if set(order) & set(_LEARNED):
+        blocks.append(Text([_ON_LEARNED]))
+    if config.compare_with is not None:
+        table = facts().tables[config.compare_with]
+        theirs: list[Sequence[Value]] = [[name, *row] for name, row in sorted(table.items(), key=lambda item: item[1][0])]
+        blocks.append(Table(headings, theirs, f"{TABLE[config.compare_with]} of the paper", decimals=2))
+        beside: list[Sequence[Value]] = [
+            [
+                name,
+                found[name]["mean"]["mean"],
+                table[_paper_name(name)][0],
+                found[name]["mean"]["mean"] - table[_paper_name(name)][0],
+            ]
+            for name in order
+            if _paper_name(name) in table
+        ]
+        blocks.append(Table(["method", "ours, mean", "paper, mean", "difference"], beside, "Side by side", decimals=2))
+    warnings = sorted({line for name in order for line in found[name]["warnings"]})
+    if warnings:
+        blocks.append(Text([f"Not a fair figure: {line}." for line in warnings], tone="note"))
+    errors = {name: _errors(Path(out) / EVAL / config.folds.kind / name / "errors.csv") for name in order}
+    sections = [Section("Results", blocks), Section("Errors", [_distribution({name: errors[name] for name in order[:6]})])]
+    fair = next((name for name in order if not found[name]["warnings"]), order[0])
+    if pictures.there:
+        sections.append(_corrected(fair, errors[fair], pictures, pairs, config))
+    return sections
+
+
+Errors = dict[str, tuple[float, np.ndarray]]
+
+
+def _errors(path: Path) -> Errors:
+    """Pair -> error in degrees and estimated light, of the average of the runs, or of the only run."""
+    runs: dict[str, Errors] = {}
+    with path.open(encoding="utf-8", newline="") as stream:
+        for line in csv.DictReader(stream):
+            light = np.array([float(line["estimate_r_g"]), 1.0, float(line["estimate_b_g"])])
+            runs.setdefault(line["run"], {})[line["image"]] = (float(line["error_deg"]), light)
+    return runs.get("average", next(iter(runs.values())))
+
+
+def _distribution(errors: Mapping[str, Errors]) -> Figure:
+    shares = np.arange(5, 100, 5)
+    curves = {name: np.quantile([error for error, _ in mine.values()], shares / 100) for name, mine in errors.items()}
+    return line_chart(
+        [f"{share} %" for share in shares],
+        curves,
+        label_axis="share of pairs with a smaller error",
+        value_axis="angular error, degrees",
+        caption="Errors of every method by rank; of networks with several seeds, those of the averaged estimate.",
+        every=2,
+    )
+
+
+def _corrected(method: str, errors: Errors, pictures: _Pictures, pairs: TransformPairs, config: TwoCameraConfig) -> Section:
+    ranked = sorted(errors, key=lambda key: errors[key][0])
+    at = {key: row for row, key in enumerate(pairs.key.tolist())}
+    first = config.evaluation.direction == "1to2"
+    blocks: list[Block] = [
+        Text(
+            [
+                f"The same picture as the camera gave it, divided by the light that {method} estimates, and divided by the "
+                "true light; of the pairs with the least, the median and the largest error."
+            ]
+        )
+    ]
+    for what, key in (("least", ranked[0]), ("median", ranked[len(ranked) // 2]), ("largest", ranked[-1])):
+        row = at[key]
+        picture = pictures.read(row)[0 if first else 1]
+        truth = (pairs.gt_1 if first else pairs.gt_2)[row]
+        error, estimate = errors[key]
+        thumbs = [
+            Thumb(_png(shown, _white_level(shown)), caption)
+            for shown, caption in (
+                (picture, "raw"),
+                (picture / estimate, f"by the estimate, {error:.2f} degrees off"),
+                (picture / (truth / truth[1]), "by the truth"),
+            )
+        ]
+        blocks.append(ImageGrid(f"{pairs.name[row]}: {what} error", thumbs, side_px=_THUMB_PX))
+    return Section("Corrected pictures", blocks)

@@ -1,0 +1,1 @@
+"""vCLIMB: settings, plan, card, baselines and report."""

@@ -1,0 +1,90 @@
+"""What is published of a vCLIMB run: the dataset and its card, and what must be said of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...curation.artifact import Artifact
+from ...curation.publish import Card
+from ...curation.run import Run
+from ...datasets.vclimb.samples import COLUMNS, NOT_IN_INDEX
+from ...datasets.vclimb.tables import leaks, per_task
+from ..publish import publish_shards
+from .config import DrawnSource, VclimbConfig
+
+if TYPE_CHECKING:
+    pass
+
+
+def split_stage(made: Iterable[str]) -> str | None:
+    """The stage that has all clips of the split with task and role, of those that are made; None where none is yet."""
+    names = list(made)
+    return next((name for name in ("split", "untrimmed", "unique") if name in names), None)
+
+
+def publish(run: Run, config: VclimbConfig, folder: str) -> None:
+    """Write the dataset: shards, index, card, manifest."""
+    index = run.rows().table(["task", "label", "role", "group", "frames"])
+    frames = config.frames
+    chosen = "all frames" if frames.kind == "all" else f"{frames.n} frames each ({frames.kind})"
+    clock = "" if frames.fps is None else f" on a clock of {frames.fps:g} frames a second"
+    card = Card(
+        title="A vCLIMB-style benchmark",
+        summary="\n\n".join([_summary(config, index, f"{chosen}{clock}"), *_warnings(config, run.artifacts, index)]),
+        pipeline="vclimb",
+        digest=run.result.digest,
+        licence="other",
+        citation=_CITATION,
+        members={
+            "NNNN.jpg": {"holds": "the frames in order, from 0000", "quality": frames.jpeg_quality},
+            "json": {"holds": "label, task, role, video, times; places and times of the frames in the file"},
+        },
+        columns=COLUMNS,
+        tags=["continual-learning", "video-classification"],
+    )
+    publish_shards(run, card, folder, leave_out=NOT_IN_INDEX)
+
+
+_CITATION = """A. Villa, K. Alhamoud, V. Escorcia, F. Caba Heilbron, J. Leon Alcazar, B. Ghanem. vCLIMB: A Novel Video Class
+Incremental Learning Benchmark. CVPR 2022."""
+
+
+def _summary(config: VclimbConfig, index: Any, chosen: str) -> str:
+    lines = ["| task | classes | train | val | test |", "| --- | --- | --- | --- | --- |"]
+    lines += ["| {task} | {classes} | {train} | {val} | {test} |".format(**row) for row in per_task(index).to_pylist()]
+    return (
+        f"Video clips in classes that come in {len(lines) - 2} tasks, after the recipe of the vCLIMB benchmark; of every clip "
+        f"{chosen}, decoded by {config.frames.decoder}.\n\n" + "\n".join(lines)
+    )
+
+
+def _warnings(config: VclimbConfig, artifacts: Sequence[Artifact], index: Any) -> list[str]:
+    told = [warning for warning in (cut_warning(config), leak_warning(index, config.evaluation.roles[2])) if warning]
+    if isinstance(config.source, DrawnSource):
+        told.append("The videos are DRAWN from a seed.")
+    lost = sum(sum(a.rejects.values()) for a in artifacts if a.stage in ("matched", "probed", "sampled"))
+    if lost:
+        told.append(f"{lost:,} clips of the split are not in it: no video, or none that can be used.")
+    return told
+
+
+def cut_warning(config: VclimbConfig) -> str:
+    """What must be said where train and test are pieces of the same recordings; "" where they are not."""
+    if isinstance(config.split.roles, str):
+        return ""
+    return (
+        f"Every video was cut into {len(config.split.roles)} segments ({', '.join(config.split.roles)}): train and test come "
+        "from the SAME RECORDINGS. Scores show that the pipeline works, not that classes are recognised."
+    )
+
+
+def leak_warning(clips: Any, role: str) -> str:
+    """What must be said where groups stand in train and in the role that is reported; "" where none does."""
+    found = leaks(clips, role=role)
+    if not found.clips:
+        return ""
+    return (
+        f"Groups leak: {found.clips:,} of {found.tested:,} {role} clips share a group with a training clip, in {found.classes} "
+        "classes."
+    )

@@ -1,0 +1,262 @@
+"""Settings of the vCLIMB pipeline. What the paper fixes has no default: it stands in ``published.toml`` and its variants."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from ...datasets.kinetics.lists import ID, ListFile
+from ...datasets.vclimb.lost_roles import OnLostRole
+from ...datasets.vclimb.splits import RoleRule
+from ..config import Location, Rejects
+
+_STRICT = ConfigDict(extra="forbid")
+Role = Literal["train", "val", "test"]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class SplitFileSource:
+    """A released split file: it says classes, tasks and roles. ``sha256``: what it must have; None: any file of that form.
+
+    ``max_rejects``: items of it that may be bad, or a share below 1.
+    """
+
+    kind: Literal["split_file"]
+    path: Location
+    sha256: str | None = None
+    max_rejects: Rejects = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Ucf101Source:
+    """The folder of UCF101's official lists; ``split`` (1 to 3) decides the listed roles.
+
+    ``max_rejects``: lines of them that may be bad, or a share below 1.
+    """
+
+    kind: Literal["ucf101"]
+    root: Location
+    split: Annotated[int, Field(ge=1, le=3)] = 1
+    max_rejects: Rejects = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ActivityNetSource:
+    """The official JSON (``path``). ``max_rejects``: entries that may be bad, or a share below 1; videos without annotation
+    do not count.
+    """
+
+    kind: Literal["activitynet"]
+    path: Location
+    max_rejects: Rejects = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TspSource:
+    """The CSV files of TSP in a folder: role -> name of its file. ``max_rejects``: lines that may be bad, or a share below 1;
+    regions without action do not count.
+    """
+
+    kind: Literal["activitynet_csv"]
+    root: Location
+    files: dict[Role, str]
+    max_rejects: Rejects = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class KineticsSource:
+    """Lists of one release of Kinetics; ``max_rejects``: bad lines of them, or without a label, rows or a share below 1."""
+
+    kind: Literal["kinetics"]
+    root: Location
+    files: Annotated[list[ListFile], Field(min_length=1)]
+    max_rejects: Rejects
+    id_pattern: str = ID
+
+
+@dataclass(frozen=True, config=_STRICT)
+class FolderSource:
+    """The videos themselves: ``[train/]<class>/<video>``, or ``<class>.<extension>`` where ``layout`` is flat.
+
+    How many of them may be turned away is said by ``videos.max_rejects``.
+    """
+
+    kind: Literal["folder"]
+    layout: Literal["class_folders", "flat"]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class CsvSource:
+    """A CSV file with columns video, label and, where there are any, t_start, t_end, role, group.
+
+    ``max_rejects``: lines of it that may be bad, or a share below 1.
+    """
+
+    kind: Literal["csv"]
+    path: Location
+    max_rejects: Rejects = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DrawnSource:
+    """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/drawn.py``."""
+
+    kind: Literal["drawn"]
+    classes: Annotated[int, Field(ge=2, le=12)]
+    groups: Annotated[int, Field(ge=1)]
+    clips_per_group: Annotated[int, Field(ge=1)]
+    broken: bool = False
+
+
+Source = (
+    SplitFileSource | Ucf101Source | ActivityNetSource | TspSource | KineticsSource | FolderSource | CsvSource | DrawnSource
+)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Videos:
+    """A copy of the videos.
+
+    Attributes:
+        root: their folder; None where they are drawn.
+        names: how lists name them; see ``datasets/videos/inventory.py``.
+        bare: what a file named by a YouTube id alone holds.
+        form: ``files``, or ``frames``: a folder of pictures a video, as the released code reads them.
+        fps: of folders of frames, which do not say it: vCLIMB's are at 25 (UCF101) and 30 (ActivityNet).
+        max_rejects: files and folders that cannot be listed, or a share below 1; those that are hidden or no videos do not
+            count.
+        max_missing: clips without a video, and ``max_broken`` those that cannot be used: rows, or a share below 1.
+        stream: which stream of a file is the video: ``best``, as the ffmpeg command chooses, or its number in the file.
+        cpu_limit_s: seconds of processor time for one file; what takes more is turned away.
+        wall_limit_s: seconds of wall clock for one file; after them the run stops, and nothing is turned away.
+    """
+
+    max_missing: Rejects
+    max_broken: Rejects
+    max_rejects: Rejects = 0
+    root: Location | None = None
+    names: Literal["path", "stem", "youtube"] = "path"
+    bare: Literal["whole", "clip"] = "whole"
+    form: Literal["files", "frames"] = "files"
+    fps: Annotated[float, Field(gt=0, le=1000)] | None = None
+    stream: Literal["best"] | Annotated[int, Field(ge=0)] = "best"
+    cpu_limit_s: Annotated[float, Field(gt=0)] = 600.0
+    wall_limit_s: Annotated[float, Field(gt=0)] = 1800.0
+
+    def __post_init__(self) -> None:
+        if (self.fps is None) != (self.form == "files"):
+            raise ValueError(f"form = {self.form!r} with fps = {self.fps}: folders of frames need a rate, files have their own")
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Untrim:
+    """Whole videos in place of their segments; see ``datasets/vclimb/splits.py``."""
+
+    min_coverage: Annotated[float, Field(ge=0)] = 0.0
+    several_labels: Literal["reject", "longest"] = "reject"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Split:
+    """Classes, tasks and roles; of a split file only ``untrim`` is looked at.
+
+    Attributes:
+        tasks: their number.
+        roles: ``listed``, ``by_class`` or ``by_group``, or a list of roles: every video is then cut into as many segments.
+            Drawn roles are drawn over the clips that can be used.
+        order: of classes: ``drawn``, ``sorted``, or their names.
+        classes: the only ones used; None: all.
+        untrim: None: every segment is a clip.
+        on_lost_role: what to do where a class has no usable clip left of a role of ``evaluation.roles``: stop (``error``), or
+            go on (``keep``).
+    """
+
+    tasks: Annotated[int, Field(ge=1)]
+    roles: RoleRule | Annotated[list[Role], Field(min_length=2)]
+    order: Literal["drawn", "sorted"] | list[str] = "drawn"
+    classes: list[str] | None = None
+    train_share: Annotated[float, Field(gt=0, lt=1)] = 0.7
+    val_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    untrim: Untrim | None = None
+    on_lost_role: OnLostRole = "error"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Frames:
+    """Which frames are stored, and how; see ``curation/video``.
+
+    Attributes:
+        kind: ``uniform``, ``segments`` or ``all``.
+        n: how many; None for ``all``.
+        fps: clock on which they are counted; None: the file's own frames.
+        min_frames: clips with fewer are turned away.
+        short_side_px: None: as they are.
+        jpeg_quality: 1 to 100.
+        decoder: ``pyav`` or ``ffmpeg``.
+    """
+
+    kind: Literal["uniform", "segments", "all"]
+    min_frames: Annotated[int, Field(ge=1)]
+    short_side_px: Annotated[int, Field(ge=8)] | None
+    jpeg_quality: Annotated[int, Field(ge=1, le=100)]
+    n: Annotated[int, Field(ge=1)] | None = None
+    fps: Annotated[float, Field(gt=0, le=1000)] | None = None
+    decoder: Literal["pyav", "ffmpeg"] = "pyav"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Shards:
+    """A shard holds clips of one task and role, ``max_samples`` at most."""
+
+    max_samples: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Evaluation:
+    """Training and evaluation of baselines.
+
+    Attributes:
+        dataset: whose settings of the paper are used, and whose published results stand in the report.
+        preset: where paper and code differ.
+        methods: names of ``training.baselines.vclimb``, with ``+tc`` for temporal consistency on top.
+        frames: frames of a stored clip, a run each: 4, 8, 16, or ``all``.
+        seeds: a run each.
+        roles: which train, choose the epoch (``none``: the last is taken) and are reported.
+        comparable: whether data and settings are the paper's, so that its results may be compared with.
+        variant: of temporal consistency, where it is not the paper's.
+        settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``.
+        method_settings: likewise for single methods.
+        weights: file of the backbone's weights; None: random ones.
+        device: ``cpu`` or ``cuda``.
+        workers: threads that load batches ahead.
+    """
+
+    dataset: Literal["ucf101", "kinetics400", "activitynet_trim", "activitynet_untrim"]
+    preset: Literal["as_released", "as_written"]
+    methods: Annotated[list[str], Field(min_length=1)]
+    frames: Annotated[list[int | Literal["all"]], Field(min_length=1)]
+    seeds: Annotated[list[int], Field(min_length=1)]
+    roles: tuple[Role, Role | Literal["none"], Role]
+    comparable: bool
+    variant: Literal["as_released", "as_written"] | None = None
+    settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    method_settings: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict[str, dict[str, dict[str, Any]]])
+    weights: Location | None = None
+    device: str = "cpu"
+    workers: Annotated[int, Field(ge=0)] = 0
+
+
+@dataclass(frozen=True, config=_STRICT)
+class VclimbConfig:
+    """All settings. ``seed`` draws what a split by rule draws, the order within shards, and frames of ``segments``."""
+
+    seed: int
+    source: Annotated[Source, Field(discriminator="kind")]
+    videos: Videos
+    split: Split
+    frames: Frames
+    shards: Shards
+    evaluation: Evaluation
+    rows_per_part: Annotated[int, Field(ge=1)] = 32

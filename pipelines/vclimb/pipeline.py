@@ -1,0 +1,206 @@
+"""vCLIMB (Villa et al., CVPR 2022), and any collection of labelled videos: classes that come in tasks, frames as shards.
+
+``published.toml`` is UCF101 at its published size; variants are there for ActivityNet and Kinetics, and for one's own videos.
+Roles that a list gives stand in the stage ``split`` for every clip of the whole list; what a copy lacks, and what cannot be
+used, is turned away after it, so that the split is the same for everyone. Roles that are drawn are drawn over what can be used.
+Either way stage ``usable`` says which class lost which role, before frames are decoded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...curation.budget import Budget
+from ...curation.flow import Flow, join, rows_of, source, step
+from ...curation.keys import how, where
+from ...curation.stages.first import take_first
+from ...curation.video.frames import FrameSettings, probe_clip, sample_frames
+from ...curation.video.limits import Limits
+from ...curation.video.plans import FramePlan
+from ...datasets.activitynet.annotations import read_csv, read_json
+from ...datasets.kinetics.clips import KineticsClip, as_clips
+from ...datasets.kinetics.lists import Listed, pieces, read_list
+from ...datasets.ucf101.lists import read_lists
+from ...datasets.vclimb.drawn import draw_videos, probe_drawn, sample_drawn
+from ...datasets.vclimb.lost_roles import check_roles
+from ...datasets.vclimb.samples import Placed, place, sample
+from ...datasets.vclimb.split_files import read_split
+from ...datasets.vclimb.splits import InRole, InTask, RoleRule, Untrimmed, assign_roles, assign_tasks, untrim
+from ...datasets.videos.cut import Cut, cut_segments
+from ...datasets.videos.frame_folders import list_frame_folders, probe_frame_folder, sample_frame_folder
+from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
+from ...datasets.videos.plain import list_csv, list_folder
+from ..benchmark import Benchmark
+from ..catalogue import TITLES
+from ..config import ConfigError
+from . import baselines, card
+from .config import (
+    ActivityNetSource,
+    CsvSource,
+    DrawnSource,
+    FolderSource,
+    KineticsSource,
+    SplitFileSource,
+    TspSource,
+    Ucf101Source,
+    VclimbConfig,
+)
+
+_NO_VIDEOS = ("hidden", "not_a_video", "not_a_frame")
+"""Why files in a folder of videos are left out that nobody takes for videos."""
+
+
+def plan(c: VclimbConfig, out: str) -> Flow:
+    """The stages from lists to shards. ``out`` is not used: nothing is waited for."""
+    flow, split = _listed(c).whole("unique", step(take_first), max_rejects=None), ""
+    if not isinstance(c.split.roles, str):
+        # How long a video is decides where it is cut: what the copy holds is looked at first.
+        flow = _probed(_with_video(flow, c), c, None)
+        flow = flow.whole("cut", step(cut_segments, roles=c.split.roles), gives=Cut, expands=True)
+        flow = _split(_untrimmed(flow, c), c, "listed")
+    elif isinstance(c.source, SplitFileSource) or c.split.roles == "listed":
+        flow = _split(_untrimmed(flow, c), c, "listed")
+        split = flow.last
+        flow = _probed(_with_video(flow, c), c, _frame_plan(c))
+    else:
+        flow = _probed(_with_video(_untrimmed(flow, c), c), c, _frame_plan(c))
+        flow = _split(flow, c, c.split.roles)
+    needed = [role for role in c.evaluation.roles if role != "none"]
+    check = step(check_roles, split=rows_of(split or flow.last), roles=needed, on_lost_role=c.split.on_lost_role)
+    placed = step(place, usable=rows_of("usable"), max_samples=c.shards.max_samples, seed=c.seed)
+    flow = _sampled(flow.whole("usable", check), c)
+    return flow.whole("placed", placed, gives=Placed).shards("shards", step(sample))
+
+
+def _listed(c: VclimbConfig) -> Flow:
+    s = c.source
+    match s:
+        case SplitFileSource():
+            read_file = step(read_split, path=where(s.path), sha256=s.sha256 or None, tasks=c.split.tasks)
+            return source("listed", read_file, max_rejects=_lines_of(c))
+        case Ucf101Source():
+            return source("listed", step(read_lists, root=where(s.root), split=s.split), max_rejects=_lines_of(c))
+        case ActivityNetSource():
+            return source("listed", step(read_json, path=where(s.path)), max_rejects=_lines_of(c, "no_annotation"))
+        case TspSource():
+            files = {str(role): name for role, name in s.files.items()}
+            budget = _lines_of(c, "background")
+            return source("listed", step(read_csv, root=where(s.root), files=files), max_rejects=budget)
+        case KineticsSource():
+            root = where(s.root)
+            files_of = step(pieces, root=root, files=s.files)
+            read = step(read_list, root=root, id_pattern=s.id_pattern)
+            lines = source("lines", read, pieces=files_of, gives=Listed, max_rejects=_lines_of(c))
+            return lines.whole(
+                "listed", step(as_clips), gives=KineticsClip, expands=True, max_rejects=_lines_of(c, "repeated_clip")
+            )
+        case FolderSource():
+            listing = step(list_folder, root=where(_root(c)), layout=s.layout, form=c.videos.form)
+            return source("listed", listing, max_rejects=_lines_of(c))
+        case CsvSource():
+            return source("listed", step(list_csv, path=where(s.path)), max_rejects=_lines_of(c))
+        case DrawnSource():
+            drawing = step(
+                draw_videos,
+                classes=s.classes,
+                groups=s.groups,
+                clips_per_group=s.clips_per_group,
+                broken=s.broken,
+                seed=c.seed,
+            )
+            return source("listed", drawing)
+
+
+def _lines_of(c: VclimbConfig, *expected: str) -> Budget:
+    s = c.source
+    if isinstance(s, FolderSource):
+        return Budget(c.videos.max_rejects, "videos.max_rejects", _NO_VIDEOS)
+    return Budget(0 if isinstance(s, DrawnSource) else s.max_rejects, "source.max_rejects", expected)
+
+
+def _root(c: VclimbConfig) -> str:
+    if c.videos.root is None:
+        raise ConfigError("videos.root: this setting is missing: give the folder of videos with --set videos.root=FOLDER")
+    return c.videos.root
+
+
+def _untrimmed(flow: Flow, c: VclimbConfig) -> Flow:
+    rule = c.split.untrim
+    if rule is None:
+        return flow
+    # All others would lose every clip: how much of a video its segments cover is not known of them.
+    if not isinstance(c.source, SplitFileSource | ActivityNetSource | TspSource):
+        raise ConfigError(f"split.untrim: a source of kind {c.source.kind!r} lists no lengths of whole videos: leave it out")
+    whole = step(untrim, min_coverage=rule.min_coverage, several_labels=rule.several_labels)
+    return flow.whole("untrimmed", whole, gives=Untrimmed, expands=True, max_rejects=None)
+
+
+def _split(flow: Flow, c: VclimbConfig, roles: RoleRule) -> Flow:
+    s = c.split
+    if isinstance(c.source, SplitFileSource):
+        return flow
+    parted = step(assign_roles, rule=roles, train_share=s.train_share, val_share=s.val_share, seed=c.seed)
+    tasks = step(assign_tasks, tasks=s.tasks, order=s.order, classes=s.classes, seed=c.seed)
+    flow = flow.whole("roles", parted, gives=InRole, max_rejects=_lines_of(c))
+    return flow.whole("split", tasks, gives=InTask, max_rejects=None)
+
+
+def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
+    if isinstance(c.source, DrawnSource):
+        return flow
+    listing = step(list_videos if c.videos.form == "files" else list_frame_folders, root=where(_root(c)))
+    budget = Budget(c.videos.max_rejects, "videos.max_rejects", _NO_VIDEOS)
+    files = source("videos", listing, gives=VideoFile, max_rejects=budget)
+    match = step(match_videos, videos=rows_of("videos"), names=c.videos.names, bare=c.videos.bare)  # type: ignore[arg-type]
+    missing = Budget(c.videos.max_missing, "videos.max_missing")
+    return join(files, flow).whole("matched", match, gives=WithVideo, max_rejects=missing)
+
+
+def _probed(flow: Flow, c: VclimbConfig, chosen: FramePlan | None) -> Flow:
+    """What the videos are; with a plan, clips of which it cannot choose frames are turned away here."""
+    if isinstance(c.source, DrawnSource):
+        look = step(probe_drawn, plan=chosen)
+    elif c.videos.fps is not None:
+        look = step(probe_frame_folder, root=where(_root(c)), fps=c.videos.fps, plan=chosen)
+    else:
+        look = step(probe_clip, root=where(_root(c)), plan=chosen, **_reading(c))
+    return flow.each("probed", look, max_rejects=_broken(c), rows_per_part=c.rows_per_part)
+
+
+def _broken(c: VclimbConfig) -> Budget:
+    return Budget(c.videos.max_broken, "videos.max_broken")
+
+
+def _frame_plan(c: VclimbConfig) -> FramePlan:
+    f = c.frames
+    return FramePlan(f.kind, f.n, f.fps, f.min_frames, c.seed if f.kind == "segments" else None)
+
+
+def _reading(c: VclimbConfig) -> dict[str, Any]:
+    v = c.videos
+    return {"stream": v.stream, "limits": Limits(cpu_limit_s=v.cpu_limit_s), "wall_limit_s": how(v.wall_limit_s)}
+
+
+def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
+    f, chosen = c.frames, _frame_plan(c)
+    settings = FrameSettings(f.short_side_px, f.jpeg_quality, f.decoder)
+    if isinstance(c.source, DrawnSource):
+        made = step(sample_drawn, plan=chosen, stored=settings)
+    elif c.videos.fps is not None:
+        made = step(sample_frame_folder, root=where(_root(c)), fps=c.videos.fps, plan=chosen, settings=settings)
+    else:
+        made = step(sample_frames, root=where(_root(c)), plan=chosen, settings=settings, **_reading(c))
+    return flow.each("sampled", made, max_rejects=_broken(c), rows_per_part=c.rows_per_part)
+
+
+BENCHMARK = Benchmark(
+    name="vclimb",
+    title=TITLES["vclimb"],
+    config=VclimbConfig,
+    plan=plan,
+    publish=card.publish,
+    evaluate=baselines.evaluate,
+    scores=baselines.scores,
+    stale=baselines.stale,
+    report=baselines.report,
+)

@@ -1,0 +1,1 @@
+"""The methods of the published benchmarks with their papers' settings."""

@@ -1,0 +1,116 @@
+"""Samples of any kind in batches, loaded ahead, and what a model makes of them."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data.examples import Draw, Examples, Rows
+from .criteria import Criterion
+from .schedule import Schedule
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclasses.dataclass(frozen=True)
+class Means:
+    """How a learner computes: nothing here changes what a method means.
+
+    Attributes:
+        criterion: the classification loss.
+        schedule: of the training.
+        seed: of every draw.
+        device: where the model is.
+        workers: threads that load batches ahead; 0 loads them in turn. Changes the speed only.
+        second_weight: share in [0, 1] of the classification loss that the second view of a sample has (temporal
+            consistency); 0 where there is none.
+        sets: samples have sets of labels: sets are predicted, and pw-JS is the validation score, not accuracy.
+    """
+
+    criterion: Criterion
+    schedule: Schedule
+    seed: int
+    device: torch.device
+    workers: int = 0
+    second_weight: float = 0.0
+    sets: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Rows of a lesson, loaded.
+
+    Attributes:
+        rows: (b,) int64 in ``lesson.train``.
+        x: (b, ...) inputs.
+        second: (b, ...) their second views, or None.
+        targets: (b,) int64 class indices, or (b, k) sets of them, filled up with -1.
+    """
+
+    rows: Tensor
+    x: Tensor
+    second: Tensor | None
+    targets: Tensor
+
+
+def batches(
+    examples: Examples, order: Sequence[int] | Rows, draw: Draw | None, means: Means, *, second: Examples | None = None
+) -> Iterator[Batch]:
+    """``examples`` in ``order``, a batch at a time, on the device; the last may be smaller.
+
+    Args:
+        draw: see ``Examples.load``.
+        second: the second views of the same samples.
+    """
+
+    def load(rows: list[int]) -> Batch:
+        again = None if second is None else second.load(rows, draw).to(means.device)
+        targets = torch.from_numpy(examples.labels[rows]).to(means.device)
+        return Batch(torch.tensor(rows), examples.load(rows, draw).to(means.device), again, targets)
+
+    at = [int(row) for row in order]
+    size = means.schedule.batch_size
+    return ahead(load, (at[start : start + size] for start in range(0, len(at), size)), means.workers)
+
+
+@torch.no_grad()
+def outputs(
+    model: nn.Module,
+    examples: Examples,
+    means: Means,
+    *,
+    draw: Draw | None = None,
+    what: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """What ``model`` gives for each sample, in evaluation mode, as float32 on the CPU, in the order of ``examples``.
+
+    Args:
+        draw: None for the view of evaluation.
+        what: the part of the model to call, such as ``model.penultimate``; all of it by default.
+    """
+    model.eval()
+    call = what or model
+    order = np.arange(len(examples.labels))
+    return torch.cat([call(batch.x).float().cpu() for batch in batches(examples, order, draw, means)])
+
+
+def ahead(load: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
+    """``load`` of each item in order; ``workers`` threads are up to two items each ahead of the consumer."""
+    if not workers:
+        yield from map(load, items)
+        return
+    waiting = iter(items)
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        queue = [pool.submit(load, item) for item in itertools.islice(waiting, 2 * workers)]
+        while queue:
+            done = queue.pop(0).result()
+            queue += [pool.submit(load, item) for item in itertools.islice(waiting, 1)]
+            yield done

@@ -1,0 +1,1 @@
+"""What a sample is: features, images, clips."""

@@ -1,0 +1,247 @@
+"""Clips as examples: eight of a clip's frames a time, all of them or those that a memory keeps.
+
+A clip is the frames that are stored of it. *Narrowing* leaves some of them, without touching a pixel: what an episodic
+memory keeps, or what temporal consistency looks at.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from typing import Literal, Protocol
+
+import numpy as np
+import pyarrow.compute as pc
+import torch
+from fsspec.core import url_to_fs
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...curation.rng import rng
+from ...curation.shards import read_sample
+from ...curation.ustar import BLOCK, ShardError, padded
+from ...curation.video.plans import memory_frames, segment_frames, uniform_frames
+from ...datasets.reader.decode import decode_image
+from ...datasets.reader.index import DatasetIndex, ShardFiles
+from .clip_views import ClipView, Frame, evaluation_view, training_view
+from .examples import Draw, Examples, Labels, Rows
+
+Narrowing = tuple[Literal["uniform", "first", "again"], int | None]
+"""uniform: n frames evenly placed, or all of a clip that has no more. first: the released code's slip, the first n frames of
+a clip, and a blank of one that has no more. again: all frames, drawn anew."""
+
+
+class FrameStore(Protocol):
+    """Where frames lie."""
+
+    def read(self, row: int, places: Sequence[int]) -> list[Frame]:
+        """The frames of clip ``row`` at ``places``, which ascend; uint8 RGB (height, width, 3)."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Digits that change with the content."""
+        ...
+
+
+class ArrayFrames:
+    """Clips in memory: each (frames, height, width, 3) uint8."""
+
+    def __init__(self, clips: Sequence[NDArray[np.uint8]]) -> None:
+        self.clips = list(clips)
+
+    def read(self, row: int, places: Sequence[int]) -> list[Frame]:
+        """See ``FrameStore``."""
+        return [self.clips[row][place] for place in places]
+
+    def fingerprint(self) -> str:
+        """SHA-256 over all pixels, taken once: the arrays must not change."""
+        return self._digest
+
+    @functools.cached_property
+    def _digest(self) -> str:
+        whole = hashlib.sha256()
+        for clip in self.clips:
+            whole.update(f"{clip.shape}".encode())
+            whole.update(np.ascontiguousarray(clip).data)
+        return whole.hexdigest()
+
+
+class ShardFrames:
+    """Clips in shards: a sample begins with its frames, ``0000.jpg``, ``0001.jpg``, ... Only those asked for are read.
+
+    Args:
+        index: with the column ``frame_sizes``, bytes of every frame, from which places in the sample follow.
+    """
+
+    def __init__(self, index: DatasetIndex) -> None:
+        index.check()
+        self._files = ShardFiles(index.url)
+        columns = index.table.select(["key", "shard", "offset"]).to_pydict()
+        self._places: list[tuple[str, str, int]] = list(zip(*columns.values(), strict=True))
+        self.counts: Rows = pc.list_value_length(index.table["frame_sizes"]).to_numpy().astype(np.int64)
+        self._sizes: Rows = pc.list_flatten(index.table["frame_sizes"]).to_numpy()
+        self._ends: Rows = np.cumsum(self.counts)
+        self._index = index
+
+    def read(self, row: int, places: Sequence[int]) -> list[Frame]:
+        """See ``FrameStore``.
+
+        Raises:
+            ShardError: the sample has fewer frames, another thing lies in a frame's place, or one cannot be decoded.
+        """
+        key, shard, offset = self._places[row]
+        place, end = self._files.place(shard), int(self._ends[row])
+        sizes = self._sizes[end - int(self.counts[row]) : end]
+        spans = BLOCK + padded(sizes)
+        starts = offset + np.cumsum(spans) - spans
+        wanted = sorted(set(places))
+        if wanted[-1] >= len(spans):
+            raise ShardError(f"{place}: sample {key!r} has {len(spans)} frames, and number {wanted[-1]} is asked for")
+        ranges = [(shard, int(starts[at]), int(spans[at])) for at in wanted]
+        found: dict[int, Frame] = {}
+        for at, span in zip(wanted, self._files.read(ranges), strict=True):
+            name, data = next(iter(read_sample(span, key, place=place, base=int(starts[at])).items()))
+            if len(data) != sizes[at]:
+                raise ShardError(f"{place}: member {key}.{name} has {len(data)} bytes, and the index says {sizes[at]}")
+            try:
+                found[at] = decode_image(data)
+            except ValueError as error:
+                raise ShardError(f"{place}: member {key}.{name} cannot be decoded: {error}") from error
+        return [found[at] for at in places]
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the manifest, whose digest covers all frames, and the rows' places."""
+        fs, root = url_to_fs(self._index.url)
+        manifest = f"{root.rstrip('/')}/dataset.json"
+        held: bytes = fs.cat_file(manifest) if fs.exists(manifest) else b""
+        return hashlib.sha256(held + self._index.fingerprint().encode()).hexdigest()
+
+
+class Clips:
+    """Clips as ``examples.Examples``.
+
+    Args:
+        store: the frames.
+        keys: of all clips of the store, unique.
+        labels: (n,) class indices in the order of learning.
+        frames: (n,) how many frames are stored of each, at least 1.
+        view: how a clip is looked at.
+        rows: which clips of the store these are; all by default.
+        narrowings: see ``Narrowing``; applied one after the other.
+    """
+
+    def __init__(
+        self,
+        store: FrameStore,
+        keys: Sequence[str],
+        labels: Labels,
+        frames: Rows,
+        view: ClipView,
+        *,
+        rows: Rows | None = None,
+        narrowings: tuple[Narrowing, ...] = (),
+    ) -> None:
+        if len(frames) and int(frames.min()) < 1:
+            raise ValueError(f"clip {keys[int(frames.argmin())]!r} has {int(frames.min())} frames: at least one is needed")
+        self._all = (store, keys, np.asarray(labels, dtype=np.int64), np.asarray(frames, dtype=np.int64), view)
+        self._rows = np.arange(len(keys)) if rows is None else rows
+        self._narrowings = narrowings
+        self.keys = [keys[row] for row in self._rows.tolist()]
+        self.labels = self._all[2][self._rows]
+
+    @property
+    def sizes(self) -> Rows:
+        """Frames of each clip, after narrowing."""
+        frames = self._all[3][self._rows]
+        for kind, n in self._narrowings:
+            if kind == "first" and n is not None:
+                frames = np.where(frames > n, n, 0)
+            elif n is not None:
+                frames = np.minimum(frames, n)
+        return frames
+
+    def take(self, rows: Rows) -> Clips:
+        """See ``Examples``."""
+        return Clips(*self._all, rows=self._rows[rows], narrowings=self._narrowings)
+
+    def narrowed(self, how: Narrowing) -> Clips:
+        """The same clips with some of their frames."""
+        return Clips(*self._all, rows=self._rows, narrowings=(*self._narrowings, how))
+
+    def places(self, row: int) -> Rows | None:
+        """Stored frames that narrowing leaves of clip ``row``; None for a blank."""
+        left = np.arange(int(self._all[3][self._rows[row]]))
+        for kind, n in self._narrowings:
+            if n is None:
+                continue
+            if kind == "first":
+                if len(left) <= n:
+                    return None
+                left = left[:n]
+            else:
+                left = left[memory_frames(len(left), n)]
+        return left
+
+    def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
+        """(len(rows), segments, 3, side, side) float32: TSN's draw of frames, crop and flip, or its evaluation view."""
+        return torch.stack([self._clip(row, draw) for row in rows])
+
+    def _clip(self, row: int, draw: Draw | None) -> Tensor:
+        store, _, _, _, view = self._all
+        left = self.places(row)
+        if left is None:
+            return torch.zeros(view.segments, 3, view.side_px, view.side_px)
+        if draw is None:
+            chosen = left[uniform_frames(len(left), view.segments)]
+            return evaluation_view(store.read(int(self._rows[row]), chosen.tolist()), view)
+        # A second view of a clip in one batch must not repeat the draws of the first.
+        what = "".join(kind[0] for kind, _ in self._narrowings)
+        draws = rng(draw.seed, f"clip {what}", f"{draw.stage}\0{self.keys[row]}")
+        chosen = left[segment_frames(len(left), view.segments, draws)]
+        return training_view(store.read(int(self._rows[row]), chosen.tolist()), view, draws)
+
+    def fingerprint(self) -> str:
+        """SHA-256 over the store, the rows, and what is made of them."""
+        store, _, _, _, view = self._all
+        whole = hashlib.sha256(f"{store.fingerprint()}\n{self._narrowings}\n{view}\n".encode())
+        for key, label in zip(self.keys, self.labels.tolist(), strict=True):
+            whole.update(f"{label} {key}\n".encode())
+        return whole.hexdigest()
+
+
+def shard_clips(index: DatasetIndex, view: ClipView) -> Clips:
+    """The clips of a published dataset whose index has the columns ``class_index`` and ``frame_sizes``."""
+    columns = index.table
+    missing = [name for name in ("class_index", "frame_sizes") if name not in columns.column_names]
+    if missing:
+        raise ValueError(f"{index.url}: the index has no column {missing[0]!r}: these are no clips for training")
+    store = ShardFrames(index)
+    return Clips(store, columns["key"].to_pylist(), columns["class_index"].to_numpy(), store.counts, view)
+
+
+def kept(examples: Examples, frames: int | None) -> Clips:
+    """Clips as a memory keeps them: ``frames`` uniform frames of each, all of a shorter one or where None."""
+    return _clips(examples).narrowed(("uniform", frames))
+
+
+def consistent(examples: Examples, frames: int | None, variant: Literal["as_written", "as_released"]) -> Clips:
+    """The second view of temporal consistency, x_d (vCLIMB; PROTOCOLS.md 1.6).
+
+    Args:
+        frames: n, or None for ALL: a second draw from all frames.
+        variant: "as_written": x_d is drawn from the clip's n uniform frames. "as_released": a slip of the released code:
+            indices are drawn for n frames and read from the whole clip, so that x_d lies in its first n frames; a clip of n
+            frames or fewer, as all in the memory are, gives a blank that still has its label.
+    """
+    if variant not in ("as_written", "as_released"):
+        raise ValueError(f"temporal consistency {variant!r}: 'as_written' or 'as_released'")
+    if frames is None:
+        return _clips(examples).narrowed(("again", None))
+    return _clips(examples).narrowed(("uniform" if variant == "as_written" else "first", frames))
+
+
+def _clips(examples: Examples) -> Clips:
+    if not isinstance(examples, Clips):
+        raise TypeError(f"{type(examples).__name__} has no frames: clips are needed")
+    return examples

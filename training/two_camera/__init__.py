@@ -1,0 +1,1 @@
+"""Networks that tell the light from the transform between two cameras."""

@@ -1,0 +1,307 @@
+"""Trainings of tiny networks side by side, as one computation along an axis of runs.
+
+The nets of ``models.illuminant_net`` are so small that a training step costs what torch's calls cost, not what its sums cost.
+So the trainings of all folds and seeds run as one: that is how the paper's hours become minutes. A run's numbers depend on its
+own rows and seed alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...curation.rng import rng
+from ..core.loop import generator, one_thread
+from ..models.illuminant_net import IlluminantNets, draw_nets
+
+Keep = Literal["last", "validation", "test_fold"]
+Schedule = Literal["constant", "cosine"]
+Progress = Callable[[str], None]
+Floats = NDArray[np.floating[Any]]
+Rows = NDArray[np.int64]
+
+_BLOCK_STEPS = 64  # steps whose rows are drawn at once
+
+
+@dataclasses.dataclass(frozen=True)
+class Hyper:
+    """Hyper-parameters of a training: a paper or a config says each.
+
+    Attributes:
+        epochs: at most; an epoch is n / batch_size steps of n training rows, and batches run on across epochs, as over the
+            repeated data set of the released code.
+        batch_size: rows a step; fewer where there are fewer.
+        learning_rate: of Adam (beta 0.9 and 0.999, epsilon 1e-7: Keras' values).
+        schedule: "constant", as in paper and code; "cosine" goes down to 0 at the last epoch.
+        keep: "last" keeps the weights at the end; "validation" those of the lowest loss on held-out training pairs;
+            "test_fold" those of the lowest loss on the test fold: ``as_released``, and no fair figure.
+        validation_share: of the training pairs that "validation" holds out where the fold brings no validation rows of its own.
+        check_epochs: the loss that decides is looked at once in so many epochs.
+        patience_epochs: a run ends where the loss that decides (of training with keep = "last") has not gone down by a
+            thousandth for so many epochs: it has converged. None: all epochs.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    schedule: Schedule
+    keep: Keep
+    validation_share: float
+    check_epochs: float
+    patience_epochs: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 1 or not self.check_epochs > 0:
+            raise ValueError(
+                f"epochs {self.epochs}, batch_size {self.batch_size}, check_epochs {self.check_epochs}: all above 0"
+            )
+        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+            raise ValueError(f"learning_rate {self.learning_rate} must be positive and finite")
+        if self.keep not in get_args(Keep) or self.schedule not in get_args(Schedule):
+            raise ValueError(f"keep {self.keep!r}: {get_args(Keep)}; schedule {self.schedule!r}: {get_args(Schedule)}")
+        if not 0 <= self.validation_share < 1:
+            raise ValueError(f"validation_share {self.validation_share}: a share from 0 and below 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One training among those side by side.
+
+    Attributes:
+        train: rows of the shared arrays to learn from, (n,) int64.
+        watch: rows whose loss decides on the checkpoint; none with keep = "last".
+        seed: of the weights and of the order of the rows.
+        key: text that tells this run from the others of its seed ("fold 0").
+    """
+
+    train: Rows
+    watch: Rows
+    seed: int
+    key: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """What ``fit_runs`` gives.
+
+    Attributes:
+        nets: the networks with the weights that were kept.
+        steps: (R,) int64, steps after which each run's weights were kept.
+        losses: (checks, R) float64, the loss that decides; NaN after the end of a run.
+    """
+
+    nets: IlluminantNets
+    steps: NDArray[np.int64]
+    losses: NDArray[np.float64]
+
+
+def fit_runs(
+    X: Floats, ratios: Floats, runs: Sequence[Run], *, hidden_layers: int, hyper: Hyper, progress: Progress | None = None
+) -> Fitted:
+    """Train one network a run, all at once, by Adam on the mean absolute error of [R/G, 1, B/G].
+
+    Args:
+        X: (n, 9) transforms, row by row, which the runs share.
+        ratios: (n, 2) R/G and B/G of their lights, above 0.
+        runs: rows and seeds. Equal runs give equal networks, whoever their neighbours are and however many threads there are,
+            to the last bit where the runs have equally many rows. Where not, sums run over padding and round differently, the
+            shortest epoch says how often losses are looked at, and the longest training how the cosine falls.
+        hidden_layers: of all of them.
+        progress: told one line a few times in a training.
+
+    Raises:
+        ValueError: arrays that do not pair or are not finite, ratios <= 0; a run without rows to learn from, or to watch.
+        ArithmeticError: a loss is no longer finite.
+    """
+    features, truth = _tensors(X, ratios)
+    _check(runs, len(features), hyper)
+    with one_thread():
+        return _fit(features, truth, runs, hidden_layers, hyper, progress)
+
+
+def _fit(X: Tensor, truth: Tensor, runs: Sequence[Run], hidden_layers: int, hyper: Hyper, progress: Progress | None) -> Fitted:
+    nets = draw_nets(hidden_layers, [generator(run.seed, "two_camera weights", run.key) for run in runs])
+    kept = IlluminantNets(hidden_layers, len(runs))
+    optimiser = _adam(nets, hyper)
+    decision = _Decision(hyper, runs)
+    batches = _Batches(runs, hyper.batch_size)
+    every = max(1, round(float(decision.per_epoch.min()) * hyper.check_epochs))
+    seen, since = torch.zeros(len(runs), dtype=torch.float64), 0
+    for step in range(1, int(decision.ends.max()) + 1):
+        if hyper.schedule == "cosine":
+            for group in optimiser.param_groups:
+                group["lr"] = hyper.learning_rate * (1 + math.cos(math.pi * step / int(decision.ends.max()))) / 2
+        losses = _errors(nets, X, truth, *batches.next())
+        optimiser.zero_grad()
+        losses.sum().backward()
+        optimiser.step()
+        seen, since = seen + losses.detach(), since + 1
+        if step % every and step not in decision.ends:
+            continue
+        running = decision.running
+        watched = seen / since if hyper.keep == "last" else _watched(nets, X, truth, [runs[r].watch for r in running.tolist()])
+        take, stay = decision.after(step, watched.double().numpy())
+        kept.flat.data[torch.from_numpy(running[take])] = nets.flat.data[torch.from_numpy(np.flatnonzero(take))]
+        if progress is not None and step // every % 20 == 0:
+            progress(f"step {step} of {decision.ends.max()}: {len(running)} of {len(runs)} runs, loss {watched.mean():.5f}")
+        if not stay.any():
+            break
+        if not stay.all():  # those that have ended cost nothing any more
+            nets, optimiser = _fewer(nets, optimiser, np.flatnonzero(stay), hyper)
+            batches.keep(np.flatnonzero(stay))
+        seen, since = torch.zeros(int(stay.sum()), dtype=torch.float64), 0
+    return Fitted(kept, decision.steps, np.array(decision.losses))
+
+
+def _errors(nets: IlluminantNets, X: Tensor, truth: Tensor, rows: Tensor, share: Tensor) -> Tensor:
+    """Mean absolute error of [R/G, 1, B/G] of each run on its rows, (R,); green's part is 0."""
+    return ((nets(X[rows]) - truth[rows]).abs().sum(dim=2) * share).sum(dim=1) / 3
+
+
+@torch.no_grad()
+def _watched(nets: IlluminantNets, X: Tensor, truth: Tensor, rows: Sequence[Rows]) -> Tensor:
+    return _errors(nets, X, truth, *_padded(rows))
+
+
+def _adam(nets: IlluminantNets, hyper: Hyper) -> torch.optim.Adam:
+    return torch.optim.Adam(nets.parameters(), lr=hyper.learning_rate, eps=1e-7, fused=True)
+
+
+def _fewer(
+    nets: IlluminantNets, optimiser: torch.optim.Adam, stay: Rows, hyper: Hyper
+) -> tuple[IlluminantNets, torch.optim.Adam]:
+    """The runs ``stay`` with what Adam knows of them."""
+    rows = torch.from_numpy(stay)
+    fewer = IlluminantNets(nets.hidden_layers, len(stay))
+    fewer.flat.data.copy_(nets.flat.data[rows])
+    state = optimiser.state_dict()
+    for moments in state["state"].values():
+        moments.update({name: moments[name][rows] for name in ("exp_avg", "exp_avg_sq")})
+    again = _adam(fewer, hyper)
+    again.load_state_dict(state)
+    return fewer, again
+
+
+class _Decision:
+    """Which weights of each run are kept, and when a run ends: by the loss that decides, check after check."""
+
+    def __init__(self, hyper: Hyper, runs: Sequence[Run]) -> None:
+        self.per_epoch = np.array([len(run.train) / min(hyper.batch_size, len(run.train)) for run in runs])
+        self.ends = np.ceil(self.per_epoch * hyper.epochs).astype(np.int64)
+        self.patience = self.per_epoch * (math.inf if hyper.patience_epochs is None else hyper.patience_epochs)
+        self.last = hyper.keep == "last"
+        self.running = np.arange(len(runs))
+        self.lowest = np.full(len(runs), np.inf)
+        self.mark = np.full(len(runs), np.inf)  # the loss that has to be undercut by a thousandth
+        self.marked = np.zeros(len(runs), dtype=np.int64)
+        self.steps = np.zeros(len(runs), dtype=np.int64)
+        self.losses: list[NDArray[np.float64]] = []
+
+    def after(self, step: int, losses: NDArray[np.float64]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Of the running runs: whose weights to keep now, and who goes on, by their losses after ``step``."""
+        at = self.running
+        if not np.isfinite(losses).all():
+            run = int(at[np.argmin(np.isfinite(losses))])
+            raise ArithmeticError(f"loss of run {run} is not finite after step {step}: the learning rate is too high")
+        every = np.full(len(self.ends), np.nan)
+        every[at] = losses
+        self.losses.append(every)
+        lower = losses < self.mark[at] * 0.999
+        self.mark[at[lower]], self.marked[at[lower]] = losses[lower], step
+        over = (step >= self.ends[at]) | (step - self.marked[at] >= self.patience[at])
+        take = over if self.last else losses < self.lowest[at]
+        self.lowest[at[take]], self.steps[at[take]] = losses[take], step
+        self.running = at[~over]
+        return take, ~over
+
+
+class _Batches:
+    """Rows (R, widest batch) of each step, and the share of each in its run's mean. Padded with a run's first row."""
+
+    def __init__(self, runs: Sequence[Run], batch_size: int) -> None:
+        self.sizes = [min(batch_size, len(run.train)) for run in runs]
+        self.whole = all(size == len(run.train) for run, size in zip(runs, self.sizes, strict=True))
+        self.streams = [_Stream(run) for run in runs]
+        self.block, self.share = _padded([run.train[:size] for run, size in zip(runs, self.sizes, strict=True)])
+        self.block, self.at = self.block[None], 0
+
+    def next(self) -> tuple[Tensor, Tensor]:
+        """The next step's; where all rows fit into one batch, always the same."""
+        if self.whole:
+            return self.block[0], self.share
+        if self.at % _BLOCK_STEPS == 0:
+            self.block = torch.empty(_BLOCK_STEPS, *self.share.shape, dtype=torch.int64)
+            for r, (stream, size) in enumerate(zip(self.streams, self.sizes, strict=True)):
+                self.block[:, r] = int(stream.rows[0])
+                self.block[:, r, :size] = torch.from_numpy(stream.take(_BLOCK_STEPS * size).reshape(_BLOCK_STEPS, size))
+        self.at += 1
+        return self.block[(self.at - 1) % _BLOCK_STEPS], self.share
+
+    def keep(self, stay: Rows) -> None:
+        """Go on with the runs ``stay`` alone."""
+        rows = torch.from_numpy(stay)
+        self.block, self.share = self.block[:, rows], self.share[rows]
+        self.sizes, self.streams = [self.sizes[r] for r in stay], [self.streams[r] for r in stay]
+
+
+class _Stream:
+    """A run's rows, shuffled anew each time that all have been taken."""
+
+    def __init__(self, run: Run) -> None:
+        self.rows, self.draw = run.train, rng(run.seed, "two_camera order", run.key)
+        self.left = self.rows[:0]
+
+    def take(self, count: int) -> Rows:
+        """The next ``count`` rows."""
+        parts = [self.left]
+        while sum(map(len, parts)) < count:
+            parts.append(self.draw.permutation(self.rows))
+        every = np.concatenate(parts)
+        self.left = every[count:]
+        return every[:count]
+
+
+def _padded(rows: Sequence[Rows]) -> tuple[Tensor, Tensor]:
+    """Rows (R, widest), and the share of each in its run's mean: 0 where a row is padding."""
+    sizes = [len(one) for one in rows]
+    padded = np.stack([np.concatenate([one, np.full(max(sizes) - len(one), one[0])]) for one in rows])
+    counts = torch.tensor(sizes)[:, None]
+    return torch.from_numpy(padded), (torch.arange(max(sizes))[None] < counts).float() / counts
+
+
+def _tensors(X: Floats, ratios: Floats) -> tuple[Tensor, Tensor]:
+    if X.ndim != 2 or X.shape[1] != 9 or ratios.shape != (len(X), 2):
+        raise ValueError(f"features {X.shape} and ratios {ratios.shape}: (n, 9) and (n, 2) are needed")
+    if not (np.isfinite(X).all() and np.isfinite(ratios).all() and (ratios > 0).all()):
+        raise ValueError("features and ratios must be finite, and ratios above 0")
+    return torch.from_numpy(np.array(X, dtype=np.float32)), torch.from_numpy(np.array(ratios, dtype=np.float32))
+
+
+def _check(runs: Sequence[Run], count: int, hyper: Hyper) -> None:
+    if not runs:
+        raise ValueError("no run to train")
+    for run in runs:
+        needed = [("train", run.train), *([("watch", run.watch)] if hyper.keep != "last" else [])]
+        for name, rows in needed:
+            if not len(rows) or rows.min() < 0 or rows.max() >= count:
+                raise ValueError(f"run {run.key!r}, seed {run.seed}: {name} has {len(rows)} rows of {count}, one is needed")
+
+
+@torch.no_grad()
+def estimates(nets: IlluminantNets, X: Sequence[Floats]) -> list[NDArray[np.float32]]:
+    """Ratios (n, 2) of each run's own features (n, 9); n may differ from run to run, and be 0."""
+    if len(X) != nets.runs:
+        raise ValueError(f"features for {len(X)} runs, and there are {nets.runs} networks")
+    padded = torch.zeros(len(X), max(map(len, X)), X[0].shape[1])
+    for run, features in enumerate(X):
+        padded[run, : len(features)] = torch.from_numpy(np.array(features, dtype=np.float32))
+    with one_thread():
+        found = nets(padded).numpy()
+    return [found[run, : len(features)].copy() for run, features in enumerate(X)]

@@ -1,0 +1,94 @@
+"""One small network that learns what the average of many says, on transforms under lights that were not measured.
+
+The average of ten networks errs less than each, but has ten times the parameters. Re-illuminated rows are many and need no
+label of their own here: the average labels them. Source of the idea: Hinton, Vinyals and Dean, "Distilling the Knowledge in a
+Neural Network", 2015.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...curation.rng import rng
+from ..models.illuminant_net import hidden_layers_of
+from .batched import Run, estimates
+from .networks import Features, Fold, Lights, NetworkEstimator, networks_npz, with_green
+from .newton import Newton, fit_newton
+
+
+class DistilledEstimator:
+    """A network a seed and fold, each taught by the average of the teacher's networks of that fold.
+
+    Args:
+        teacher: is trained first, on the same folds; a test row or light that it does not see, its pupils do not see.
+        parameters: of a pupil, as ``NetworkEstimator.parameters``.
+        hyper: the pupils' training.
+        seeds: of the pupils.
+        rows: re-illuminated rows that a pupil learns from, drawn for each; all where there are fewer.
+        measured_times: how often each measured row counts beside them.
+    """
+
+    def __init__(
+        self,
+        teacher: NetworkEstimator,
+        parameters: int,
+        hyper: Newton,
+        seeds: Sequence[int],
+        *,
+        rows: int,
+        measured_times: int,
+    ) -> None:
+        if rows < 0 or measured_times < 1 or not seeds or len(set(seeds)) != len(seeds):
+            raise ValueError(
+                f"rows {rows}, measured_times {measured_times}, seeds {list(seeds)}: at least 0, 1, and one, none twice"
+            )
+        self.teacher, self.hyper, self.seeds = teacher, hyper, tuple(seeds)
+        self.rows, self.measured_times = rows, measured_times
+        self.parameters, self.hidden_layers = parameters, hidden_layers_of(parameters)
+        self._weights: dict[str, bytes] = {}
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What is trained, as JSON values."""
+        return {
+            "estimator": "distilled network",
+            "hyper": dataclasses.asdict(self.hyper),
+            "measured_times": self.measured_times,
+            "parameters": self.parameters,
+            "rows": self.rows,
+            "seeds": list(self.seeds),
+            "teacher": self.teacher.identity,
+        }
+
+    @property
+    def looks_at_test(self) -> bool:
+        """Whether the teacher does."""
+        return self.teacher.looks_at_test
+
+    def estimate_folds(self, folds: Sequence[Fold]) -> dict[str, list[Lights]]:
+        """Train teacher and pupils; a pupil ("seed 0", ...) -> (n, 3) lights of each fold's test rows, green 1."""
+        self.teacher.estimate_folds(folds)
+        X = np.concatenate([fold.X_train for fold in folds])
+        ratios = np.concatenate(self.teacher.averaged([fold.X_train for fold in folds]))
+        starts = np.cumsum([0, *(len(fold.X_train) for fold in folds)])
+        runs = [self._run(fold, int(starts[k]), seed) for seed in self.seeds for k, fold in enumerate(folds)]
+        layers, tell = self.hidden_layers, self.teacher.progress
+        fitted = fit_newton(X, ratios, runs, hidden_layers=layers, hyper=self.hyper, progress=tell)
+        self._weights = {"networks.npz": networks_npz(fitted.nets, [f"{run.key}, seed {run.seed}" for run in runs])}
+        tests: list[Features] = [fold.X_test for _ in self.seeds for fold in folds]
+        found = [with_green(ratios) for ratios in estimates(fitted.nets, tests)]
+        return {f"seed {seed}": found[at * len(folds) : (at + 1) * len(folds)] for at, seed in enumerate(self.seeds)}
+
+    def artifacts(self) -> dict[str, bytes]:
+        """``networks.npz`` of the pupils; empty before ``estimate_folds``."""
+        return dict(self._weights)
+
+    def _run(self, fold: Fold, start: int, seed: int) -> Run:
+        measured = fold.pair_train == fold.light_train
+        others = rng(seed, "two_camera pupils", fold.name).permutation(np.flatnonzero(~measured))[: self.rows]
+        mine = np.concatenate([np.tile(np.flatnonzero(measured), self.measured_times), others])
+        return Run(start + mine, mine[:0], seed, fold.name)

@@ -1,0 +1,263 @@
+"""The two-camera networks trained by Levenberg and Marquardt's method, with weight decay: converged in seconds.
+
+The nets have 200 to 1,460 parameters and the folds few rows, so that a step may solve for all parameters at once where Adam
+takes tens of thousands of small ones. What is minimised has a minimum that is reached, and weight decay, not the moment at
+which training stops, says how closely the rows are followed.
+
+The loss is the sum of absolute errors of R/G and B/G, rounded at its tip; its curvature is that of iteratively reweighted
+least squares: J^T diag(1 / |r|) J.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..core.loop import generator, one_thread
+from ..models.illuminant_net import RATIOS, WIDTH, IlluminantNets, draw_nets, parameter_count
+from .batched import Fitted, Keep, Progress, Run
+
+_TRIALS = 10  # dampings that a step tries
+_WINDOW = 10  # steps over which the loss must go down
+
+
+@dataclasses.dataclass(frozen=True)
+class Newton:
+    """Settings of a training.
+
+    Attributes:
+        decay: half of it times the sum of squared parameters is added to the sum of absolute errors; above 0.
+        tip: below this absolute error the loss is rounded: sqrt(r^2 + tip^2).
+        iterations: at most.
+        tolerance: training has converged when ten steps lower the loss by less than this share of it, or no step lowers it.
+        curvature_rows: about how many rows the curvature is taken from (another share of all rows each step); 0: from all.
+            The gradient is always that of all rows.
+        starts: weights that a run sets out from; which minimum is reached, and how soon, depends on them.
+        scouting: steps from each start, after which that of the least loss goes on alone.
+    """
+
+    decay: float
+    tip: float
+    iterations: int
+    tolerance: float
+    curvature_rows: int
+    starts: int = 1
+    scouting: int = 40
+
+    keep: ClassVar[Keep] = "last"
+    """No held-out loss decides: the minimum is kept."""
+
+    def __post_init__(self) -> None:
+        if not (0 < self.decay < math.inf and 0 < self.tip < math.inf and 0 < self.tolerance < 1):
+            raise ValueError(f"decay {self.decay}, tip {self.tip}, tolerance {self.tolerance}: above 0, and below 1 the last")
+        if self.iterations < 1 or self.curvature_rows < 0:
+            raise ValueError(f"iterations {self.iterations}, curvature_rows {self.curvature_rows}: at least 1 and 0")
+        if self.starts < 1 or self.scouting < 1:
+            raise ValueError(f"starts {self.starts}, scouting {self.scouting}: at least 1")
+
+
+def fit_newton(
+    X: NDArray[np.floating[Any]],
+    ratios: NDArray[np.floating[Any]],
+    runs: Sequence[Run],
+    *,
+    hidden_layers: int,
+    hyper: Newton,
+    progress: Progress | None = None,
+) -> Fitted:
+    """Train one network a run, each by itself: a run's numbers depend on its own rows and seed alone, to the last bit.
+
+    Features are standardised by the run's own rows, and the weights that come back have that folded in, so that the networks
+    take plain transforms. Rows that a run names twice count twice.
+
+    Args:
+        X: (n, 9) transforms, row by row, which the runs share.
+        ratios: (n, 2) R/G and B/G of their lights, above 0.
+        runs: rows and seeds; the first start is that of ``batched.fit_runs``, but for the output's bias, which starts at
+            the mean log ratio.
+        hidden_layers: of all of them.
+        progress: told a line a run.
+
+    Returns:
+        ``steps`` (R,) taken until a run had converged; ``losses`` (1 + longest, R): at the start and after each
+        step, NaN after the end.
+
+    Raises:
+        ValueError: no run, a run without rows, values that are not finite, ratios <= 0.
+    """
+    if not runs or not all(len(run.train) for run in runs):
+        raise ValueError(f"{len(runs)} runs: one is needed, and each needs rows to learn from")
+    if not (np.isfinite(X).all() and np.isfinite(ratios).all() and (ratios > 0).all()):
+        raise ValueError("features and ratios must be finite, and ratios above 0")
+    nets = IlluminantNets(hidden_layers, len(runs))
+    histories: list[list[float]] = []
+    with one_thread():
+        for at, run in enumerate(runs):
+            rows, counts = np.unique(run.train, return_counts=True)
+            mean, scale = X[rows].mean(axis=0, dtype=np.float64), X[rows].std(axis=0, dtype=np.float64)
+            scale[scale == 0] = 1
+            problem = _Problem(
+                torch.from_numpy((X[rows] - mean) / scale),
+                torch.from_numpy(ratios[rows].astype(np.float64)),
+                torch.from_numpy(counts.astype(np.float64))[:, None],
+                hyper,
+            )
+            found, history = _best_minimum(problem, run, hidden_layers)
+            nets.flat.data[at, : len(found)] = _unstandardised(found, torch.from_numpy(mean), torch.from_numpy(scale)).float()
+            histories.append(history)
+            if progress is not None:
+                progress(f"{run.key}, seed {run.seed}: {len(history) - 1} steps, loss {history[-1]:.5g}")
+    losses = np.full((max(map(len, histories)), len(runs)), np.nan)
+    for at, history in enumerate(histories):
+        losses[: len(history), at] = history
+    return Fitted(nets, np.array([len(history) - 1 for history in histories]), losses)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Problem:
+    """Rows (n, 9), their ratios (n, 2) and how often each counts (n, 1), float64."""
+
+    X: Tensor
+    truth: Tensor
+    weight: Tensor
+    hyper: Newton
+
+    def loss(self, flat: Tensor) -> Tensor:
+        """What is minimised."""
+        error = _outputs(flat, self.X)[-1].exp() - self.truth
+        rounded = (error.square() + self.hyper.tip**2).sqrt()
+        return (rounded * self.weight).sum() + self.hyper.decay / 2 * flat.square().sum()
+
+    def gradient(self, flat: Tensor) -> Tensor:
+        point = flat.clone().requires_grad_()
+        (found,) = torch.autograd.grad(self.loss(point), point)
+        return found
+
+    def root(self, flat: Tensor, step: int) -> Tensor:
+        """A (m, P) with A^T A the curvature of the errors, from about ``curvature_rows`` rows, which change with ``step``."""
+        wanted = self.hyper.curvature_rows or len(self.X)
+        stride = max(1, len(self.X) // wanted)
+        mine = slice(step % stride, None, stride)
+        ratio, by_parameter = log_ratio_jacobian(flat, self.X[mine])
+        ratio = ratio.exp()
+        error = ratio - self.truth[mine]
+        share = self.weight.sum() / self.weight[mine].sum()
+        each = ratio * (share * self.weight[mine] / (error.square() + self.hyper.tip**2).sqrt()).sqrt()
+        return (by_parameter * each[..., None]).flatten(0, 1)
+
+
+def _best_minimum(problem: _Problem, run: Run, hidden_layers: int) -> tuple[Tensor, list[float]]:
+    """The weights to which the most promising start leads, and the loss at that start and after each step."""
+    hyper = problem.hyper
+    descents: list[_Descent] = []
+    for start in range(hyper.starts):
+        key = f"{run.key}, start {start}" if start else run.key
+        flat = draw_nets(hidden_layers, [generator(run.seed, "two_camera weights", key)]).flat.detach().double()[0]
+        flat = flat[: parameter_count(hidden_layers)]
+        flat[-RATIOS:] = ((problem.truth.log() * problem.weight).sum(dim=0) / problem.weight.sum()).flatten()
+        descents.append(_Descent(problem, flat))
+    if hyper.starts > 1:
+        for descent in descents:
+            descent.go_on(min(hyper.scouting, hyper.iterations))
+    best = min(descents, key=lambda descent: descent.history[-1])
+    best.go_on(hyper.iterations)
+    return best.flat, best.history
+
+
+class _Descent:
+    """One way down: ``flat`` (P,), and in ``history`` the loss at the start and after each step."""
+
+    def __init__(self, problem: _Problem, flat: Tensor) -> None:
+        self.problem, self.flat = problem, flat
+        self.history = [float(problem.loss(flat))]
+        self._damping, self._over = 1.0, False
+
+    def go_on(self, steps: int) -> None:
+        """Until so many steps have been taken since the start, or the loss does not go down any more."""
+        while not self._over and len(self.history) <= steps:
+            self._over = not self._step() or self._flattened()
+
+    def _flattened(self) -> bool:
+        losses, tolerance = self.history, self.problem.hyper.tolerance
+        return len(losses) > _WINDOW and losses[-1 - _WINDOW] - losses[-1] < tolerance * losses[-1]
+
+    def _step(self) -> bool:
+        problem, flat = self.problem, self.flat
+        root, gradient = problem.root(flat, len(self.history) - 1), problem.gradient(flat)
+        small = root @ root.T if len(root) < len(flat) else root.T @ root
+        # From lower down, the trials would not get up again.
+        damping = max(self._damping, 1e-6 * float(small.diagonal().max()))
+        for _ in range(_TRIALS):
+            there = flat - solve(root, small, problem.hyper.decay + damping, gradient)
+            new = float(problem.loss(there))
+            if new < self.history[-1]:
+                self.flat, self._damping = there, damping / 3
+                self.history.append(new)
+                return True
+            damping *= 5
+        return False
+
+
+def solve(root: Tensor, small: Tensor, ridge: float, gradient: Tensor) -> Tensor:
+    """(A^T A + ridge I)^-1 g by the smaller of the two Gram matrices.
+
+    Args:
+        root: A (m, P).
+        small: A A^T where m < P, else A^T A.
+        ridge: above 0.
+        gradient: g (P,).
+
+    Returns:
+        (P,); by Woodbury's identity (g - A^T (A A^T + ridge I)^-1 A g) / ridge where m < P.
+    """
+    factor = torch.linalg.cholesky(small + ridge * torch.eye(len(small), dtype=small.dtype))
+    if len(root) < root.shape[1]:
+        return (gradient - root.T @ torch.cholesky_solve((root @ gradient)[:, None], factor)[:, 0]) / ridge
+    return torch.cholesky_solve(gradient[:, None], factor)[:, 0]
+
+
+def _layers(flat: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """Weights (9, outputs) and biases (outputs,) of one network, in the order of ``IlluminantNets``."""
+    hidden = (len(flat) - parameter_count(0)) // (parameter_count(1) - parameter_count(0))
+    outputs = [WIDTH] * hidden + [RATIOS]
+    pieces = flat.split([size for count in outputs for size in (WIDTH * count, count)])
+    return [(pieces[2 * at].view(WIDTH, count), pieces[2 * at + 1]) for at, count in enumerate(outputs)]
+
+
+def _outputs(flat: Tensor, X: Tensor) -> list[Tensor]:
+    """Inputs, what each hidden layer gives, and the log ratios (n, 2)."""
+    *hidden, (weight, bias) = _layers(flat)
+    found = [X]
+    for hidden_weight, hidden_bias in hidden:
+        found.append(torch.addmm(hidden_bias, found[-1], hidden_weight).relu())
+    return [*found, torch.addmm(bias, found[-1], weight)]
+
+
+def log_ratio_jacobian(flat: Tensor, X: Tensor) -> tuple[Tensor, Tensor]:
+    """Log ratios (n, 2) of one network, and their derivatives (n, 2, P) by its parameters ``flat`` (P,)."""
+    layers = _layers(flat)
+    *inputs, log_ratios = _outputs(flat, X)
+    after = torch.eye(RATIOS, dtype=flat.dtype).expand(len(X), RATIOS, RATIOS)  # by what the layer gives
+    pieces: list[Tensor] = []
+    for at in range(len(layers) - 1, -1, -1):
+        by_weight = inputs[at][:, None, :, None] * after[:, :, None, :]
+        pieces += [after, by_weight.flatten(2)]
+        if at:
+            after = (after @ layers[at][0].T) * (inputs[at] > 0)[:, None]
+    return log_ratios, torch.cat(pieces[::-1], dim=2)
+
+
+def _unstandardised(flat: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
+    """The network of (X - mean) / scale as one of X: the first layer takes it up."""
+    flat = flat.clone()
+    weight, bias = _layers(flat)[0]
+    weight /= scale[:, None]
+    bias -= mean @ weight
+    return flat

@@ -1,0 +1,110 @@
+"""Transforms between two cameras under another light, without the pictures: M measured pairs become M * M.
+
+The paper re-illuminates pictures by their charts (Eqs. 8 and 9) and fits the transform anew. Released metadata has no pictures,
+but two transforms of each pair: T_i of the picture and A_i of the chart. They differ because the picture has other colours than
+the chart and the views do not match to the pixel; E_i = T_i A_i^-1 is that difference, a map within the first camera's colours.
+A light j in the place of i scales that camera's colours by the ratio of the two lights (von Kries), which takes E_i to E_ij,
+and the chart under j is mapped by A_j, so that T_ij = E_ij A_j.
+
+Released transforms are fitted to chromaticities (colours of sum 1; the rows of T sum to 1), for which a change of light is no
+linear map. It is linearised where the picture's mean chromaticity is taken to be, at that of its light: E_ij agrees with the
+exact change at that point and has its derivative there.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...datasets.two_camera.rows import TransformPairs
+
+Floats = NDArray[np.float64]
+
+_TANGENT = np.array([[1.0, -1.0, 0.0], [0.0, -1.0, 1.0]])  # changes of chromaticity keep the sum
+
+
+def reilluminated_transforms(image: Floats, chart: Floats, light: Floats, new_chart: Floats, new_light: Floats) -> Floats:
+    """T_ij of n pictures, each under another light.
+
+    Args:
+        image, chart: (n, 3, 3) transforms of picture i on chromaticities, rows of sum 1, ``colour_2 = colour_1 @ T``.
+        light: (n, 3) its light in the first camera, above 0, in any scale.
+        new_chart, new_light: the same of pair j.
+
+    Returns:
+        (n, 3, 3); ``image`` where i = j, but for released rows that do not quite sum to 1.
+
+    Raises:
+        ValueError: a chart's transform that cannot be inverted.
+    """
+    try:
+        difference = image @ np.linalg.inv(chart)
+    except np.linalg.LinAlgError as error:
+        raise ValueError(f"a chart's transform cannot be inverted: {error}") from None
+    mean = light / light.sum(axis=1, keepdims=True)
+    ratio = new_light / light
+    before = _change(mean, ratio)
+    after = _change((mean[:, None] @ difference)[:, 0], ratio)
+    # Row i of ``before`` is what becomes of the mean and of two changes around it; ``after`` maps what E_i makes of them.
+    basis = np.concatenate([mean[:, None], np.broadcast_to(_TANGENT, (len(mean), 2, 3))], axis=1)
+    return np.linalg.solve(basis @ before, basis @ difference @ after) @ new_chart
+
+
+def _change(point: Floats, ratio: Floats) -> Floats:
+    """(n, 3, 3) maps of row vectors: chromaticity x -> x * ratio / sum(x * ratio), linearised at ``point`` (n, 3) of sum 1.
+
+    The function has degree 0, so its derivative D at the point has point @ D = 0, and the map point -> image is added by
+    the rank-1 term 1 image^T, which does not touch changes of sum 0.
+    """
+    scaled = point * ratio
+    total = scaled.sum(axis=1)[:, None, None]
+    image = (scaled / total[:, 0])[:, None]
+    derivative = ratio[:, :, None] * (np.eye(3) - np.ones((3, 1)) @ image) / total
+    return derivative + np.ones((3, 1)) @ image
+
+
+def reilluminated(pairs: TransformPairs) -> TransformPairs:
+    """The measured pairs, followed by each under the light of each other one; both directions.
+
+    The test must see to it that no training row wears a test light: ``eval.protocols.cross_validation`` does.
+
+    Args:
+        pairs: n measured pairs with the charts' transforms.
+
+    Returns:
+        n * n rows. A re-illuminated row has ``source_key`` i, ``target_key`` j, the fold of i, the lights and charts of j.
+
+    Raises:
+        ValueError: a row is not measured, or has no chart.
+    """
+    if not pairs.original.all() or np.isnan(pairs.transform_chart_1to2).any() or np.isnan(pairs.transform_chart_2to1).any():
+        raise ValueError("measured pairs with the transforms of their charts are needed, and nothing else")
+    i, j = (each.ravel() for each in np.meshgrid(np.arange(len(pairs)), np.arange(len(pairs)), indexing="ij"))
+    i, j = i[i != j], j[i != j]
+    source, target = pairs.take(i), pairs.take(j)
+    changed = {
+        name: reilluminated_transforms(
+            getattr(source, f"transform_{name}"),
+            getattr(source, f"transform_chart_{name}"),
+            getattr(source, f"gt_{name[0]}"),
+            getattr(target, f"transform_chart_{name}"),
+            getattr(target, f"gt_{name[0]}"),
+        )
+        for name in ("1to2", "2to1")
+    }
+    both = np.char.add(np.char.add(source.key, "-as-"), target.key)
+    made = {
+        "key": both,
+        "name": both,
+        "source_key": source.key,
+        "target_key": target.key,
+        "original": np.zeros(len(i), dtype=bool),
+        "fold": source.fold,
+        "gt_1": target.gt_1,
+        "gt_2": target.gt_2,
+        "transform_1to2": changed["1to2"],
+        "transform_2to1": changed["2to1"],
+        "transform_chart_1to2": target.transform_chart_1to2,
+        "transform_chart_2to1": target.transform_chart_2to1,
+    }
+    return TransformPairs(**{name: np.concatenate([getattr(pairs, name), values]) for name, values in made.items()})
