@@ -43,7 +43,7 @@ def _copy(of: Path, to: Path) -> Path:
 
 
 def _questions() -> list[tuple[str, str]]:
-    from benchwright.pipelines.clear_votes import asked_rows
+    from benchwright.pipelines.clear.votes import asked_rows
 
     rows = asked_rows(str(_asked()))[1].table(["key", "concept"]).to_pylist()
     return [(row["key"], row["concept"]) for row in rows[:6]]
@@ -125,7 +125,7 @@ def _voted() -> Tree:
 def _settings_tree() -> Tree:
     from importlib.resources import files
 
-    return {"s.toml": (files("benchwright.pipelines") / "clear.tiny.toml").read_bytes()}
+    return {"s.toml": (files("benchwright.pipelines.clear") / "tiny.toml").read_bytes()}
 
 
 def _settings(folder: Path, out: Path) -> Told:
@@ -208,7 +208,7 @@ def _run_file(name: str, pattern: str, *, text: bool = False, packed: str = "") 
 # -------------------------------------------------------------------------------------------------------------- weights
 
 
-def _backbone(kind: str, file: str, folder: Path, out: Path) -> Told:
+def _backbone(kind: str, file: str, allowed: bool, folder: Path, out: Path) -> Told:
     """Features by a backbone of one's own, as the stage of extraction takes them of a clip."""
     from benchwright.curation.flow import Flow, source, step
     from benchwright.curation.run import run
@@ -216,7 +216,12 @@ def _backbone(kind: str, file: str, folder: Path, out: Path) -> Told:
 
     from . import steps
 
-    backbone = Backbone(kind, model="squeezenet1_1" if kind == "state_dict" else "", head="classifier")  # type: ignore[arg-type]
+    backbone = Backbone(
+        kind,  # type: ignore[arg-type]
+        model="squeezenet1_1" if kind == "state_dict" else "",
+        head="classifier",
+        run_code_from_weights=allowed,
+    )
     flow: Flow = source("clips", step(steps.clips)).each(
         "vectors", step(steps.vector, backbone=backbone, checkpoint=str(folder / file))
     )
@@ -291,16 +296,24 @@ def parsers() -> list[Parser]:
             "TorchScript",
             _script,
             "b.pt",
-            functools.partial(_backbone, "torchscript", "b.pt"),
-            packed="zip",
+            functools.partial(_backbone, "torchscript", "b.pt", False),
             specials=hostile_arrays.scripts("b.pt"),
-            share=0.5,
+            share=0.2,
+            forbidden=True,
+        ),
+        Parser(
+            "TorchScript, allowed",
+            _script,
+            "b.pt",
+            functools.partial(_backbone, "torchscript", "b.pt", True),
+            packed="zip",
+            share=0.3,
         ),
         Parser(
             "state dict",
             _state,
             "b.pth",
-            functools.partial(_backbone, "state_dict", "b.pth"),
+            functools.partial(_backbone, "state_dict", "b.pth", False),
             packed="zip",
             specials=hostile_arrays.torch_files("b.pth"),
             share=0.2,

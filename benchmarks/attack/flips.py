@@ -39,7 +39,8 @@ def attack(seed: int, flips: int, scratch: Path, *, long: bool, tell: Callable[[
 
 
 def flipped(seed: int, flips: int, out: Path, name: str, tell: Callable[[str], None]) -> Counter[str]:
-    from benchwright.pipelines import api, border
+    from benchwright.pipelines import api
+    from benchwright.pipelines.cli import exits as border
 
     counts: Counter[str] = Counter()
     if problems := api.verify(str(out)):
@@ -80,7 +81,7 @@ def flipped(seed: int, flips: int, out: Path, name: str, tell: Callable[[str], N
     path = next(path for path in groups["stages"] if path.suffix == ".parquet")
     _flip(path, 10, 0)
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "benchwright.pipelines.cli", "verify", str(out)], capture_output=True, text=True
+        [sys.executable, "-P", "-m", "benchwright.pipelines.cli.main", "verify", str(out)], capture_output=True, text=True
     )
     _flip(path, 10, 0)
     if ended.returncode != 1 or "Traceback" in ended.stderr:

@@ -95,7 +95,7 @@ def _run(command: kills.Command, out: Path, limited: int) -> tuple[int, str]:
             resource.setrlimit(resource.RLIMIT_FSIZE, (limited, limited))
 
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "benchwright.pipelines.cli", *command.arguments, "--out", str(out), "--quiet"],
+        [sys.executable, "-P", "-m", "benchwright.pipelines.cli.main", *command.arguments, "--out", str(out), "--quiet"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,

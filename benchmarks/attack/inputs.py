@@ -47,7 +47,7 @@ def warm() -> None:
     """Import what the parsers need, so that it counts for no input."""
     import benchwright.pipelines.api  # noqa: F401
     import colour  # noqa: F401  # it makes a folder for its settings at home
-    from benchwright.pipelines import border
+    from benchwright.pipelines.cli import exits as border
 
     border.warnings_as_lines(quiet=True)
     all_parsers()
@@ -88,7 +88,7 @@ def lay_out(case: Case, folder: Path) -> tuple[Parser, str]:
 
 def judge(parser: Parser, folder: Path, out: Path) -> Verdict:
     """Have a folder read as a run would, and say what came of it."""
-    from benchwright.pipelines import border
+    from benchwright.pipelines.cli import exits as border
 
     try:
         told = parser.read(folder, out)

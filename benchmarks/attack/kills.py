@@ -98,7 +98,7 @@ def begin(arguments: Sequence[str], out: Path, scheduler: str) -> subprocess.Pop
         sys.executable,
         "-P",
         "-m",
-        "benchwright.pipelines.cli",
+        "benchwright.pipelines.cli.main",
         *arguments,
         "--out",
         str(out),
