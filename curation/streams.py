@@ -12,7 +12,7 @@ import io
 import json
 import lzma
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import IO, Any, cast
 
 import fsspec
@@ -25,6 +25,13 @@ MAX_LINES = 1 << 24
 
 MAX_LINE_BYTES = 1 << 24
 LINES_AT_ONCE = 1 << 17
+
+MAX_COLUMNS = 1000
+"""Most columns of a CSV file."""
+
+MAX_BAD_ROWS = 1 << 20
+"""Most rows of a CSV file that become rejects, each of which takes hundreds of bytes of memory: where there are more, it is
+another file than was meant."""
 
 MAX_JSON_VALUES = 1 << 23
 """Most values of a JSON file that is read whole: two bytes of text can become a hundred of memory."""
@@ -190,6 +197,22 @@ def line_blocks(stream: IO[bytes], place: str, *, kind: str | None = None) -> It
             yield lines[start : start + LINES_AT_ONCE]
         if not chunk:
             return
+
+
+def text_lines(text: IO[str], place: str) -> Iterator[str]:
+    """Lines of text with their ends, for ``csv.reader``. Raises ``ValueError`` as ``line_blocks`` does, for their number and
+    length."""
+    for count, line in enumerate(iter(lambda: text.readline(MAX_LINE_BYTES + 1), ""), 1):
+        if count > MAX_LINES or len(line) > MAX_LINE_BYTES:
+            told = f"more than {MAX_LINES:,} lines" if count > MAX_LINES else f"line {count:,} goes on and on"
+            raise ValueError(f"{place}: {told}; a CSV file has {MAX_LINES:,} lines of {MAX_LINE_BYTES:,} characters at most")
+        yield line
+
+
+def check_columns(header: Sequence[str], place: str) -> None:
+    """Raise ``ValueError`` where a CSV file has more columns than ``MAX_COLUMNS``."""
+    if len(header) > MAX_COLUMNS:
+        raise ValueError(f"{place}: its header has {len(header):,} columns: {MAX_COLUMNS:,} are read at most")
 
 
 def unrepeated(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -11,7 +11,8 @@ from ..curation.files import remove_folder
 from ..curation.store import Store, StoreError
 from ..eval.protocols.run import Occupied
 from .errors import WrongUse
-from .jobs import check_dataset, check_finished, dataset_of, job_of, record_of
+from .jobs import Job, check_dataset, check_finished, dataset_of, job_of, record_of
+from .results import naming_malformed
 
 if TYPE_CHECKING:
     from .clear.config import ClearConfig
@@ -57,7 +58,7 @@ def train(
     while True:
         try:
             evaluate(todo.config, out, methods=methods, protocols=protocols, progress=progress)
-            return todo.benchmark.scores(todo.config, out)
+            return _scores(todo, out)
         except Occupied as error:
             if error.folder in emptied:
                 raise
@@ -76,7 +77,12 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
     """
     todo = job_of(out, pipeline=pipeline)
     check_finished(out)
-    return todo.benchmark.scores(todo.config, out)
+    return _scores(todo, out)
+
+
+def _scores(todo: Job, out: str) -> Any:
+    with naming_malformed(out, lambda: todo.benchmark.scores(todo.config, out)):
+        return todo.benchmark.scores(todo.config, out)
 
 
 def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
@@ -102,7 +108,8 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     if not any(load_artifact(Store(out), stage) for stage in record_of(out).stages):
         raise StoreError(f"{out}: no stage of the run is finished, so there is nothing to report: run again")
     try:
-        return todo.benchmark.report(todo.config, out)
+        with naming_malformed(out, lambda: todo.benchmark.scores(todo.config, out)):
+            return todo.benchmark.report(todo.config, out)
     except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
             raise

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import contextvars
 import inspect
 import json
 import posixpath
+import statistics
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -124,13 +126,46 @@ def stale_results(out: str, pattern: str, identity_of: IdentityOf) -> dict[str, 
 
 
 def _results(out: str, pattern: str, *needed: str) -> list[Result]:
-    return [(path, read_results(path, *needed)) for path in sorted((Path(out) / EVAL).glob(f"{pattern}/results.json"))]
+    alone = _alone_read.get()
+    found = sorted((Path(out) / EVAL).glob(f"{pattern}/results.json"))
+    return [(path, read_results(path, *needed)) for path in found if alone in (None, path)]
+
+
+_alone_read: contextvars.ContextVar[Path | None] = contextvars.ContextVar("alone_read", default=None)
+"""The only result that is read, while it is looked for the one that has not the form of a result."""
+
+_MALFORMED = (LookupError, TypeError, AttributeError, ArithmeticError, statistics.StatisticsError)
+
+
+@contextlib.contextmanager
+def naming_malformed(out: str, scores: Callable[[], Any]) -> Iterator[None]:
+    """Raise ``ValueError`` that names the result for which the block fails, where it has not the form that training gives it.
+
+    Args:
+        out: the run.
+        scores: what reads the results: it fails by one of them alone, if that is why the block fails.
+    """
+    try:
+        yield
+    except _MALFORMED as error:
+        for path in sorted((Path(out) / EVAL).rglob("results.json")):
+            token = _alone_read.set(path)
+            try:
+                scores()
+            except _MALFORMED as told:
+                what = f"{type(told).__name__}: {told}"
+                raise ValueError(f"{path} has not the form of a result ({what}): remove it and train again") from error
+            finally:
+                _alone_read.reset(token)
+        raise
 
 
 def _stale(out: str, path: Path, value: Mapping[str, Any], identity_of: IdentityOf) -> str:
     """Why a result is not of today's dataset, settings and code; "" where it is."""
     held = value["identity"]
-    if (held.get("dataset_digest") or held.get("predictor", {}).get("dataset_digest")) != dataset_digest(out):
+    predictor = held.get("predictor")
+    of_predictor = predictor.get("dataset_digest") if isinstance(predictor, Mapping) else None
+    if (held.get("dataset_digest") or of_predictor) != dataset_digest(out):
         return "of an earlier dataset"
     try:
         asked = json.loads(to_json(identity_of(*path.parent.relative_to(Path(out) / EVAL).parts)))

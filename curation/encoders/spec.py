@@ -39,8 +39,8 @@ class OpenClip:
             raise ValueError(f"encoder {self.model}: only built-in architectures; for others give a local checkpoint")
         if self.precision not in ("float32", "bf16"):
             raise ValueError(f"encoder {self.model}: precision={self.precision!r} is neither float32 nor bf16")
-        if self.block < 1:
-            raise ValueError(f"encoder {self.model}: block={self.block} must be at least 1")
+        if not 1 <= self.block <= 65_536:
+            raise ValueError(f"encoder {self.model}: block={self.block} must be between 1 and 65536")
 
 
 @dataclasses.dataclass(frozen=True)

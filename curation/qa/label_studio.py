@@ -124,7 +124,8 @@ def read_label_studio(
     voted = voters(earlier, "worker", "key")
     for path in paths:
         for place, task in enumerate(_tasks(Path(path))):
-            key = str(task["data"].get("key") or "")
+            key = task["data"].get("key") or ""
+            key = str(key) if isinstance(key, int | str) else f"(a {type(key).__name__})"
             for number, annotation in enumerate(task["annotations"]):
                 try:
                     votes += _votes(key, annotation, classes, salt, keys, voted)
@@ -169,6 +170,8 @@ def _votes(
     worker = worker.get("id") if isinstance(worker, dict) else worker
     if worker is None or worker == "":
         raise ValueError("no_worker", "completed_by is empty")
+    if isinstance(worker, bool) or not isinstance(worker, int | str):
+        raise ValueError("no_worker", f"completed_by is a {type(worker).__name__}, not the number of a user")
     if clean(str(worker)) != str(worker):
         raise ValueError("no_worker", f"completed_by is {worker!r:.60}, which is no text")
     hashed = hash_worker(str(worker), salt)

@@ -26,7 +26,8 @@ import pyarrow as pa
 
 from ..files import remove, replacing
 from ..rng import uniform
-from ..streams import parse_json
+from ..rows import is_text, printable
+from ..streams import parse_json, read_stream
 from .options import NONE_OF_THE_ABOVE, Option, check_options, check_text, classes_to_answers
 from .thumbnails import Images, data_uri
 
@@ -160,13 +161,25 @@ def read_gold_key(path: str) -> dict[str, str]:
     content = read_json(Path(path))
     if not isinstance(content, dict) or not isinstance(content.get("gold"), dict):
         raise ValueError(f"{path}: not a gold key: it has no object 'gold'")
-    return {str(key): str(name) for key, name in content["gold"].items()}
+    return checked_gold(content["gold"], path)
+
+
+def checked_gold(gold: Any, place: str) -> dict[str, str]:
+    """``gold`` as key -> right class. Raises ``ValueError`` where it is something else."""
+    if not isinstance(gold, dict):
+        raise ValueError(f"{place}: not a gold key: it is no object")
+    for key, name in gold.items():
+        if not (isinstance(name, str) and is_text(key) and is_text(name)):
+            raise ValueError(f"{place}: not a gold key: the class of question {printable(key)!r:.60} is no text")
+    return gold
 
 
 def read_json(path: Path) -> Any:
-    """The content of a JSON file. Raises ``ValueError`` naming the file where it is none."""
+    """The content of a JSON file. Raises ``ValueError`` naming the file where it is none, or too large."""
+    with path.open("rb") as stream:
+        data = read_stream(stream, str(path))
     try:
-        return parse_json(path.read_bytes())
+        return parse_json(data)
     except ValueError as error:
         raise ValueError(f"{path}: not readable as JSON: {type(error).__name__}: {error}") from None
 

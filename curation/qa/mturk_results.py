@@ -7,6 +7,7 @@ people.
 
 from __future__ import annotations
 
+import collections
 import csv
 import hashlib
 import json
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ..rows import REJECTS
+from ..streams import MAX_BAD_ROWS, check_columns, text_lines
 from .mturk import unguard_formula
 from .options import Option, answers_to_classes, read_labels
 from .votes import VOTES
@@ -84,7 +86,8 @@ def read_mturk_results(
         ``none_with_others``, ``no_worker``, ``duplicate_assignment``, ``duplicate_worker``.
 
     Raises:
-        ValueError: naming file and line, for a file without the needed columns or with one twice, or that is no CSV.
+        ValueError: naming file and line, for a file without the needed columns or with one twice, or that is no CSV, or for
+            more rejects than ``MAX_BAD_ROWS``.
     """
     if not paths:
         raise ValueError("no result files to read")
@@ -100,6 +103,9 @@ def read_mturk_results(
             try:
                 reader.read(key, row, header, fields)
             except _Refused as refused:
+                if len(rejects["key"]) == MAX_BAD_ROWS:
+                    told = f"more than {MAX_BAD_ROWS:,} rows are no votes, the last one for {refused.reason} ({refused.detail})"
+                    raise ValueError(f"{path} line {line}: {told}: is it another file than was meant?") from None
                 for name, value in zip(REJECTS.names, (key, refused.reason, f"{clean(Path(path).name)} line {line}: "
                                                        f"{refused.detail}"), strict=True):  # fmt: skip
                     rejects[name].append(value)
@@ -266,9 +272,10 @@ def csv_records(path: Path, check_header: Callable[[Path, list[str]], None]) -> 
         ValueError: naming file and line, for what is no CSV; and what ``check_header`` raises.
     """
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-        rows = csv.reader(file, strict=True)
+        rows = csv.reader(text_lines(file, str(path)), strict=True)
         try:
             header = next(rows, [])
+            check_columns(header, str(path))
             check_header(path, header)
             for fields in rows:
                 if fields:
@@ -278,7 +285,7 @@ def csv_records(path: Path, check_header: Callable[[Path, list[str]], None]) -> 
 
 
 def _check_header(path: Path, header: list[str]) -> None:
-    twice = sorted({name for name in header if header.count(name) > 1})
+    twice = sorted(name for name, count in collections.Counter(header).items() if count > 1)
     if twice:
         raise ValueError(f"{path}: the column {_shown(twice[0])} occurs twice in the header")
     missing = [name for name in NEEDED if name not in header]

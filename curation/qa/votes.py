@@ -6,6 +6,7 @@ A vote is one answer of one person to one of two questions about one image (``VO
 
 from __future__ import annotations
 
+import itertools
 import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,11 @@ VOTES = pa.schema(
 """Image key; ``labels`` or ``sensitive``; the worker's keyed hash; the classes chosen (sorted, [] = none of the above;
 null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given); the keyed hash
 of MTurk's assignment (null where there is none)."""
+
+MAX_VOTES = 1 << 24
+"""Most votes of a file."""
+
+_MAX_BYTES = 1 << 30
 
 COUNTS = ("votes_exact", "votes_extra", "votes_wrong", "votes_none", "votes_sensitive")
 
@@ -179,15 +185,54 @@ def read_votes(path: str) -> pa.Table:
         raise ValueError(f"{error}: put it back, or import all results again with --replace") from None
     with fsspec.open(path, "rb") as file:
         try:
-            table = pq.read_table(file)
-            if "assignment" not in table.column_names:  # of a version that kept none
+            held = pq.ParquetFile(file)
+            names = held.schema_arrow.names
+            if wrong := next((name for name in VOTES.names if names.count(name) != 1 and name != "assignment"), None):
+                raise ValueError(f"the column {wrong!r} stands there {names.count(wrong)} times")
+            if held.metadata.num_rows > MAX_VOTES:
+                raise ValueError(f"{held.metadata.num_rows:,} rows, and there are {MAX_VOTES:,} votes at most")
+            table = _read_bounded(held, [name for name in VOTES.names if name in names])
+            if "assignment" not in names:  # of a version that kept none
                 table = table.append_column("assignment", pa.nulls(table.num_rows, pa.string()))
-            missing = [name for name in VOTES.names if name not in table.column_names]
-            if not missing:
-                return table.select(VOTES.names).cast(VOTES).replace_schema_metadata(table.schema.metadata)
-        except (pa.ArrowException, OSError) as error:
-            raise ValueError(f"{path}: not a file of votes: {error}") from None
-    raise ValueError(f"{path}: not a file of votes: no column {', '.join(map(repr, missing))}")
+            votes = table.select(VOTES.names).cast(VOTES).replace_schema_metadata(table.schema.metadata)
+            votes.validate(full=True)
+            _check_votes(votes)
+        except (pa.ArrowException, OSError, ValueError, LookupError, TypeError) as error:
+            raise ValueError(f"{path}: not a file of votes: {_one_line(error)}") from None
+    return votes
+
+
+def _read_bounded(held: pq.ParquetFile, names: list[str]) -> pa.Table:
+    """The columns, read by little and little: a few bytes of Parquet can claim gigabytes."""
+    batches: list[pa.RecordBatch] = []
+    size = 0
+    for batch in held.iter_batches(4096, columns=names):
+        batches.append(batch)
+        size += batch.nbytes
+        if size > _MAX_BYTES:
+            raise ValueError(f"more than {_MAX_BYTES:,} bytes of votes")
+    return pa.Table.from_batches(
+        batches, pa.schema([held.schema_arrow.field(name) for name in names], held.schema_arrow.metadata)
+    )
+
+
+def _check_votes(votes: pa.Table) -> None:
+    for name in ("key", "form", "worker"):
+        if votes[name].null_count:
+            raise ValueError(f"{votes[name].null_count:,} rows have no {name}")
+    if strange := sorted({*pc.unique(votes["form"]).to_pylist()} - {"labels", "sensitive"}):
+        raise ValueError(f"form {strange[0]!r:.60} is neither 'labels' nor 'sensitive'")
+    for text in itertools.chain.from_iterable((votes.schema.metadata or {}).items()):
+        text.decode()  # polars panics where it is none
+    if pc.list_flatten(votes["labels"].combine_chunks()).null_count:
+        raise ValueError("a label is null")
+    for form in ("labels", "sensitive"):
+        if votes.filter(pc.equal(votes["form"], form))[form].null_count:
+            raise ValueError(f"a row of the form {form!r} has no answer in the column {form!r}")
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300] or type(error).__name__
 
 
 def write_votes(votes: pa.Table, path: str) -> None:

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..rows import Rejected, is_text, printable
+from ..streams import MAX_BAD_ROWS, check_columns, text_lines
 from .exif import parse_exif_date
 from .folder import is_outside
 
@@ -65,7 +66,8 @@ class DatesTable:
         rejects: rows that cannot be used; added to as folders are taken.
     """
 
-    def __init__(self, table: pa.Table, rejects: list[Rejected]) -> None:
+    def __init__(self, table: pa.Table, rejects: list[Rejected], place: str) -> None:
+        self._place = place
         self._table = table.sort_by([("folder", "ascending"), ("name", "ascending"), ("line", "ascending")])
         folders = self._table["folder"].combine_chunks()
         runs = pc.run_end_encode(folders)
@@ -78,11 +80,13 @@ class DatesTable:
         """The rows of one folder, once: name -> (date taken, date uploaded, labels as JSON), the dates as written."""
         start, count = self._runs.pop(folder, (0, 0))
         rows: dict[str, tuple[str, str, str]] = {}
-        for row in self._table.slice(start, count).to_pylist():
-            if row["name"] in rows:
-                self.rejects.append(_csv_reject(row["line"], "duplicate_row", posixpath.join(folder, row["name"])))
-            else:
-                rows[row["name"]] = (row["taken"], row["uploaded"], row["labels"])
+        for batch in self._table.slice(start, count).to_batches(_ROWS_AT_ONCE):
+            for row in batch.to_pylist():
+                if row["name"] in rows:
+                    self.rejects.append(_csv_reject(row["line"], "duplicate_row", posixpath.join(folder, row["name"])))
+                else:
+                    rows[row["name"]] = (row["taken"], row["uploaded"], row["labels"])
+            _check_budget(self.rejects, self._place)
         return rows
 
     def take_rest(self) -> Iterator[str]:
@@ -103,32 +107,52 @@ def read_dates_csv(stream: IO[bytes], place: str) -> DatesTable:
         ValueError: the header lacks ``file`` or ``date_taken``, or names a column twice.
     """
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
-    reader = csv.reader(text)
+    reader = csv.reader(text_lines(text, place))
     try:
         header = [name.strip() for name in next(reader, [])]
     except csv.Error as error:
         raise ValueError(f"{place}: its header is not readable as CSV: {error}") from None
+    check_columns(header, place)
     if not {"file", "date_taken"} <= set(header) or len(set(header)) != len(header):
-        raise ValueError(f"{place}: columns {', '.join(header) or 'none'}: file and date_taken are needed, each once")
+        raise ValueError(
+            f"{place}: columns {printable(', '.join(header))[:200] or 'none'}: file and date_taken are needed, each once"
+        )
     rejects: list[Rejected] = []
     tables = [_CSV_SCHEMA.empty_table()]
     while True:
-        rows = list(itertools.islice(_csv_rows(reader, header, rejects), 65536))
+        rows = list(itertools.islice(_csv_rows(reader, header, rejects, place), _ROWS_AT_ONCE))
         if not rows:
-            return DatesTable(pa.concat_tables(tables).combine_chunks(), rejects)
+            return DatesTable(pa.concat_tables(tables).combine_chunks(), rejects, place)
         tables.append(pa.Table.from_pylist(rows, schema=_CSV_SCHEMA))
+        if sum(table.nbytes for table in tables) > _MAX_BYTES:
+            raise ValueError(
+                f"{place}: its rows up to line {reader.line_num:,} take more than {_MAX_BYTES:,} bytes: cut it in parts"
+            )
+
+
+_ROWS_AT_ONCE = 8192
+_MAX_BYTES = 1 << 30
 
 
 _TEXTS = ("folder", "name", "taken", "uploaded", "labels")
 _CSV_SCHEMA = pa.schema([*((name, pa.string()) for name in _TEXTS), ("line", pa.int64())])
 
 
+def _check_budget(rejects: list[Rejected], place: str) -> None:
+    if len(rejects) > MAX_BAD_ROWS:
+        told = f"{rejects[-1].reason} ({rejects[-1].key}: {rejects[-1].detail})"
+        raise ValueError(
+            f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, the last one for {told}: is it another file?"
+        )
+
+
 def _csv_reject(line: int, reason: str, detail: str) -> Rejected:
     return Rejected(f"./csv-line-{line}", reason, printable(detail)[:200])
 
 
-def _csv_rows(reader: Any, header: list[str], rejects: list[Rejected]) -> Iterator[dict[str, Any]]:
+def _csv_rows(reader: Any, header: list[str], rejects: list[Rejected], place: str) -> Iterator[dict[str, Any]]:
     while True:
+        _check_budget(rejects, place)
         line = reader.line_num + 1
         try:
             fields = next(reader)
@@ -140,7 +164,7 @@ def _csv_rows(reader: Any, header: list[str], rejects: list[Rejected]) -> Iterat
         if not fields:
             continue  # an empty line
         if len(fields) != len(header) or not all(is_text(field) for field in fields):
-            rejects.append(_csv_reject(line, "bad_csv_row", f"{len(fields)} fields, header has {len(header)}: {fields}"))
+            rejects.append(_csv_reject(line, "bad_csv_row", f"{len(fields)} fields, header has {len(header)}: {fields[:60]}"))
             continue
         row = dict(zip(header, fields, strict=True))
         path = row.pop("file").strip()

@@ -121,6 +121,28 @@ class FetchPace:
     offline_after: int = 16
     user_agent: str = "benchwright (research data set curation)"
 
+    def __post_init__(self) -> None:
+        for name, least, most in _BOUNDS:
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ValueError(f"{name} is {value}: {least:g} to {most:g} are possible")
+        if self.timeout_s == 0:
+            raise ValueError("timeout_s is 0: it must be positive")
+        if not (self.user_agent.isascii() and self.user_agent.isprintable()):
+            raise ValueError(f"user_agent {self.user_agent!r}: printable ASCII is needed")
+
+
+_BOUNDS = (
+    ("timeout_s", 0, 86_400),
+    ("retries", 0, 1000),
+    ("backoff_s", 0, 86_400),
+    ("max_backoff_s", 0, 86_400),
+    ("concurrency", 1, 10_000),
+    ("per_host", 1, 10_000),
+    ("min_interval_s", 0, 86_400),
+    ("offline_after", 0, 10**18),
+)
+
 
 async def fetch_images(
     rows: Sequence[LinkedImage], *, limits: FetchLimits = FetchLimits(), pace: FetchPace = FetchPace()
@@ -136,14 +158,9 @@ async def fetch_images(
         ``server_error`` (5xx, 408, 425), ``rate_limited`` (429) and ``truncated`` (fewer bytes than announced).
 
     Raises:
-        ValueError: a setting that makes no sense.
         MachineFault: what failed is no property of a row: this machine lacks open files, memory or ports, has no time to read
             what has arrived, or seems to have no network.
     """
-    if pace.timeout_s <= 0 or pace.retries < 0 or pace.concurrency < 1 or pace.per_host < 1:
-        raise ValueError(f"{pace}: timeout_s, concurrency and per_host must be positive, retries not negative")
-    if not (pace.user_agent.isascii() and pace.user_agent.isprintable()):
-        raise ValueError(f"user_agent {pace.user_agent!r}: printable ASCII is needed")
     async with contextlib.aclosing(Connections(limits.allow_private_hosts, pace.concurrency)) as connections:
         fetcher = _Fetcher(connections, limits, pace)
         watch = asyncio.create_task(fetcher.watch())

@@ -49,6 +49,10 @@ class Rule:
                 f"retrieval rule: {self.candidates} candidates for {self.per_class} rows a class; "
                 "at least one row a class and as many candidates are wanted"
             )
+        if not 0 <= self.background_share <= 1:
+            raise ValueError(f"retrieval rule: background_share is {self.background_share}: a number from 0 to 1")
+        if self.near_duplicate_cosine is not None and not -1 <= self.near_duplicate_cosine <= 1:
+            raise ValueError(f"retrieval rule: near_duplicate_cosine is {self.near_duplicate_cosine}: a number from -1 to 1")
         if self.overlap not in ("as_released", "as_written"):
             raise ValueError(f"retrieval rule: overlap is {self.overlap!r}, not 'as_released' or 'as_written'")
         if self.on_shortage not in ("keep", "error"):

@@ -39,6 +39,12 @@ class Later:
     count: int
     seed: int
 
+    def __post_init__(self) -> None:
+        if not 1 <= self.count <= 100_000:
+            raise ValueError(f"release {self.release}: count is {self.count}: 1 to 100000 increments are possible")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"release {self.release}: seed is {self.seed}: a number from 0 to 2**32 - 1")
+
 
 @dataclass(frozen=True)
 class Incremented:

@@ -31,6 +31,13 @@ class Noise:
     max_spread: float
     max_share: float
 
+    def __post_init__(self) -> None:
+        if self.min_frames < 0 or self.max_spread < 0 or not 0 <= self.max_share <= 1:
+            raise ValueError(
+                f"noise: min_frames {self.min_frames} >= 0, max_spread {self.max_spread:g} >= 0 and "
+                f"max_share {self.max_share:g} from 0 to 1 are wanted"
+            )
+
 
 @dataclass(frozen=True)
 class BodyRule:

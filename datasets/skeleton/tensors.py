@@ -42,6 +42,8 @@ class TensorForm:
         for name, value, most in (("frames", self.frames, MAX_FRAMES), ("bodies", self.bodies, 100)):
             if not 1 <= value <= most:
                 raise ValueError(f"tensor {name} is {value}: 1 to {most} are possible")
+        if self.centre_joint is not None and self.centre_joint < 0:
+            raise ValueError(f"tensor centre_joint is {self.centre_joint}: joints are numbered from 0")
 
 
 def tensor_of(sequence: Sequence, layout: Layout, form: TensorForm) -> NDArray[np.float32]:

@@ -68,7 +68,7 @@ def read_results(path: Path, *needed: str) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except Damaged as error:
         raise ValueError(f"{error}: remove it and train again") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is not JSON: {error}: remove it and train again") from None
     held = value if isinstance(value, dict) else {}
     if not isinstance(held.get("identity"), dict):

@@ -23,7 +23,7 @@ from ...curation.files import remove, remove_half_written, replacing
 from ...curation.keys import WhereOfRows, as_json, canonical, sha256, where, where_of_rows
 from ...curation.qa.agreement import votes_kappa, worker_table
 from ...curation.qa.label_studio import export_tasks, read_label_studio
-from ...curation.qa.mturk import Gold, export_batches, guard_formula, read_gold_key
+from ...curation.qa.mturk import Gold, checked_gold, export_batches, guard_formula, read_gold_key
 from ...curation.qa.mturk_results import Votes, clean, csv_records, hash_worker, read_mturk_results
 from ...curation.qa.options import Option
 from ...curation.qa.votes import VOTES, missing_votes, read_votes, write_votes
@@ -198,9 +198,7 @@ def gold_key(out: str) -> dict[str, str]:
     if store.local:
         check_file(store.local / GOLD_FILE)
     key = store.read_json(GOLD_FILE) if store.exists(GOLD_FILE) else {}
-    if not isinstance(key, dict):
-        raise ValueError(f"{posixpath.join(out, GOLD_FILE)}: not a gold key: it is no object")
-    return {str(question): str(name) for question, name in key.items()}
+    return checked_gold(key, posixpath.join(out, GOLD_FILE))
 
 
 def _keep_gold_key(store: Store, placed: Mapping[str, str]) -> None:

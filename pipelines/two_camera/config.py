@@ -98,7 +98,7 @@ class Rotating:
 
     kind: Literal["rotating"]
     count: Annotated[int, Field(ge=2)]
-    seed: int
+    seed: Annotated[int, Field(ge=0, lt=2**32)]
 
 
 @dataclass(frozen=True, config=_STRICT)

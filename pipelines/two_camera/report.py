@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from ...curation.artifact import Artifact
+from ...curation.records import check_file
 from ...curation.shards import read_sample
 from ...curation.stages.raw import upright
 from ...curation.store import Rows, Store
@@ -289,11 +290,16 @@ Errors = dict[str, tuple[float, np.ndarray]]
 def _errors(path: Path) -> Errors:
     """Pair -> error in degrees and estimated light, of the average of the runs, or of the only run."""
     runs: dict[str, Errors] = {}
-    with path.open(encoding="utf-8", newline="") as stream:
-        for line in csv.DictReader(stream):
-            light = np.array([float(line["estimate_r_g"]), 1.0, float(line["estimate_b_g"])])
-            runs.setdefault(line["run"], {})[line["image"]] = (float(line["error_deg"]), light)
-    return runs.get("average", next(iter(runs.values())))
+    try:
+        check_file(path)
+        with path.open(encoding="utf-8", newline="") as stream:
+            for line in csv.DictReader(stream):
+                light = np.array([float(line["estimate_r_g"]), 1.0, float(line["estimate_b_g"])])
+                runs.setdefault(line["run"], {})[line["image"]] = (float(line["error_deg"]), light)
+        return runs["average"] if "average" in runs else next(iter(runs.values()))
+    except (ValueError, LookupError, TypeError, StopIteration, csv.Error) as error:
+        told = f"{path} has not the form of a table of errors ({type(error).__name__}: {error})"
+        raise ValueError(f"{told}: remove its folder and train again") from None
 
 
 def _distribution(errors: Mapping[str, Errors]) -> Figure:
