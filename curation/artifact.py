@@ -253,3 +253,12 @@ def _table_fault(value: Any, shape: Any, place: str) -> str:
     if missing := [one for one in shape if one not in value]:
         return f"{place} has no {missing[0]!r}"
     return next((told for one in shape if (told := _fault(value[one], shape[one], one))), "")
+
+
+def published_digest(store: Store, name: str = "dataset.json") -> str:
+    """Content digest of the published dataset that a manifest describes. Raises ``StoreError`` for a file that is none."""
+    manifest = store.read_json(name)
+    digest = manifest.get("digest") if isinstance(manifest, dict) else None
+    if not isinstance(digest, str):
+        raise StoreError(f"{store.url}: {name} is not the manifest of a dataset: it has no digest; run again to write it anew")
+    return digest

@@ -67,6 +67,15 @@ def load(
     Raises:
         ConfigError: for a file that cannot be read, or a setting that is unknown, missing or wrong.
     """
+    try:
+        return _load(config_type, toml, overrides, benchmark)
+    except RecursionError:
+        raise ConfigError(f"{_shown(toml)}: its tables are nested too deeply: settings are tables of a few levels") from None
+
+
+def _load(
+    config_type: type[T], toml: Traversable, overrides: Iterable[str], benchmark: str
+) -> tuple[T, dict[str, Any], dict[str, Any]]:
     values = _with_base(config_type, toml, benchmark, ())
     given: dict[str, Any] = {}
     for text in overrides:

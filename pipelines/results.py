@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..curation.artifact import published_digest
 from ..curation.keys import code_digest, sha256
 from ..curation.store import Store
 from ..curation.verify import DATASET
@@ -68,7 +69,7 @@ Result = tuple[Path, dict[str, Any]]
 def dataset_digest(out: str) -> str:
     """Content digest of the published dataset, "" where there is none. It goes into the identity of what is trained on it."""
     store, name = Store(out), posixpath.join(DATASET, "dataset.json")
-    return store.read_json(name)["digest"] if store.exists(name) else ""
+    return published_digest(store, name) if store.exists(name) else ""
 
 
 def code_of(reached: Iterable[Callable[..., Any]], alone: Iterable[Callable[..., Any]] = ()) -> dict[str, str]:

@@ -18,6 +18,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from benchwright.pipelines.cli.exits import libraries_silenced
+
 from .hostile import CANARY
 
 HANG_S = 30.0
@@ -225,7 +227,8 @@ def _one(case: Case, folder: Path, printed: int, pipe: Connection) -> Verdict:
     Path("/proc/self/clear_refs").write_text("5")
     pipe.send("begun")
     begun = _spent()
-    verdict = inputs.judge(parser, place, out)
+    with libraries_silenced(debug=False):  # as the command line does
+        verdict = inputs.judge(parser, place, out)
     verdict.seconds, verdict.label = _spent() - begun, label
     if label == inputs.VALID and not parser.forbidden and (verdict.state != "done" or verdict.line.startswith("0 rows")):
         verdict.state = "unread"

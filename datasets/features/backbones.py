@@ -11,6 +11,7 @@ torch unpickles what is in them, and says itself that they are not to be loaded 
 from __future__ import annotations
 
 import functools
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,6 @@ def _cells(frame: np.ndarray) -> np.ndarray:
 
 
 def _torchscript(backbone: Backbone, checkpoint: str, device: str) -> Any:
-    import warnings
 
     import torch
 
@@ -156,7 +156,9 @@ def _tensors(checkpoint: str) -> Any:
     import torch
 
     if not checkpoint.endswith(".safetensors"):
-        return torch.load(checkpoint, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch suspects a program; with weights_only it runs none
+            return torch.load(checkpoint, map_location="cpu", weights_only=True)
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from ...curation.artifact import published_digest
 from ...curation.files import remove, replacing, write_whole
 from ...curation.store import Store
 from ...datasets.kowl.samples import FEATURE
@@ -200,7 +201,7 @@ def _features(index: DatasetIndex, mapped: Path | None) -> np.ndarray:
 
     if mapped is None:
         return read_features(index, FEATURE)[0]
-    digest = Store(index.url).read_json("dataset.json")["digest"]
+    digest = published_digest(Store(index.url))
     path = mapped / f"features-{digest[:16]}.npy"
     if not path.exists():
         for old in mapped.glob("features-*.npy"):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from ...curation.artifact import load_artifact, load_run
+from ...curation.artifact import load_artifact, load_run, published_digest
 from ...curation.flow import Flow, Stage, join, source, step
 from ...curation.keys import How, as_json, how
 from ...curation.rng import rng
@@ -168,7 +168,7 @@ def _recipe(e: Evaluation, method: Method, settings: Mapping[str, Any], width: i
 
 def _flow(chosen: Iterable[Training], c: SkeletonConfig, out: str) -> Flow:
     dataset, e = posixpath.join(out, DATASET), c.evaluation
-    digest = Store(dataset).read_json("dataset.json")["digest"]
+    digest = published_digest(Store(dataset))
     return join(
         *(
             source(

@@ -102,3 +102,22 @@ def test_a_number_that_nothing_can_be_done_with(
     assert told.count("\n") == 1
     assert f"{setting.split('=')[0]} = " in told
     assert "it should be greater than" in told
+
+
+@pytest.mark.parametrize("text", ["null", "[]", "{}", '{"digest": 7}'])
+def test_a_manifest_that_is_none(finished: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], text: str) -> None:
+    copy = Path(shutil.copytree(finished, tmp_path / "copy"))
+    (copy / "dataset" / "dataset.json").write_text(text)
+    capfd.readouterr()
+    assert cli.call(["train", str(copy)]) == 1
+    told = capfd.readouterr().err
+    assert "dataset.json is not the manifest of a dataset" in told
+    assert told.count("\n") == 1
+
+
+def test_settings_of_very_many_levels(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "deep.toml").write_text("[" + ".".join(["a"] * 20_000) + "]\nb = 1\n")
+    assert cli.call(["plan", "clear", "--config", str(tmp_path / "deep.toml"), "--out", str(tmp_path / "out")]) == 2
+    told = capfd.readouterr().err
+    assert told.count("\n") == 1
+    assert "deep.toml" in told
