@@ -20,10 +20,49 @@ import httpcore
 import httpx
 
 _KEEP_S = 15.0
+_HEAD_BYTES = 1 << 18
+"""Bytes that may come before the head of an answer has ended: a server may send interim answers for ever."""
 
 
 class NotPublicError(Exception):
     """The host has no address that may be connected to."""
+
+
+class _Counted(httpcore.AsyncNetworkStream):
+    """A stream that gives no more than ``bytes_left`` bytes, where that is set."""
+
+    def __init__(self, stream: httpcore.AsyncNetworkStream) -> None:
+        self._stream = stream
+        self.bytes_left: int | None = None
+
+    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        data = await self._stream.read(max_bytes, timeout)
+        if self.bytes_left is not None:
+            self.bytes_left -= len(data)
+            if self.bytes_left < 0:
+                raise httpcore.RemoteProtocolError(f"more than {_HEAD_BYTES} bytes before the answer")
+        return data
+
+    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        await self._stream.write(buffer, timeout)
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class _Connection(httpcore.AsyncHTTP11Connection):
+    """A connection whose next bytes can be limited."""
+
+    def __init__(self, origin: httpcore.Origin, stream: _Counted, *, keepalive_expiry: float) -> None:
+        super().__init__(origin, stream, keepalive_expiry=keepalive_expiry)
+        self._counted = stream
+
+    def limit(self, bytes_left: int | None) -> None:
+        """How many bytes may still come; None for any number."""
+        self._counted.bytes_left = bytes_left
 
 
 @dataclass
@@ -37,7 +76,7 @@ class Connections:
 
     allow_private: bool
     max_idle: int
-    _idle: dict[tuple[str, str, int], list[httpcore.AsyncHTTP11Connection]] = field(default_factory=dict)
+    _idle: dict[tuple[str, str, int], list[_Connection]] = field(default_factory=dict)
     _idle_count: int = 0
 
     @contextlib.asynccontextmanager
@@ -58,6 +97,7 @@ class Connections:
         connection = connection or await self._connect(place)
         try:
             async with contextlib.AsyncExitStack() as stack:
+                connection.limit(_HEAD_BYTES)
                 try:
                     response = await stack.enter_async_context(connection.stream("GET", target, headers=headers))
                 except (httpcore.RemoteProtocolError, httpcore.NetworkError):
@@ -65,7 +105,9 @@ class Connections:
                         raise
                     await connection.aclose()
                     connection = await self._connect(place)
+                    connection.limit(_HEAD_BYTES)
                     response = await stack.enter_async_context(connection.stream("GET", target, headers=headers))
+                connection.limit(None)
                 yield response
         finally:
             await self._give_back(place, connection)
@@ -77,7 +119,7 @@ class Connections:
                 await connection.aclose()
         self._idle.clear()
 
-    async def _take(self, place: tuple[str, str, int]) -> httpcore.AsyncHTTP11Connection | None:
+    async def _take(self, place: tuple[str, str, int]) -> _Connection | None:
         idle = self._idle.get(place, [])
         while idle:
             connection = idle.pop()
@@ -87,20 +129,20 @@ class Connections:
             await connection.aclose()
         return None
 
-    async def _give_back(self, place: tuple[str, str, int], connection: httpcore.AsyncHTTP11Connection) -> None:
+    async def _give_back(self, place: tuple[str, str, int], connection: _Connection) -> None:
         if connection.is_idle() and self._idle_count < self.max_idle:
             self._idle.setdefault(place, []).append(connection)
             self._idle_count += 1
         else:
             await connection.aclose()
 
-    async def _connect(self, place: tuple[str, str, int]) -> httpcore.AsyncHTTP11Connection:
+    async def _connect(self, place: tuple[str, str, int]) -> _Connection:
         scheme, host, port = place
         stream = await _open(host, port, self.allow_private)
         if scheme == "https":
             stream = await stream.start_tls(_tls(), server_hostname=host)
         origin = httpcore.Origin(scheme.encode("ascii"), host.encode("ascii"), port)
-        return httpcore.AsyncHTTP11Connection(origin, stream, keepalive_expiry=_KEEP_S)
+        return _Connection(origin, _Counted(stream), keepalive_expiry=_KEEP_S)
 
 
 @functools.cache

@@ -44,6 +44,9 @@ _FORBIDDEN = frozenset({401, 402, 403, 407, 451})
 _TRY_AGAIN = frozenset({408, 425})
 _MAX_URL = 8192
 _HOST = re.compile(rb"[A-Za-z0-9._:-]+")
+_SMALL_PARTS, _SMALL_PART_BYTES = 4096, 32
+"""A body of more than so many pieces, smaller than so many bytes on average, takes the time of all other downloads."""
+
 _DRAINED_BYTES = 65536
 
 
@@ -410,6 +413,8 @@ async def _read_body(chunks: AsyncIterable[bytes], headers: dict[bytes, str], ma
         if max(size, received) > max_bytes:
             raise _FailedFetch("too_large", f"above {max_bytes} bytes")
         parts.append(chunk)
+        if len(parts) > _SMALL_PARTS and received < _SMALL_PART_BYTES * len(parts):
+            raise _FailedFetch("bad_response", f"sent in pieces of {received / len(parts):.0f} bytes")
     if inflate is not None and not inflate.eof:
         raise _FailedFetch("truncated", f"the {encoding} stream does not end")
     return b"".join(parts)

@@ -180,6 +180,19 @@ async def dated_busy(server: Server, send: Write) -> bool:
     return True
 
 
+async def interim_for_ever(server: Server, send: Write) -> bool:
+    for _ in range(1_000_000):
+        await send(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+    return False
+
+
+async def chunks_of_one_byte(server: Server, send: Write) -> bool:
+    await send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(1_000_000):
+        await send(b"1\r\nx\r\n" * 100)
+    return False
+
+
 def fixed(data: bytes, keep: bool = True) -> Callable[[Server, Write], Awaitable[bool]]:
     async def answer(server: Server, send: Write) -> bool:
         await send(data)
@@ -200,6 +213,8 @@ async def to_other_host(server: Server, send: Write) -> bool:
 BOMB = gzip.compress(bytes(50_000_000), 9)
 CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + f"{len(JPEG):x}\r\n".encode() + JPEG + b"\r\n"
 ANSWERS: dict[str, Callable[[Server, Write], Awaitable[bool]]] = {
+    "/interim-for-ever": interim_for_ever,
+    "/chunks-of-one-byte": chunks_of_one_byte,
     "/stall": stall,
     "/stall-in-body": stall_in_body,
     "/drip": drip,
@@ -632,3 +647,13 @@ def test_time_outs_of_a_process_that_is_too_busy_turn_no_row_away(server: Server
     pace = replace(FAST, timeout_s=0.5, retries=0)
     [found] = asyncio.run(busy())
     assert isinstance(found, FetchedImage), found
+
+
+@pytest.mark.parametrize(
+    ("path", "told"), [("/interim-for-ever", "bytes before the answer"), ("/chunks-of-one-byte", "in pieces of 1 bytes")]
+)
+def test_a_server_that_keeps_us_busy_costs_its_own_row_alone(server: Server, path: str, told: str) -> None:
+    busy, ok = fetch([server.url(path), server.url("/ok")])
+    assert isinstance(busy, Rejected)
+    assert (busy.reason, told in busy.detail) == ("bad_response", True)
+    assert isinstance(ok, FetchedImage)
