@@ -40,8 +40,8 @@ class Later:
     seed: int
 
     def __post_init__(self) -> None:
-        if not 1 <= self.count <= 100_000:
-            raise ValueError(f"release {self.release}: count is {self.count}: 1 to 100000 increments are possible")
+        if not 0 <= self.count <= 100_000:
+            raise ValueError(f"release {self.release}: count is {self.count}: at most 100000 increments are possible")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"release {self.release}: seed is {self.seed}: a number from 0 to 2**32 - 1")
 

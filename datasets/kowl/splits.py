@@ -43,8 +43,8 @@ class Turn:
     held_out: float = 0.0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.held_out < 1:
-            raise ValueError(f"release {self.release}: held_out is {self.held_out}: a share from 0 to below 1")
+        if not 0 <= self.held_out <= 1:
+            raise ValueError(f"release {self.release}: held_out is {self.held_out}: a share from 0 to 1")
 
 
 @dataclass(frozen=True)
