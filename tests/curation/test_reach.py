@@ -319,6 +319,7 @@ def test_stages_of_clear_are_stale_by_the_code_that_they_reach(tmp_path: Path) -
     package = tmp_path / "benchwright"
     for room in ("curation", "datasets", "training", "eval", "pipelines"):
         shutil.copytree(ROOT / room, package / room, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "front_door" / "__init__.py", package)
     edits = [
         (
             "curation/rows.py",
@@ -327,7 +328,7 @@ def test_stages_of_clear_are_stale_by_the_code_that_they_reach(tmp_path: Path) -
         ),
         ("curation/encoders/spec.py", "EncoderSpec = ", "class Unused:\n    kind = 'unused'\n\n\nEncoderSpec = "),
         ("curation/rows.py", 'raise ValueError(f"reject reason', 'raise KeyError(f"reject reason'),
-        ("curation/encoders/spec.py", "must be at least 1", "has to be at least 1"),
+        ("curation/encoders/spec.py", "must be between 1 and 65536", "has to be between 1 and 65536"),
     ]
     given = json.dumps([(str(package / name), old, new) for name, old, new in edits])
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}

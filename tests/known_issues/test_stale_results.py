@@ -76,6 +76,7 @@ def edited_package(case: Case, folder: Path) -> Path:
     package = folder / "benchwright"
     for name in ("curation", "datasets", "training", "eval", "pipelines"):
         shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "front_door" / "__init__.py", package)
     text = (package / case.file).read_text()
     assert text.count(case.old) == 1
     (package / case.file).write_text(text.replace(case.old, case.new))

@@ -324,7 +324,7 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
         ("tiny", ["orders.tasks=8"], "orders: 8 tasks: all orders of 1 to 7"),
         ("tiny", ["classes=11"], "classes = 11: 10 have an order"),
         ("tiny", ["tensor.frames=0"], "1 to 100000 are possible"),
-        ("tiny", ["tensor.centre_joint=-1"], "tensor.centre_joint = -1: layout kinect_v1 has the joints 0 to 19"),
+        ("tiny", ["tensor.centre_joint=-1"], "centre_joint is -1: joints are numbered from 0"),
         ("tiny", ["tensor.centre_joint=20"], "tensor.centre_joint = 20: layout kinect_v1 has the joints 0 to 19"),
         ("tiny", ["tensor.length=3"], "tensor.length: there is no such setting"),
         ("tiny", ["split.rule=x_fold"], "split.rule"),
