@@ -92,7 +92,8 @@ def _name(definition: Callable[..., Any]) -> str:
 def _alone(definition: Callable[..., Any]) -> str:
     """Digest of the lines of one definition; comments, its docstring and layout do not count."""
     (tree,) = ast.parse(textwrap.dedent(inspect.getsource(definition))).body
-    assert isinstance(tree, ast.FunctionDef | ast.ClassDef)
+    if not isinstance(tree, ast.FunctionDef | ast.ClassDef):
+        raise TypeError(f"{definition!r} is neither a function nor a class")
     tree.body = tree.body[ast.get_docstring(tree) is not None :]
     return sha256(ast.dump(tree))
 

@@ -147,10 +147,3 @@ def stale(config: ClearConfig, out: str) -> dict[str, str]:
 
 _RESULTS = "*/*"
 """Folders of results within ``eval/``: protocol, method."""
-
-
-def report(config: ClearConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)

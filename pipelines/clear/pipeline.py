@@ -199,6 +199,13 @@ def _voted(flow: Flow, c: ClearConfig, out: str) -> Flow:
     )
 
 
+def report(config: ClearConfig, out: str) -> str:
+    """Write ``report.html`` and return its path."""
+    from .report import write_report
+
+    return write_report(config, out)
+
+
 BENCHMARK = Benchmark(
     name="clear",
     title=TITLES["clear"],
@@ -209,6 +216,6 @@ BENCHMARK = Benchmark(
     evaluate=baselines.evaluate,
     scores=baselines.scores,
     stale=baselines.stale,
-    report=baselines.report,
+    report=report,
     release=release.write_release_layout,
 )

@@ -236,10 +236,3 @@ def scores(config: IircConfig, out: str) -> dict[str, dict[str, Any]]:
 def _last(result: Mapping[str, Any], metric: str) -> float | None:
     role = result["measures"][0]["role"]
     return result["curves"][role][metric][-1]
-
-
-def report(config: IircConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)

@@ -275,10 +275,3 @@ def stale(config: KowlConfig, out: str) -> dict[str, str]:
 
 _RESULTS = "feedback-*/*"
 """Folders of results within ``eval/``."""
-
-
-def report(config: KowlConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)

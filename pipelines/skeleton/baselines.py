@@ -304,10 +304,3 @@ def results(config: SkeletonConfig, out: str) -> list[tuple[Training, pa.Table]]
 
 def _settings(stage: Stage) -> dict[str, Any]:
     return {name: as_json(name, value) for name, value in stage.step.all_settings().items() if not isinstance(value, How)}
-
-
-def report(config: SkeletonConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)

@@ -151,6 +151,13 @@ def layout_for(c: SkeletonConfig) -> Layout:
         raise ConfigError(f"layout: {error}") from None
 
 
+def report(config: SkeletonConfig, out: str) -> str:
+    """Write ``report.html`` and return its path."""
+    from .report import write_report
+
+    return write_report(config, out)
+
+
 BENCHMARK = Benchmark(
     name="skeleton",
     title=TITLES["skeleton"],
@@ -159,5 +166,5 @@ BENCHMARK = Benchmark(
     publish=card.publish,
     evaluate=baselines.evaluate,
     scores=results.scores,
-    report=baselines.report,
+    report=report,
 )

@@ -299,10 +299,3 @@ def scores(config: TwoCameraConfig, out: str) -> dict[str, dict[str, Any]]:
             "warnings": summary["warnings"],
         }
     return found
-
-
-def report(config: TwoCameraConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)

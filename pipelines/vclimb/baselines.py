@@ -173,10 +173,3 @@ def scores(config: VclimbConfig, out: str) -> dict[str, dict[str, Any]]:
             std = {heading: statistics.stdev(v) if len(v) > 1 and None not in v else None for heading, v in values.items()}
             told.setdefault(protocol, {})[name] = {"mean": mean, "std": std, "seeds": len(seeds)}
     return told
-
-
-def report(config: VclimbConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)

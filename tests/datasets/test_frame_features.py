@@ -32,6 +32,7 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.kowl import baselines as kowl_runs
+from benchwright.pipelines.kowl import pipeline as kowl
 from PIL import Image
 
 
@@ -382,7 +383,7 @@ def test_kowl_from_frames_to_measures_by_transform(tmp_path: Path) -> None:
     }
     assert last["none"][1] > last["colour_invert"][1] + 0.2  # what is inverted is not recognised
     todo = api.job_of(out)
-    page = Path(kowl_runs.report(todo.config, out)).read_text()
+    page = Path(kowl.report(todo.config, out)).read_text()
     assert ">Visual transforms<" in page
     assert ">What clips show<" not in page
     assert "built-in backbone" in page

@@ -258,7 +258,7 @@ def test_a_proposed_hierarchy(tmp_path: Path) -> None:
 
 
 def test_the_report_shows_the_tree_before_anything_is_trained(tiny: Path) -> None:
-    page = Path(iirc_runs.report(settings("tiny"), str(tiny))).read_text()
+    page = Path(iirc.report(settings("tiny"), str(tiny))).read_text()
     for title in ("Hierarchy", "Tasks", "Who is given under what", "Pictures", "Pipeline", "Provenance"):
         assert f">{title}<" in page
     assert "Tree of 3 superclasses with 9 subclasses, and 2 lone subclasses" in page
@@ -372,7 +372,7 @@ def test_methods_learn_from_vectors_of_the_same_dataset(tiny: Path, tmp_path: Pa
     np.testing.assert_array_equal(vectors[7:8], shown)
     found = iirc_runs.evaluate(c, str(tmp_path), methods=["incremental_joint"])["incomplete"]["incremental_joint"]
     assert found[0].curve("pw_js")[0] > 0.3
-    page = Path(iirc_runs.report(c, str(tmp_path))).read_text()
+    page = Path(iirc.report(c, str(tmp_path))).read_text()
     assert "frozen vector" in page
     assert digests(tmp_path)["shards"] == digests(tiny)["shards"]
     with pytest.raises(ValueError, match=r"backbone 'small_cnn' for vectors"):
@@ -391,7 +391,7 @@ def test_joint_is_one_task_with_all_labels(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_the_report_shows_baselines(trained: Path) -> None:
-    page = Path(iirc_runs.report(settings("tiny"), str(trained))).read_text()
+    page = Path(iirc.report(settings("tiny"), str(trained))).read_text()
     for title in ("Baselines, incomplete information", "Confusion, incomplete information"):
         assert f">{title}<" in page
     assert "what would be right" in page
@@ -410,6 +410,6 @@ def test_curves_are_averaged_over_configurations(tiny: Path, tmp_path: Path) -> 
     told = iirc_runs.scores(c, str(tmp_path / "run"))["incomplete information"]["finetune"]
     assert told["mean"]["recall"] == pytest.approx(np.mean(last))
     assert told["std"]["recall"] == pytest.approx(np.std(last, ddof=1))
-    page = Path(iirc_runs.report(c, str(tmp_path / "run"))).read_text()
+    page = Path(iirc.report(c, str(tmp_path / "run"))).read_text()
     assert "configurations 0, 1</p>" in page  # all were trained
     assert "one standard deviation over runs" in page

@@ -199,7 +199,7 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     found = two_camera_runs.scores(c, str(tmp_path))["rotating"]
     assert found["network-200"]["warnings"] == []
     assert 0 < found["gray_world"]["mean"]["mean"] < 20
-    page = Path(two_camera_runs.report(c, str(tmp_path))).read_text("utf-8")
+    page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
     assert "do not add up" not in page
     assert "several rows are made of one (augmented)" in page
     for told in ("Alignment", "both cameras in turn", "Table 3 of the paper", "by the estimate", "no_partner"):
@@ -239,7 +239,7 @@ def test_linear_regression_on_the_released_pairs_is_that_of_table_3(shared_data:
     two_camera_runs.evaluate(c, str(tmp_path), methods=["linear_regression"])
     mean = two_camera_runs.scores(c, str(tmp_path))["rotating"]["linear_regression"]["mean"]["mean"]
     assert mean == pytest.approx(facts().tables["s20"]["linear regression"][0], abs=0.06)
-    page = Path(two_camera_runs.report(c, str(tmp_path))).read_text("utf-8")
+    page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
     assert "holds no pictures" in page
     assert "2.19" in page
 

@@ -281,7 +281,7 @@ def test_a_csv_of_segments_and_its_coverage(videos: Path, tmp_path: Path) -> Non
     table = r.rows("placed").table(["key", "frames", "t_start", "role"])
     assert set(table["frames"].to_pylist()) == {5}  # 0.2 s at 25 frames a second
     vclimb_card.publish(r, c, str(tmp_path / "run" / "dataset"))
-    page = Path(vclimb_runs.report(c, str(tmp_path / "run"))).read_text()
+    page = Path(vclimb.report(c, str(tmp_path / "run"))).read_text()
     assert "too few frames" in page
     assert "missing video" in page
     assert "Groups leak: 16 of 16 test clips" in page
