@@ -222,4 +222,4 @@ def test_an_empty_folder_of_videos_is_told_at_once(bw: Cli, tmp_path: Path) -> N
         "run", "vclimb", "--config", "segments", "--set", f"videos.root={tmp_path / 'in'}", "--out", tmp_path / "out", "-q"
     )
     assert (told.code, told.err.count("\n")) == (1, 1)
-    assert "source stage 'listed' gave no rows" in told.err
+    assert "source stage 'videos' gave no rows" in told.err
