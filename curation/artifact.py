@@ -98,6 +98,8 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
         return None
     raw = read_sealed(store, name)
     shape = {**_ARTIFACT, "kept": _KEPT} if raw.get("kept") else _ARTIFACT
+    if isinstance(raw.get("recipe"), dict) and "named" in raw["recipe"]:
+        shape = {**shape, "recipe": {**_RECIPE, "named": {str: str}}}
     if fault := _whole_fault(raw, shape) or ("" if raw["stage"] == stage else f"it is of stage {raw['stage']!r:.60}"):
         raise StoreError(f"{store.url}: {name} is not the record of a stage: {fault}")
     raw["parts"] = tuple(raw["parts"])

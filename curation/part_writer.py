@@ -23,6 +23,10 @@ from .store import Store, write_parquet
 _SHARD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
 
 
+WORK = ".work"
+"""Folder, within that of a stage, for what its parts keep while they are made; see ``keys.work_folder``."""
+
+
 class StepFailed(RuntimeError):
     """A step raised something that is no ``Reject``, or gave what the plan does not know. Says the stage and the place."""
 

@@ -13,6 +13,7 @@ import inspect
 import itertools
 import logging
 import os
+import tempfile
 import threading
 import traceback
 import typing
@@ -24,8 +25,8 @@ import numpy as np
 import pyarrow as pa
 
 from .flow import Stage, StageRef
-from .keys import plain
-from .part_writer import Output, PartRecord, PartWriter, StepFailed, reject_table
+from .keys import WorkFolder, canonical, plain, sha256
+from .part_writer import WORK, Output, PartRecord, PartWriter, StepFailed, folder, reject_table
 from .rows import MachineFault, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
 from .store import Rows, Store, StoreError
@@ -76,8 +77,20 @@ class PartTask:
 
     def settings(self) -> dict[str, Any]:
         """Keyword arguments of the step's call."""
-        values = {name: plain(value) for name, value in self.stage.step.settings.items()}
-        return {name: self.others[v.name] if isinstance(v, StageRef) else v for name, v in values.items()}
+        return {name: self._given(value) for name, value in self.stage.step.settings.items()}
+
+    def _given(self, value: Any) -> Any:
+        if isinstance(value, WorkFolder):
+            return self._work_folder()
+        return self.others[value.name] if isinstance(value, StageRef) else plain(value)
+
+    def _work_folder(self) -> str:
+        name = sha256(canonical(self.signature()))[:16]
+        if self.store.local is None:
+            return tempfile.mkdtemp(prefix=f"benchwright-{name}-")
+        path = self.store.local / folder(self.stage.name) / WORK / name
+        path.mkdir(parents=True, exist_ok=True)
+        return str(path)
 
     def signature(self) -> list[Any]:
         """What the part is made from; a part with another signature is made again."""

@@ -77,6 +77,7 @@ def run(
     overrides: Mapping[str, Any] | None = None,
     retry: Sequence[str] = (),
     keep_stale: Sequence[str] = (),
+    add: bool = False,
     on_progress: Callable[[Progress], None] = lambda _: None,
 ) -> Run:
     """Make every stage of ``flow`` that is not there yet.
@@ -92,6 +93,7 @@ def run(
         overrides: those of them that were given for this run alone.
         retry: reasons of rejects for which rows are tried again, with all of the part that they are in.
         keep_stale: stages to use as they are though their code changed since; recorded in them.
+        add: leave the stages of earlier plans in the record, before those of this one: the folder gathers what several plans made.
         on_progress: called in this thread.
 
     Raises:
@@ -117,7 +119,10 @@ def run(
         earlier = check_folder(store, pipeline)
         if retry:  # before anything is written: the reasons may be mistyped
             forget_rejects(store, retry)
-        record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last)
+        names = [stage.name for stage in stages]
+        if add and earlier is not None:
+            names = [*(name for name in earlier.stages if name not in names), *names]
+        record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(names), flow.last)
         record.after(earlier).save(store)
         known = _known_fingerprints(store)
         recent: dict[str, pa.Table] = {}
@@ -133,8 +138,8 @@ def run(
             if not waits:
                 jobs += maker.begin(report)
                 makers.append(maker)
-            # Sources need nothing of each other: those that stand together are made together.
-            if waits or following is None or following.inputs():
+            # Sources need nothing of each other: those that stand together, and whose inputs are made, are made together.
+            if waits or following is None or following.kind != "source" or not made.keys() >= set(following.inputs()):
                 pool.run(jobs)
                 made.update({done.stage.name: done.artifact for done in makers})
                 makers, jobs = [], []

@@ -11,6 +11,7 @@ import importlib.metadata
 import os
 import platform
 import posixpath
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -25,10 +26,10 @@ from .files import remove_half_written
 from .flow import PlanError, Stage, StageRef, row_types
 from .keys import How, Where, WhereOfRows, as_json, canonical, fingerprint, plain, sha256
 from .ledger import KeySum, Ledger
-from .part_writer import PartRecord, StepFailed, folder, part_name
+from .part_writer import WORK, PartRecord, StepFailed, folder, part_name
 from .parts import Offer, PartTask, Span
 from .rows import schema_of, without_addresses
-from .stale import change, change_of_sources, codes, codes_of, definitions, without_code
+from .stale import change, change_of_sources, codes, codes_of, definitions, named_in, without_code
 from .store import Rows, Store, StoreError
 
 FORMAT = 2
@@ -279,6 +280,8 @@ class StageMaker:
         key = sha256(canonical(recipe))
         recipe["layouts"] = self._layouts()
         recipe["within"] = self._within()
+        if references := named_in(self.stage):
+            recipe["named"] = references
         where = folder(self.stage.name)
         there = self.store.list(where)
         stale = [name for name in there if name in ("artifact.json", "made.json", "code.json")]
@@ -394,6 +397,8 @@ class StageMaker:
         artifact = Artifact(stage.name, stage.kind, key, digest, layout, recipe, rows_in, rows, rejects, parts)
         kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
         self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
+        if self.store.local is not None:
+            shutil.rmtree(self.store.local / where / WORK, ignore_errors=True)
         self.store.write_json(code_file(stage.name), sealed({"definitions": definitions(stage)}))
         return self._save(artifact)
 

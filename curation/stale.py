@@ -8,7 +8,7 @@ from typing import Any
 
 from .artifact import Artifact, load_code
 from .flow import Stage, StageRef, Step
-from .keys import How, Where, as_json
+from .keys import How, Named, Where, as_json
 from .reach import Definitions, reached
 from .store import Store
 
@@ -62,7 +62,7 @@ def without_code(recipe: Mapping[str, Any]) -> dict[str, Any]:
             return {name: plain(item) for name, item in value.items() if name != "code"}
         return [plain(item) for item in value] if isinstance(value, list) else value
 
-    return plain({name: value for name, value in recipe.items() if name not in ("layouts", "within")})
+    return plain({name: value for name, value in recipe.items() if name not in ("layouts", "named", "within")})
 
 
 def change(stage: Stage, old: Artifact, store: Store) -> str:
@@ -82,6 +82,50 @@ def change(stage: Stage, old: Artifact, store: Store) -> str:
     if codes(stage) == (old.kept["code"] if old.kept else codes_of(recipe)):
         return ""
     return changed_definitions(load_code(store, stage.name), definitions(stage)) or f"the code of {stage.step.name} changed"
+
+
+def named_in(stage: Stage) -> dict[str, str]:
+    """Settings that name code -> their references; of a file, with its path."""
+    return {
+        name: str(value) for step in steps_of(stage) for name, value in step.all_settings().items() if isinstance(value, Named)
+    }
+
+
+def recipe_change(artifact: Artifact, store: Store, known: dict[str, Definitions]) -> str:
+    """What changed in the code of a stage since it was made, told without its plan; "" for nothing.
+
+    Args:
+        artifact: of the stage.
+        store: where it lies.
+        known: references -> what they reach, filled as they are looked up.
+    """
+    recipe, old = artifact.recipe, load_code(store, artifact.stage)
+    if not old:
+        return "it is not recorded what code made it"
+    steps = [recipe["step"], *([recipe["pieces"]["step"]] if recipe.get("pieces") else [])]
+    references = [":".join(name.rsplit(".", 1)) for name in steps] + sorted(recipe.get("named", {}).values())
+    now: dict[str, dict[str, str]] = {}
+    try:
+        for reference in references:
+            _add(now, _reached(reference, known))
+        for module, names in old.items():  # classes of settings are reached from nowhere else
+            for name in names:
+                if name not in ("", "*") and name not in now.get(module, {}):
+                    _add(now, _reached(f"{module}:{name}", known))
+    except LookupError as error:
+        return str(error)
+    return changed_definitions(old, now)
+
+
+def _reached(reference: str, known: dict[str, Definitions]) -> Definitions:
+    if reference not in known:
+        known[reference] = reached(reference).definitions
+    return known[reference]
+
+
+def _add(found: dict[str, dict[str, str]], more: Definitions) -> None:
+    for module, names in more.items():
+        found.setdefault(module, {}).update(names)
 
 
 def _is_code(value: Any) -> bool:

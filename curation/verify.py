@@ -141,7 +141,7 @@ def _beside(out: Path, found: Found) -> Problem:
 def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact]) -> Iterator[Problem]:
     where = folder(artifact.stage)
     place = f"stage {artifact.stage}"
-    recipe = {name: value for name, value in artifact.recipe.items() if name not in ("layouts", "within")}
+    recipe = {name: value for name, value in artifact.recipe.items() if name not in ("layouts", "named", "within")}
     if sha256(canonical(recipe)) != artifact.key:
         yield Problem(place, "its recipe has another digest", f"key {artifact.key[:12]}", where)
     for name, digest in artifact.recipe["inputs"].items():

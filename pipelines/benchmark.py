@@ -7,15 +7,18 @@ import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..curation.flow import Flow
 from ..curation.run import Run
 from .catalogue import TITLES
 from .errors import WrongUse, did_you_mean
+
+if TYPE_CHECKING:
+    from .experiments import Training
 
 
 class Publish(Protocol):
@@ -36,6 +39,9 @@ class Benchmark:
         publish: what is written beside the stages when the plan is done.
         answer: called where the run waits: answers for the person where the settings say so (simulated votes), and
             returns whether it did.
+        trainings: the baselines: ``trainings(config, out, methods, protocols) -> [Training]``; no method or no protocol named:
+            those of the settings.
+        shown: what ``eval`` prints of them: heading -> metric.
         evaluate: train and evaluate baselines on the shards: ``evaluate(config, out, methods=, protocols=, progress=)``;
             no method or no protocol named: those of the settings.
         scores: results of the baselines that were run, by ``scores(config, out)``: protocol -> method -> what ``eval`` prints.
@@ -51,6 +57,8 @@ class Benchmark:
     plan: Callable[[Any, str], Flow]
     publish: Publish
     answer: Callable[[Run, Any, str], bool] = lambda run, config, out: False
+    trainings: Callable[[Any, str, Sequence[str], Sequence[str]], Sequence[Training]] | None = None
+    shown: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     evaluate: Callable[..., Any] | None = None
     scores: Callable[[Any, str], Any] = lambda config, out: {}
     stale: Callable[[Any, str], Mapping[str, str]] = lambda config, out: {}

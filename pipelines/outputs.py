@@ -10,6 +10,7 @@ from ..curation.artifact import load_artifact
 from ..curation.files import remove_folder
 from ..curation.store import Store, StoreError
 from ..eval.protocols.run import Occupied
+from . import experiments
 from .errors import WrongUse
 from .jobs import Job, check_dataset, check_finished, dataset_of, job_of, record_of
 from .results import naming_malformed
@@ -24,6 +25,9 @@ def train(
     *,
     methods: Iterable[str] = (),
     protocols: Iterable[str] = (),
+    scheduler: str = "sync",
+    workers: int | None = None,
+    retry: Sequence[str] = (),
     pipeline: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Any:
@@ -36,6 +40,8 @@ def train(
         out: local folder of the run.
         methods: names of baselines; by default those of the settings.
         protocols: names of protocols; by default those of the settings.
+        scheduler, workers: how trainings stand side by side, see ``curation.run.run``.
+        retry: reasons of rejects for which trainings are tried again: ``diverged``.
         pipeline: as for ``job_of``.
         progress: told one line a step.
 
@@ -49,6 +55,12 @@ def train(
     """
     _check_local(out, "baselines are trained")
     todo = job_of(out, pipeline=pipeline)
+    if todo.benchmark.trainings is not None:
+        check_finished(out)
+        chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), tuple(protocols))
+        how_to_run = {"scheduler": scheduler, "workers": workers, "retry": retry}
+        experiments.train(chosen, out, progress=progress, **how_to_run)
+        return _scores(todo, out)
     evaluate = todo.benchmark.evaluate
     if evaluate is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
@@ -81,6 +93,8 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
 
 
 def _scores(todo: Job, out: str) -> Any:
+    if todo.benchmark.trainings is not None:
+        return experiments.scores(out, todo.benchmark.shown)
     with naming_malformed(out, lambda: todo.benchmark.scores(todo.config, out)):
         return todo.benchmark.scores(todo.config, out)
 
@@ -90,6 +104,8 @@ def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     within the run -> why. ``train`` makes them again.
     """
     todo = job_of(out, pipeline=pipeline)
+    if todo.benchmark.trainings is not None:
+        return experiments.stale_trainings(out)
     return dict(todo.benchmark.stale(todo.config, out))
 
 

@@ -8,7 +8,6 @@ moment leaves a ``progress.json`` whose checkpoint is there.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import reprlib
@@ -21,35 +20,8 @@ from numpy.typing import NDArray
 
 from ...curation.files import remove, remove_half_written, replacing, write_whole
 from ...curation.records import Damaged, check_file
-from ..metrics.accuracy import accuracy_matrix, correct_count
-from .domains import Domain, fingerprint
-from .learner import Learner
 
-Tested = Callable[[int, int], bool]
 Progress = Callable[[str], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class SeedRun:
-    """What one seed gave.
-
-    Attributes:
-        seed: the seed.
-        names: N domain names.
-        learned, tested: rows in each domain's training and test set.
-        correct: (N, N) correct predictions; -1 in cells that the protocol does not test.
-    """
-
-    seed: int
-    names: tuple[str, ...]
-    learned: tuple[int, ...]
-    tested: tuple[int, ...]
-    correct: NDArray[np.int64]
-
-    @property
-    def matrix(self) -> NDArray[np.float64]:
-        """Accuracy matrix R, (N, N) float64 in [0, 1], NaN where not tested."""
-        return accuracy_matrix(self.correct, self.tested)
 
 
 def to_json(value: Any) -> bytes:
@@ -76,72 +48,6 @@ def read_results(path: Path, *needed: str) -> dict[str, Any]:
     if missing := [name for name in needed if name not in held]:
         raise ValueError(f"{path} has no {missing[0]!r}: remove it and train again")
     return held
-
-
-def run_domains(
-    learner: Learner,
-    domains: Sequence[Domain],
-    *,
-    seed: int,
-    tests: Tested,
-    identity: Mapping[str, Any],
-    out: Path,
-    progress: Progress | None = None,
-) -> SeedRun:
-    """Learn ``domains`` in order; after domain i test each domain j for which ``tests(i, j)``.
-
-    Args:
-        learner: fresh; its state is replaced where ``out`` holds a part of this run.
-        seed: written into the result.
-        identity: JSON values that say what is run (method, model, hyper-parameters, protocol). A folder that holds a run
-            of another identity, or of other arrays, is refused.
-        out: folder of this seed: ``progress.json``, the last checkpoint, and ``matrix.csv`` when all is done.
-        progress: called with one line after each domain.
-
-    Raises:
-        ValueError: no domain, domains of different widths, or ``out`` belongs to another run or is damaged.
-    """
-    widths = sorted({domain.X_train.shape[1] for domain in domains})
-    if len(widths) != 1:
-        raise ValueError(f"domains have {widths} features: one width, and at least one domain, are needed")
-    out.mkdir(parents=True, exist_ok=True)
-    whose = {**identity, "seed": seed, "data": fingerprint(domains)}
-    correct = np.full((len(domains), len(domains)), -1, dtype=np.int64)
-    done = _take_up(learner, domains, whose, out, correct)
-    for i in range(done, len(domains)):
-        learner.learn(domains[i].X_train, domains[i].y_train)
-        for j, domain in enumerate(domains):
-            if tests(i, j):
-                correct[i, j] = correct_count(domain.y_test, learner.predict(domain.X_test))
-        _commit(learner, i + 1, whose, out, correct)
-        if progress is not None:
-            progress(f"seed {seed}: domain {domains[i].name} ({i + 1} of {len(domains)}) learned and tested")
-    run = SeedRun(
-        seed=seed,
-        names=tuple(domain.name for domain in domains),
-        learned=tuple(len(domain.y_train) for domain in domains),
-        tested=tuple(len(domain.y_test) for domain in domains),
-        correct=correct,
-    )
-    write_whole(out / "matrix.csv", matrix_csv(run.names, run.matrix))
-    return run
-
-
-def _take_up(learner: Learner, domains: Sequence[Domain], whose: Mapping[str, Any], out: Path, correct: Any) -> int:
-    """Number of domains that ``out`` holds already; fills ``correct`` and loads the learner."""
-    found = held_progress(out, whose)
-    if found is None:
-        return 0
-    held, checkpoint = found
-    with taking_up(out):
-        done = len(held["correct"])
-        correct[:done] = held["correct"]
-        learner.load(checkpoint, [(domain.X_train, domain.y_train) for domain in domains[:done]])
-    return done
-
-
-def _commit(learner: Learner, done: int, whose: Mapping[str, Any], out: Path, correct: NDArray[np.int64]) -> None:
-    commit_progress(out, whose, learner.save, done, {"correct": correct[:done].tolist()})
 
 
 def held_progress(out: Path, whose: Mapping[str, Any]) -> tuple[dict[str, Any], Path] | None:

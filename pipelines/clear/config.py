@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
@@ -255,10 +255,21 @@ class Shards:
 
 @dataclass(frozen=True, config=_STRICT)
 class Baselines:
-    """Which baselines ``train`` runs by default: a model's preset, and methods by name."""
+    """Which baselines ``train`` runs by default.
+
+    Attributes:
+        preset: hyper-parameters and model of the paper.
+        methods: by name; ``method_settings`` has changes of theirs.
+        model: another one than the preset's, by name or reference; ``model_settings`` are its own.
+        metrics: of your own, beside the paper's: references of functions, see ``pipelines.streams.measure_by``.
+    """
 
     preset: str
     methods: list[str]
+    method_settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    model: str | None = None
+    model_settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+    metrics: list[str] = Field(default_factory=list[str])
     epochs: Annotated[int, Field(ge=1)] | None = None
     batch_size: Annotated[int, Field(ge=1)] | None = None
     learning_rate: Annotated[float, Field(gt=0)] | None = None

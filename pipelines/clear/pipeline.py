@@ -9,6 +9,7 @@ benchmark; nothing else is needed.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, source, step
@@ -39,8 +40,9 @@ from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ...datasets.yfcc100m.metadata import read_metadata
 from ..benchmark import Benchmark
+from ..experiments import Training
 from ..catalogue import TITLES
-from . import baselines, card, release, votes
+from . import card, release, votes
 from .config import (
     CalendarBuckets,
     ClearConfig,
@@ -206,6 +208,13 @@ def report(config: ClearConfig, out: str) -> str:
     return write_report(config, out)
 
 
+def trainings(config: ClearConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
+    """See ``baselines.trainings``."""
+    from . import baselines
+
+    return baselines.trainings(config, out, methods, protocols)
+
+
 BENCHMARK = Benchmark(
     name="clear",
     title=TITLES["clear"],
@@ -213,9 +222,8 @@ BENCHMARK = Benchmark(
     plan=plan,
     publish=card.publish,
     answer=votes.answer,
-    evaluate=baselines.evaluate,
-    scores=baselines.scores,
-    stale=baselines.stale,
+    trainings=trainings,
+    shown={"in-domain": "in_domain", "next-domain": "next_domain", "acc": "acc", "bwt": "bwt", "fwt": "fwt"},
     report=report,
     release=release.write_release_layout,
 )

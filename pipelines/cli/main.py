@@ -305,22 +305,41 @@ def rejects(
 
 @app.command()
 def train(
-    out: Out, methods: Methods = None, protocols: Protocols = None, pipeline: Pipeline = None, quiet: Quiet = False
+    out: Out,
+    methods: Methods = None,
+    protocols: Protocols = None,
+    scheduler: Scheduler = "sync",
+    workers: Workers = None,
+    retry: Annotated[
+        list[str] | None, typer.Option("--retry", metavar="REASON", help="Train again what failed for this reason: diverged.")
+    ] = None,
+    pipeline: Pipeline = None,
+    quiet: Quiet = False,
 ) -> None:
     """Train baselines on the published shards.
 
-    Goes on where it was broken off; what was trained on an earlier dataset, by other settings or by other code is trained anew.
-    Prints the metrics at the end.
+    Interrupt it at any time, and repeat the command to resume it. Trainings that are up to date are not trained again; those of
+    other settings stay beside them. Prints the metrics at the end.
 
     \b
     Examples:
       benchwright train out
       benchwright train out --method cumulative-finetune --protocol iid
+      benchwright train out --scheduler processes --workers 8
     """
     from .. import api
 
     tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
-    results = api.train(out, methods=methods or (), protocols=protocols or (), pipeline=pipeline, progress=tell)
+    results = api.train(
+        out,
+        methods=methods or (),
+        protocols=protocols or (),
+        scheduler=scheduler,
+        workers=workers,
+        retry=retry or (),
+        pipeline=pipeline,
+        progress=tell,
+    )
     _print_scores(out, results, api.stale(out, pipeline=pipeline))
 
 

@@ -105,7 +105,7 @@ def _identity(config: IircConfig, out: str, information: str, name: str, configu
     from ...eval.protocols.refined_classification import run_refined
     from ...training.baselines.iirc import identity, learner_maker, picture_view
     from ...training.core.criteria import CRITERIA
-    from ...training.core.task_learner import TaskLearner
+    from ...training.core.learner import Learner
     from ...training.data.examples import ArrayExamples
     from ...training.data.pictures import Album
     from ...training.methods import registry
@@ -115,7 +115,7 @@ def _identity(config: IircConfig, out: str, information: str, name: str, configu
     vectors = None if config.vectors is None else load_artifact(Store(out), EMBEDDED)
     if settings["criterion"] not in CRITERIA:
         raise ValueError(f"criterion {settings['criterion']!r}: there are {', '.join(CRITERIA)}")
-    code = [registry.maker(settings["method"]["name"]), CRITERIA[settings["criterion"]], picture_net, TaskLearner, RefinedView]
+    code = [registry.maker(settings["method"]["name"]), CRITERIA[settings["criterion"]], picture_net, Learner, RefinedView]
     code += [Album if config.vectors is None else ArrayExamples, run_refined]
     return {
         **identity(settings, seed=check_listed("evaluation.seeds", int(seeded.removeprefix("seed-")), e.seeds)),

@@ -84,7 +84,7 @@ def _identity(config: VclimbConfig, out: str, protocol: str, name: str, seeded: 
     from ...eval.protocols.class_incremental import class_tasks, run_class_incremental
     from ...training.baselines.vclimb import clip_view, identity, learner_maker
     from ...training.core.criteria import CRITERIA
-    from ...training.core.task_learner import TaskLearner
+    from ...training.core.learner import Learner
     from ...training.data.clips import consistent, kept, shard_clips
     from ...training.methods import registry
     from ...training.models.tsn import tsn
@@ -93,7 +93,7 @@ def _identity(config: VclimbConfig, out: str, protocol: str, name: str, seeded: 
     seed = check_listed("evaluation.seeds", int(seeded.removeprefix("seed-")), config.evaluation.seeds)
     if settings["criterion"] not in CRITERIA:
         raise ValueError(f"criterion {settings['criterion']!r}: there are {', '.join(CRITERIA)}")
-    code = [registry.maker(settings["method"]["name"]), CRITERIA[settings["criterion"]], tsn, TaskLearner, kept, consistent]
+    code = [registry.maker(settings["method"]["name"]), CRITERIA[settings["criterion"]], tsn, Learner, kept, consistent]
     code += [shard_clips, class_tasks, run_class_incremental]
     return {
         **identity(settings, seed=seed, weights=None if weights is None else Path(weights)),

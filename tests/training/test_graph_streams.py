@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchwright.training.core.loop import generator
+from benchwright.training.core.determinism import generator
 from benchwright.training.graph_streams.learn import learn_next
 from benchwright.training.graph_streams.published import READINGS
 from benchwright.training.graph_streams.recipe import GraphData, Learned, Recipe, Task

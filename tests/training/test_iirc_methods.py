@@ -17,7 +17,7 @@ from benchwright.training.core.exemplars import Capacity, by_class
 from benchwright.training.core.label_sets import multi_hot, precision_weighted_jaccard, predicted_sets
 from benchwright.training.core.lesson import Lesson, Step, frozen
 from benchwright.training.core.schedule import Plateau, Schedule
-from benchwright.training.core.task_learner import Memory, TaskLearner
+from benchwright.training.core.learner import Memory, Learner
 from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.data.pictures import Album, ArrayPictures, Pictures
 from benchwright.training.methods.agem import loss_of_new, project
@@ -324,7 +324,7 @@ def small_settings(name: str, **schedule: Any) -> dict[str, Any]:
     return settings
 
 
-def learn(learner: TaskLearner, tasks: range) -> TaskLearner:
+def learn(learner: Learner, tasks: range) -> Learner:
     for task in tasks:
         learner.learn(pictures(task), [pictures(task, "val")], classes=2)
     return learner
@@ -383,7 +383,7 @@ def test_wrong_settings_are_told():
     with pytest.raises(ValueError, match=r"are not among its new classes 0\.\.1"):
         learner_maker(good)(0).learn(pictures(1), [], classes=2)
     assert identity(good, seed=3)["seed"] == 3
-    made = TaskLearner(
+    made = Learner(
         make_model=lambda init: picture_net(init, **good["model"]),
         method=method("naive"),
         schedule=PLAN,

@@ -17,7 +17,7 @@ from benchwright.training.core.criteria import CRITERIA, cross_entropy
 from benchwright.training.core.exemplars import Capacity, class_means, given, herding, nearest_means, shuffled
 from benchwright.training.core.learner import BufferLearner
 from benchwright.training.core.schedule import Schedule
-from benchwright.training.core.task_learner import Memory, SecondView, TaskLearner
+from benchwright.training.core.learner import Memory, SecondView, Learner
 from benchwright.training.data.examples import ArrayExamples, Draw, Joined, Rows
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.classifier import Classifier
@@ -59,18 +59,18 @@ def small(init: torch.Generator, dropout: float = 0.3, **head: Any) -> Classifie
     return Classifier(nn.Sequential(affine(8, 16, init), nn.BatchNorm1d(16), nn.ReLU()), 16, dropout=dropout, **head)
 
 
-def a_learner(name: str = "naive", capacity: int = 12, criterion: str = "cross_entropy", **changes: Any) -> TaskLearner:
+def a_learner(name: str = "naive", capacity: int = 12, criterion: str = "cross_entropy", **changes: Any) -> Learner:
     plan = dataclasses.replace(PLAN, **changes.pop("plan", {}))
     chosen = method(name, **{**SETTINGS.get(name, {}), **changes.pop("settings", {})})
     chosen = dataclasses.replace(chosen, exemplars=changes.pop("exemplars", chosen.exemplars))
     memory = changes.pop("memory", Memory(Capacity(capacity)))
     make_model = functools.partial(small, eta="kept") if name == "lucir" else small
-    return TaskLearner(
+    return Learner(
         make_model=make_model, method=chosen, schedule=plan, criterion=CRITERIA[criterion], seed=0, memory=memory, **changes
     )
 
 
-def learn(learner: TaskLearner, tasks: int, start: int = 0) -> TaskLearner:
+def learn(learner: Learner, tasks: int, start: int = 0) -> Learner:
     for task in range(start, tasks):
         validate = [examples(2 * t, 2 * t + 2, "val", 5) for t in range(task + 1)]
         learner.learn(examples(2 * task, 2 * task + 2, "train"), validate, classes=2)
@@ -395,7 +395,7 @@ def test_what_cannot_be_learned_is_refused():
         a_learner().model  # noqa: B018
     with pytest.raises(ArithmeticError, match="training loss is"):
         a_learner().learn(ArrayExamples(np.full((20, 8), np.nan, np.float32), [0, 1] * 10), [], classes=2)
-    with pytest.raises(ValueError, match="TaskLearner runs it"):
+    with pytest.raises(ValueError, match="Learner runs it"):
         BufferLearner(make_model=linear, classes=2, hyper=None, method=method("naive"), seed=0)  # type: ignore[arg-type]
     for change in ({"epochs": 0}, {"optimiser": "lion"}, {"select": "test"}, {"learning_rate": 0.0}, {"clip_norm": 0.0}):
         with pytest.raises(ValueError, match=str(next(iter(change)))):
@@ -474,7 +474,7 @@ def test_consistency_goes_on_top_of_any_method_and_means_what_the_paper_says():
 def test_all_baselines_can_be_made_and_say_what_they_are(tmp_path: Path):
     for name in paper_methods():
         settings = paper_settings(name + "+tc", dataset="ucf101", frames=8)
-        assert isinstance(learner_maker(settings)(0), TaskLearner)
+        assert isinstance(learner_maker(settings)(0), Learner)
         assert identity(settings, seed=3)["seed"] == 3
     weights = tmp_path / "w.pth"
     weights.write_bytes(b"x")

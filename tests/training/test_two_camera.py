@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 import torch
-from benchwright.training.core.loop import generator
+from benchwright.training.core.determinism import generator
 from benchwright.training.models.illuminant_net import IlluminantNets, draw_nets, hidden_layers_of, parameter_count
 from benchwright.training.two_camera.batched import Hyper, Run, estimates, fit_runs
 from benchwright.training.two_camera.networks import NetworkEstimator, load_networks, ratios_of, settings

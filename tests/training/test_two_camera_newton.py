@@ -7,7 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from benchwright.training.core.loop import generator
+from benchwright.training.core.determinism import generator
 from benchwright.training.models.illuminant_net import draw_nets, parameter_count
 from benchwright.training.two_camera.batched import Run, estimates
 from benchwright.training.two_camera.distilled import DistilledEstimator

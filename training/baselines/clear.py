@@ -1,69 +1,53 @@
-"""CLEAR's baselines on stored features: the paper's hyper-parameters and methods by name, and learners made of them."""
+"""CLEAR's baselines on stored features: the paper's hyper-parameters by preset, and the buffers of its tables by name."""
 
 from __future__ import annotations
 
+import functools
 import tomllib
-from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
-from ..core.learner import BufferLearner, MakeModel
-from ..core.loop import Hyper
-from ..methods.method import Method
-from ..methods.registry import method
-from ..models.linear import linear
-from ..models.mlp import mlp
 
-MODELS: Mapping[str, MakeModel] = {"linear": linear, "mlp": mlp}
+def presets() -> list[str]:
+    """Names of the settings of ``clear.toml``, each with its model."""
+    return list(_facts()["presets"])
 
 
-def paper_settings() -> dict[str, dict[str, Any]]:
-    """``training/baselines/clear.toml``: preset name ("linear", "linear_imagenet", "mlp") -> model and hyper-parameters."""
-    return tomllib.loads((files(__package__ or "") / "clear.toml").read_text(encoding="utf-8"))
-
-
-def paper_methods() -> dict[str, Method]:
-    """The buffers of CLEAR's tables 2 and 6 by the names that ``registry.method`` gives, in the tables' order."""
-    found = [method("nap", start="finetune")]
-    found += [method("cumulative", start="finetune"), method("cumulative", start="scratch")]
-    for start in ("finetune", "scratch"):
-        found += [method("reservoir", start=start, alpha=alpha) for alpha in (0.25, 0.5, 1.0, 2.0, 5.0)]
-        found += [method("dynamic_reservoir", start=start, alpha=alpha) for alpha in (0.25, 0.5, 0.75, 1.0)]
-    return {one.name: one for one in found}
-
-
-def learner_maker(
-    settings: Mapping[str, Any], chosen: Method, *, classes: int, device: str = "cpu"
-) -> Callable[[int], BufferLearner]:
-    """Seed -> a fresh learner, as ``eval.protocols`` asks for.
-
-    Args:
-        settings: one table of ``paper_settings()``, or a user's own with the same keys.
-        chosen: the method.
-        classes: 11 in CLEAR-10.
+def paper_settings(preset: str) -> tuple[str, dict[str, Any]]:
+    """Name of the model, and the settings of ``core.build.parts_of`` but for those of the method.
 
     Raises:
-        ValueError: the model has no such name.
-        TypeError: a hyper-parameter is missing or unknown.
+        ValueError: there is no such preset.
     """
-    values = dict(settings)
-    name = values.pop("model")
-    if name not in MODELS:
-        raise ValueError(f"no model is called {name!r}: there are {', '.join(MODELS)}")
-    hyper = Hyper(**values)
-
-    def make(seed: int) -> BufferLearner:
-        return BufferLearner(make_model=MODELS[name], classes=classes, hyper=hyper, method=chosen, seed=seed, device=device)
-
-    return make
-
-
-def identity(settings: Mapping[str, Any], chosen: Method, *, classes: int) -> dict[str, Any]:
-    """What a run is, as JSON values, for ``eval.protocols.run_protocol``. The device is where, not what."""
-    return {
-        "classes": classes,
-        "hyper": dict(settings),
-        "method": chosen.name,
-        "settings": dict(chosen.settings),
-        "start": chosen.start,
+    facts = _facts()
+    if preset not in facts["presets"]:
+        raise ValueError(f"preset {preset!r}: there are {', '.join(facts['presets'])}")
+    own = dict(facts["presets"][preset])
+    model = own.pop("model")
+    return model, {
+        "model": {},
+        "criterion": facts["criterion"],
+        "schedule": {**facts["schedule"], "clip_norm": None, **own},
+        "memory": dict(facts["memory"]),
     }
+
+
+def paper_methods() -> dict[str, tuple[str, dict[str, Any]]]:
+    """The buffers of CLEAR's tables 2 and 6 by their names in tables: the method and its settings."""
+    found: list[tuple[str, dict[str, Any]]] = [("nap", {})]
+    found += [("cumulative", {"start": start}) for start in ("finetune", "scratch")]
+    for start in ("finetune", "scratch"):
+        found += [("reservoir", {"alpha": alpha, "start": start}) for alpha in (0.25, 0.5, 1.0, 2.0, 5.0)]
+        found += [("dynamic_reservoir", {"alpha": alpha, "start": start}) for alpha in (0.25, 0.5, 0.75, 1.0)]
+    return {_name(method, settings): (method, settings) for method, settings in found}
+
+
+def _name(method: str, settings: dict[str, Any]) -> str:
+    """``reservoir-alpha=0.5-finetune``."""
+    numbers = [f"{key}={value}" for key, value in settings.items() if key != "start"]
+    return "-".join([method, *numbers, settings.get("start", "finetune")])
+
+
+@functools.cache
+def _facts() -> dict[str, Any]:
+    return tomllib.loads((files(__package__ or "") / "clear.toml").read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from typing import Any
 from ..core.criteria import CRITERIA
 from ..core.exemplars import Capacity
 from ..core.schedule import Plateau, Schedule
-from ..core.task_learner import Memory, TaskLearner
+from ..core.learner import Memory, Learner
 from ..data.pictures import PictureView
 from ..methods.registry import method
 from ..models.picture_net import check_picture_net, picture_net
@@ -65,7 +65,7 @@ def picture_view(settings: Mapping[str, Any]) -> PictureView:
     return PictureView(**values)
 
 
-def learner_maker(settings: Mapping[str, Any], *, device: str = "cpu", workers: int = 0) -> Callable[[int], TaskLearner]:
+def learner_maker(settings: Mapping[str, Any], *, device: str = "cpu", workers: int = 0) -> Callable[[int], Learner]:
     """Seed -> a fresh learner, for ``eval.protocols.refined_classification.run_refined``.
 
     Args:
@@ -89,8 +89,8 @@ def learner_maker(settings: Mapping[str, Any], *, device: str = "cpu", workers: 
     if settings["criterion"] != "binary_cross_entropy":
         raise ValueError(f"criterion {settings['criterion']!r}: sets of labels need 'binary_cross_entropy'")
 
-    def make(seed: int) -> TaskLearner:
-        return TaskLearner(
+    def make(seed: int) -> Learner:
+        return Learner(
             make_model=functools.partial(picture_net, **model),
             method=chosen,
             schedule=schedule,

@@ -16,7 +16,7 @@ from ...datasets.vclimb.facts import facts as vclimb_facts
 from ..core.criteria import CRITERIA
 from ..core.exemplars import Capacity
 from ..core.schedule import Schedule
-from ..core.task_learner import Memory, SecondView, TaskLearner
+from ..core.learner import Memory, SecondView, Learner
 from ..data.clip_views import ClipView
 from ..data.clips import consistent, kept
 from ..methods.registry import method
@@ -88,7 +88,7 @@ def clip_view(settings: Mapping[str, Any]) -> ClipView:
 
 def learner_maker(
     settings: Mapping[str, Any], *, weights: Path | None = None, device: str = "cpu", workers: int = 0
-) -> Callable[[int], TaskLearner]:
+) -> Callable[[int], Learner]:
     """Seed -> a fresh learner, for ``eval.protocols.class_incremental.run_class_incremental``.
 
     Args:
@@ -120,8 +120,8 @@ def learner_maker(
     if settings["criterion"] not in CRITERIA:
         raise ValueError(f"criterion {settings['criterion']!r}: there are {', '.join(CRITERIA)}")
 
-    def make(seed: int) -> TaskLearner:
-        return TaskLearner(
+    def make(seed: int) -> Learner:
+        return Learner(
             make_model=functools.partial(tsn, weights=weights, **settings["model"]),
             method=chosen,
             schedule=schedule,

@@ -1,147 +1,270 @@
-"""A model, a method and hyper-parameters put together: what a protocol runs."""
+"""A model, a method and a memory put together: what every protocol runs."""
 
 from __future__ import annotations
 
+import dataclasses
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import nn
 
+from ..data.examples import Examples, Joined, Rows
 from ..methods.method import Method
-from .buffers import Rows
-from .loop import Hyper, fit, generator, one_thread, predict
+from ..models.classifier import Classifier
+from .batches import Means, outputs
+from .criteria import Criterion
+from .exemplars import Capacity, by_class, class_means, given, herding, nearest_means, shuffled
+from .label_sets import predicted_sets
+from .lesson import Lesson, State, frozen
+from .determinism import generator, one_thread
+from .schedule import Schedule
 
-Features = NDArray[np.float32]
-Labels = NDArray[np.int64]
+View = Callable[[Examples], Examples]
 
 
-class MakeModel(Protocol):
-    """Makes a fresh model, its weights drawn from ``init`` alone."""
+@dataclasses.dataclass(frozen=True)
+class Memory:
+    """What is kept of the past by methods with exemplars.
 
-    def __call__(self, features: int, classes: int, *, init: torch.Generator) -> nn.Module: ...
+    Attributes:
+        capacity: of all classes together.
+        keep: a sample -> how it is kept (a clip -> four of its frames); None: as it is.
+        order: key -> rank, for methods whose exemplars are given.
+    """
+
+    capacity: Capacity
+    keep: View | None = None
+    order: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
 
 
-class BufferLearner:
-    """Learns domain after domain from the rows that its method chooses among those seen.
+@dataclasses.dataclass(frozen=True)
+class SecondView:
+    """Temporal consistency: a second view of each sample, with ``weight`` in [0, 1] of the classification loss."""
 
-    The result is a function of the arguments and the arrays: no global generator is read or moved. On the CPU it does
-    not depend on the number of cores (see ``loop.one_thread``). Between devices sums differ in their last bits.
+    view: View
+    weight: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight <= 1:
+            raise ValueError(f"weight {self.weight} of the second view: a share in [0, 1]")
+
+
+class Learner:
+    """Learns task after task, or domain after domain, and tells apart all classes that it has seen.
+
+    The result is a function of the arguments and the samples: no global generator is read or moved. On the CPU it does
+    not depend on the number of cores. Between devices sums differ in their last bits, and so may the choice of epochs.
 
     Args:
-        make_model: for example ``models.linear.linear``.
-        classes: number of classes; labels lie in [0, classes).
-        hyper: of every domain's training; the optimiser is fresh for each domain.
-        method: chooses rows and says where weights start from.
-        seed: of weights, batches and buffer; there is no default.
-        device: "cpu", "cuda", "cuda:1"; features are moved there once a domain.
+        make_model: a model without outputs, its weights drawn from the generator alone.
+        method: see ``methods.method``.
+        schedule: of every task's training.
+        criterion: the classification loss.
+        seed: of all draws; there is no default.
+        memory: for methods with exemplars.
+        second: for temporal consistency.
+        device: "cpu", "cuda", "cuda:1".
+        workers: threads that load batches.
+        sets: samples have sets of labels, and sets are predicted.
     """
 
     def __init__(
-        self, *, make_model: MakeModel, classes: int, hyper: Hyper, method: Method, seed: int, device: str = "cpu"
+        self,
+        *,
+        make_model: Callable[[torch.Generator], Classifier],
+        method: Method,
+        schedule: Schedule,
+        criterion: Criterion,
+        seed: int,
+        memory: Memory | None = None,
+        second: SecondView | None = None,
+        device: str = "cpu",
+        workers: int = 0,
+        sets: bool = False,
     ) -> None:
-        if classes < 2:
-            raise ValueError(f"{classes} classes: a classifier needs two at least")
-        if method.teach is not None or method.exemplars is not None:
-            raise ValueError(f"method {method.name!r} has a loss or a memory of its own: task_learner.TaskLearner runs it")
+        if method.exemplars is not None and memory is None:
+            raise ValueError(f"method {method.name!r} keeps exemplars: it needs the size of a memory")
+        if sets and method.predict != "head":
+            raise ValueError(f"method {method.name!r} predicts by {method.predict!r}: sets of labels need the head")
         self._make_model = make_model
-        self._classes = classes
-        self._hyper = hyper
         self._method = method
-        self._seed = seed
-        self._device = torch.device(device)
-        self._seen: list[tuple[Features, Labels]] = []
-        self._model: nn.Module | None = None
+        self._memory = memory
+        self._second = second
+        weight = 0.0 if second is None else second.weight
+        self._means = Means(criterion, schedule, seed, torch.device(device), workers, weight, sets)
+        self._seen: list[Examples] = []
+        self._state: State = {}
+        self._model: Classifier | None = None
+        self._nearest: NDArray[np.float64] | None = None
         self.buffer: Rows = np.empty(0, dtype=np.int64)
-        self.losses: list[float] = []
+        self.record: dict[str, Any] = {}
 
     @property
-    def model(self) -> nn.Module:
+    def model(self) -> Classifier:
         """The model as it is now."""
         if self._model is None:
             raise RuntimeError("the learner has not learned yet: call learn() or load() first")
         return self._model
 
-    def learn(self, X: Features, y: Labels) -> None:
-        """Train on the next domain. ``X`` (n, d) float32 and ``y`` (n,) are kept by reference, not copied.
+    def learn(self, train: Examples, validate: Sequence[Examples], *, classes: int) -> None:
+        """Learn the next task or domain. Afterwards ``record`` tells of it: an entry an epoch, and what the memory holds.
 
-        Afterwards ``buffer`` holds the rows trained on and ``losses`` the mean training loss of each epoch (empty where
-        the method skipped the domain).
+        Args:
+            train: its samples, kept by reference; labels in [seen, seen + classes), or in [0, seen + classes) where they are sets
+                or no class is new.
+            validate: validation sets, of all tasks so far or of this one; may be empty.
+            classes: number of its new classes; 0 for a further domain of the same classes.
 
         Raises:
-            ValueError: a label outside [0, classes), or the first domain gives no row to train on.
+            ValueError: a label that is not one of the new classes, or of those that are allowed else.
         """
-        if len(y) and (int(y.min()) < 0 or int(y.max()) >= self._classes):
-            raise ValueError(f"labels {int(y.min())}..{int(y.max())} outside 0..{self._classes - 1}")
-        self._seen.append((X, y))
-        step = str(len(self._seen))
-        rows = self._method.choose(self.buffer, [len(labels) for _, labels in self._seen], self._seed)
-        self.losses = []
-        if len(rows) == 0:
-            if self._model is None:
-                raise ValueError(f"method {self._method.name!r} chose no row of the first domain")
-            return
-        self.buffer = rows
-        if self._model is None or self._method.start == "scratch":
-            init = generator(self._seed, "init", step)
-            self._model = self._make_model(X.shape[1], self._classes, init=init).to(self._device)
-        features, labels = _gather(self._seen, rows)
-        with one_thread():
-            self.losses = fit(
-                self._model,
-                torch.from_numpy(features).to(self._device),
-                torch.from_numpy(labels).to(self._device),
-                self._hyper,
-                generator(self._seed, "order", step),
+        known = self._model.classes if self._model is not None else 0
+        labels, first = train.labels, known if classes and not self._means.sets else 0
+        if not labels.size or labels.min() < (-1 if self._means.sets else first) or labels.max() >= known + classes:
+            raise ValueError(
+                f"task {len(self._seen)}: labels {np.unique(labels).tolist()[:20]} are not among "
+                f"its classes {first}..{known + classes - 1}"
             )
-
-    def predict(self, X: Features) -> Labels:
-        """Class indices (n,) int64 of ``X`` (n, d) float32."""
-        # A copy: torch refuses to promise that it will not write to a read-only (memory-mapped) array.
-        features = torch.from_numpy(X if X.flags.writeable else X.copy()).to(self._device)
+        task = len(self._seen)
+        teacher = frozen(self._model) if self._model is not None else None
+        model = self._grown(task, classes)
+        previous = self._seen[-1] if task else None
+        self._seen.append(train)
+        rows = self._method.rule(self.buffer, [len(part.labels) for part in self._seen], seed=self._means.seed)
+        self._nearest = None
+        self.record = {"epochs": [], "memory": self._statement()}
+        if not len(rows):
+            return
+        chosen = Joined(self._parts(rows))
+        lesson = Lesson(
+            model=model,
+            teacher=teacher,
+            train=chosen,
+            fresh=int((rows >= sum(len(part.labels) for part in self._seen[:-1])).sum()),
+            second=None if self._second is None else Joined([self._second.view(part) for part in chosen.parts]),
+            previous=previous,
+            validate=[part for part in validate if len(part.labels)],
+            state=self._state,
+            task=task,
+            old_classes=known,
+            means=self._means,
+        )
         with one_thread():
-            return predict(self.model, features).cpu().numpy()
+            if self._method.teach is None:
+                lesson.fit(lambda step: step.classification())
+            else:
+                self._method.teach(lesson)
+            self.buffer = rows if self._method.exemplars is None else self._remember(task, known)
+        self.record = {"epochs": lesson.curve, "memory": self._statement()}
+
+    def predict(self, examples: Examples) -> NDArray[Any]:
+        """Class indices (n,) int64, by the head or by the nearest mean of exemplars, as the method says.
+
+        Where labels are sets: (n, classes so far) bool, the outputs whose sigmoid is above one half.
+        """
+        with one_thread():
+            if self._means.sets:
+                return predicted_sets(outputs(self.model, examples, self._means)).numpy()
+            if self._method.predict == "head":
+                return outputs(self.model, examples, self._means).argmax(1).numpy()
+            if self._nearest is None:
+                kept = self._kept(self.buffer)
+                self._nearest = class_means(self._features(kept), kept.labels, self.model.classes)
+            return nearest_means(self._features(examples), self._nearest)
 
     def save(self, path: Path) -> None:
-        """Write a state dict with the buffer's row numbers; equal states give equal bytes."""
+        """Write weights, the method's tensors and the memory's row numbers; equal states give equal bytes."""
         state = {
             "buffer": torch.from_numpy(self.buffer),
-            "domains": len(self._seen),
+            "groups": list(self.model.groups),
+            "learned": len(self._seen),
             "model": {name: value.cpu() for name, value in self.model.state_dict().items()},
+            "state": {name: self._state[name].cpu() for name in sorted(self._state)},
         }
         # Through memory: written to a path, torch puts the file's name into the archive.
         memory = io.BytesIO()
         torch.save(state, memory)
         path.write_bytes(memory.getvalue())
 
-    def load(self, path: Path, seen: Sequence[tuple[Features, Labels]]) -> None:
-        """Take up the state of ``path``, which only tensors and numbers are read from; ``seen`` as given to ``learn``.
+    def load(self, path: Path, seen: Sequence[Examples]) -> None:
+        """Take up the state of ``path``, from which only tensors and numbers are read; ``seen`` as given to ``learn``.
 
         Raises:
-            ValueError: the state was saved after another number of domains.
+            ValueError: the state was saved after another number of tasks.
         """
-        state = torch.load(path, map_location="cpu", weights_only=True)
-        if state["domains"] != len(seen) or not seen:
-            raise ValueError(f"{path} was saved after {state['domains']} domains, and {len(seen)} are given")
-        model = self._make_model(seen[0][0].shape[1], self._classes, init=torch.Generator())
-        model.load_state_dict(state["model"])
-        self._model = model.to(self._device)
+        held = torch.load(path, map_location="cpu", weights_only=True)
+        if held["learned"] != len(seen) or not seen:
+            raise ValueError(f"{path} was saved after {held['learned']} tasks, and {len(seen)} are given")
+        model = self._make_model(torch.Generator())
+        for classes in held["groups"]:
+            model.grow(classes, torch.Generator())
+        model.load_state_dict(held["model"])
+        self._model = model.to(self._means.device)
+        self._state = {name: value.to(self._means.device) for name, value in held["state"].items()}
         self._seen = list(seen)
-        self.buffer = state["buffer"].numpy()
+        self._nearest = None
+        self.buffer = held["buffer"].numpy()
 
+    def _grown(self, task: int, classes: int) -> Classifier:
+        groups: tuple[int, ...] = ()
+        if self._model is None or self._method.start == "scratch":
+            groups = () if self._model is None else self._model.groups
+            self._model = self._make_model(generator(self._means.seed, "init", str(task))).to(self._means.device)
+        for group in (*groups, *([classes] if classes else [])):
+            self._model.grow(group, generator(self._means.seed, "head", f"{task}/{len(self._model.groups)}"))
+        return self._model
 
-def _gather(seen: Sequence[tuple[Features, Labels]], rows: Rows) -> tuple[Features, Labels]:
-    """The stream's ``rows`` in their order, as arrays of their own."""
-    features = np.empty((len(rows), seen[0][0].shape[1]), dtype=np.float32)
-    labels = np.empty(len(rows), dtype=np.int64)
-    start = 0
-    for X, y in seen:
-        at = np.flatnonzero((rows >= start) & (rows < start + len(y)))
-        features[at] = X[rows[at] - start]
-        labels[at] = y[rows[at] - start]
-        start += len(y)
-    return features, labels
+    def _parts(self, rows: Rows) -> list[Examples]:
+        """Rows of the newest task as they are, then those of the past, as they are kept."""
+        start = sum(len(part.labels) for part in self._seen[:-1])
+        new, old = rows[rows >= start], rows[rows < start]
+        parts: list[Examples] = [self._seen[-1].take(new - start)] if len(new) else []
+        if not len(old):
+            return parts
+        return [*parts, self._kept(old) if self._method.exemplars is not None else Joined(self._seen).take(old)]
+
+    def _kept(self, rows: Rows) -> Examples:
+        """Rows of the stream as the memory keeps them."""
+        examples = Joined(self._seen).take(rows)
+        keep = self._memory.keep if self._memory else None
+        return examples if keep is None else Joined([keep(part) for part in examples.parts])
+
+    def _remember(self, task: int, known: int) -> Rows:
+        """The memory after a task: quotas anew, old lists cut, new ones chosen (PROTOCOLS.md 1.5)."""
+        if self._memory is None:
+            raise RuntimeError("a method with exemplars was made without a memory")
+        start = sum(len(part.labels) for part in self._seen[:-1])
+        new = np.arange(start, start + len(self._seen[-1].labels))
+        lists = by_class(self.buffer, Joined(self._seen).labels[self.buffer])
+        for label, rows in by_class(new, self._seen[-1].labels).items():
+            if known == self.model.classes:  # a further domain: its samples and those that are kept are ranked together
+                lists[label] = self._ranked(np.concatenate([lists.get(label, rows[:0]), rows]), self._memory)
+            elif label >= known:  # a sample may be shown again with a label that its class had before
+                lists[label] = self._ranked(rows, self._memory)
+        if self._method.exemplars == "random":  # the released naive replay shuffles old lists too
+            seed = self._means.seed
+            lists = {label: shuffled(rows, seed=seed, key=f"{task}/{label}") for label, rows in lists.items()}
+        room, classes = self._memory.capacity, self.model.classes
+        return np.concatenate([room.cut(rows, self._kept(rows).sizes, classes) for _, rows in sorted(lists.items())])
+
+    def _ranked(self, rows: Rows, memory: Memory) -> Rows:
+        kept = self._kept(rows)
+        if self._method.exemplars == "herding":
+            return rows[herding(self._features(kept), memory.capacity.quota(self.model.classes))]
+        if self._method.exemplars == "given":
+            return given(rows, kept.keys, memory.order)
+        return rows
+
+    def _statement(self) -> dict[str, int]:
+        """What the memory holds."""
+        if not len(self.buffer) or self._method.exemplars is None:
+            return {"samples": len(self.buffer), "parts": 0}
+        return {"samples": len(self.buffer), "parts": int(self._kept(self.buffer).sizes.sum())}
+
+    def _features(self, examples: Examples) -> NDArray[np.float64]:
+        """(n, width) penultimate vectors in the view of evaluation."""
+        return outputs(self.model, examples, self._means, what=self.model.penultimate).double().numpy()

@@ -15,7 +15,7 @@ from ..data.examples import Draw, Examples, Rows
 from ..models.classifier import Classifier
 from .batches import Batch, Means, batches, outputs
 from .label_sets import precision_weighted_jaccard, predicted_sets
-from .loop import generator
+from .determinism import generator
 from .schedule import Schedule
 
 State = dict[str, Tensor]
@@ -65,6 +65,7 @@ class Lesson:
         validate: validation sets, of all tasks so far or (IIRC) of this one; empty where there is none.
         state: tensors that the method keeps from task to task; saved with the model.
         task: 0-based.
+        old_classes: classes known before it; the new ones have the indices from here on. A further domain brings none.
         curve: a record an epoch, JSON values.
     """
 
@@ -80,19 +81,16 @@ class Lesson:
         validate: Sequence[Examples],
         state: State,
         task: int,
+        old_classes: int,
         means: Means,
     ) -> None:
         self.model, self.teacher = model, teacher
         self.train, self.fresh, self.second, self.previous = train, fresh, second, previous
         self.validate, self.state, self.task, self.means = validate, state, task, means
+        self.old_classes = old_classes
         self.curve: list[dict[str, float | int | str | None]] = []
         self._fits = 0
         model.dropout.generator = generator(means.seed, "dropout", str(task))
-
-    @property
-    def old_classes(self) -> int:
-        """Classes known before this task; the new ones have the indices from here on."""
-        return self.model.classes - self.model.groups[-1]
 
     def shuffled(self, rows: Rows, stage: str) -> Rows:
         """``rows`` in an order that depends on (seed, stage) alone, without the last incomplete batch under ``drop_last``."""
@@ -131,25 +129,31 @@ class Lesson:
         scaler = torch.amp.GradScaler(self.means.device.type, enabled=self._half(plan))
         self._fits += 1
         best: State = {}
+        lowest = math.inf
         highest = self.validation_score() if plan.select == "validation" and plan.first_best == "before_training" else None
         epochs = plan.passes(self.task)
         named = "validation_pw_js" if self.means.sets else "validation_accuracy"
         for epoch in range(epochs):
             stage = f"{self.task}/{self._fits}/{epoch}"
             self.model.train(not evaluation_mode)
+            plan.decay(optimiser, epoch)
             mean = self._epoch(loss, chosen, trained, optimiser, scaler, plan, stage, adjust)
             seen = self.validation_score() if plan.looked_at(epoch, epochs) else None
             self.curve.append({"fit": self._fits, "epoch": epoch, "loss": mean, named: seen})
+            if plan.select == "lowest_loss" and mean < lowest:
+                lowest, best = mean, self._weights()
             if seen is None:
                 continue
             if lowered is not None:
                 lowered.step(seen)
             better = highest is None or seen > highest or (plan.ties == "last" and seen == highest)
             if plan.select == "validation" and better:
-                highest = seen
-                best = {name: value.clone() for name, value in self.model.state_dict().items()}
+                highest, best = seen, self._weights()
         if best:
             self.model.load_state_dict(best)
+
+    def _weights(self) -> State:
+        return {name: value.clone() for name, value in self.model.state_dict().items()}
 
     def step(self, batch: Batch) -> Step:
         """A forward pass of the model as it is."""

@@ -42,6 +42,7 @@ class Schedule:
         clip_norm: largest norm of the whole gradient; None: no limit.
         mixed_precision: float16 where the device is CUDA; elsewhere float32.
         select: "validation" keeps the weights of the epoch with the best validation accuracy, the first of equals;
+            "lowest_loss" those of the epoch whose mean training loss is lowest (CLEAR's released code, where the paper is silent);
             "none" those of the last.
         eval_every: epochs between two looks at the validation accuracy; the last epoch is looked at too (our choice).
         first_best: what the first look must beat: nothing, or the accuracy before training ("before_training": the
@@ -49,6 +50,8 @@ class Schedule:
         ties: which of equally good epochs is kept: "first", or "last" (IIRC's released code).
         plateau: lowers the rate as the validation score stands; None: it stays.
         first_task_times: how many times ``epochs`` the first task has (IIRC: 2).
+        decay_after_epochs: from this epoch on the rate is multiplied by ``decay_factor``; None: it is not.
+        decay_factor: see above.
     """
 
     optimiser: Literal["sgd", "adagrad", "adam"]
@@ -60,17 +63,19 @@ class Schedule:
     drop_last: bool
     clip_norm: float | None
     mixed_precision: bool
-    select: Literal["validation", "none"]
+    select: Literal["validation", "lowest_loss", "none"]
     eval_every: int
     first_best: Literal["nothing", "before_training"]
     ties: Literal["first", "last"] = "first"
     plateau: Plateau | None = None
     first_task_times: int = 1
+    decay_after_epochs: int | None = None
+    decay_factor: float = 0.1
 
     def __post_init__(self) -> None:
         if self.optimiser not in ("sgd", "adagrad", "adam"):
             raise ValueError(f"optimiser {self.optimiser!r}: 'sgd', 'adagrad' or 'adam'")
-        if self.select not in ("validation", "none") or self.first_best not in ("nothing", "before_training"):
+        if self.select not in ("validation", "lowest_loss", "none") or self.first_best not in ("nothing", "before_training"):
             raise ValueError(f"select {self.select!r}, first_best {self.first_best!r}: no such words")
         if self.ties not in ("first", "last"):
             raise ValueError(f"ties {self.ties!r}: 'first' or 'last'")
@@ -95,6 +100,12 @@ class Schedule:
     def passes(self, task: int) -> int:
         """Epochs of ``task`` (0-based)."""
         return self.epochs * (1 if task else self.first_task_times)
+
+    def decay(self, optimiser: torch.optim.Optimizer, epoch: int) -> None:
+        """Lower the rate where ``epoch`` (0-based) is the first after ``decay_after_epochs``."""
+        if epoch == self.decay_after_epochs:
+            for group in optimiser.param_groups:
+                group["lr"] *= self.decay_factor
 
     def lowered(self, optimiser: torch.optim.Optimizer) -> torch.optim.lr_scheduler.ReduceLROnPlateau | None:
         """What lowers the rate, told the validation score after each look; None where nothing does."""

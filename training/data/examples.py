@@ -79,7 +79,7 @@ class ArrayExamples:
             raise ValueError(
                 f"{X.dtype} {X.shape}, labels {self.labels.shape}, {len(self.keys)} keys: float32 and one n are needed"
             )
-        self._X = X
+        self.X = X
 
     @property
     def sizes(self) -> Rows:
@@ -88,17 +88,17 @@ class ArrayExamples:
 
     def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
         """The rows. There is no augmentation."""
-        return torch.from_numpy(self._X[np.asarray(rows, dtype=np.int64)])
+        return torch.from_numpy(self.X[np.asarray(rows, dtype=np.int64)])
 
     def take(self, rows: Rows) -> ArrayExamples:
         """See ``Examples``."""
-        return ArrayExamples(self._X[rows], self.labels[rows], [self.keys[row] for row in rows.tolist()])
+        return ArrayExamples(self.X[rows], self.labels[rows], [self.keys[row] for row in rows.tolist()])
 
     def fingerprint(self) -> str:
         """SHA-256 over keys, labels and values."""
         whole = hashlib.sha256("\n".join(self.keys).encode())
-        whole.update(f"\n{self._X.shape}".encode())
-        for array in (self.labels, self._X):
+        whole.update(f"\n{self.X.shape}".encode())
+        for array in (self.labels, self.X):
             whole.update(np.ascontiguousarray(array).data)
         return whole.hexdigest()
 
@@ -137,8 +137,11 @@ class Joined:
         return found
 
     def take(self, rows: Rows) -> Joined:
-        """See ``Examples``; stretches of one part stay together."""
+        """See ``Examples``; stretches of one part stay together, and arrays become one."""
         which, inner = self._places(rows)
+        arrays = [part for part in self.parts if isinstance(part, ArrayExamples)]
+        if len(arrays) == len(self.parts) > 1 and len(rows):
+            return Joined([gathered(arrays, which, inner)])
         cuts = np.flatnonzero(np.diff(which)) + 1
         stretches = zip(np.split(which, cuts), np.split(inner, cuts), strict=True)
         return Joined([self.parts[int(part[0])].take(at) for part, at in stretches if len(part)])
@@ -146,3 +149,14 @@ class Joined:
     def fingerprint(self) -> str:
         """SHA-256 over those of the parts."""
         return hashlib.sha256("\n".join(part.fingerprint() for part in self.parts).encode()).hexdigest()
+
+
+def gathered(parts: Sequence[ArrayExamples], which: Rows, inner: Rows) -> ArrayExamples:
+    """The samples ``inner`` of the parts ``which``, in that order, as one array."""
+    X, y = np.empty((len(which), *parts[0].X.shape[1:]), dtype=np.float32), np.empty((len(which), *parts[0].labels.shape[1:]))
+    y, keys = y.astype(np.int64), np.empty(len(which), dtype=object)
+    for number, part in enumerate(parts):
+        at = np.flatnonzero(which == number)
+        X[at], y[at] = part.X[inner[at]], part.labels[inner[at]]
+        keys[at] = [part.keys[row] for row in inner[at].tolist()]
+    return ArrayExamples(X, y, keys.tolist())

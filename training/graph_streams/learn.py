@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.loop import generator, one_thread
+from ..core.determinism import generator, one_thread
 from ..models.gcn import Gcn
 from ..models.st_gcn import StGcn
 from .methods import METHODS, StreamMethod

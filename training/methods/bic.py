@@ -41,7 +41,7 @@ def bic(*, share: float = 0.9, temperature: float = 2.0, softened: Softened = "s
         raise ValueError(f"bic: softened {softened!r}: 'softmax' or 'sigmoid'")
     teach = functools.partial(_teach, share=share, temperature=temperature, softened=softened)
     settings = {"share": share, "temperature": temperature, "softened": softened}
-    return Method("bic", replay, "finetune", settings, teach, "herding")
+    return Method("bic", replay, "finetune", settings, teach, "herding", classes=("new",))
 
 
 def split_classes(labels: Labels, share: float) -> tuple[Rows, Rows]:
@@ -82,6 +82,7 @@ def _correct(lesson: Lesson, rows: Rows) -> None:
         weight_decay=0.0,
         select="none",
         plateau=None,
+        decay_after_epochs=None,
     )
     lesson.fit(lambda step: step.classification(), rows=rows, parameters=pair, schedule=plan, evaluation_mode=True)
     for hook in hooks:

@@ -7,8 +7,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.buffers import Rows
+from .method import Method, Start
 
 
-def cumulative(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:
-    """All rows seen so far. Nothing is drawn."""
+def cumulative(*, start: Start = "finetune") -> Method:
+    """Trains on all samples seen so far.
+
+    Args:
+        start: "scratch" draws new weights for each domain or task, "finetune" goes on with the last ones.
+    """
+    return Method("cumulative", all_rows, start, {"start": start})
+
+
+def joint(*, start: Start = "scratch") -> Method:
+    """The upper end: each task trains on all samples so far. Only the last task counts where the bound alone is wanted."""
+    return Method("joint", all_rows, start, {"start": start})
+
+
+def all_rows(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:
+    """All rows of the stream so far. Nothing is drawn."""
     return np.arange(sum(sizes), dtype=np.int64)

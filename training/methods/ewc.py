@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from . import importance
-from .finetune import finetune
+from .finetune import present
 from .method import Method
 
 
@@ -22,4 +22,4 @@ def ewc(*, strength: float) -> Method:
     teach = functools.partial(
         importance.teach, strength=strength, loss=lambda step: step.classification(), weigh=lambda gradient: gradient**2
     )
-    return Method("ewc", finetune, "finetune", {"strength": strength}, teach)
+    return Method("ewc", present, "finetune", {"strength": strength}, teach)

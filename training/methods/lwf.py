@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..core.criteria import softened_distillation
 from ..core.lesson import Lesson, Step
-from .finetune import finetune
+from .finetune import present
 from .method import Method
 
 
@@ -23,11 +23,12 @@ def lwf(*, strength: float, temperature: float, by_task: bool = False) -> Method
     """
     teach = functools.partial(_teach, strength=strength, temperature=temperature, by_task=by_task)
     settings = {"strength": strength, "temperature": temperature, "by_task": by_task}
-    return Method("lwf", finetune, "finetune", settings, teach)
+    return Method("lwf", present, "finetune", settings, teach)
 
 
 def _teach(lesson: Lesson, *, strength: float, temperature: float, by_task: bool) -> None:
-    old = lesson.model.groups[:-1] if by_task else (lesson.old_classes,)
+    tasks = lesson.model.groups[:-1] if by_task else ()
+    old = tasks if sum(tasks) == lesson.old_classes else (lesson.old_classes,)  # a further domain has all classes of before
 
     def loss(step: Step) -> Tensor:
         if lesson.teacher is None:

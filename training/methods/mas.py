@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..core.lesson import Step
 from . import importance
-from .finetune import finetune
+from .finetune import present
 from .method import Method
 
 
@@ -26,4 +26,4 @@ def mas(*, strength: float) -> Method:
         strength: lambda, 3e5 in the paper.
     """
     teach = functools.partial(importance.teach, strength=strength, loss=output_norm, weigh=lambda gradient: gradient.abs())
-    return Method("mas", finetune, "finetune", {"strength": strength}, teach)
+    return Method("mas", present, "finetune", {"strength": strength}, teach)

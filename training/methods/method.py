@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..core.buffers import Rows
 
 if TYPE_CHECKING:
     from ..core.lesson import Lesson
 
+Start = Literal["scratch", "finetune"]
+Exemplars = Literal["random", "herding", "given"]
+Predict = Literal["head", "nearest_mean"]
+Labels = Literal["one", "sets"]
+Classes = Literal["new", "same"]
+
 Rule = Callable[..., Rows]
-"""``rule(buffer, sizes, *, seed, **settings)``: the rows of the stream that the model trains on next.
+"""``rule(buffer, sizes, *, seed)``: the rows of the stream that the model trains on next.
 
 ``buffer`` is what is kept (empty at first), ``sizes`` the rows of each domain or task so far, the current one last. No row
 at all leaves the model and the buffer as they are. Without ``exemplars`` the chosen rows are what is kept.
@@ -31,34 +36,39 @@ class Method:
         name: what results call it.
         rule: chooses rows.
         start: "scratch" draws new weights for each domain or task, "finetune" goes on with the last ones.
-        settings: JSON values: the keywords of the rule, or what ``teach`` was bound to.
-        teach: trains; None: by the classification loss alone, which is all that ``learner.BufferLearner`` can do.
+        settings: JSON values: what it was made with.
+        teach: trains; None: by the classification loss alone.
         exemplars: how rows are chosen for a memory of limited size after each task; None: there is no such memory.
         predict: by the largest output of the head, or by the nearest mean of the exemplars' features (iCaRL).
+        labels: which labels of a sample it can learn: one class, or a set of them.
+        classes: what a position of a stream may bring: "new" classes (tasks), or the "same" ones (domains).
     """
 
     name: str
     rule: Rule
-    start: Literal["scratch", "finetune"]
+    start: Start
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     teach: Teach | None = None
-    exemplars: Literal["random", "herding", "given"] | None = None
-    predict: Literal["head", "nearest_mean"] = "head"
+    exemplars: Exemplars | None = None
+    predict: Predict = "head"
+    labels: tuple[Labels, ...] = ("one", "sets")
+    classes: tuple[Classes, ...] = ("new", "same")
 
     def __post_init__(self) -> None:
-        if self.start not in ("scratch", "finetune"):
-            raise ValueError(f"method {self.name!r}: start {self.start!r} is neither 'scratch' nor 'finetune'")
-        if self.exemplars not in (None, "random", "herding", "given") or self.predict not in ("head", "nearest_mean"):
-            raise ValueError(f"method {self.name!r}: exemplars {self.exemplars!r}, predict {self.predict!r}: no such words")
+        for what, value, words in (
+            ("start", self.start, get_args(Start)),
+            ("exemplars", self.exemplars, (None, *get_args(Exemplars))),
+            ("predict", self.predict, get_args(Predict)),
+        ):
+            if value not in words:
+                raise ValueError(f"method {self.name!r}: {what} {value!r}: one of {', '.join(map(str, words))}")
         if self.predict == "nearest_mean" and self.exemplars is None:
             raise ValueError(f"method {self.name!r}: the nearest mean of exemplars needs exemplars")
-        if self.teach is not None:
-            return
-        try:
-            inspect.signature(self.rule).bind((), (), seed=0, **self.settings)
-        except TypeError as error:  # said now, rather than when the first domain is loaded
-            raise ValueError(f"method {self.name!r}, settings {dict(self.settings)}: {error}") from error
 
-    def choose(self, buffer: Rows, sizes: Sequence[int], seed: int) -> Rows:
-        """The rule, with the method's settings."""
-        return self.rule(buffer, sizes, seed=seed, **({} if self.teach else self.settings))
+    def check_fits(self, *, labels: Labels, classes: Classes) -> None:
+        """Raise ``ValueError`` where it cannot learn such a stream."""
+        if labels not in self.labels or (labels == "sets" and self.predict == "nearest_mean"):
+            raise ValueError(f"method {self.name!r} takes one class a sample, and samples here have sets of labels")
+        if classes not in self.classes:
+            what = "the same classes in every domain" if classes == "same" else "new classes in every task"
+            raise ValueError(f"method {self.name!r} does not fit a stream with {what}")

@@ -7,8 +7,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.buffers import Rows, current_rows
+from .method import Method
 
 
-def nap(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:
-    """The rows of the first domain, then none. Nothing is drawn."""
+def nap() -> Method:
+    """Trains on the first domain alone."""
+    return Method("nap", _first_domain, "finetune")
+
+
+def _first_domain(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:
     return current_rows(sizes) if len(sizes) == 1 else np.empty(0, dtype=np.int64)

@@ -4,73 +4,70 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
-from .agem import agem
-from .bic import bic
-from .cumulative import cumulative
-from .ewc import ewc
-from .finetune import finetune
-from .icarl import icarl
-from .joint import joint
-from .lucir import lucir
-from .lwf import lwf
-from .mas import mas
-from .method import Method, Rule
-from .nap import nap
-from .replay import naive
-from .reservoir import dynamic_reservoir, reservoir
+from ...curation.named import load
+from .method import Method
 
-RULES: Mapping[str, Rule] = {
-    "cumulative": cumulative,
-    "dynamic_reservoir": dynamic_reservoir,
-    "finetune": finetune,
-    "nap": nap,
-    "reservoir": reservoir,
+_HERE = __package__ or ""
+
+METHODS: Mapping[str, str] = {
+    name: f"{_HERE}.{place}"
+    for name, place in {
+        "agem": "agem:agem",
+        "bic": "bic:bic",
+        "cumulative": "cumulative:cumulative",
+        "dynamic_reservoir": "reservoir:dynamic_reservoir",
+        "er": "replay:er",
+        "ewc": "ewc:ewc",
+        "finetune": "finetune:finetune",
+        "icarl": "icarl:icarl",
+        "joint": "cumulative:joint",
+        "lucir": "lucir:lucir",
+        "lwf": "lwf:lwf",
+        "mas": "mas:mas",
+        "nap": "nap:nap",
+        "reservoir": "reservoir:reservoir",
+    }.items()
 }
-"""Methods that only choose rows: every learner can run them."""
+"""Name -> where the function is that makes the method."""
 
-METHODS: Mapping[str, Callable[..., Method]] = {
-    "agem": agem,
-    "bic": bic,
-    "ewc": ewc,
-    "icarl": icarl,
-    "joint": joint,
-    "lucir": lucir,
-    "lwf": lwf,
-    "mas": mas,
-    "naive": naive,
-}
-"""Methods with a memory or a loss of their own, for ``task_learner.TaskLearner``."""
+FORMER = {"naive": "er", "replay": "er"}
+"""Names that were used before, and still can be read."""
 
 
-def maker(name: str) -> Callable[..., Any]:
-    """The function of ``RULES`` or ``METHODS`` that is behind a name.
+def reference(name: str) -> str:
+    """Where the function is that makes the method: of a built-in name, or the name itself where it is a reference.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is none of that name.
     """
-    if name not in METHODS and name not in RULES:
-        raise ValueError(f"no method is called {name!r}: there are {', '.join(sorted([*RULES, *METHODS]))}")
-    return METHODS[name] if name in METHODS else RULES[name]
+    if ":" in name:
+        return name
+    name = FORMER.get(name, name)
+    if name not in METHODS:
+        raise ValueError(f"no method is called {name!r}: there are {', '.join(sorted(METHODS))}")
+    return METHODS[name]
 
 
-def method(name: str, *, start: Literal["scratch", "finetune"] = "finetune", **settings: Any) -> Method:
+def made(make: Callable[..., Method], settings: Mapping[str, Any]) -> Method:
+    """The method that ``make`` gives for settings.
+
+    Raises:
+        ValueError: a setting is missing, unknown or wrong.
+    """
+    name = getattr(make, "__name__", repr(make))
+    try:
+        inspect.signature(make).bind(**settings)
+    except TypeError as error:
+        raise ValueError(f"method {name!r}, settings {dict(settings)}: {error}") from error
+    return make(**settings)
+
+
+def method(name: str, **settings: Any) -> Method:
     """A method from its name and settings, as a config states it.
 
-    One that only chooses rows gets a name put together from all of them: ``reservoir-alpha=0.5-finetune``.
-
     Raises:
-        ValueError: no method has that name, a setting is missing or unknown, or ``start`` is neither of the two words.
+        ValueError: no method has that name, or a setting is missing, unknown or wrong.
     """
-    if name in METHODS:
-        make = METHODS[name]
-        given = {**settings, "start": start} if "start" in inspect.signature(make).parameters else settings
-        try:
-            inspect.signature(make).bind(**given)
-        except TypeError as error:
-            raise ValueError(f"method {name!r}, settings {settings}: {error}") from error
-        return make(**given)
-    rule = maker(name)
-    words = [name, *(f"{key}={settings[key]}" for key in sorted(settings)), start]
-    return Method("-".join(words), rule, start, settings)
+    return made(load(reference(name)), settings)

@@ -1,4 +1,4 @@
-"""Replay: the model trains on the new task and on what is kept of the old ones."""
+"""Experience replay (ER): the model trains on the new task and on what is kept of the old ones."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..core.buffers import Rows, current_rows
-from .method import Method
+from .method import Method, Predict
 
 
 def replay(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:
@@ -15,11 +15,11 @@ def replay(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:
     return np.concatenate([current_rows(sizes), buffer])
 
 
-def naive(*, predict: str = "head") -> Method:
-    """vCLIMB's naive replay: cross-entropy on new and kept samples alike, a memory drawn at random after every task.
+def er(*, predict: Predict = "head") -> Method:
+    """Experience replay, vCLIMB's naive replay: classification loss on new and kept samples alike, a memory drawn at random after every task.
 
     Args:
         predict: "head" (``as_released``: what the code does), or "nearest_mean" (``as_written``: the supplement says that
             it uses iCaRL's rule).
     """
-    return Method("naive", replay, "finetune", exemplars="random", predict=predict)  # pyright: ignore[reportArgumentType] (checked there)
+    return Method("er", replay, "finetune", {"predict": predict}, exemplars="random", predict=predict)

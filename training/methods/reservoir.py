@@ -1,20 +1,29 @@
-"""A buffer of one domain's size, filled by biased reservoir sampling."""
+"""A buffer of one domain's size, filled by biased reservoir sampling (Lin et al., NeurIPS 2021, section 4)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
 
-from ..core.buffers import Removal, Rows, biased_reservoir
-
-
-def reservoir(buffer: Rows, sizes: Sequence[int], *, seed: int, alpha: float, removal: Removal = "as_released") -> Rows:
-    """Acceptance min(1, alpha k / i): alpha 1 is Vitter's reservoir. The paper has alpha .5, 1, 2, 5; its code also .25."""
-    return biased_reservoir(buffer, sizes, seed=seed, alpha=alpha, dynamic=False, removal=removal)
+from ..core.buffers import Removal, biased_reservoir
+from .method import Method, Start
 
 
-def dynamic_reservoir(buffer: Rows, sizes: Sequence[int], *, seed: int, alpha: float, removal: Removal = "as_released") -> Rows:
+def reservoir(*, alpha: float, start: Start = "finetune", removal: Removal = "as_released") -> Method:
+    """Acceptance min(1, alpha k / i): alpha 1 is Vitter's reservoir. The paper has alpha .5, 1, 2, 5; its code also .25.
+
+    Args:
+        alpha: see above; more than 1 favours the present.
+        start: "scratch" draws new weights for each domain, "finetune" goes on with the last ones.
+        removal: see ``core.buffers.biased_reservoir``.
+    """
+    rule = functools.partial(biased_reservoir, alpha=alpha, dynamic=False, removal=removal)
+    return Method("reservoir", rule, start, {"alpha": alpha, "start": start, "removal": removal})
+
+
+def dynamic_reservoir(*, alpha: float, start: Start = "finetune", removal: Removal = "as_released") -> Method:
     """Alpha grows as alpha i / k, so that acceptance is min(1, alpha) throughout. The paper has .25, .5, .75 and 1.
 
     At 1 every row of the present is accepted: with domains of equal size the buffer is the current domain.
     """
-    return biased_reservoir(buffer, sizes, seed=seed, alpha=alpha, dynamic=True, removal=removal)
+    rule = functools.partial(biased_reservoir, alpha=alpha, dynamic=True, removal=removal)
+    return Method("dynamic_reservoir", rule, start, {"alpha": alpha, "start": start, "removal": removal})

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
+from .classifier import Classifier
 from .linear import affine
 from .weights import init_network
 
 
-def mlp(features: int, classes: int, *, init: torch.Generator, hidden: int = 2048) -> nn.Module:
-    """(n, features) float32 -> hidden -> ReLU -> (n, classes) logits. CLEAR's "2-layer MLP"."""
-    return nn.Sequential(affine(features, hidden, init), nn.ReLU(), affine(hidden, classes, init))
+def mlp(init: torch.Generator, *, sample: Sequence[int], hidden: int = 2048) -> Classifier:
+    """Vectors of ``sample`` = (d,) numbers -> hidden -> ReLU -> head. CLEAR's "2-layer MLP"."""
+    return Classifier(nn.Sequential(affine(sample[0], hidden, init), nn.ReLU()), hidden)
 
 
 def vector_net(inputs: int, width: int, init: torch.Generator) -> tuple[nn.Module, int]:

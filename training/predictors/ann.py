@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ..core.loop import generator, one_thread
+from ..core.determinism import generator, one_thread
 from ..models.linear import affine
 from .predictor import (
     UNKNOWN,

@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..core.loop import one_thread
+from ..core.determinism import one_thread
 from .predictor import (
     UNKNOWN,
     Features,

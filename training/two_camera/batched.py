@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...curation.rng import rng
-from ..core.loop import generator, one_thread
+from ..core.determinism import generator, one_thread
 from ..models.illuminant_net import IlluminantNets, draw_nets
 
 Keep = Literal["last", "validation", "test_fold"]

@@ -20,7 +20,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.loop import generator, one_thread
+from ..core.determinism import generator, one_thread
 from ..models.illuminant_net import RATIOS, WIDTH, IlluminantNets, draw_nets, parameter_count
 from .batched import Fitted, Keep, Progress, Run
 

@@ -1,0 +1,52 @@
+"""Checkpoints of a training: one at a time, in a folder of the training's own, whole or not there.
+
+Order of a commit: the state under a name of its own, then ``progress.json``, which names it with its SHA-256, then the old
+state goes. Each file is written beside its place, synced and renamed, so that a kill at any moment leaves a ``progress.json``
+whose state is there. Whose training it is the folder says: ``curation.keys.work_folder`` names it by settings, data and code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ...curation.files import remove, remove_half_written, replacing, write_whole
+
+_PROGRESS = "progress.json"
+
+
+class Held(NamedTuple):
+    """What a checkpoint holds: positions done, the JSON values given with it, and the file of the state."""
+
+    done: int
+    fields: Any
+    state: Path
+
+
+def held(folder: Path) -> Held | None:
+    """The checkpoint of a folder; None where there is none, or it is damaged: then the training begins anew."""
+    remove_half_written(folder)
+    try:
+        value = json.loads((folder / _PROGRESS).read_bytes())
+        state = folder / str(value["state"])
+        digest = hashlib.sha256(state.read_bytes()).hexdigest()
+        whole = state.parent == folder and digest == value["sha256"] and isinstance(value["done"], int)
+        return Held(value["done"], value["fields"], state) if whole else None
+    except (OSError, ValueError, LookupError, TypeError):
+        return None
+
+
+def commit(folder: Path, save: Callable[[Path], None], done: int, fields: Any) -> None:
+    """Write the state after ``done`` positions by ``save``, and ``fields``, which are JSON values."""
+    state = folder / f"after-{done:04}"
+    with replacing(state) as beside:
+        save(beside)
+    digest = hashlib.sha256(state.read_bytes()).hexdigest()
+    value = {"done": done, "fields": fields, "sha256": digest, "state": state.name}
+    write_whole(folder / _PROGRESS, json.dumps(value, sort_keys=True).encode())
+    for old in folder.glob("after-*"):
+        if old != state:
+            remove(old)

@@ -1,0 +1,189 @@
+"""What a training on a stream leaves behind: predictions after each position, from which every metric is computed."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...curation.store import Rows
+from ..metrics.accuracy import correct_count
+
+Labels = NDArray[np.int64]
+
+ONE_LABEL = pa.int32()
+LABEL_SETS = pa.list_(pa.int32())
+
+
+def columns(label: pa.DataType) -> pa.Schema:
+    """Columns of a table of predictions whose samples have labels of type ``ONE_LABEL`` or ``LABEL_SETS``.
+
+    Three kinds of row. At position 0 one for each test set: ``tested``, ``split``, ``keys`` and ``labels`` of its samples. For each
+    position one on what was learned: its name in ``tested``, ``class_names`` of its new classes, the number of ``samples``, what the
+    memory holds, and the learner's ``record`` as JSON. For each position and test set one with ``predicted``: class indices of
+    those of its samples that have a label which is known by then, in the order of ``keys``.
+    """
+    return pa.schema(
+        [
+            ("key", pa.string()),
+            ("position", pa.int32()),
+            ("tested", pa.string()),
+            ("split", pa.string()),
+            ("samples", pa.int64()),
+            ("keys", pa.list_(pa.string())),
+            ("labels", pa.list_(label)),
+            ("predicted", pa.list_(label)),
+            ("class_names", pa.list_(pa.string())),
+            ("memory_samples", pa.int64()),
+            ("memory_parts", pa.int64()),
+            ("record", pa.string()),
+        ]
+    )
+
+
+def row(label: pa.DataType, key: str, position: int, tested: str, split: str, samples: int, **values: Any) -> pa.Table:
+    """One row; columns that are not named are null."""
+    given = {"key": key, "position": position, "tested": tested, "split": split, "samples": samples, **values}
+    schema = columns(label)
+    return pa.table({f.name: pa.array([given.get(f.name)], f.type) for f in schema}, schema=schema)
+
+
+def as_column(labels: NDArray[Any]) -> list[int] | list[list[int]]:
+    """Class indices (n,), sets of them (n, k) filled up with -1, or sets as (n, classes) bool, as values of a column."""
+    if labels.ndim == 1:
+        return labels.tolist()
+    if labels.dtype == np.bool_:
+        return [np.flatnonzero(each).tolist() for each in labels]
+    return [[label for label in each if label >= 0] for each in labels.tolist()]
+
+
+def asked(labels: NDArray[Any], known: int) -> NDArray[np.int64]:
+    """Rows (m,) of the samples that have a label among the first ``known`` classes; ``labels`` are (n,) or (n, k)."""
+    fits = (labels >= 0) & (labels < known)
+    return np.flatnonzero(fits if fits.ndim == 1 else fits.any(1))
+
+
+@dataclass(frozen=True)
+class Learned:
+    """One position of a stream.
+
+    Attributes:
+        name: of its domain or task.
+        classes: names of its new classes; empty where none is new.
+        known: classes known after it.
+        samples: that were learned.
+        memory_samples, memory_parts: what the memory holds; None for a method without one.
+        record: of the learner, such as its epochs.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    known: int
+    samples: int
+    memory_samples: int | None
+    memory_parts: int | None
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """Samples that are tested.
+
+    Attributes:
+        tested: their domain or task, "" for all.
+        split: their role.
+        keys: n unique keys.
+        labels: (n,) int64 class indices, or (n, k) sets of them, filled up with -1.
+    """
+
+    __test__ = False  # no test of pytest's
+
+    tested: str
+    split: str
+    keys: Sequence[str]
+    labels: Labels
+
+
+class Predictions:
+    """The predictions of one training, read from the rows that it left.
+
+    Args:
+        rows: of a stage whose columns are ``columns``.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        table = rows.table(["position", "tested", "split"])
+        self._rows = rows
+        self._columns: dict[str, pa.ChunkedArray] = {}
+        self._at = {
+            (place["position"], place["tested"], place["split"]): number for number, place in enumerate(table.to_pylist())
+        }
+
+    @functools.cached_property
+    def sets(self) -> bool:
+        """Whether labels are sets."""
+        return self._rows.schema.field("labels").type.value_type != ONE_LABEL
+
+    @functools.cached_property
+    def positions(self) -> tuple[Learned, ...]:
+        """What was learned, in order."""
+        places = [number for (position, _, split), number in self._at.items() if position and not split]
+        found: list[Learned] = []
+        for each in self._take(["tested", "samples", "class_names", "memory_samples", "memory_parts", "record"], places).to_pylist():
+            known = (found[-1].known if found else 0) + len(each["class_names"])
+            memory = each["memory_samples"], each["memory_parts"]
+            names = tuple(each["class_names"])
+            found.append(Learned(each["tested"], names, known, each["samples"], *memory, json.loads(each["record"])))
+        return tuple(found)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of all classes, in the order of learning."""
+        return tuple(name for one in self.positions for name in one.classes)
+
+    @functools.cached_property
+    def tests(self) -> tuple[TestSet, ...]:
+        """The test sets, in order."""
+        places = [number for (position, _, _), number in self._at.items() if position == 0]
+        rows = self._take(["tested", "split", "keys", "labels"], places).to_pylist()
+        return tuple(TestSet(each["tested"], each["split"], each["keys"], self._labels(each["labels"])) for each in rows)
+
+    def predicted(self, position: int, test: TestSet) -> Labels | None:
+        """What was predicted after a position (from 1) for the samples of ``asked(test.labels, known)``; None where not tested.
+
+        Returns:
+            (m,) int64 class indices, or sets of them (m, k), filled up with -1.
+        """
+        place = self._at.get((position, test.tested, test.split))
+        return None if place is None else self._labels(self._take(["predicted"], [place])["predicted"][0].as_py())
+
+    def matrix(self) -> NDArray[np.float64]:
+        """(positions, tests) accuracy in [0, 1], NaN where not tested. Of samples with one label each."""
+        found = np.full((len(self.positions), len(self.tests)), np.nan)
+        for i, learned in enumerate(self.positions):
+            for j, test in enumerate(self.tests):
+                if (guess := self.predicted(i + 1, test)) is not None and len(guess):
+                    truth = test.labels[asked(test.labels, learned.known)]
+                    found[i, j] = correct_count(truth, guess) / len(truth)
+        return found
+
+    def _take(self, names: list[str], places: list[int]) -> pa.Table:
+        for name in names:
+            if name not in self._columns:
+                self._columns[name] = self._rows.table([name])[name]
+        return pa.table({name: self._columns[name].take(pa.array(places, pa.int64())) for name in names})
+
+    def _labels(self, values: list[Any]) -> Labels:
+        if not self.sets:
+            return np.asarray(values, dtype=np.int64)
+        width = max((len(each) for each in values), default=0)
+        made = np.full((len(values), max(width, 1)), -1, dtype=np.int64)
+        for at, each in enumerate(values):
+            made[at, : len(each)] = each
+        return made

@@ -1,0 +1,216 @@
+"""The loop of every continual-learning protocol: learn a position of a stream, predict what it tests, commit, go on.
+
+What sets one protocol apart from another is data: what each position learns, which classes are new in it, and which sets it tests.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from .checkpoints import commit, held
+from .predictions import LABEL_SETS, ONE_LABEL, as_column, asked, row
+
+_LOGGER = logging.getLogger("benchwright.training")
+
+
+class Samples(Protocol):
+    """Labelled samples, of which a protocol looks at keys and labels alone; what they are is the learner's business."""
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """n unique keys."""
+        ...
+
+    @property
+    def labels(self) -> NDArray[np.int64]:
+        """(n,) class indices in the order of learning, or (n, k) sets of them, filled up with -1."""
+        ...
+
+    def take(self, rows: NDArray[np.int64]) -> Any:
+        """The samples of ``rows``, in that order."""
+        ...
+
+
+class Learner(Protocol):
+    """A model that meets positions one after another. Anything with these members can be evaluated; nothing is inherited."""
+
+    @property
+    def record(self) -> Mapping[str, Any]:
+        """JSON values on the last lesson; ``memory`` says what the memory holds: ``samples``, ``parts``."""
+        ...
+
+    def learn(self, train: Any, validate: Sequence[Any], *, classes: int) -> None:
+        """Train on the next position, which brings ``classes`` new classes. Raises ArithmeticError where the loss diverges."""
+        ...
+
+    def predict(self, samples: Any) -> NDArray[Any]:
+        """Class indices (n,) among all classes seen so far; or, where labels are sets, (n, classes seen so far) bool."""
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write the state after the last ``learn``: weights and row numbers, no samples."""
+        ...
+
+    def load(self, path: Path, seen: Sequence[Any]) -> None:
+        """Take up a saved state; ``seen`` are the training sets given to ``learn`` until then, in order."""
+        ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Test:
+    """Samples that are tested.
+
+    Attributes:
+        tested: what tables call them: a domain or task, "" for all.
+        split: their role, such as "test".
+        samples: with labels below the number of all classes.
+    """
+
+    __test__ = False  # no test of pytest's
+
+    tested: str
+    split: str
+    samples: Samples
+
+
+@dataclasses.dataclass(frozen=True)
+class Position:
+    """One domain or task.
+
+    Attributes:
+        name: what tables call it.
+        train: what is learned.
+        classes: names of its new classes; their indices go on from those of the positions before.
+        tests: which of the stream's tests are made after it; only samples with a label that is known by then are asked.
+        validate: what epochs are chosen by; may be empty.
+    """
+
+    name: str
+    train: Samples
+    classes: tuple[str, ...]
+    tests: tuple[int, ...]
+    validate: tuple[Samples, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """What is learned, in order, and what is tested.
+
+    Attributes:
+        positions: at least one.
+        tests: sets of samples; no two with the same ``tested`` and ``split``.
+        sets: whether samples have sets of labels.
+    """
+
+    positions: tuple[Position, ...]
+    tests: tuple[Test, ...]
+    sets: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.positions or not self.tests:
+            raise ValueError("a stream without positions or without tests: there is nothing to learn, or nothing to test")
+        known = 0
+        for one in self.positions:
+            known += len(one.classes)
+            for split, samples in (("train", one.train), *(("validate", each) for each in one.validate)):
+                self._check(f"{one.name!r}, {split}", samples.labels, known)
+        for test in self.tests:
+            self._check(f"{test.tested!r}, {test.split}", test.samples.labels, known)
+
+    def _check(self, what: str, labels: NDArray[np.int64], known: int) -> None:
+        if labels.dtype != np.int64 or labels.ndim != (2 if self.sets else 1):
+            wanted = "(n, k) sets of class indices" if self.sets else "(n,) class indices"
+            raise ValueError(f"{what}: labels {labels.dtype} {labels.shape}: int64 {wanted} are wanted")
+        if not len(labels):
+            raise ValueError(f"{what}: there is no sample")
+        first = labels[:, 0] if self.sets else labels
+        if first.min() < 0 or labels.min() < -1 or labels.max() >= known:
+            raise ValueError(f"{what}: labels from {labels.min()} to {labels.max()}: 0..{known - 1} are known by then")
+
+
+def run_stream(
+    learner: Learner, stream: Stream, *, folder: Path, tell: Callable[[str], None] = _LOGGER.info
+) -> Iterator[pa.Table]:
+    """Learn a stream and give its predictions, see ``predictions.columns``; or go on from the checkpoint in ``folder``.
+
+    Args:
+        learner: fresh; its state is replaced where the folder holds a part of this training.
+        stream: what to learn.
+        folder: of this training alone, see ``curation.keys.work_folder``.
+        tell: told a line after each position.
+
+    Raises:
+        ArithmeticError: the loss did not stay finite. Nothing was given then.
+    """
+    label = LABEL_SETS if stream.sets else ONE_LABEL
+    done, files = 0, dict[str, str]()
+    if (found := held(folder)) is not None and _whole(folder, found.fields):
+        done, files = found.done, dict(found.fields)
+        learner.load(found.state, [one.train for one in stream.positions[:done]])
+    for number in range(done, len(stream.positions)):
+        one = stream.positions[number]
+        learner.learn(one.train, list(one.validate), classes=len(one.classes))
+        known = sum(len(each.classes) for each in stream.positions[: number + 1])
+        table = pa.concat_tables([_learned(label, number + 1, one, learner), *_tested(label, number + 1, stream, learner, known)])
+        place = folder / f"position-{number + 1:04}.parquet"
+        pq.write_table(table, place)
+        files[place.name] = hashlib.sha256(place.read_bytes()).hexdigest()
+        commit(folder, learner.save, number + 1, files)
+        tell(f"{one.name} ({number + 1} of {len(stream.positions)}) learned and tested")
+    yield pa.concat_tables([_test_set(label, test) for test in stream.tests])
+    for name in files:
+        yield pq.read_table(folder / name)
+
+
+def _whole(folder: Path, files: Mapping[str, str]) -> bool:
+    places = {folder / Path(name).name: digest for name, digest in files.items()}
+    return all(p.is_file() and hashlib.sha256(p.read_bytes()).hexdigest() == digest for p, digest in places.items())
+
+
+def _test_set(label: pa.DataType, test: Test) -> pa.Table:
+    keys, labels = list(test.samples.keys), as_column(test.samples.labels)
+    return row(label, f"0000/{test.tested}/{test.split}", 0, test.tested, test.split, len(keys), keys=keys, labels=labels)
+
+
+def _learned(label: pa.DataType, position: int, one: Position, learner: Learner) -> pa.Table:
+    record = dict(learner.record)
+    memory = record.get("memory") or {}
+    return row(
+        label,
+        f"{position:04}",
+        position,
+        one.name,
+        "",
+        len(one.train.labels),
+        class_names=list(one.classes),
+        memory_samples=memory.get("samples"),
+        memory_parts=memory.get("parts"),
+        record=json.dumps(record, sort_keys=True),
+    )
+
+
+def _tested(label: pa.DataType, position: int, stream: Stream, learner: Learner, known: int) -> Iterator[pa.Table]:
+    for number in stream.positions[position - 1].tests:
+        test = stream.tests[number]
+        rows = asked(test.samples.labels, known)
+        if not len(rows):
+            continue
+        whole = len(rows) == len(test.samples.labels)
+        guess = np.asarray(learner.predict(test.samples if whole else test.samples.take(rows)))
+        fits = guess.dtype == np.bool_ and guess.shape == (len(rows), known) if stream.sets else guess.dtype.kind in "iu"
+        if not fits or len(guess) != len(rows):
+            wanted = f"bool ({len(rows)}, {known})" if stream.sets else f"class indices ({len(rows)},)"
+            raise ValueError(f"predictions {guess.dtype} {guess.shape}: {wanted} are wanted")
+        key = f"{position:04}/{test.tested}/{test.split}"
+        yield row(label, key, position, test.tested, test.split, len(rows), predicted=as_column(guess))

@@ -1,0 +1,175 @@
+"""What was measured of trainings: one schema for all benchmarks, and what is read out of a table of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ..curation.rows import schema_of
+
+
+@dataclass(frozen=True)
+class Value:
+    """One value of one metric of one training.
+
+    Attributes:
+        key: unique within the training.
+        position: how many domains, tasks or increments had been learned; None where the value is of the whole training.
+        tested: what was tested: a domain or task, "" for all together.
+        split: role of the samples that were tested: ``test``, ``validate``, ...
+        stratum: part of these samples, "" for all.
+        metric: its name says its definition.
+        value: None where it is undefined.
+        memory_samples: samples that the memory held, where there is a memory.
+        memory_parts: frames, or other parts of samples, that it held.
+        order: which order of tasks or classes was learned, where a benchmark has several; else 0.
+    """
+
+    key: str
+    position: int | None
+    tested: str
+    split: str
+    stratum: str
+    metric: str
+    value: float | None
+    memory_samples: int | None = None
+    memory_parts: int | None = None
+    order: int = 0
+
+
+def measured(
+    metric: str,
+    value: float | None,
+    *,
+    position: int | None = None,
+    tested: str = "",
+    split: str = "",
+    stratum: str = "",
+    memory: tuple[int | None, int | None] = (None, None),
+    order: int = 0,
+) -> Value:
+    """A ``Value`` with the key that its place gives it; NaN is none.
+
+    >>> measured("accuracy", 0.5, position=2, tested="2005", split="test").key
+    'accuracy/0/2/2005/test/'
+    """
+    number = None if value is None or math.isnan(value) else float(value)
+    key = "/".join([metric, str(order), "" if position is None else str(position), tested, split, stratum])
+    return Value(key, position, tested, split, stratum, metric, number, *memory, order)
+
+
+RESULTS = pa.schema(
+    [
+        ("benchmark", pa.string()),
+        ("dataset", pa.string()),
+        ("experiment", pa.string()),
+        ("protocol", pa.string()),
+        ("method", pa.string()),
+        ("model", pa.string()),
+        ("settings", pa.string()),
+        ("seed", pa.int64()),
+        *(field for field in schema_of(Value) if field.name != "key"),
+    ]
+)
+"""Columns of a table of results: the training that a value is of, and the value.
+
+``dataset`` is the content digest of the dataset, ``experiment`` that of the predictions from which the value was computed;
+``protocol``, ``method`` and ``model`` are as tables call them; ``settings`` is JSON with all else in which trainings of the
+benchmark may differ; ``seed`` is that of the training, or the number of the repeat.
+"""
+
+SERIES = ("protocol", "method", "model", "settings")
+"""Columns that tell one line of a table or figure from another; trainings that differ in order and seed alone are one."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Trainings that differ in order and seed alone: a line of a table or figure.
+
+    Attributes:
+        protocol, method, model: as in ``RESULTS``.
+        settings: all of them, by dotted name.
+        label: the method, and every setting in which it differs from the other lines of its protocol.
+        rows: its part of the table of results.
+    """
+
+    protocol: str
+    method: str
+    model: str
+    settings: Mapping[str, Any]
+    label: str
+    rows: pa.Table
+
+    @property
+    def runs(self) -> list[tuple[int, int]]:
+        """Order and seed of each training, ascending."""
+        pairs = self.rows.select(["order", "seed"]).group_by(["order", "seed"]).aggregate([]).to_pylist()
+        return sorted((each["order"], each["seed"]) for each in pairs)
+
+    def values(self, metric: str, *, split: str | None = None, stratum: str = "", at: int | None = None) -> NDArray[np.float64]:
+        """(runs,) values of a metric of the whole training, or after ``at`` positions; NaN where it is undefined."""
+        rows = self.select(metric, split=split, stratum=stratum)
+        rows = rows.filter(pc.is_null(rows["position"]) if at is None else pc.equal(rows["position"], at))
+        found = {(each["order"], each["seed"]): each["value"] for each in rows.select(["order", "seed", "value"]).to_pylist()}
+        return np.array([np.nan if found.get(run) is None else found[run] for run in self.runs], dtype=np.float64)
+
+    def matrix(self, metric: str, tested: Sequence[str], *, split: str | None = None) -> NDArray[np.float64]:
+        """(runs, positions, len(tested)) values after each position, NaN where nothing was tested."""
+        rows = self.select(metric, split=split)
+        rows = rows.filter(pc.is_valid(rows["position"]))
+        positions = sorted(pc.unique(rows["position"]).to_pylist())
+        places = [{name: at for at, name in enumerate(names)} for names in (self.runs, positions, tested)]
+        values = np.full([len(each) for each in places], np.nan)
+        columns = (rows[name].to_pylist() for name in ("order", "seed", "position", "tested", "value"))
+        for order, seed, position, name, value in zip(*columns, strict=True):
+            if value is not None and name in places[2]:
+                values[places[0][order, seed], places[1][position], places[2][name]] = value
+        return values
+
+    def select(self, metric: str, *, split: str | None = None, stratum: str = "") -> pa.Table:
+        """Rows of one metric."""
+        rows = self.rows.filter(pc.and_(pc.equal(self.rows["metric"], metric), pc.equal(self.rows["stratum"], stratum)))
+        return rows if split is None else rows.filter(pc.equal(rows["split"], split))
+
+
+def lines(results: pa.Table) -> list[Line]:
+    """The lines of a table of results, in the order in which they stand there."""
+    keys = list(dict.fromkeys(zip(*(results[name].to_pylist() for name in SERIES), strict=True)))
+    settings = {key: flat(json.loads(key[3])) for key in keys}
+    found: list[Line] = []
+    for key in keys:
+        mask = None
+        for name, value in zip(SERIES, key, strict=True):
+            same = pc.equal(results[name], value)
+            mask = same if mask is None else pc.and_(mask, same)
+        rivals = [settings[other] | {"model": other[2]} for other in keys if other[:2] == key[:2]]
+        label = labelled(key[1], settings[key] | {"model": key[2]}, rivals)
+        found.append(Line(*key[:3], settings[key], label, results.filter(mask)))
+    return found
+
+
+def labelled(method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
+    """The method with every setting in which the others differ from it: ``er, memory.samples = 200``."""
+    others = list(others)
+    names = dict.fromkeys(name for one in [settings, *others] for name in one)
+    differ = [name for name in names if any(one.get(name) != settings.get(name) for one in others)]
+    return ", ".join([method, *(f"{name} = {settings.get(name, 'none')}" for name in differ)])
+
+
+def flat(settings: Mapping[str, Any], *place: str) -> dict[str, Any]:
+    """Nested settings by dotted name."""
+    found: dict[str, Any] = {}
+    for name, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, *place, name)
+        else:
+            found[".".join([*place, name])] = value
+    return found

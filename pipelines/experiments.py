@@ -1,0 +1,323 @@
+"""Trainings as stages of the engine.
+
+``experiments`` in the folder of a run is itself the folder of a run. Each training is a stage ``learned_...``, a source whose rows
+are predictions, and one ``measured_...`` for each set of metrics, which is computed from them. So a training is keyed by the
+dataset's digest, its settings and the code that it reaches; what is there is not trained again; a kill costs what the checkpoint
+says; workers train side by side; ``verify``, ``show``, ``rejects`` and ``compare`` work on results. Trainings of other settings
+stand beside each other: a plan adds to the folder, and takes nothing away.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import math
+import posixpath
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ..curation import run as engine
+from ..curation.artifact import Artifact, load_artifact, load_run, published_digest
+from ..curation.flow import Flow, Stage, Step, rows_of
+from ..curation.keys import canonical, sha256
+from ..curation.stale import recipe_change
+from ..curation.store import Store
+from ..curation.verify import DATASET
+from ..eval.results import RESULTS, Line, Value, lines
+from .errors import WrongUse
+
+FOLDER = "experiments"
+"""Folder of a run that holds its trainings."""
+
+DIVERGED = "diverged"
+"""Reason of the reject that a training leaves whose loss did not stay finite."""
+
+LOGGER = logging.getLogger("benchwright.training")
+"""Told of what trainings in this process have reached."""
+
+_LEARNED, _MEASURED = "learned_", "measured_"
+
+
+class Diverged(ValueError):
+    """Trainings whose loss did not stay finite; the others have ended."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training, and how it is measured.
+
+    Attributes:
+        protocol, method, model: as tables call them.
+        settings: JSON values: all else in which trainings of the benchmark may differ.
+        seed: of the training, or the number of the repeat.
+        learn: source step; the engine adds ``training``, these facts as a mapping, and ``digest``, of the dataset.
+        gives: columns of what it leaves.
+        measures: name -> source step that gives ``eval.results.Value``; it is given ``predictions``, the rows of ``learn``.
+        order: which order of tasks or classes, where the benchmark has several.
+        pieces: names what ``learn`` makes apart, see ``flow.source``.
+        change: the setting to change where it diverges.
+    """
+
+    protocol: str
+    method: str
+    model: str
+    settings: Mapping[str, Any]
+    seed: int
+    learn: Step
+    gives: type | pa.Schema
+    measures: Mapping[str, Step]
+    order: int = 0
+    pieces: Step | None = None
+    change: str = "the learning rate"
+
+    def facts(self) -> dict[str, Any]:
+        """What tells it from others, as JSON values."""
+        named = {"protocol": self.protocol, "method": self.method, "model": self.model}
+        return {**named, "settings": dict(self.settings), "order": self.order, "seed": self.seed}
+
+    def name(self, dataset: str) -> str:
+        """Name of its stages without their beginnings, for a dataset of that digest."""
+        order = f" {self.order}" if self.order else ""
+        words = re.sub(r"[^a-z0-9]+", "_", f"{self.protocol}{order} {self.method} {self.seed}".lower()).strip("_")
+        return f"{words[-80:]}_{sha256(canonical([dataset, self.facts()]))[:10]}"
+
+    def stages(self, dataset: str) -> tuple[Stage, list[Stage]]:
+        """The stage that learns, and those that measure."""
+        name = self.name(dataset)
+        given = {**self.learn.settings, "training": self.facts(), "digest": dataset}
+        step = dataclasses.replace(self.learn, settings=given)
+        learned = Stage(
+            f"{_LEARNED}{name}", "source", step, None, self.pieces, self.gives, max_rejects=None, may_be_empty=True
+        )
+        measured: list[Stage] = []
+        for kind, each in self.measures.items():
+            step = dataclasses.replace(each, settings={**each.settings, "predictions": rows_of(learned.name)})
+            stage = Stage(f"{_MEASURED}{name}_{kind}", "source", step, None, None, Value, max_rejects=None, may_be_empty=True)
+            measured.append(stage)
+        return learned, measured
+
+
+def dataset_digest(out: str) -> str:
+    """Content digest of the published dataset. Raises ``WrongUse`` where there is none."""
+    store, name = Store(out), posixpath.join(DATASET, "dataset.json")
+    if not store.exists(name):
+        raise WrongUse(f"{out} has no dataset yet: run it to its end first")
+    return published_digest(store, name)
+
+
+def flow_of(trainings: Sequence[Training], dataset: str) -> Flow:
+    """The plan of some trainings on a dataset of that digest: all are learned side by side, and then measured."""
+    pairs = [one.stages(dataset) for one in trainings]
+    return Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured)))
+
+
+def train(
+    trainings: Sequence[Training],
+    out: str,
+    *,
+    scheduler: str = "sync",
+    workers: int | None = None,
+    retry: Sequence[str] = (),
+    progress: Callable[[str], None] = lambda _: None,
+) -> None:
+    """Make the trainings that are not there yet, side by side where there are workers.
+
+    Args:
+        trainings: which.
+        out: the run.
+        scheduler, workers, retry: see ``curation.run.run``.
+        progress: told one line for what a training has reached.
+
+    Raises:
+        Diverged: where a loss did not stay finite; the others have ended.
+        WrongUse: for a run without a dataset.
+    """
+    dataset = dataset_digest(out)
+    record = load_run(Store(out))
+    flow = flow_of(trainings, dataset)
+    with _listening(progress):
+        engine.run(
+            flow,
+            posixpath.join(out, FOLDER),
+            scheduler=scheduler,
+            workers=workers,
+            pipeline=f"{record.pipeline} experiments",
+            config=record.config,
+            overrides=record.overrides,
+            retry=retry,
+            add=True,
+            on_progress=_teller(flow, progress),
+        )
+    _check_diverged(trainings, out, dataset)
+
+
+@contextlib.contextmanager
+def _listening(tell: Callable[[str], None]) -> Iterator[None]:
+    """Pass on what trainings in this process tell of themselves."""
+
+    class Pass(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tell(record.getMessage())
+
+    handler, level = Pass(logging.INFO), LOGGER.level
+    LOGGER.addHandler(handler)
+    LOGGER.setLevel(logging.INFO)
+    LOGGER.propagate = False
+    try:
+        yield
+    finally:
+        LOGGER.removeHandler(handler)
+        LOGGER.setLevel(level)
+        LOGGER.propagate = True
+
+
+def told(facts: Mapping[str, Any]) -> str:
+    """A training in words."""
+    order = f", order {facts['order']}" if facts["order"] else ""
+    return f"{facts['protocol']} {facts['method']}{order}, seed {facts['seed']}"
+
+
+def _teller(flow: Flow, tell: Callable[[str], None]) -> Callable[[engine.Progress], None]:
+    facts = {stage.name: stage.step.settings["training"] for stage in flow.stages if stage.name.startswith(_LEARNED)}
+
+    def tell_of(progress: engine.Progress) -> None:
+        if progress.stage not in facts:
+            return
+        state = {"reused": "up to date", "done": "trained", "stale": f"stale: {progress.why}"}.get(progress.state)
+        if state:
+            tell(f"{told(facts[progress.stage])}: {state}")
+
+    return tell_of
+
+
+def _check_diverged(trainings: Sequence[Training], out: str, dataset: str) -> None:
+    store = Store(posixpath.join(out, FOLDER))
+    failed: list[str] = []
+    for one in trainings:
+        artifact = load_artifact(store, one.stages(dataset)[0].name)
+        for name in artifact.reject_files() if artifact is not None else []:
+            details = store.read_parquet(name, ["detail"])["detail"].to_pylist()
+            failed += [f"{told(one.facts())}: {detail}: change {one.change}" for detail in details]
+    if failed:
+        count = "1 training" if len(failed) == 1 else f"{len(failed)} trainings"
+        raise Diverged(f"{count} failed: {'; '.join(failed)}. The others have ended: `benchwright eval {out}`")
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A training that is finished.
+
+    Attributes:
+        facts: of ``Training.facts``.
+        dataset: content digest of the dataset that it was trained on.
+        learned: the stage that learned.
+        measured: those that measured, by their kind.
+        stale: what changed since, or "".
+    """
+
+    facts: Mapping[str, Any]
+    dataset: str
+    learned: Artifact
+    measured: Mapping[str, Artifact]
+    stale: str
+
+
+def trained(out: str) -> Iterator[Trained]:
+    """Every finished training of a run, of whatever dataset, settings and code, in the order of training."""
+    store = Store(posixpath.join(out, FOLDER))
+    if not store.exists("run.json"):
+        return
+    names, known = load_run(store).stages, dict[str, Any]()
+    for name in names:
+        if not name.startswith(_LEARNED) or (learned := load_artifact(store, name)) is None:
+            continue
+        beginning = f"{_MEASURED}{name.removeprefix(_LEARNED)}_"
+        measured: dict[str, Artifact] = {}
+        for each in names:
+            if each.startswith(beginning) and (artifact := load_artifact(store, each)) is not None:
+                if artifact.recipe["inputs"].get(name) == learned.digest:  # else it was interrupted
+                    measured[each.removeprefix(beginning)] = artifact
+        if measured:
+            settings = learned.recipe["settings"]
+            stale = next((why for each in (learned, *measured.values()) if (why := recipe_change(each, store, known))), "")
+            yield Trained(settings["training"], settings["digest"], learned, measured, stale)
+
+
+def results(out: str, *, stale: bool = False) -> pa.Table:
+    """What was measured of the published dataset, by all trainings of a run: one row a value, see ``eval.results.RESULTS``.
+
+    Args:
+        out: the run.
+        stale: whether values count that earlier code made.
+
+    Raises:
+        StoreError: where a stage is damaged.
+    """
+    if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
+        return RESULTS.empty_table()
+    dataset, benchmark = dataset_digest(out), load_run(Store(out)).pipeline
+    store = Store(posixpath.join(out, FOLDER))
+    tables: list[pa.Table] = []
+    for one in trained(out):
+        if one.dataset != dataset or (one.stale and not stale):
+            continue
+        facts = {**one.facts, "settings": canonical(one.facts["settings"])}
+        facts |= {"benchmark": benchmark, "dataset": dataset, "experiment": one.learned.digest}
+        for artifact in one.measured.values():
+            values = artifact.rows_view(store).table()
+            columns: dict[str, Any] = {}
+            for field in RESULTS:
+                same = field.name in facts and not (field.name == "order" and not facts["order"])
+                columns[field.name] = pa.array([facts[field.name]] * values.num_rows, field.type) if same else values[field.name]
+            tables.append(pa.table(columns, schema=RESULTS))
+    return pa.concat_tables(tables) if tables else RESULTS.empty_table()
+
+
+def scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Metrics of whole trainings: protocol -> line -> ``mean`` and ``std`` over its runs by heading (None for undefined), ``runs``.
+
+    Args:
+        out: the run.
+        shown: heading -> metric, or ``metric@split``. Metrics of one's own, which have no split, stand behind them.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for line in lines(results(out)):
+        whole = line.rows.filter(pc.and_(pc.is_null(line.rows["position"]), pc.equal(line.rows["stratum"], "")))
+        own = pc.unique(whole.filter(pc.equal(whole["split"], ""))["metric"]).to_pylist()
+        headings = {**shown, **{name: name for name in own}}
+        values = {heading: _values(line, *metric.partition("@")[::2]) for heading, metric in headings.items()}
+        known = {heading: [each for each in those if not math.isnan(each)] for heading, those in values.items()}
+        found.setdefault(line.protocol, {})[line.label] = {
+            "mean": {heading: statistics.fmean(those) if those else None for heading, those in known.items()},
+            "std": {heading: statistics.stdev(those) if len(those) > 1 else None for heading, those in known.items()},
+            "runs": len(line.runs),
+        }
+    return found
+
+
+def _values(line: Line, metric: str, split: str) -> list[float]:
+    return line.values(metric, split=split or None).tolist()
+
+
+def stale_trainings(out: str) -> dict[str, str]:
+    """Trainings that are left out of ``results``, in words -> why."""
+    if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
+        return {}
+    dataset = dataset_digest(out)
+    found: dict[str, str] = {}
+    for one in trained(out):
+        if one.dataset != dataset:
+            found[told(one.facts)] = "it was trained on another dataset"
+        elif one.stale:
+            found[told(one.facts)] = one.stale
+    return found

@@ -1,0 +1,211 @@
+"""Trainings on streams of domains or tasks, of every benchmark: the step that learns, and the trainings of some settings."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..curation.flow import Step, step
+from ..curation.keys import how, named, work_folder
+from ..curation.rows import REJECTS, Sifted, without_addresses
+from ..curation.store import Rows
+from ..eval.protocols.predictions import LABEL_SETS, ONE_LABEL, Predictions, columns
+from ..eval.protocols.streams import Stream, run_stream
+from ..eval.results import Value, measured
+from ..training.core.build import learner_of, parts_of
+from ..training.core.devices import device_of
+from ..training.core.learner import SecondView, View
+from ..training.methods.method import Classes, Labels
+from .errors import WrongUse
+from .experiments import DIVERGED, LOGGER, Training, told
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A stream, and the views of its samples that the settings ask for.
+
+    Attributes:
+        stream: what is learned and tested.
+        keep: how the memory keeps a sample.
+        second: of temporal consistency.
+    """
+
+    stream: Stream
+    keep: View | None = None
+    second: SecondView | None = None
+
+
+Prepare = Callable[[str, str, Mapping[str, Any]], Prepared]
+"""Folder and digest of a dataset, and the facts of a training -> its stream. Samples are read when they are needed."""
+
+
+def learn_stream(
+    *,
+    training: Mapping[str, Any],
+    digest: str,
+    dataset: str,
+    prepare: Prepare,
+    method: Callable[..., Any],
+    model: Callable[..., Any],
+    weights: str | None,
+    device: str,
+    workers: int,
+    folder: str,
+) -> Iterator[pa.Table | Sifted]:
+    """Source step: learn a stream and give its predictions.
+
+    Args:
+        training: facts, see ``experiments.Training``; its settings are those of ``core.build.parts_of``, and what ``prepare`` reads.
+        digest: content digest of the dataset.
+        dataset: its folder.
+        prepare: see ``Prepare``.
+        method, model: see ``core.build``.
+        weights: file of the model's weights.
+        device: see ``core.devices.device_of``.
+        workers: threads that load batches ahead.
+        folder: for checkpoints.
+    """
+    prepared = prepare(dataset, digest, training)
+    stream, settings = prepared.stream, training["settings"]
+    classes: Classes = "new" if any(one.classes for one in stream.positions[1:]) else "same"
+    parts = parts_of(settings, method, model, labels="sets" if stream.sets else "one", classes=classes)
+    learner = learner_of(
+        parts,
+        model,
+        sample=tuple(stream.positions[0].train.load([0], None).shape[1:]),  # type: ignore[attr-defined]
+        seed=training["seed"],
+        sets=stream.sets,
+        keep=prepared.keep,
+        second=prepared.second,
+        weights=None if weights is None else Path(weights),
+        device=device_of(device),
+        workers=workers,
+    )
+    try:
+        yield from run_stream(learner, stream, folder=Path(folder), tell=lambda line: LOGGER.info("%s: %s", told(training), line))
+    except ArithmeticError as error:
+        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+            raise
+        yield diverged(columns(LABEL_SETS if stream.sets else ONE_LABEL), error)
+
+
+def diverged(gives: pa.Schema, error: ArithmeticError) -> Sifted:
+    """No row, and the reject of a training whose loss did not stay finite."""
+    reject = {"key": DIVERGED, "reason": DIVERGED, "detail": without_addresses(str(error))}
+    return Sifted(gives.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
+
+
+@dataclass(frozen=True)
+class Runs:
+    """How trainings of a benchmark are carried out: what changes the speed and never the result, but for the weights' content.
+
+    Attributes:
+        dataset: folder of the shards.
+        weights: file of the model's weights, or None; its digest belongs to the settings.
+        device: "cpu", "cuda" or "cuda:1".
+        workers: threads that load batches ahead.
+    """
+
+    dataset: str
+    weights: str | None = None
+    device: str = "cpu"
+    workers: int = 0
+
+
+def stream_training(
+    *,
+    protocol: str,
+    method: tuple[str, str],
+    model: tuple[str, str],
+    settings: Mapping[str, Any],
+    seed: int,
+    prepare: str,
+    measures: Mapping[str, Step],
+    runs: Runs,
+    labels: Labels,
+    classes: Classes,
+    order: int = 0,
+    change: str,
+) -> Training:
+    """A training of ``learn_stream``, its settings checked.
+
+    Args:
+        protocol, seed, order, measures, change: see ``Training``.
+        method, model: name and reference of each.
+        settings: see ``learn_stream``.
+        prepare: reference of the function that prepares the stream.
+        runs: how.
+        labels, classes: what its stream has, which the method must fit.
+
+    Raises:
+        WrongUse: settings that are wrong, or a method that does not fit.
+    """
+    try:
+        parts_of(settings, _loaded(method[1]), _loaded(model[1]), labels=labels, classes=classes)
+    except (ValueError, LookupError) as error:
+        raise WrongUse(f"{method[0]}: {error}") from None
+    learn = step(
+        learn_stream,
+        training={},
+        digest="",
+        dataset=how(runs.dataset),
+        prepare=named(prepare),
+        method=named(method[1]),
+        model=named(model[1]),
+        weights=how(runs.weights),
+        device=how(runs.device),
+        workers=how(runs.workers),
+        folder=work_folder(),
+    )
+    gives = columns(LABEL_SETS if labels == "sets" else ONE_LABEL)
+    return Training(protocol, method[0], model[0], settings, seed, learn, gives, measures, order, None, change)
+
+
+def _loaded(reference: str) -> Any:
+    from ..curation.named import load
+
+    return load(reference)
+
+
+def with_metrics(measures: Mapping[str, Step], metrics: Sequence[str]) -> dict[str, Step]:
+    """``measures``, and a step for each metric of somebody's own, by its reference: a function that takes ``Predictions`` and gives
+    a number, or numbers by name.
+    """
+    own = {
+        f"own_{number}": Step(measure_by, {"metric": named(reference), "name": reference.rpartition(":")[2]})
+        for number, reference in enumerate(metrics)
+    }
+    return {**measures, **own}
+
+
+def measure_by(
+    *, predictions: Rows, metric: Callable[[Predictions], float | Mapping[str, float]], name: str
+) -> Iterator[Value]:
+    """Source step: a metric of somebody's own.
+
+    Args:
+        predictions: what the training left.
+        metric: takes ``Predictions`` and gives a number, or numbers by name.
+        name: of the metric, where it gives one number.
+    """
+    if predictions.num_rows:
+        found = metric(Predictions(predictions))
+        numbers = found if isinstance(found, Mapping) else {name: found}
+        yield from (measured(each, float(number)) for each, number in numbers.items())
+
+
+@functools.lru_cache(maxsize=4)
+def _sha256(path: Path, modified: int) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def file_sha256(path: str | None) -> str | None:
+    """Digest of a file of weights, for the settings of a training; None for none."""
+    return None if path is None else _sha256(Path(path), Path(path).stat().st_mtime_ns)
