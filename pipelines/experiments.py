@@ -302,7 +302,16 @@ def scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             "std": {heading: statistics.stdev(those) if len(those) > 1 else None for heading, those in known.items()},
             "runs": len(line.runs),
         }
+    for those in found.values():  # columns that no line of a protocol has are left out
+        there = [name for name in _headings(those) if any(one["mean"].get(name) is not None for one in those.values())]
+        for one in those.values():
+            one |= {part: {name: one[part].get(name) for name in there} for part in ("mean", "std")}
     return found
+
+
+def _headings(lines_of_protocol: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Headings of all lines, in order."""
+    return list(dict.fromkeys(name for one in lines_of_protocol.values() for name in one["mean"]))
 
 
 def _values(line: Line, metric: str, split: str) -> list[float]:

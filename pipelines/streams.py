@@ -164,7 +164,13 @@ def stream_training(
         folder=work_folder(),
     )
     gives = columns(LABEL_SETS if labels == "sets" else ONE_LABEL)
-    return Training(protocol, method[0], model[0], settings, seed, learn, gives, measures, order, None, change)
+    return Training(protocol, short(method[0]), short(model[0]), settings, seed, learn, gives, measures, order, None, change)
+
+
+def short(name: str) -> str:
+    """A name as tables have it: of code in a file without the folders that lead there, which are others on other machines."""
+    place, colon, attribute = name.rpartition(":")
+    return f"{Path(place).name}:{attribute}" if colon and place.endswith(".py") else name
 
 
 def _loaded(reference: str) -> Any:
