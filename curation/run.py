@@ -121,7 +121,7 @@ def run(
             forget_rejects(store, retry)
         names = [stage.name for stage in stages]
         if add and earlier is not None:
-            names = [*(name for name in earlier.stages if name not in names), *names]
+            names = list(dict.fromkeys([*earlier.stages, *names]))
         record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(names), flow.last)
         record.after(earlier).save(store)
         known = _known_fingerprints(store)
