@@ -98,9 +98,9 @@ class WorkFolder(How[str]):
 def work_folder() -> str:
     """A setting that becomes a local folder which belongs to the part while it is made: for checkpoints of long work.
 
-    The folder is named by what the part is made from, so a part that was interrupted finds what it left there, and code, settings
-    or inputs that changed find an empty one. It is removed when the stage is finished. Runs that are not in a local folder have
-    a temporary one, which is lost with the process.
+    The folder is named by what the part is made from, so a part that was interrupted finds what it left there, and code,
+    settings or inputs that changed find an empty one. It is removed when the stage is finished. Runs that are not in a local
+    folder have a temporary one, which is lost with the process.
     """
     return WorkFolder("")  # type: ignore[return-value]  # the engine replaces it before the step is called
 

@@ -93,7 +93,8 @@ def run(
         overrides: those of them that were given for this run alone.
         retry: reasons of rejects for which rows are tried again, with all of the part that they are in.
         keep_stale: stages to use as they are though their code changed since; recorded in them.
-        add: leave the stages of earlier plans in the record, before those of this one: the folder gathers what several plans made.
+        add: leave the stages of earlier plans in the record, before those of this one: the folder gathers what several plans
+            made.
         on_progress: called in this thread.
 
     Raises:

@@ -1,10 +1,10 @@
 """Trainings as stages of the engine.
 
-``experiments`` in the folder of a run is itself the folder of a run. Each training is a stage ``learned_...``, a source whose rows
-are predictions, and one ``measured_...`` for each set of metrics, which is computed from them. So a training is keyed by the
-dataset's digest, its settings and the code that it reaches; what is there is not trained again; a kill costs what the checkpoint
-says; workers train side by side; ``verify``, ``show``, ``rejects`` and ``compare`` work on results. Trainings of other settings
-stand beside each other: a plan adds to the folder, and takes nothing away.
+``experiments`` in the folder of a run is itself the folder of a run. Each training is a stage ``learned_...``, a source whose
+rows are predictions, and one ``measured_...`` for each set of metrics, which is computed from them. So a training is keyed by
+the dataset's digest, its settings and the code that it reaches; what is there is not trained again; a kill costs what the
+checkpoint says; workers train side by side; ``verify``, ``show``, ``rejects`` and ``compare`` work on results. Trainings of
+other settings stand beside each other: a plan adds to the folder, and takes nothing away.
 """
 
 from __future__ import annotations
@@ -93,9 +93,7 @@ class Training:
         name = self.name(dataset)
         given = {**self.learn.settings, "training": self.facts(), "digest": dataset}
         step = dataclasses.replace(self.learn, settings=given)
-        learned = Stage(
-            f"{_LEARNED}{name}", "source", step, None, self.pieces, self.gives, max_rejects=None, may_be_empty=True
-        )
+        learned = Stage(f"{_LEARNED}{name}", "source", step, None, self.pieces, self.gives, max_rejects=None, may_be_empty=True)
         measured: list[Stage] = []
         for kind, each in self.measures.items():
             step = dataclasses.replace(each, settings={**each.settings, "predictions": rows_of(learned.name)})
@@ -244,9 +242,9 @@ def trained(out: str) -> Iterator[Trained]:
         beginning = f"{_MEASURED}{name.removeprefix(_LEARNED)}_"
         measured: dict[str, Artifact] = {}
         for each in names:
-            if each.startswith(beginning) and (artifact := load_artifact(store, each)) is not None:
-                if artifact.recipe["inputs"].get(name) == learned.digest:  # else it was interrupted
-                    measured[each.removeprefix(beginning)] = artifact
+            artifact = load_artifact(store, each) if each.startswith(beginning) else None
+            if artifact is not None and artifact.recipe["inputs"].get(name) == learned.digest:  # else it was interrupted
+                measured[each.removeprefix(beginning)] = artifact
         if measured:
             settings = learned.recipe["settings"]
             stale = next((why for each in (learned, *measured.values()) if (why := recipe_change(each, store, known))), "")
@@ -278,13 +276,16 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
             columns: dict[str, Any] = {}
             for field in RESULTS:
                 same = field.name in facts and not (field.name == "order" and not facts["order"])
-                columns[field.name] = pa.array([facts[field.name]] * values.num_rows, field.type) if same else values[field.name]
+                columns[field.name] = (
+                    pa.array([facts[field.name]] * values.num_rows, field.type) if same else values[field.name]
+                )
             tables.append(pa.table(columns, schema=RESULTS))
     return pa.concat_tables(tables) if tables else RESULTS.empty_table()
 
 
 def scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Metrics of whole trainings: protocol -> line -> ``mean`` and ``std`` over its runs by heading (None for undefined), ``runs``.
+    """Metrics of whole trainings: protocol -> line -> ``mean`` and ``std`` over its runs by heading (None for undefined),
+    ``runs``.
 
     Args:
         out: the run.

@@ -61,7 +61,8 @@ def learn_stream(
     """Source step: learn a stream and give its predictions.
 
     Args:
-        training: facts, see ``experiments.Training``; its settings are those of ``core.build.parts_of``, and what ``prepare`` reads.
+        training: facts, see ``experiments.Training``; its settings are those of ``core.build.parts_of``, and what ``prepare``
+            reads.
         digest: content digest of the dataset.
         dataset: its folder.
         prepare: see ``Prepare``.
@@ -88,7 +89,9 @@ def learn_stream(
         workers=workers,
     )
     try:
-        yield from run_stream(learner, stream, folder=Path(folder), tell=lambda line: LOGGER.info("%s: %s", told(training), line))
+        yield from run_stream(
+            learner, stream, folder=Path(folder), tell=lambda line: LOGGER.info("%s: %s", told(training), line)
+        )
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise
@@ -180,8 +183,8 @@ def _loaded(reference: str) -> Any:
 
 
 def with_metrics(measures: Mapping[str, Step], metrics: Sequence[str]) -> dict[str, Step]:
-    """``measures``, and a step for each metric of somebody's own, by its reference: a function that takes ``Predictions`` and gives
-    a number, or numbers by name.
+    """``measures``, and a step for each metric of somebody's own, by its reference: a function that takes ``Predictions`` and
+    gives a number, or numbers by name.
     """
     own = {
         f"own_{number}": Step(measure_by, {"metric": named(reference), "name": reference.rpartition(":")[2]})

@@ -50,10 +50,9 @@ def iid_stream(
     return Stream(tuple(positions), tuple(Test(str(name), "test", samples(rows[name, "test"])) for name in names))
 
 
-def streaming_stream(
-    bucket: ArrayLike, samples: Callable[[NDArray[np.int64]], Samples], classes: Sequence[str]
-) -> Stream:
-    """The streaming protocol: today's model meets tomorrow. All rows of a bucket are tested first, as the future, and learned later.
+def streaming_stream(bucket: ArrayLike, samples: Callable[[NDArray[np.int64]], Samples], classes: Sequence[str]) -> Stream:
+    """The streaming protocol: today's model meets tomorrow. All rows of a bucket are tested first, as the future, and learned
+    later.
 
     Args:
         bucket, samples, classes: see ``iid_stream``.
@@ -75,7 +74,9 @@ def streaming_stream(
 
 
 def accuracy_matrix(predictions: Predictions) -> NDArray[np.float64]:
-    """R, (N, N): accuracy on each domain, in the order of time, after each; NaN where not tested, as where it was not learned."""
+    """R, (N, N): accuracy on each domain, in the order of time, after each; NaN where not tested, as where it was not
+    learned.
+    """
     names = domain_names(predictions)
     found, matrix = predictions.matrix(), np.full((len(names), len(names)), np.nan)
     for j, test in enumerate(predictions.tests):

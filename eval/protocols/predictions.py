@@ -24,10 +24,13 @@ LABEL_SETS = pa.list_(pa.int32())
 def columns(label: pa.DataType) -> pa.Schema:
     """Columns of a table of predictions whose samples have labels of type ``ONE_LABEL`` or ``LABEL_SETS``.
 
-    Three kinds of row. At position 0 one for each test set: ``tested``, ``split``, ``keys`` and ``labels`` of its samples. For each
-    position one on what was learned: its name in ``tested``, ``class_names`` of its new classes, the number of ``samples``, what the
-    memory holds, and the learner's ``record`` as JSON. For each position and test set one with ``predicted``: class indices of
-    those of its samples that have a label which is known by then, in the order of ``keys``.
+    Three kinds of row:
+
+    * at position 0, one for each test set: ``tested``, ``split``, ``keys`` and ``labels`` of its samples;
+    * for each position, one on what was learned: its name in ``tested``, ``class_names`` of its new classes, the number of
+      ``samples``, what the memory holds, and the learner's ``record`` as JSON;
+    * for each position and test set one with ``predicted``: class indices of those of its samples that have a label which is
+      known by then, in the order of ``keys``.
     """
     return pa.schema(
         [
@@ -135,7 +138,8 @@ class Predictions:
         """What was learned, in order."""
         places = [number for (position, _, split), number in self._at.items() if position and not split]
         found: list[Learned] = []
-        for each in self._take(["tested", "samples", "class_names", "memory_samples", "memory_parts", "record"], places).to_pylist():
+        columns = ["tested", "samples", "class_names", "memory_samples", "memory_parts", "record"]
+        for each in self._take(columns, places).to_pylist():
             known = (found[-1].known if found else 0) + len(each["class_names"])
             memory = each["memory_samples"], each["memory_parts"]
             names = tuple(each["class_names"])

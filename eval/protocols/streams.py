@@ -1,6 +1,7 @@
 """The loop of every continual-learning protocol: learn a position of a stream, predict what it tests, commit, go on.
 
-What sets one protocol apart from another is data: what each position learns, which classes are new in it, and which sets it tests.
+What sets one protocol apart from another is data: what each position learns, which classes are new in it, and which sets it
+tests.
 """
 
 from __future__ import annotations
@@ -162,7 +163,9 @@ def run_stream(
         one = stream.positions[number]
         learner.learn(one.train, list(one.validate), classes=len(one.classes))
         known = sum(len(each.classes) for each in stream.positions[: number + 1])
-        table = pa.concat_tables([_learned(label, number + 1, one, learner), *_tested(label, number + 1, stream, learner, known)])
+        table = pa.concat_tables(
+            [_learned(label, number + 1, one, learner), *_tested(label, number + 1, stream, learner, known)]
+        )
         place = folder / f"position-{number + 1:04}.parquet"
         pq.write_table(table, place)
         files[place.name] = hashlib.sha256(place.read_bytes()).hexdigest()

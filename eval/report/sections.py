@@ -134,6 +134,13 @@ class Scores:
     mean: Mapping[str, float]
     std: Mapping[str, float] = dataclasses.field(default_factory=dict[str, float])
 
+    @classmethod
+    def of(cls, name: str, values: Mapping[str, ArrayLike]) -> Scores:
+        """Mean and deviation (ddof 1) of the runs of each metric; NaN where a run has none, and no deviation of one run."""
+        runs = {metric: np.asarray(found, dtype=np.float64) for metric, found in values.items()}
+        std = {metric: float(found.std(ddof=1)) for metric, found in runs.items() if len(found) > 1}
+        return cls(name, {metric: float(found.mean()) for metric, found in runs.items()}, std)
+
 
 def metric_blocks(
     ours: Sequence[Scores], published: Sequence[Scores], metrics: Mapping[str, str], *, fair: bool, note: str, source: str

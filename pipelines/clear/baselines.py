@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...curation.flow import Step
 from ...curation.verify import DATASET
@@ -17,11 +19,12 @@ from ...training.baselines.clear import paper_methods, paper_settings
 from ...training.methods import registry as methods_by_name
 from ...training.models import registry as models_by_name
 from ..errors import WrongUse, did_you_mean
-from ..experiments import Training
+from ..experiments import LOGGER, Training
 from ..streams import Runs, stream_training, with_metrics
 from .config import ClearConfig
 
 PROTOCOLS = ("iid", "streaming")
+
 
 def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
     """Every training of some methods under some protocols, one a seed.
@@ -34,13 +37,23 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         protocols: ``iid`` and ``streaming``; both by default.
 
     Raises:
-        WrongUse: a method or protocol that there is not, settings that do not fit, or a dataset that lacks what a protocol needs.
+        WrongUse: a method or protocol that there is not, settings that do not fit, or a dataset that lacks what a protocol
+            needs.
     """
-    asked = list(protocols) or list(PROTOCOLS)
+    protocols = list(protocols)
+    asked = [*(protocols or PROTOCOLS)]
     if unknown := [name for name in asked if name not in PROTOCOLS]:
         raise WrongUse(f"no protocol {unknown[0]!r}: there are {', '.join(PROTOCOLS)}{did_you_mean(unknown[0], PROTOCOLS)}")
     dataset = posixpath.join(out, DATASET)
-    _check_splits(config, dataset, asked)
+    table = DatasetIndex.open(dataset).table
+    if "streaming" in asked and len(pc.unique(table["bucket"])) < 2:
+        told = f"{out} has one bucket: the streaming protocol tests the future, and there is none"
+        if protocols:
+            raise WrongUse(told)
+        LOGGER.warning("%s: it is left out", told)
+        asked.remove("streaming")
+    if "iid" in asked:
+        _check_splits(config, table)
     runs = Runs(dataset, device=config.encoder_run.device)
     found: list[Training] = []
     for protocol in asked:
@@ -92,10 +105,7 @@ def settings_of(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     return b.model or model, settings
 
 
-def _check_splits(config: ClearConfig, dataset: str, protocols: Sequence[str]) -> None:
-    if "iid" not in protocols:
-        return
-    table = DatasetIndex.open(dataset).table
+def _check_splits(config: ClearConfig, table: pa.Table) -> None:
     buckets = table["bucket"].to_numpy()
     for seed in SEEDS:
         split = np.asarray(table[f"iid_seed{seed}"].to_pylist())

@@ -40,8 +40,8 @@ from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ...datasets.yfcc100m.metadata import read_metadata
 from ..benchmark import Benchmark
-from ..experiments import Training
 from ..catalogue import TITLES
+from ..experiments import Training
 from . import card, release, votes
 from .config import (
     CalendarBuckets,

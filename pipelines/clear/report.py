@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,15 +13,18 @@ import pyarrow.compute as pc
 from ...curation.artifact import Artifact
 from ...curation.qa.agreement import votes_kappa
 from ...curation.store import Rows, Store
+from ...curation.verify import DATASET
 from ...datasets.clear.facts import facts
-from ...eval.metrics.clear import IID_METRICS, STREAMING_METRICS
+from ...datasets.reader.index import DatasetIndex
+from ...eval.protocols.domain_incremental import METRICS
 from ...eval.report.blocks import Block, Card, Cards, Section, Table, Text, Thumb
 from ...eval.report.figures import bar_chart, common_scale
 from ...eval.report.images import encode, thumbnail
 from ...eval.report.sections import Scores, accuracy_blocks, contact_section, counts_table, metric_blocks
+from ...eval.results import Line, lines
 from ..cli.text import printed_kappa
+from ..experiments import results
 from ..report import OWNERS, finished_stages, write_page
-from .baselines import scores
 from .config import ClearConfig, FolderSource
 from .votes import votes_of, workers_of
 
@@ -68,14 +71,14 @@ def write_report(config: ClearConfig, out: str) -> str:
     """
     store = Store(out)
     made = finished_stages(store)
-    results = scores(config, out)
+    found = lines(results(out))
     sections = [
-        Section("Summary", [_cards(made, results), *_honesty(config)]),
+        Section("Summary", [_cards(made, found), *_honesty(config)]),
         _buckets(store, made),
         _classes(config, store, made),
         *_sheets(config, store, made),
         *_votes(config, out),
-        *_baselines(results),
+        *_baselines(found, _names(out) if found else []),
     ]
     subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {config.encoder.kind}"
     drawn = f"{config.source.kind}, seed {config.seed}"
@@ -83,7 +86,12 @@ def write_report(config: ClearConfig, out: str) -> str:
     return write_page("A CLEAR\u2011style benchmark", subtitle, sections, made, out, drawn=drawn, about=about)
 
 
-def _cards(made: Mapping[str, Artifact], results: Mapping[str, Mapping[str, Any]]) -> Cards:
+def _names(out: str) -> list[str]:
+    """Buckets of the dataset, in the order of time."""
+    return [str(each) for each in np.unique(DatasetIndex.open(posixpath.join(out, DATASET)).table["bucket"].to_numpy())]
+
+
+def _cards(made: Mapping[str, Artifact], found: Sequence[Line]) -> Cards:
     first, last = next(iter(made.values())), made[list(made)[-1]]
     unusable = ("listed", "fetched", "checked", "timed", "embedded")
     bad = sum(sum(made[stage].rejects.values()) for stage in unusable if stage in made)
@@ -92,7 +100,7 @@ def _cards(made: Mapping[str, Artifact], results: Mapping[str, Mapping[str, Any]
         Card("broken or unusable", bad, "each with its reason", tone="note" if bad else "plain"),
         Card("in the benchmark", last.rows, f"after stage {last.stage}"),
     ]
-    best = [(r["mean"]["in_domain"], name) for name, r in results.get("iid", {}).items() if r["mean"].get("in_domain")]
+    best = [(float(line.values("in_domain").mean()), line.label) for line in found if line.protocol == "iid"]
     if best:
         value, name = max(best)
         cards.append(Card("in-domain accuracy", f"{100 * value:.1f} %", name))
@@ -220,41 +228,36 @@ def _votes(config: ClearConfig, out: str) -> list[Section]:
     ]
 
 
-def _baselines(results: Mapping[str, Mapping[str, Any]]) -> list[Section]:
+def _baselines(found: Sequence[Line], buckets: Sequence[str]) -> list[Section]:
     """A section a protocol; the matrices of all have one scale of colours, so that they can be compared."""
-    matrices = {
-        protocol: {name: _matrices(result) for name, result in methods.items()} for protocol, methods in results.items()
-    }
-    means = [found.mean(0) for methods in matrices.values() for found in methods.values()]
-    scale = common_scale(means) if means else None
-    return [_baseline(protocol, methods, matrices[protocol], scale) for protocol, methods in results.items()]
+    matrices = [_matrices(line, buckets) for line in found]
+    scale = common_scale([each.mean(0) for each in matrices]) if matrices else None
+    sections: list[Section] = []
+    for protocol in dict.fromkeys(line.protocol for line in found):
+        pairs = [(line, each) for line, each in zip(found, matrices, strict=True) if line.protocol == protocol]
+        sections.append(_baseline(protocol, pairs, buckets, scale))
+    return sections
 
 
-def _matrices(result: Mapping[str, Any]) -> np.ndarray:
+def _matrices(line: Line, buckets: Sequence[str]) -> np.ndarray:
     """(S, N, N) accuracies in [0, 1] over S seeds, NaN where not tested."""
-    tested = np.asarray([domain["tested"] for domain in result["domains"]], dtype=np.float64).T
-    correct = np.asarray(result["correct"], dtype=np.float64)
-    return np.where(correct < 0, np.nan, correct / tested[:, None, :])
+    found = line.matrix("accuracy", buckets)
+    return np.pad(found, ((0, 0), (0, len(buckets) - found.shape[1]), (0, 0)), constant_values=np.nan)
 
 
 def _baseline(
-    protocol: str, methods: Mapping[str, Any], matrices: Mapping[str, np.ndarray], scale: tuple[float, float] | None
+    protocol: str, found: Sequence[tuple[Line, np.ndarray]], buckets: Sequence[str], scale: tuple[float, float] | None
 ) -> Section:
     blocks: list[Block] = []
-    metrics = IID_METRICS if protocol == "iid" else STREAMING_METRICS
-    ours = [Scores(name, _numbers(r["mean"]), _numbers(r["std"])) for name, r in methods.items()]
-    paper = [scores for name in methods if (scores := _published(name, protocol)) is not None]
+    metrics = METRICS["iid" if protocol == "iid" else "streaming"]
+    ours = [Scores.of(line.label, {name: line.values(name) for name in metrics}) for line, _ in found]
+    paper = [scores for line, _ in found if (scores := _published(line.method, protocol)) is not None]
     headings = {name: name.replace("_", "-") for name in metrics}
     note = "other images, classes and features than the paper's. The published figures stand here for orientation alone."
     blocks += metric_blocks(ours, paper, headings, fair=False, note=note, source="the CLEAR paper")
-    for name, result in methods.items():
-        names = [domain["name"] for domain in result["domains"]]
-        blocks += accuracy_blocks(matrices[name], names, method=name, scale=scale)
+    for line, matrices in found:
+        blocks += accuracy_blocks(matrices, buckets, method=line.label, scale=scale)
     return Section(f"Baselines, {protocol} protocol", blocks)
-
-
-def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
-    return {name: math.nan if value is None else value for name, value in values.items()}
 
 
 def _published(method: str, protocol: str) -> Scores | None:

@@ -15,9 +15,9 @@ from benchwright.training.core.batches import Batch, Means
 from benchwright.training.core.criteria import CRITERIA, binary_cross_entropy, sigmoid_distillation
 from benchwright.training.core.exemplars import Capacity, by_class
 from benchwright.training.core.label_sets import multi_hot, precision_weighted_jaccard, predicted_sets
+from benchwright.training.core.learner import Learner, Memory
 from benchwright.training.core.lesson import Lesson, Step, frozen
 from benchwright.training.core.schedule import Plateau, Schedule
-from benchwright.training.core.learner import Memory, Learner
 from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.data.pictures import Album, ArrayPictures, Pictures
 from benchwright.training.methods.agem import loss_of_new, project

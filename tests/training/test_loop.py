@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from benchwright.training.baselines.clear import MODELS, identity, learner_maker, paper_methods, paper_settings
-from benchwright.training.core.learner import BufferLearner
 from benchwright.training.core.determinism import Hyper, fit, generator, one_thread
+from benchwright.training.core.learner import BufferLearner
 from benchwright.training.methods.registry import method
 from benchwright.training.models.linear import linear
 from benchwright.training.models.mlp import mlp

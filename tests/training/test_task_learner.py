@@ -15,9 +15,8 @@ from benchwright.training.baselines.vclimb import clip_view, identity, learner_m
 from benchwright.training.core.batches import ahead
 from benchwright.training.core.criteria import CRITERIA, cross_entropy
 from benchwright.training.core.exemplars import Capacity, class_means, given, herding, nearest_means, shuffled
-from benchwright.training.core.learner import BufferLearner
+from benchwright.training.core.learner import BufferLearner, Learner, Memory, SecondView
 from benchwright.training.core.schedule import Schedule
-from benchwright.training.core.learner import Memory, SecondView, Learner
 from benchwright.training.data.examples import ArrayExamples, Draw, Joined, Rows
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.classifier import Classifier

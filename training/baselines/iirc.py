@@ -11,8 +11,8 @@ from typing import Any
 
 from ..core.criteria import CRITERIA
 from ..core.exemplars import Capacity
+from ..core.learner import Learner, Memory
 from ..core.schedule import Plateau, Schedule
-from ..core.learner import Memory, Learner
 from ..data.pictures import PictureView
 from ..methods.registry import method
 from ..models.picture_net import check_picture_net, picture_net

@@ -15,8 +15,8 @@ from typing import Any, Literal
 from ...datasets.vclimb.facts import facts as vclimb_facts
 from ..core.criteria import CRITERIA
 from ..core.exemplars import Capacity
+from ..core.learner import Learner, Memory, SecondView
 from ..core.schedule import Schedule
-from ..core.learner import Memory, SecondView, Learner
 from ..data.clip_views import ClipView
 from ..data.clips import consistent, kept
 from ..methods.registry import method

@@ -21,7 +21,8 @@ from .learner import Learner, Memory, SecondView, View
 from .schedule import Plateau, Schedule
 
 MakeModel = Callable[..., nn.Module]
-"""``make(init, *, sample, **settings)``: a network without outputs, its weights drawn from the generator ``init`` alone, for samples
+"""``make(init, *, sample, **settings)``: a network without outputs, its weights drawn from the generator ``init`` alone, for
+samples
 of shape ``sample``: a ``Classifier``, or a module that gives (b, width) features and has a number ``width``."""
 
 
@@ -52,8 +53,9 @@ def parts_of(
     """Check the settings of a learner.
 
     Args:
-        settings: ``method``, ``model``, ``schedule`` (of ``Schedule``; an empty ``plateau`` is none), ``criterion``, and ``memory``:
-            ``size``, ``unit``, ``per_class``, ``choice`` ("method" for the method's own) and ``keys``, best first, where given.
+        settings: ``method``, ``model``, ``schedule`` (of ``Schedule``; an empty ``plateau`` is none), ``criterion``, and
+            ``memory``: ``size``, ``unit``, ``per_class``, ``choice`` ("method" for the method's own) and ``keys``, best first,
+                where given.
         method: makes the method from ``settings["method"]``.
         model: makes the model from ``settings["model"]``.
         labels, classes: what the stream has, which the method must fit.
@@ -127,9 +129,7 @@ def learner_of(
     )
 
 
-def _classifier(
-    make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, Any], init: torch.Generator
-) -> Classifier:
+def _classifier(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, Any], init: torch.Generator) -> Classifier:
     network = make(init, sample=sample, **settings)
     if isinstance(network, Classifier):
         return network

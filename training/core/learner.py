@@ -17,10 +17,10 @@ from ..methods.method import Method
 from ..models.classifier import Classifier
 from .batches import Means, outputs
 from .criteria import Criterion
+from .determinism import generator, one_thread
 from .exemplars import Capacity, by_class, class_means, given, herding, nearest_means, shuffled
 from .label_sets import predicted_sets
 from .lesson import Lesson, State, frozen
-from .determinism import generator, one_thread
 from .schedule import Schedule
 
 View = Callable[[Examples], Examples]
@@ -114,8 +114,8 @@ class Learner:
         """Learn the next task or domain. Afterwards ``record`` tells of it: an entry an epoch, and what the memory holds.
 
         Args:
-            train: its samples, kept by reference; labels in [seen, seen + classes), or in [0, seen + classes) where they are sets
-                or no class is new.
+            train: its samples, kept by reference; labels in [seen, seen + classes), or in [0, seen + classes) where they are
+                sets or no class is new.
             validate: validation sets, of all tasks so far or of this one; may be empty.
             classes: number of its new classes; 0 for a further domain of the same classes.
 

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from ..data.examples import Draw, Examples, Rows
 from ..models.classifier import Classifier
 from .batches import Batch, Means, batches, outputs
-from .label_sets import precision_weighted_jaccard, predicted_sets
 from .determinism import generator
+from .label_sets import precision_weighted_jaccard, predicted_sets
 from .schedule import Schedule
 
 State = dict[str, Tensor]

@@ -42,8 +42,8 @@ class Schedule:
         clip_norm: largest norm of the whole gradient; None: no limit.
         mixed_precision: float16 where the device is CUDA; elsewhere float32.
         select: "validation" keeps the weights of the epoch with the best validation accuracy, the first of equals;
-            "lowest_loss" those of the epoch whose mean training loss is lowest (CLEAR's released code, where the paper is silent);
-            "none" those of the last.
+            "lowest_loss" those of the epoch whose mean training loss is lowest (CLEAR's released code, where the paper is
+            silent); "none" those of the last.
         eval_every: epochs between two looks at the validation accuracy; the last epoch is looked at too (our choice).
         first_best: what the first look must beat: nothing, or the accuracy before training ("before_training": the
             released EWC and MAS; where no look does, the weights of the last epoch stay).

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from ..core.batches import batches
+from ..core.determinism import generator
 from ..core.label_sets import multi_hot
 from ..core.lesson import Lesson, Step
-from ..core.determinism import generator
 from ..data.examples import Draw
 from .method import Method
 from .replay import replay
@@ -50,7 +50,9 @@ def _teach(lesson: Lesson) -> None:
 def loss_of_new(step: Step) -> Tensor:
     """The classification loss over the outputs of the task's own classes."""
     lesson = step.lesson
-    start = lesson.old_classes if lesson.old_classes < lesson.model.classes else 0  # a further domain brings no class of its own
+    start = (
+        lesson.old_classes if lesson.old_classes < lesson.model.classes else 0
+    )  # a further domain brings no class of its own
     return over_classes(lesson, step.batch.targets, step.logits, start, lesson.model.classes)
 
 

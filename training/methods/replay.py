@@ -16,7 +16,8 @@ def replay(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:
 
 
 def er(*, predict: Predict = "head") -> Method:
-    """Experience replay, vCLIMB's naive replay: classification loss on new and kept samples alike, a memory drawn at random after every task.
+    """Experience replay, vCLIMB's naive replay: classification loss on new and kept samples alike, a memory drawn at random
+    after every task.
 
     Args:
         predict: "head" (``as_released``: what the code does), or "nearest_mean" (``as_written``: the supplement says that
