@@ -131,10 +131,12 @@ class Learner:
             )
         task = len(self._seen)
         teacher = frozen(self._model) if self._model is not None else None
-        model = self._grown(task, classes)
         previous = self._seen[-1] if task else None
         self._seen.append(train)
         rows = self._method.rule(self.buffer, [len(part.labels) for part in self._seen], seed=self._means.seed)
+        if not len(rows) and self._model is None:
+            raise ValueError(f"method {self._method.name!r} chose no row of the first task")
+        model = self._grown(task, classes, anew=self._model is None or (self._method.start == "scratch" and len(rows) > 0))
         self._nearest = None
         self.record = {"epochs": [], "memory": self._statement()}
         if not len(rows):
@@ -209,9 +211,9 @@ class Learner:
         self._nearest = None
         self.buffer = held["buffer"].numpy()
 
-    def _grown(self, task: int, classes: int) -> Classifier:
+    def _grown(self, task: int, classes: int, *, anew: bool) -> Classifier:
         groups: tuple[int, ...] = ()
-        if self._model is None or self._method.start == "scratch":
+        if anew or self._model is None:
             groups = () if self._model is None else self._model.groups
             self._model = self._make_model(generator(self._means.seed, "init", str(task))).to(self._means.device)
         for group in (*groups, *([classes] if classes else [])):
