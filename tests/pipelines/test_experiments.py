@@ -1,0 +1,210 @@
+"""Trainings as stages: nothing is trained twice, nothing is lost beside it, and an edit trains again what it touches."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from benchwright.pipelines import api, experiments
+from benchwright.pipelines.experiments import Diverged
+
+from .conftest import Cli
+
+METHOD = """
+    from benchwright.training.methods.finetune import present
+    from benchwright.training.methods.method import Method
+
+    def calm(*, strength=0.1):
+        def teach(lesson):
+            lesson.fit(lambda step: step.classification() + strength * step.logits.square().mean())
+        return Method("calm", present, "finetune", {"strength": strength}, teach)
+
+    def net(init, *, sample):
+        import torch
+        layer = torch.nn.Linear(sample[0], 8)
+        torch.nn.init.uniform_(layer.weight, -0.1, 0.1, generator=init)
+        torch.nn.init.zeros_(layer.bias)
+        layer.width = 8
+        return layer
+
+    def last_row(predictions):
+        return float(predictions.matrix()[-1].mean())
+"""
+FAST = ["--set", "baselines.epochs=2", "--set", "baselines.decay_after_epochs=1"]
+
+
+def made(bw: Cli, out: Path, *settings: str) -> Path:
+    told = bw("run", "clear", "--config", "tiny", *FAST, "--out", out, "-q", *settings)
+    assert told.code == 0, told.err
+    return out
+
+
+def table(out: Path) -> pl.DataFrame:
+    return pl.DataFrame(experiments.results(str(out)))
+
+
+def digests(out: Path) -> dict[str, str]:
+    """Stage of a training -> digest of what it left."""
+    names = (out / "experiments/stages").iterdir()
+    return {each.name: json.loads((each / "artifact.json").read_text())["digest"] for each in names}
+
+
+def test_results_hold_one_row_a_value_for_every_training(bw: Cli, tmp_path: Path) -> None:
+    out = made(bw, tmp_path / "run")
+    scores = api.train(str(out), methods=["nap-finetune"])
+    found = table(out)
+    assert found["benchmark"].unique().to_list() == ["clear"]
+    assert found["dataset"].unique().to_list() == [json.loads((out / "dataset/dataset.json").read_text())["digest"]]
+    assert sorted(found["protocol"].unique()) == ["iid", "streaming"]
+    assert found["seed"].unique().sort().to_list() == [0, 1, 2, 3, 4]
+    assert found["experiment"].n_unique() == 10
+    settings = json.loads(found["settings"][0])
+    assert settings["schedule"]["epochs"] == 2
+    whole = found.filter((pl.col("metric") == "in_domain") & (pl.col("protocol") == "iid"))
+    assert scores["iid"]["nap-finetune"]["mean"]["in-domain"] == pytest.approx(whole["value"].mean())
+    cells = found.filter((pl.col("metric") == "accuracy") & (pl.col("protocol") == "iid") & (pl.col("seed") == 2))
+    diagonal = cells.filter(pl.col("position").cast(pl.String) == pl.col("tested").rank("dense").cast(pl.String))
+    assert diagonal["value"].mean() == pytest.approx(whole.filter(pl.col("seed") == 2)["value"][0])
+
+
+def test_what_is_trained_is_not_trained_again_and_other_settings_stand_beside(bw: Cli, tmp_path: Path) -> None:
+    out = made(bw, tmp_path / "run")
+    train = ["train", out, "--method", "nap-finetune", "--protocol", "iid"]
+    assert bw(*train).code == 0
+    first = digests(out)
+    told = bw(*train).err
+    assert told.count("up to date") == 5
+    assert "trained" not in told.replace("up to date", "")
+    made(bw, out, "--set", "baselines.learning_rate=0.05")
+    assert bw(*train, "-q").code == 0
+    both = digests(out)
+    assert len(both) == 2 * len(first)
+    assert {name: both[name] for name in first} == first
+    labels = list(api.scores(str(out))["iid"])
+    assert labels == [f"nap-finetune, schedule.learning_rate = {rate}" for rate in (0.5, 0.05)]
+    assert "schedule.learning_rate = 0.05" in Path(api.report(str(out))).read_text()
+
+
+def test_own_methods_models_and_metrics_and_an_edit_of_one(bw: Cli, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(textwrap.dedent(METHOD))
+    out = made(
+        bw,
+        tmp_path / "run",
+        "--set",
+        f"baselines.methods=['nap-finetune', '{own}:calm']",
+        "--set",
+        f"baselines.metrics=['{own}:last_row']",
+    )
+    train = ["train", out, "--protocol", "iid"]
+    scores = bw(*train, "-q").out
+    assert "own.py:calm" in scores
+    assert "last_row" in scores
+    before = digests(out)
+    own.write_text(textwrap.dedent(METHOD).replace("square()", "abs()"))
+    stale = api.stale(str(out))
+    assert set(stale.values()) == {"own.calm changed"}
+    assert len(stale) == 5
+    assert list(api.scores(str(out))["iid"]) == ["nap-finetune"]
+    told = bw(*train).err
+    assert told.count("own.py:calm, seed 0: stale: own.calm changed") == 1
+    assert told.count("own.py:calm, seed 0: trained") == 1
+    assert "nap-finetune, seed 0: up to date" in told
+    after = digests(out)
+    kept = [name for name in before if name.startswith("learned") and before[name] == after[name]]
+    assert len(kept) == 5
+    assert all("nap" in name for name in kept)
+    own.write_text(textwrap.dedent(METHOD).replace("square()", "abs()").replace("[-1].mean", "[0].mean"))
+    told = bw(*train).err
+    assert "trained" not in told.replace("up to date", "")  # another metric needs no training
+    assert digests(out) != after
+    made(bw, out, "--set", f"baselines.model={own}:net")
+    assert "own.py:net" in bw(*train, "--method", "nap-finetune", "-q").out
+
+
+def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(bw: Cli, tmp_path: Path) -> None:
+    out = made(bw, tmp_path / "run", "--set", "baselines.method_settings={'ewc'={strength=1e30}}")
+    with pytest.raises(Diverged, match=r"5 trainings failed: iid ewc, seed 0: training loss is .*: change baselines"):
+        api.train(str(out), methods=["ewc", "nap-finetune"], protocols=["iid"])
+    assert list(api.scores(str(out))["iid"]) == ["nap-finetune"]
+    rejects = list(api.rejects(str(out / "experiments"), reason="diverged"))
+    assert len(rejects) == 5
+    assert "training loss is" in rejects[0]["detail"]
+    assert api.verify(str(out)) == []
+
+
+def test_wrong_names_and_settings_are_one_line_before_anything_is_trained(bw: Cli, tmp_path: Path) -> None:
+    out = made(bw, tmp_path / "run")
+    for arguments, says in [
+        (["--method", "reservoir-alpha=1.0-finetun"], "did you mean 'reservoir-alpha=1.0-finetune'?"),
+        (["--method", "reservoir"], "missing a required argument: 'alpha'"),
+        (["--method", "bic"], "'bic' does not fit a stream with the same classes in every domain"),
+        (["--method", "nowhere.py:x"], "no such file"),
+        (["--protocol", "iidd"], "did you mean 'iid'?"),
+    ]:
+        told = bw("train", out, *arguments)
+        assert (told.code, told.err.count("\n")) == (2, 1), told.err
+        assert says in told.err
+    assert not (out / "experiments").exists()
+
+
+def test_workers_train_side_by_side_with_the_same_result(bw: Cli, tmp_path: Path) -> None:
+    out = made(bw, tmp_path / "run")
+    train = ["--method", "nap-finetune", "--method", "reservoir-alpha=1.0-finetune", "--protocol", "iid", "-q"]
+    found: list[dict[str, str]] = []
+    for scheduler in ("sync", "threads", "processes"):
+        assert bw("train", out, *train, "--scheduler", scheduler, "--workers", "2").code == 0
+        found.append(digests(out))
+        (out / "experiments").rename(tmp_path / scheduler)
+    assert found[0] == found[1] == found[2]
+
+
+def test_a_kill_costs_what_the_checkpoint_says(bw: Cli, tmp_path: Path) -> None:
+    out = made(bw, tmp_path / "run", "--set", "baselines.epochs=400")
+    whole = made(bw, tmp_path / "whole", "--set", "baselines.epochs=400")
+    train = ["--method", "cumulative-scratch", "--protocol", "iid", "-q"]
+    command = [sys.executable, "-m", "benchwright.pipelines.cli.main", "train", str(out), *train]
+    command[1:3] = ["-c", "import sys; from benchwright.pipelines.cli import main; sys.exit(main.call(sys.argv[1:]))"]
+    started = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"}, start_new_session=True)
+    deadline = time.monotonic() + 120
+    while not list(out.glob("experiments/stages/*/.work/*/progress.json")):
+        assert started.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    os.killpg(started.pid, signal.SIGKILL)
+    started.wait()
+    (work,) = out.glob("experiments/stages/*/.work/*/progress.json")
+    begun = json.loads(work.read_text())["done"]
+    told: list[str] = []
+    api.train(str(out), methods=["cumulative-scratch"], protocols=["iid"], progress=told.append)
+    mine = [line for line in told if "seed 0" in line and "learned and tested" in line]
+    positions: Any = 3
+    assert len(mine) in (positions - begun, positions - begun - 1)  # one more may have been committed before the kill
+    assert not list(out.glob("experiments/stages/*/.work"))
+    assert bw("train", whole, *train).code == 0
+    assert digests(out) == digests(whole)
+    assert api.verify(str(out)) == []
+
+
+def test_a_flipped_bit_in_results_is_named(bw: Cli, tmp_path: Path) -> None:
+    out = made(bw, tmp_path / "run")
+    api.train(str(out), methods=["nap-finetune"], protocols=["iid"])
+    assert api.verify(str(out)) == []
+    for path in sorted((out / "experiments").rglob("*")):
+        if not path.is_file() or path.name in (".lock", ".fingerprints.json") or "_seed" in path.name:
+            continue
+        if "_0_" not in str(path.relative_to(out)):  # one seed's stages, and the record of the run
+            continue
+        good = path.read_bytes()
+        path.write_bytes(good[: len(good) // 2] + bytes([good[len(good) // 2] ^ 4]) + good[len(good) // 2 + 1 :])
+        assert api.verify(str(out)), path
+        path.write_bytes(good)
