@@ -39,25 +39,33 @@ def make_buckets(count: int) -> list[Bucket]:
 
 
 def ours(buckets: list[Bucket], epochs: int) -> np.ndarray:
-    """The iid protocol as the command line runs it, checkpoints and results on disk included."""
-    from benchwright.eval.protocols.domain_incremental import IID, run_protocol
-    from benchwright.eval.protocols.domains import Domain
-    from benchwright.training.baselines.clear import identity, learner_maker, paper_settings
-    from benchwright.training.methods.registry import method
+    """The iid protocol as the command line runs it, checkpoints and predictions on disk included."""
+    import pyarrow as pa
+    from benchwright.eval.protocols.streams import Position, Stream, Test, run_stream
+    from benchwright.training.baselines.clear import paper_settings
+    from benchwright.training.core.build import learner_of, parts_of
+    from benchwright.training.data.examples import ArrayExamples
+    from benchwright.training.methods.finetune import finetune
+    from benchwright.training.models.linear import linear
 
-    settings = {**paper_settings()["linear_imagenet"], "epochs": epochs, "decay_after_epochs": int(0.6 * epochs)}
-    chosen = method("finetune", start="finetune")
-    domains = [Domain(str(name), *bucket) for name, bucket in enumerate(buckets)]
+    _, settings = paper_settings("linear_imagenet")
+    changes = {"epochs": epochs, "decay_after_epochs": int(0.6 * epochs)}
+    settings = {**settings, "method": {}, "schedule": {**settings["schedule"], **changes}}
+    parts = parts_of(settings, finetune, linear, labels="one", classes="same")
+    names, everywhere = tuple(map(str, range(CLASSES))), tuple(range(len(buckets)))
+    stream = Stream(
+        tuple(Position(str(i), ArrayExamples(X, y), () if i else names, everywhere) for i, (X, y, _, _) in enumerate(buckets)),
+        tuple(Test(str(i), "test", ArrayExamples(X, y)) for i, (_, _, X, y) in enumerate(buckets)),
+    )
     with tempfile.TemporaryDirectory() as folder:
-        results = run_protocol(
-            IID,
-            learner_maker(settings, chosen, classes=CLASSES),
-            lambda seed: domains,
-            seeds=[0],
-            identity=identity(settings, chosen, classes=CLASSES),
-            out=Path(folder),
-        )
-    return results.matrices[0]
+        learner = learner_of(parts, linear, sample=(WIDTH,), seed=0)
+        rows = pa.concat_tables(run_stream(learner, stream, folder=Path(folder))).to_pylist()
+    matrix = np.full((len(buckets), len(buckets)), np.nan)
+    truth = {row["tested"]: np.array(row["labels"]) for row in rows if row["labels"] is not None}
+    for row in rows:
+        if row["predicted"] is not None:
+            matrix[row["position"] - 1, int(row["tested"])] = np.mean(np.array(row["predicted"]) == truth[row["tested"]])
+    return matrix
 
 
 def _torch_by_hand(buckets: list[Bucket], epochs: int, loader: bool) -> np.ndarray:
