@@ -7,7 +7,8 @@ The names that a user needs, each imported when it is first used:
 'too_small'
 
 ``run``, ``train``, ``report``, ``verify``, ``compare``, ``show``, ``rejects`` and ``plan`` are the commands of the same names,
-``scores`` is ``eval``, and ``job`` is a benchmark with its settings.
+``scores`` is ``eval``, and ``job`` is a benchmark with its settings. ``results`` is the table of all that was measured of
+trainings, ``predictions`` what they left, from which more can be measured.
 """
 
 import os as _os
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from .datasets.reader.index import DatasetIndex
     from .pipelines.api import compare, job, plan, rejects, report, run, scores, show, train, verify
     from .pipelines.benchmark import Benchmark
+    from .pipelines.experiments import Training, predictions, results
 
 # Otherwise MKL, behind torch, rounds by where an array happens to lie in memory, and equal trainings differ in their last bits.
 # It reads this before its first sum; no slow-down was measured.
@@ -36,14 +38,17 @@ _PLACES = {
     "Reject": "curation.rows",
     "Rejected": "curation.rows",
     "ShardDataset": "datasets.reader.dataset",
+    "Training": "pipelines.experiments",
     "compare": "pipelines.api",
     "how": "curation.keys",
     "job": "pipelines.api",
     "join": "curation.flow",
     "named": "curation.keys",
     "plan": "pipelines.api",
+    "predictions": "pipelines.experiments",
     "rejects": "pipelines.api",
     "report": "pipelines.api",
+    "results": "pipelines.experiments",
     "rows_of": "curation.flow",
     "run": "pipelines.api",
     "scores": "pipelines.api",
@@ -63,6 +68,7 @@ __all__ = [
     "Reject",
     "Rejected",
     "ShardDataset",
+    "Training",
     "__version__",
     "compare",
     "how",
@@ -71,8 +77,10 @@ __all__ = [
     "named",
     "open_dataset",
     "plan",
+    "predictions",
     "rejects",
     "report",
+    "results",
     "rows_of",
     "run",
     "scores",

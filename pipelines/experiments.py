@@ -28,7 +28,7 @@ from ..curation.artifact import Artifact, load_artifact, load_run, published_dig
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, sha256
 from ..curation.stale import recipe_change
-from ..curation.store import Store
+from ..curation.store import Rows, Store
 from ..curation.verify import DATASET
 from ..eval.results import RESULTS, Line, Value, lines
 from .errors import WrongUse
@@ -281,6 +281,22 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
                 )
             tables.append(pa.table(columns, schema=RESULTS))
     return pa.concat_tables(tables) if tables else RESULTS.empty_table()
+
+
+def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, Any], Rows]]:
+    """What each training on the published dataset left: its facts (``protocol``, ``method``, ...), and the rows of its
+    predictions.
+
+    ``eval.protocols.predictions.Predictions`` reads those of streams of domains or tasks.
+
+    Args:
+        out: the run.
+        stale: whether trainings count that earlier code made.
+    """
+    store = Store(posixpath.join(out, FOLDER))
+    for one in trained(out):
+        if one.dataset == dataset_digest(out) and (stale or not one.stale):
+            yield dict(one.facts), one.learned.rows_view(store)
 
 
 def scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:

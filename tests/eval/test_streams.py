@@ -1,4 +1,4 @@
-"""The loop over streams: what is tested, resuming after a kill, equal bytes, and what a person would expect of a drifting world."""
+"""The loop over streams: what is tested, resuming after a kill, equal rows, and what a person expects of a drifting world."""
 
 from __future__ import annotations
 
@@ -214,7 +214,7 @@ def test_streams_that_hold_nothing_or_what_nobody_knows_are_refused() -> None:
         Stream((), (test,))
     with pytest.raises(ValueError, match=r"'a', train: labels from 0 to 1: 0..0 are known by then"):
         Stream((Position("a", some, ("x",), (0,)),), (test,))
-    with pytest.raises(ValueError, match="int64 .* sets of class indices are wanted"):
+    with pytest.raises(ValueError, match=r"int64 .* sets of class indices are wanted"):
         Stream((Position("a", some, ("x", "y"), (0,)),), (test,), sets=True)
     with pytest.raises(ValueError, match="1 bucket: the streaming protocol tests the future"):
         streaming_stream([2004, 2004], some.take, ("x", "y"))

@@ -146,8 +146,9 @@ def test_number_of_threads_outside_is_left_alone_and_changes_nothing() -> None:
     finally:
         torch.set_num_threads(before)
     torch.testing.assert_close(*states, rtol=0, atol=0)
-    with pytest.raises(KeyError), one_thread(), one_thread():
+    with one_thread(), one_thread():
         assert torch.get_num_threads() == 1
+    with pytest.raises(KeyError), one_thread():
         raise KeyError
     assert torch.get_num_threads() == before
 
