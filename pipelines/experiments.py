@@ -27,8 +27,9 @@ from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_run, published_digest
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, sha256
+from ..curation.rows import schema_of
 from ..curation.stale import recipe_change
-from ..curation.store import Rows, Store
+from ..curation.store import Rows, Store, StoreError
 from ..curation.verify import DATASET
 from ..eval.results import RESULTS, Line, Value, lines
 from .errors import WrongUse
@@ -246,9 +247,24 @@ def trained(out: str) -> Iterator[Trained]:
             if artifact is not None and artifact.recipe["inputs"].get(name) == learned.digest:  # else it was interrupted
                 measured[each.removeprefix(beginning)] = artifact
         if measured:
-            settings = learned.recipe["settings"]
+            facts, dataset = _training_of(store, learned)
             stale = next((why for each in (learned, *measured.values()) if (why := recipe_change(each, store, known))), "")
-            yield Trained(settings["training"], settings["digest"], learned, measured, stale)
+            yield Trained(facts, dataset, learned, measured, stale)
+
+
+_FACTS = {"protocol": str, "method": str, "model": str, "settings": dict, "order": int, "seed": int}
+
+
+def _training_of(store: Store, learned: Artifact) -> tuple[Mapping[str, Any], str]:
+    """Facts and dataset of a training. Its record may have been made by anyone."""
+    settings = learned.recipe["settings"]
+    facts, dataset = settings.get("training"), settings.get("digest")
+    fits = isinstance(facts, dict) and facts.keys() == _FACTS.keys() and isinstance(dataset, str)
+    if not fits or not all(isinstance(facts[name], kind) for name, kind in _FACTS.items()):
+        raise StoreError(
+            f"{store.url}: the record of stage {learned.stage} is not one of a training: remove it, and train again"
+        )
+    return facts, dataset
 
 
 def results(out: str, *, stale: bool = False) -> pa.Table:
@@ -273,6 +289,10 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
         facts |= {"benchmark": benchmark, "dataset": dataset, "experiment": one.learned.digest}
         for artifact in one.measured.values():
             values = artifact.rows_view(store).table()
+            if not values.schema.equals(schema_of(Value)):
+                raise StoreError(
+                    f"{store.url}: stage {artifact.stage} has not the columns of a result: remove it, and train again"
+                )
             columns: dict[str, Any] = {}
             for field in RESULTS:
                 same = field.name in facts and not (field.name == "order" and not facts["order"])
@@ -336,14 +356,14 @@ def _values(line: Line, metric: str, split: str) -> list[float]:
 
 
 def stale_trainings(out: str) -> dict[str, str]:
-    """Trainings that are left out of ``results``, in words -> why."""
+    """What is left out of ``results`` and not trained again yet: protocol and method -> why."""
     if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
         return {}
     dataset = dataset_digest(out)
-    found: dict[str, str] = {}
-    for one in trained(out):
-        if one.dataset != dataset:
-            found[told(one.facts)] = "it was trained on another dataset"
-        elif one.stale:
-            found[told(one.facts)] = one.stale
-    return found
+    found = list(trained(out))
+    current = [canonical(one.facts) for one in found if one.dataset == dataset and not one.stale]
+    return {
+        f"{one.facts['protocol']} {one.facts['method']}": one.stale or "trained on another dataset"
+        for one in found
+        if (one.stale or one.dataset != dataset) and canonical(one.facts) not in current
+    }

@@ -371,7 +371,7 @@ def _print_scores(out: str, results: Any, stale: Mapping[str, str], *, as_json: 
 
 
 def _tell_stale(out: str, stale: Mapping[str, str]) -> None:
-    from ..results import stale_line
+    from .text import stale_line
 
     if told := stale_line(out, stale):
         exits.say(told)

@@ -99,3 +99,18 @@ def _mean_and_deviation(result: Any, metric: str) -> tuple[str, str]:
     if mean is None:
         return "-", ""
     return f"{times * mean:.{places}f}", "" if std is None else f"{times * std:.{places}f}"
+
+
+_NAMED = 3
+"""Results that are named one by one."""
+
+
+def stale_line(out: str, stale: Mapping[str, str]) -> str:
+    """What must be said where results are stale; "" where none are."""
+    if not stale:
+        return ""
+    count = "Stale results are left out" if len(stale) > 1 else "A stale result is left out"
+    named = "; ".join(f"{place}: {why}" for place, why in list(stale.items())[:_NAMED])
+    more = f"; and {len(stale) - _NAMED} more" if len(stale) > _NAMED else ""
+    again = f"`benchwright train {out}` trains them again; methods that the settings do not name need --method"
+    return f"{count} ({named}{more}): {again}"
