@@ -75,6 +75,7 @@ def run(
     pipeline: str = "",
     config: Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    code: Mapping[str, str] | None = None,
     retry: Sequence[str] = (),
     keep_stale: Sequence[str] = (),
     on_progress: Callable[[Progress], None] = lambda _: None,
@@ -90,6 +91,7 @@ def run(
         pipeline: name for the record.
         config: values for the record.
         overrides: those of them that were given for this run alone.
+        code: names of what it uses that is not built in, for the record.
         retry: reasons of rejects for which rows are tried again, with all of the part that they are in.
         keep_stale: stages to use as they are though their code changed since; recorded in them.
         on_progress: called in this thread.
@@ -117,7 +119,8 @@ def run(
         earlier = check_folder(store, pipeline)
         if retry:  # before anything is written: the reasons may be mistyped
             forget_rejects(store, retry)
-        record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(s.name for s in stages), flow.last)
+        names = tuple(stage.name for stage in stages)
+        record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), names, flow.last, code=dict(code or {}))
         record.after(earlier).save(store)
         known = _known_fingerprints(store)
         recent: dict[str, pa.Table] = {}

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
+from ...curation.encoders.registry import ENCODERS
 from ...curation.encoders.spec import Colours, Conse, OpenClip
 from ...curation.qa.options import Option, check_options, text_rule
 from ...curation.qa.simulated import POOL
@@ -17,6 +18,8 @@ from ...curation.stages.fetch import FetchLimits, FetchPace
 from ...curation.stages.overlap import Rule
 from ...datasets.yfcc100m.fields import EXTRA
 from ..config import Location, Rejects
+from ..names import ByKind
+from ..own import OwnEncoder
 
 _STRICT = ConfigDict(extra="forbid")
 Chance = Annotated[float, Field(ge=0, le=1)]
@@ -273,7 +276,7 @@ class ClearConfig:
     source: Annotated[FolderSource | TarSource | YfccSource | DrawnSource, Field(discriminator="kind")]
     images: Images
     buckets: Buckets
-    encoder: Annotated[OpenClip | Conse | Colours, Field(discriminator="kind")]
+    encoder: Annotated[OpenClip | Conse | Colours | OwnEncoder, ByKind(ENCODERS)]
     retrieval: Rule
     classes: Annotated[list[Class], Field(min_length=1)]
     qa: Qa

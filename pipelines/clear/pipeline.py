@@ -40,6 +40,7 @@ from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ...datasets.yfcc100m.metadata import read_metadata
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
+from ..own import encoder_of
 from . import baselines, card, release, votes
 from .config import (
     CalendarBuckets,
@@ -63,11 +64,11 @@ def plan(c: ClearConfig, out: str) -> Flow:
     flow = flow.whole("first", step(take_first, n=c.images.take_first), max_rejects=None)
     flow = _buckets(flow, c)
     checkpoint = where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
-    device = how(c.encoder_run.device)
+    device, encoder = how(c.encoder_run.device), encoder_of(c.encoder)
     embed = embed_images if c.encoder_run.stored == "float32" else embed_images_half
     flow = flow.each_batch(
         "embedded",
-        step(embed, encoder=c.encoder, checkpoint=checkpoint, device=device),
+        step(embed, encoder=encoder, checkpoint=checkpoint, device=device),
         max_rejects=_budget(c),
         rows_per_part=c.rows_per_part,
     ).whole(
@@ -75,7 +76,7 @@ def plan(c: ClearConfig, out: str) -> Flow:
         step(
             retrieve,
             concepts=[Concept(each.name, tuple(each.prompts)) for each in c.classes],
-            encoder=c.encoder,
+            encoder=encoder,
             rule=c.retrieval,
             checkpoint=checkpoint,
             device=device,

@@ -20,6 +20,7 @@ from ...eval.report.figures import bar_chart, common_scale
 from ...eval.report.images import encode, thumbnail
 from ...eval.report.sections import Scores, accuracy_blocks, contact_section, counts_table, metric_blocks
 from ..cli.text import printed_kappa
+from ..own import shown
 from ..report import OWNERS, finished_stages, write_page
 from .baselines import scores
 from .config import ClearConfig, FolderSource
@@ -77,7 +78,7 @@ def write_report(config: ClearConfig, out: str) -> str:
         *_votes(config, out),
         *_baselines(results),
     ]
-    subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {config.encoder.kind}"
+    subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {shown(config.encoder.kind)}"
     drawn = f"{config.source.kind}, seed {config.seed}"
     about = {**_SOURCES, **({"voted: votes": _VOTES[config.qa.votes]} if config.qa.votes in _VOTES else {})}
     return write_page("A CLEAR\u2011style benchmark", subtitle, sections, made, out, drawn=drawn, about=about)
