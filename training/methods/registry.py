@@ -3,56 +3,56 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
-from .agem import agem
-from .bic import bic
-from .cumulative import cumulative
-from .ewc import ewc
-from .finetune import finetune
-from .icarl import icarl
-from .joint import joint
-from .lucir import lucir
-from .lwf import lwf
-from .mas import mas
-from .method import Method, Rule
-from .nap import nap
-from .replay import naive
-from .reservoir import dynamic_reservoir, reservoir
+from ...curation.registry import Registry, load_name
+from .method import Method
 
-RULES: Mapping[str, Rule] = {
-    "cumulative": cumulative,
-    "dynamic_reservoir": dynamic_reservoir,
-    "finetune": finetune,
-    "nap": nap,
-    "reservoir": reservoir,
+_HERE = "benchwright.training.methods"
+
+RULES = {
+    "cumulative": f"{_HERE}.cumulative:cumulative",
+    "dynamic_reservoir": f"{_HERE}.reservoir:dynamic_reservoir",
+    "finetune": f"{_HERE}.finetune:finetune",
+    "nap": f"{_HERE}.nap:nap",
+    "reservoir": f"{_HERE}.reservoir:reservoir",
 }
 """Methods that only choose rows: every learner can run them."""
 
-METHODS: Mapping[str, Callable[..., Method]] = {
-    "agem": agem,
-    "bic": bic,
-    "ewc": ewc,
-    "icarl": icarl,
-    "joint": joint,
-    "lucir": lucir,
-    "lwf": lwf,
-    "mas": mas,
-    "naive": naive,
+TAUGHT = {
+    "agem": f"{_HERE}.agem:agem",
+    "bic": f"{_HERE}.bic:bic",
+    "ewc": f"{_HERE}.ewc:ewc",
+    "icarl": f"{_HERE}.icarl:icarl",
+    "joint": f"{_HERE}.joint:joint",
+    "lucir": f"{_HERE}.lucir:lucir",
+    "lwf": f"{_HERE}.lwf:lwf",
+    "mas": f"{_HERE}.mas:mas",
+    "naive": f"{_HERE}.replay:naive",
 }
 """Methods with a memory or a loss of their own, for ``task_learner.TaskLearner``."""
 
+METHODS = Registry(
+    "method",
+    {**RULES, **TAUGHT},
+    fits={**dict.fromkeys(RULES, "domains, tasks"), **dict.fromkeys(TAUGHT, "tasks")},
+)
+"""All of them. Of one's own are a rule, ``rule(buffer, sizes, *, seed, **settings)``, and what gives a ``Method``."""
+
 
 def maker(name: str) -> Callable[..., Any]:
-    """The function of ``RULES`` or ``METHODS`` that is behind a name.
+    """The rule, or the function that gives a ``Method``, that is behind a name in one of the three forms.
 
     Raises:
         ValueError: there is none.
     """
-    if name not in METHODS and name not in RULES:
-        raise ValueError(f"no method is called {name!r}: there are {', '.join(sorted([*RULES, *METHODS]))}")
-    return METHODS[name] if name in METHODS else RULES[name]
+    return load_name(METHODS, name)
+
+
+def is_rule(function: Callable[..., Any]) -> bool:
+    """Whether it only chooses rows, by the names of its arguments."""
+    return list(inspect.signature(function).parameters)[:2] == ["buffer", "sizes"]
 
 
 def method(name: str, *, start: Literal["scratch", "finetune"] = "finetune", **settings: Any) -> Method:
@@ -63,14 +63,16 @@ def method(name: str, *, start: Literal["scratch", "finetune"] = "finetune", **s
     Raises:
         ValueError: no method has that name, a setting is missing or unknown, or ``start`` is neither of the two words.
     """
-    if name in METHODS:
-        make = METHODS[name]
-        given = {**settings, "start": start} if "start" in inspect.signature(make).parameters else settings
-        try:
-            inspect.signature(make).bind(**given)
-        except TypeError as error:
-            raise ValueError(f"method {name!r}, settings {settings}: {error}") from error
-        return make(**given)
-    rule = maker(name)
-    words = [name, *(f"{key}={settings[key]}" for key in sorted(settings)), start]
-    return Method("-".join(words), rule, start, settings)
+    make = maker(name)
+    if is_rule(make):
+        words = [name.rpartition(":")[2], *(f"{key}={settings[key]}" for key in sorted(settings)), start]
+        return Method("-".join(words), make, start, settings)
+    given = {**settings, "start": start} if "start" in inspect.signature(make).parameters else settings
+    try:
+        inspect.signature(make).bind(**given)
+    except TypeError as error:
+        raise ValueError(f"method {name!r}, settings {settings}: {error}") from error
+    made = make(**given)
+    if not isinstance(made, Method):
+        raise ValueError(f"method {name!r} gives {type(made).__name__}: it should give a Method, or be a rule")
+    return made
