@@ -158,6 +158,7 @@ class RunRecord:
         result: the one whose rows are the result.
         published: SHA-256 of the published ``dataset.json``, or "" before.
         outdated: whether that was made with other settings: the run with these has not come to its end.
+        code: what the run used that is not built in: ``pipeline`` or a setting -> its name, see ``registry``.
     """
 
     pipeline: str
@@ -167,6 +168,7 @@ class RunRecord:
     result: str
     published: str = ""
     outdated: bool = False
+    code: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
 
     def after(self, earlier: RunRecord | None) -> RunRecord:
         """This record at the start of a run in the folder of an earlier one, whose dataset is there until a new one is."""
@@ -177,7 +179,8 @@ class RunRecord:
 
     def save(self, store: Store) -> None:
         """Write ``run.json``."""
-        store.write_json("run.json", sealed({**dataclasses.asdict(self), "stages": list(self.stages)}))
+        record = {**dataclasses.asdict(self), "stages": list(self.stages)}
+        store.write_json("run.json", sealed(record if self.code else {k: v for k, v in record.items() if k != "code"}))
 
 
 def load_run(store: Store) -> RunRecord:
@@ -187,6 +190,7 @@ def load_run(store: Store) -> RunRecord:
     raw = read_sealed(store, "run.json")
     raw.setdefault("published", "")
     raw.setdefault("outdated", False)
+    raw.setdefault("code", {})
     fault = _whole_fault(raw, _RUN)
     if not fault and not (raw["result"] in raw["stages"] and all(map(is_stage_name, raw["stages"]))):
         fault = "its stages have no result among them, or names that no stage has"
@@ -217,6 +221,7 @@ _RUN: Any = {
     "overrides": {str: None},
     "stages": [str],
     "outdated": bool,
+    "code": {str: str},
 }
 
 

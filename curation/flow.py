@@ -130,16 +130,16 @@ def _types_in(value: Any) -> set[type]:
 
 
 def _marked_inside(value: Any) -> str:
-    """``where``, ``how``, ``named`` or ``rows_of`` that stands inside a setting, where the engine misses it; "" for none."""
+    """A mark inside a setting, where the engine misses it, such as ``where``; ``named`` only in a dataclass; "" for none."""
     inner: list[Any] = []
     if isinstance(value, How):
         inner = [value.value]
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         inner = [getattr(value, field.name) for field in dataclasses.fields(value)]
     elif isinstance(value, Mapping):
-        inner = list(typing.cast("Mapping[Any, Any]", value).values())
+        inner = [item for item in typing.cast("Mapping[Any, Any]", value).values() if not isinstance(item, Named)]
     elif isinstance(value, list | tuple):
-        inner = list(typing.cast("collections.abc.Sequence[Any]", value))
+        inner = [item for item in typing.cast("collections.abc.Sequence[Any]", value) if not isinstance(item, Named)]
     marks = {
         Where: "where(...)",
         WhereOfRows: "where_of_rows(...)",

@@ -6,11 +6,12 @@ A key says what *should* be made; the content digest (``curation.digest``) says 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import inspect
 import json
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -50,9 +51,18 @@ class How(Generic[T]):
 
 
 class Named(str):
-    """A function or class among the settings of a step, by its name: see ``named``."""
+    """A function or class among the settings of a step, by its name: see ``named``.
 
-    __slots__ = ()
+    Attributes:
+        settings: keyword arguments that are bound to it.
+    """
+
+    settings: Mapping[str, Any]
+
+    def __new__(cls, reference: str, settings: Mapping[str, Any] | None = None) -> Named:
+        made = super().__new__(cls, reference)
+        made.settings = dict(settings or {})
+        return made
 
 
 def where(path: str | Path) -> str:
@@ -73,7 +83,7 @@ def how(value: T) -> T:
     return How(value)  # type: ignore[return-value]  # the engine unwraps it before the step is called
 
 
-def named(reference: str) -> Any:
+def named(reference: str, **settings: Any) -> Any:
     """Mark a setting as the name of a function or class, which the step is given.
 
     The key has the code that it reaches beside that of the step, so a step depends on the one method, encoder or model that it
@@ -81,12 +91,13 @@ def named(reference: str) -> Any:
 
     Args:
         reference: ``package.module:attribute``, or ``path/to/file.py:attribute``, of which the path is no part of the key.
+        **settings: keyword arguments, of values that settings may have: the step is given a ``functools.partial``.
 
     Raises:
         LookupError: where nothing of that name is there.
     """
     reached(reference)
-    return Named(reference)
+    return Named(reference, settings)
 
 
 class WorkFolder(How[str]):
@@ -110,8 +121,24 @@ def plain(value: Any) -> Any:
     if isinstance(value, How):
         return value.value
     if isinstance(value, Named):
-        return load(value)
+        found = load(str(value))
+        return functools.partial(found, **plain(value.settings)) if value.settings else found
+    if isinstance(value, Mapping) and any(isinstance(item, Named) for item in value.values()):
+        return {name: plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple) and any(isinstance(item, Named) for item in value):
+        return [plain(item) for item in value]
     return str(value) if isinstance(value, Where) else value
+
+
+def codes_in(value: Any) -> Iterator[Any]:
+    """The functions and classes that are a setting, or stand in a list or table that is one, or their names."""
+    if isinstance(value, Named | type) or inspect.isfunction(value):
+        yield value
+    if isinstance(value, Named):
+        yield from codes_in(value.settings)
+    elif isinstance(value, Mapping | list | tuple):
+        for item in value.values() if isinstance(value, Mapping) else value:
+            yield from codes_in(item)
 
 
 def sha256(data: bytes | str) -> str:
@@ -134,7 +161,8 @@ def as_json(name: str, value: Any) -> Any:
         return {"where": str(value)}
     if isinstance(value, Named):
         place, _, attribute = value.rpartition(":")
-        return {"code": code_digest(value), "of": attribute if place.endswith(".py") else str(value)}
+        told = {"code": code_digest(value), "of": attribute if place.endswith(".py") else str(value)}
+        return told | {"settings": as_json(name, value.settings)} if value.settings else told
     if isinstance(value, type) or inspect.isfunction(value):
         if "<" in value.__qualname__:
             raise TypeError(f"setting {name!r} is {value.__qualname__}: give a function or class at the top level of a module")

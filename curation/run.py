@@ -75,6 +75,7 @@ def run(
     pipeline: str = "",
     config: Mapping[str, Any] | None = None,
     overrides: Mapping[str, Any] | None = None,
+    code: Mapping[str, str] | None = None,
     retry: Sequence[str] = (),
     keep_stale: Sequence[str] = (),
     add: bool = False,
@@ -91,6 +92,7 @@ def run(
         pipeline: name for the record.
         config: values for the record.
         overrides: those of them that were given for this run alone.
+        code: names of what it uses that is not built in, for the record.
         retry: reasons of rejects for which rows are tried again, with all of the part that they are in.
         keep_stale: stages to use as they are though their code changed since; recorded in them.
         add: leave the stages of earlier plans in the record, before those of this one: the folder gathers what several plans
@@ -123,7 +125,7 @@ def run(
         names = [stage.name for stage in stages]
         if add and earlier is not None:
             names = list(dict.fromkeys([*earlier.stages, *names]))
-        record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(names), flow.last)
+        record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(names), flow.last, code=dict(code or {}))
         record.after(earlier).save(store)
         known = _known_fingerprints(store)
         recent: dict[str, pa.Table] = {}

@@ -8,7 +8,7 @@ from typing import Any
 
 from .artifact import Artifact, load_code
 from .flow import Stage, StageRef, Step
-from .keys import How, Named, Where, as_json
+from .keys import How, Named, Where, as_json, codes_in
 from .reach import Definitions, reached
 from .store import Store
 
@@ -25,7 +25,7 @@ def definitions(stage: Stage) -> dict[str, dict[str, str]]:
     """Module -> definition -> short digest: all code that the stage reaches, that of functions among its settings included."""
     found: dict[str, dict[str, str]] = {}
     for step in steps_of(stage):
-        codes = [step.code(), *(reached(value) for value in step.settings.values() if _is_code(as_setting("", value)))]
+        codes = [step.code(), *(reached(code) for value in step.settings.values() for code in codes_in(value))]
         for code in codes:
             for module, names in code.definitions.items():
                 found.setdefault(module, {}).update(names)
@@ -46,7 +46,7 @@ def codes_of(recipe: Mapping[str, Any]) -> dict[str, str]:
     pieces = recipe.get("pieces", {})
     found = {"step": recipe["code"], **({"pieces": str(pieces.get("code"))} if pieces else {})}
     settings = {**recipe["settings"], **pieces.get("settings", {})}
-    return {**found, **{f"setting {name}": value["code"] for name, value in settings.items() if _is_code(value)}}
+    return {**found, **{f"setting {name}": code for name, code in _codes_of_settings(settings)}}
 
 
 def as_setting(name: str, value: Any) -> Any:
@@ -86,9 +86,9 @@ def change(stage: Stage, old: Artifact, store: Store) -> str:
 
 def named_in(stage: Stage) -> dict[str, str]:
     """Settings that name code -> their references; of a file, with its path."""
-    return {
-        name: str(value) for step in steps_of(stage) for name, value in step.all_settings().items() if isinstance(value, Named)
-    }
+    settings = [(name, value) for step in steps_of(stage) for name, value in step.all_settings().items()]
+    named = [(name, code) for name, value in settings for code in codes_in(value) if isinstance(code, Named)]
+    return {f"{name} {number}": str(code) for number, (name, code) in enumerate(named)}
 
 
 def recipe_change(artifact: Artifact, store: Store, known: dict[str, Definitions]) -> str:
@@ -128,8 +128,14 @@ def _add(found: dict[str, dict[str, str]], more: Definitions) -> None:
         found.setdefault(module, {}).update(names)
 
 
-def _is_code(value: Any) -> bool:
-    return isinstance(value, Mapping) and value.keys() == {"code", "of"}
+def _codes_of_settings(settings: Any, *place: str) -> Iterator[tuple[str, str]]:
+    """Dotted name and digest of every function or class among the settings, as a recipe has them."""
+    if isinstance(settings, Mapping) and {"code", "of"} <= settings.keys():
+        yield ".".join(place), str(settings["code"])
+    elif isinstance(settings, Mapping | list):
+        items = settings.items() if isinstance(settings, Mapping) else enumerate(settings)
+        for name, value in items:
+            yield from _codes_of_settings(value, *place, str(name))
 
 
 def changed_definitions(old: Definitions, new: Definitions) -> str:

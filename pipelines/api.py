@@ -16,14 +16,15 @@ from ..curation.part_writer import folder
 from ..curation.stale import change
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
-from .catalogue import listed as list_benchmarks
 from .emptied import check_not_empty
 from .errors import did_you_mean
-from .jobs import Job, check_finished, dataset_of, job, job_of, record_of
+from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
+from .listing import list_benchmarks, list_names
 from .outputs import qa_export, qa_import, release, report, scores, stale, train
 
 __all__ = [
     "Job",
+    "allow",
     "check_finished",
     "compare",
     "dataset_of",
@@ -32,6 +33,7 @@ __all__ = [
     "job_of",
     "kept",
     "list_benchmarks",
+    "list_names",
     "plan",
     "qa_export",
     "qa_import",
@@ -126,6 +128,7 @@ def run(
             pipeline=todo.benchmark.name,
             config=todo.values,
             overrides=todo.overrides,
+            code=todo.code(),
             retry=retry,
             keep_stale=keep_stale,
             on_progress=told,

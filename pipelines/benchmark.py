@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import importlib.util
-import sys
-import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..curation.flow import Flow
+from ..curation.named import UnknownName
+from ..curation.registry import Entry, load_entry
 from ..curation.run import Run
-from .catalogue import TITLES
-from .errors import WrongUse, did_you_mean
+from .catalogue import BENCHMARKS
+from .errors import WrongUse
 
 if TYPE_CHECKING:
     from .experiments import Training
@@ -32,7 +28,7 @@ class Benchmark:
     """A pipeline that ``benchwright run`` knows.
 
     Attributes:
-        name: snake_case; ``<name>.toml`` holds its published settings.
+        name: snake_case.
         title: one line.
         config: pydantic dataclass of its settings.
         plan: ``plan(config, out) -> Flow``.
@@ -49,6 +45,7 @@ class Benchmark:
         stale: the other results, by ``stale(config, out)``: folder within the run -> why.
         report: write the HTML report of a run and return its path.
         release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
+        entry: where it was found; ``find`` fills it in. Beside its module lie its settings, see ``config.find_config``.
     """
 
     name: str
@@ -64,6 +61,12 @@ class Benchmark:
     stale: Callable[[Any, str], Mapping[str, str]] = lambda config, out: {}
     report: Callable[[Any, str], str] | None = None
     release: Callable[[Any, str, str], int] | None = None
+    entry: Entry | None = None
+
+    @property
+    def origin(self) -> str:
+        """The name by which it was found."""
+        return self.entry.name if self.entry else self.name
 
 
 class UnknownBenchmark(WrongUse):
@@ -71,55 +74,19 @@ class UnknownBenchmark(WrongUse):
 
 
 def find(name: str) -> Benchmark:
-    """The benchmark of that name, or the ``BENCHMARK`` of a user's own Python file.
+    """The benchmark of that name: built in, offered by an installed package, or ``module:NAME`` or ``FILE.py:NAME`` of a user's
+    own; ``FILE.py`` is for its ``BENCHMARK``.
 
     Raises:
         UnknownBenchmark: where there is none.
     """
-    if name in TITLES:
-        return importlib.import_module(f"{__package__}.{name}.pipeline").BENCHMARK
-    if name.endswith(".py"):
-        return _from_file(Path(name))
-    raise UnknownBenchmark(
-        f"no benchmark {name!r}: there are {', '.join(TITLES)}, or name a Python file that has a BENCHMARK"
-        f"{did_you_mean(name, TITLES)}"
-    )
-
-
-def _from_file(path: Path) -> Benchmark:
-    if not path.is_file():
-        raise UnknownBenchmark(f"benchmark {str(path)!r}: no such file")
-    path = path.resolve()
-    name = path.stem
-    loaded = sys.modules.get(name)
-    if loaded is not None and getattr(loaded, "__file__", None) != str(path):
-        raise UnknownBenchmark(f"benchmark {str(path)!r}: a module named {name!r} is loaded already: rename the file")
-    module = _load(name, path)
-    # Worker processes cannot import a file that is on nobody's path: its functions travel with the tasks.
-    import cloudpickle
-
-    cloudpickle.register_pickle_by_value(module)
-    benchmark = getattr(module, "BENCHMARK", None)
-    if not isinstance(benchmark, Benchmark):
-        raise UnknownBenchmark(f"benchmark {str(path)!r} has no BENCHMARK of type benchwright.pipelines.benchmark.Benchmark")
-    return benchmark
-
-
-def _load(name: str, path: Path) -> ModuleType:
-    """Run the file as the module ``name``, anew where it was run before: it may have changed since."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UnknownBenchmark(f"benchmark {str(path)!r} is not a Python file")
-    module = importlib.util.module_from_spec(spec)
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # the files beside it, as for a script; last, so that they hide nothing
-    sys.modules[name] = module
     try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # whatever a user's file does, it is told in one line with its place
-        del sys.modules[name]
-        own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-        line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None
-        told = error.msg if isinstance(error, SyntaxError) else error
-        raise UnknownBenchmark(f"benchmark {str(path)!r}, line {line}: {type(error).__name__}: {told}") from error
-    return module
+        entry = BENCHMARKS.find(name)
+        benchmark = load_entry(entry)
+    except UnknownName as error:
+        raise UnknownBenchmark(str(error)) from error.__cause__
+    if not isinstance(benchmark, Benchmark):
+        place, _, attribute = entry.reference.rpartition(":")
+        rule = f"{place} has no {attribute} of type benchwright.pipelines.benchmark.Benchmark"
+        raise UnknownBenchmark(f"benchmark {name!r}: {rule}")
+    return dataclasses.replace(benchmark, entry=entry)

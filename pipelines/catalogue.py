@@ -1,8 +1,8 @@
-"""The benchmarks that come with the package. Nothing is imported to name them, so that lists and completion are quick."""
+"""The benchmarks: those that come with the package, and those that installed packages offer."""
 
 from __future__ import annotations
 
-from typing import Any
+from ..curation.registry import Registry
 
 TITLES = {
     "clear": "CLEAR: time buckets of photos, retrieved concepts, crowd QA; iid and streaming protocols",
@@ -12,11 +12,8 @@ TITLES = {
     "two_camera": "Two-camera illuminant estimation: the colour transform between two cameras tells the light",
     "vclimb": "vCLIMB: classes of videos that come in tasks, memory counted in frames",
 }
-"""Name -> one line. The module of that name beside this one holds the ``BENCHMARK``."""
+"""Name -> one line."""
 
-
-def listed() -> list[dict[str, Any]]:
-    """The benchmarks: ``name``, ``title``, ``configs`` (names of packaged settings beside the published ones)."""
-    from .config import variants
-
-    return [{"name": name, "title": title, "configs": variants(name)} for name, title in TITLES.items()]
+BENCHMARKS = Registry(
+    "benchmark", {name: f"benchwright.pipelines.{name}.pipeline:BENCHMARK" for name in TITLES}, attribute="BENCHMARK"
+)

@@ -8,20 +8,22 @@ import reprlib
 import tomllib
 import typing
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from ..curation.registry import Entry, file_of
 from ..curation.rows import is_text, printable
+from .catalogue import BENCHMARKS
 from .errors import WrongUse, did_you_mean
+from .names import ByKind, OneOf, beside
 
 T = TypeVar("T")
 
 
-_HERE = "benchwright.pipelines"
+_HERE = Path(__file__).parent
 _PUBLISHED = "published.toml"
 """Settings of the published size, in the folder of each benchmark."""
 
@@ -48,7 +50,12 @@ Rejects = Annotated[float, Field(ge=0)]
 
 
 def load(
-    config_type: type[T], toml: Traversable, overrides: Iterable[str] = (), *, benchmark: str = ""
+    config_type: type[T],
+    toml: Traversable,
+    overrides: Iterable[str] = (),
+    *,
+    benchmark: str = "",
+    used: list[Entry] | None = None,
 ) -> tuple[T, dict[str, Any], dict[str, Any]]:
     """Read a TOML file into ``config_type``.
 
@@ -60,6 +67,7 @@ def load(
         toml: the file.
         overrides: ``a.b=value`` each; the value is TOML, or plain text where it is not.
         benchmark: whose packaged variants ``extends`` may name.
+        used: told of the code that the settings name.
 
     Returns:
         The settings; all of them as JSON-like values; and the overrides alone, by dotted name.
@@ -68,13 +76,13 @@ def load(
         ConfigError: for a file that cannot be read, or a setting that is unknown, missing or wrong.
     """
     try:
-        return _load(config_type, toml, overrides, benchmark)
+        return _load(config_type, toml, overrides, benchmark, used)
     except RecursionError:
         raise ConfigError(f"{_shown(toml)}: its tables are nested too deeply: settings are tables of a few levels") from None
 
 
 def _load(
-    config_type: type[T], toml: Traversable, overrides: Iterable[str], benchmark: str
+    config_type: type[T], toml: Traversable, overrides: Iterable[str], benchmark: str, used: list[Entry] | None
 ) -> tuple[T, dict[str, Any], dict[str, Any]]:
     values = _with_base(config_type, toml, benchmark, ())
     given: dict[str, Any] = {}
@@ -84,16 +92,19 @@ def _load(
             raise ConfigError(f"--set {text!r}: write it as name=value, as in --set retrieval.per_class=100")
         given[name] = _toml_value(name, value)
         _put(values, name, given[name])
-    config = checked(config_type, values, _shown(toml))
+    config = checked(config_type, values, _shown(toml), used)
     return config, TypeAdapter(config_type).dump_python(config, mode="json"), given
 
 
-def checked(config_type: type[T], values: Any, origin: str) -> T:
-    """``values`` as ``config_type``. Raises ``ConfigError``, which names ``origin``, where they do not fit."""
+def checked(config_type: type[T], values: Any, origin: str, used: list[Entry] | None = None) -> T:
+    """``values`` as ``config_type``. Raises ``ConfigError``, which names ``origin``, where they do not fit.
+
+    Names of code are looked up, and none of it is loaded; ``used`` is told of what they stand for.
+    """
     adapter = TypeAdapter(config_type)
     _check_finite(values, origin)  # before the checks of the settings themselves, which count on it
     try:
-        config = adapter.validate_python(values)
+        config = adapter.validate_python(values, context=used)
     except ValidationError as error:
         raise ConfigError(f"{origin}: {_explained(config_type, values, error)}") from None
     except OverflowError as error:
@@ -195,7 +206,7 @@ def _rule(config_type: type, values: Any, error: Any) -> str:
     if kind == "unexpected_keyword_argument":
         return f"there is no such setting{_known(config_type, values, place)}"
     if kind == "union_tag_not_found":
-        return f"it needs the setting {error['ctx']['discriminator']}, which says what sort it is of"
+        return f"it needs the setting {error['ctx']['discriminator'].removesuffix('()')}, which says what sort it is of"
     if kind == "union_tag_invalid":
         return f"{error['ctx']['discriminator']} is {error['ctx']['tag']!r}: one of {error['ctx']['expected_tags']}"
     if kind in ("dataclass_type", "model_attributes_type"):
@@ -241,21 +252,30 @@ def _is_of(owner: type, values: Any) -> bool:
     """Whether a table is meant for this dataclass of a union: its ``kind`` is the one that the dataclass has."""
     if not isinstance(values, Mapping) or "kind" not in values:
         return True
-    return values["kind"] in typing.get_args(typing.get_type_hints(owner).get("kind"))
+    hint = typing.get_type_hints(owner).get("kind")
+    return hint is str or values["kind"] in typing.get_args(hint)  # one of one's own, which stands last, has any kind
 
 
 def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traversable:
     """The TOML file of a run: the benchmark's own, one of its variants by name (``tiny``), or a file of the user's.
 
+    Args:
+        benchmark: in one of the three forms, see ``catalogue.BENCHMARKS``. Its settings lie beside its module:
+            ``published.toml`` and variants such as ``tiny.toml``; or, of a module ``words.py`` with a ``words.toml``, that and
+            variants such as ``words.tiny.toml``.
+        name: None for its own.
+        base: folder that a user's file is relative to.
+
     Raises:
         ConfigError: for a word that is neither a variant nor a file.
     """
-    packaged = files(_HERE) / benchmark
+    beside = _beside(benchmark)
     if name is None:
-        return packaged / _PUBLISHED
-    variant = packaged / f"{name}.toml"
-    if "/" not in name and not name.endswith(".toml") and variant.is_file():
-        return variant
+        if _OWN not in beside:
+            raise ConfigError(f"benchmark {benchmark!r} brings no settings: give --config FILE.toml")
+        return beside[_OWN]
+    if name in beside and name != _OWN:
+        return beside[name]
     if not (base / name).exists():
         known = variants(benchmark)
         told = f", and no packaged variant: there are {', '.join(known)}" if known and "/" not in name else ""
@@ -264,14 +284,28 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
 
 
 def variants(benchmark: str) -> list[str]:
-    """Names of the packaged variants of a benchmark's config, such as ``tiny``."""
-    folder = files(_HERE) / benchmark
-    names = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return sorted(name.removesuffix(".toml") for name in names if name.endswith(".toml") and name != _PUBLISHED)
+    """Names of the variants of a benchmark's config that lie beside its module, such as ``tiny``."""
+    return sorted(name for name in _beside(benchmark) if name != _OWN)
+
+
+_OWN = ""
+"""Stands among the variants for the settings that a benchmark has by default."""
+
+
+def _beside(benchmark: str) -> dict[str, Path]:
+    module = file_of(BENCHMARKS.find(benchmark)) if benchmark else None
+    if module is None:
+        return {}
+    files = {path.name: path for path in module.parent.glob("*.toml")}
+    if _PUBLISHED in files and f"{module.stem}.toml" not in files:
+        found = {name.removesuffix(".toml"): path for name, path in files.items() if name != _PUBLISHED}
+        return {_OWN: files[_PUBLISHED], **found}
+    own = f"{module.stem}."
+    return {name[len(own) : -len(".toml")]: path for name, path in files.items() if f"{name[:-5]}.".startswith(own)}
 
 
 def _is_packaged(toml: Traversable) -> bool:
-    return isinstance(toml, Path) and toml.parent.parent == Path(str(files(_HERE)))
+    return isinstance(toml, Path) and toml.parent.parent == _HERE
 
 
 def _shown(toml: Traversable) -> str:
@@ -311,15 +345,29 @@ def _resolve(config_type: Any, values: Any, base: Path) -> None:
     hints = typing.get_type_hints(owner, include_extras=True)
     for name, value in list(values.items()):
         hint = hints.get(name)
-        if isinstance(value, str) and value and _is_location(hint) and "://" not in value and not Path(value).is_absolute():
-            typing.cast("dict[str, Any]", values)[name] = str(base / value)
-        elif isinstance(value, Mapping):
-            _resolve(hint, value, base)
+        typing.cast("dict[str, Any]", values)[name] = resolved = _resolved(hint, value, base)
+        if isinstance(resolved, Mapping):
+            _resolve(hint, resolved, base)
 
 
-def _is_location(hint: Any) -> bool:
-    return any(isinstance(extra, _Location) for extra in getattr(hint, "__metadata__", ())) or any(
-        _is_location(argument) for argument in typing.get_args(hint)
+def _resolved(hint: Any, value: Any, base: Path) -> Any:
+    """A value with its paths relative to ``base``, where its type says that it is one, or names code in a file."""
+    if isinstance(value, list):
+        return [_resolved(hint, item, base) for item in typing.cast("list[Any]", value)]
+    if isinstance(value, Mapping) and _is_marked(hint, ByKind) and isinstance(kind := value.get("kind"), str):
+        return {**value, "kind": beside(kind, base)}
+    if isinstance(value, Mapping) and _is_marked(hint, _Location):
+        return {name: _resolved(hint, item, base) for name, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    if value and _is_marked(hint, _Location) and "://" not in value and not Path(value).is_absolute():
+        return str(base / value)
+    return beside(value, base) if _is_marked(hint, OneOf) else value
+
+
+def _is_marked(hint: Any, mark: type) -> bool:
+    return any(isinstance(extra, mark) for extra in getattr(hint, "__metadata__", ())) or any(
+        _is_marked(argument, mark) for argument in typing.get_args(hint)
     )
 
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import posixpath
 from collections.abc import Iterable, Mapping
-from importlib.resources.abc import Traversable
 from typing import Any
 
 from ..curation.artifact import RunRecord, load_artifact, load_run
 from ..curation.flow import Flow
+from ..curation.named import UnknownName
 from ..curation.records import check_tree
+from ..curation.registry import BUILT_IN, Entry
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET
 from .benchmark import Benchmark, UnknownBenchmark, find
-from .catalogue import TITLES
+from .catalogue import BENCHMARKS
 from .config import ConfigError, checked, find_config, load
+from .trust import check, remember
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,38 +30,43 @@ class Job:
         config: its settings, checked.
         values: the settings as JSON-like values, for the record.
         overrides: those given for this run alone.
+        used: the code that the settings name.
     """
 
     benchmark: Benchmark
     config: Any
     values: Mapping[str, Any]
     overrides: Mapping[str, Any]
+    used: tuple[Entry, ...] = ()
 
     def flow(self, out: str) -> Flow:
         """The plan for a run in ``out``."""
         return self.benchmark.plan(self.config, out)
+
+    def code(self) -> dict[str, str]:
+        """Names of what is not built in, for the record: of the pipeline, and by kind of what the settings name."""
+        entry = self.benchmark.entry
+        own = entry is not None and entry.origin != BUILT_IN
+        used = [*([entry] if own else []), *self.used]
+        return {**({"pipeline": entry.name} if own else {}), **{f"{e.kind} {e.name}": e.origin or e.reference for e in used}}
 
 
 def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) -> Job:
     """A benchmark with settings from a TOML file.
 
     Args:
-        name: of a packaged benchmark, or the path of a Python file that has a ``BENCHMARK``.
-        config: a TOML file, or the name of a packaged variant (``tiny``). By default the published settings, or for a
-            Python file the TOML file beside it.
+        name: of a benchmark: built in, of an installed package, or ``module:NAME`` or ``FILE.py`` with a ``BENCHMARK``.
+        config: a TOML file, or the name of a variant that comes with the benchmark (``tiny``). By default the published
+            settings, or for a Python file the TOML file beside it.
         overrides: ``a.b=value`` each.
     """
     benchmark = find(name)
-    toml = settings_file(benchmark, name, config)
-    settings, values, given = load(benchmark.config, toml, overrides, benchmark=benchmark.name)
-    return Job(benchmark, settings, values, given)
-
-
-def settings_file(benchmark: Benchmark, name: str, config: str | None = None) -> Traversable:
-    """The TOML file that ``job`` reads for the benchmark found by ``name``. Raises ``ConfigError`` where there is none."""
-    if config is None and name.endswith(".py"):
-        config = name.removesuffix(".py") + ".toml"
-    return find_config(benchmark.name, config)
+    toml = find_config(benchmark.origin, config)
+    used: list[Entry] = []
+    settings, values, given = load(benchmark.config, toml, overrides, benchmark=benchmark.origin, used=used)
+    named = tuple(dict.fromkeys(used))
+    remember([*named, *([benchmark.entry] if benchmark.entry else [])])
+    return Job(benchmark, settings, values, given, named)
 
 
 def job_of(out: str, *, pipeline: str | None = None) -> Job:
@@ -66,26 +74,53 @@ def job_of(out: str, *, pipeline: str | None = None) -> Job:
 
     Args:
         out: the run.
-        pipeline: the Python file of its pipeline, where it is a user's own. A run does not name it, for what lies in a
-            folder is data, and no code is run because data says so.
+        pipeline: the name of its pipeline, such as a Python file; by default what the run has recorded. Code that the record
+            names is run where the user has named it before, or it is built in or of an installed package: see ``trust``.
 
     Raises:
         StoreError: where ``out`` holds no run, or its settings are not those of the benchmark.
         LeavesRun: where something in a local folder leads out of it.
+        NotNamed: where it names code that the user has not named.
     """
     if "://" not in out:
         check_tree(out)
     record = record_of(out)
-    if pipeline is None and record.pipeline not in TITLES:
-        raise UnknownBenchmark(f"{out} was made by {record.pipeline!r}, a pipeline of your own: give --pipeline FILE.py")
-    benchmark = find(pipeline or record.pipeline)
+    if pipeline is None:
+        check([pipeline_of(record)], out)
+    benchmark = find(pipeline or _name_of(record))
     if benchmark.name != record.pipeline:
         raise UnknownBenchmark(f"{out} was made by {record.pipeline!r}, and {pipeline} is {benchmark.name!r}")
+    used: list[Entry] = []
     try:
-        config = checked(benchmark.config, dict(record.config), f"{out}/run.json")
+        config = checked(benchmark.config, dict(record.config), f"{out}/run.json", used)
     except ConfigError as error:
         raise StoreError(str(error)) from None
-    return Job(benchmark, config, record.config, record.overrides)
+    if pipeline is not None and benchmark.entry:
+        remember([benchmark.entry])
+    check(used, out)
+    return Job(benchmark, config, record.config, record.overrides, tuple(dict.fromkeys(used)))
+
+
+def _name_of(record: RunRecord) -> str:
+    return record.code.get("pipeline", record.pipeline)
+
+
+def pipeline_of(record: RunRecord) -> Entry:
+    """The pipeline that a record names, not loaded. Raises ``UnknownBenchmark`` where nothing has that name."""
+    try:
+        return BENCHMARKS.find(_name_of(record))
+    except UnknownName as error:
+        raise UnknownBenchmark(f"the run was made by {record.pipeline!r}: {error}; give --pipeline") from None
+
+
+def allow(out: str) -> None:
+    """Take all code that the record of ``out`` names for code that the user has named."""
+    record = record_of(out)
+    remember([pipeline_of(record)])
+    used: list[Entry] = []
+    with contextlib.suppress(ConfigError):  # job_of says what is wrong with them
+        checked(find(_name_of(record)).config, dict(record.config), f"{out}/run.json", used)
+    remember(used)
 
 
 def record_of(out: str) -> RunRecord:

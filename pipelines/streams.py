@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from ..curation.flow import Step, step
 from ..curation.keys import how, named, work_folder
 from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..curation.store import Rows
+from ..eval.metrics.registry import METRICS
 from ..eval.protocols.predictions import LABEL_SETS, ONE_LABEL, Predictions, columns
 from ..eval.protocols.streams import Stream, run_stream
 from ..eval.results import Value, measured
@@ -183,28 +185,28 @@ def _loaded(reference: str) -> Any:
 
 
 def with_metrics(measures: Mapping[str, Step], metrics: Sequence[str]) -> dict[str, Step]:
-    """``measures``, and a step for each metric of somebody's own, by its reference: a function that takes ``Predictions`` and
-    gives a number, or numbers by name.
-    """
+    """``measures``, and a step for each further metric that the settings name: see ``measure_by``."""
+    found = [METRICS.find(name).reference for name in metrics]
     own = {
         f"own_{number}": Step(measure_by, {"metric": named(reference), "name": reference.rpartition(":")[2]})
-        for number, reference in enumerate(metrics)
+        for number, reference in enumerate(found)
     }
     return {**measures, **own}
 
 
-def measure_by(
-    *, predictions: Rows, metric: Callable[[Predictions], float | Mapping[str, float]], name: str
-) -> Iterator[Value]:
-    """Source step: a metric of somebody's own.
+def measure_by(*, predictions: Rows, metric: Callable[..., float | Mapping[str, float]], name: str) -> Iterator[Value]:
+    """Source step: a further metric of whole trainings.
 
     Args:
         predictions: what the training left.
-        metric: takes ``Predictions`` and gives a number, or numbers by name.
+        metric: takes ``Predictions``, or what they give as ``matrix`` where its first argument is called so; gives a number, or
+            numbers by name.
         name: of the metric, where it gives one number.
     """
     if predictions.num_rows:
-        found = metric(Predictions(predictions))
+        whole = Predictions(predictions)
+        by_matrix = next(iter(inspect.signature(metric).parameters)) == "matrix"
+        found = metric(whole.matrix() if by_matrix else whole)
         numbers = found if isinstance(found, Mapping) else {name: found}
         yield from (measured(each, float(number)) for each, number in numbers.items())
 

@@ -1,15 +1,11 @@
-"""The protocol that stages know, and the one way to get an encoder."""
+"""The protocol that stages know."""
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
-
-from .spec import Colours, Conse, EfficientNetLite, EncoderSpec
 
 
 class EncoderUnavailable(ValueError):
@@ -57,42 +53,8 @@ class Encoder(Protocol):
         ...
 
 
-_loading = threading.Lock()
-
-
-def load_encoder(spec: EncoderSpec, *, checkpoint: str = "", device: str = "cpu") -> Encoder:
-    """The encoder of ``spec``, loaded once a process.
-
-    Args:
-        checkpoint: local file with the weights of an ``OpenClip`` encoder, in place of a download; plans mark it with
-            ``where``, so that its content is part of the key.
-        device: a torch device, for ``OpenClip``; the others run on the CPU.
-
-    Raises:
-        EncoderUnavailable: weights or packages are missing; one line says which and what to do.
-        ValueError: the spec names no such model, or the checkpoint is another's.
-    """
-    with _loading:  # or two threads that start together would each load it
-        return _load(spec, checkpoint, device)
-
-
-@functools.cache
-def _load(spec: EncoderSpec, checkpoint: str, device: str) -> Encoder:
-    if isinstance(spec, Colours):
-        from .colours import load_colours
-
-        return load_colours()
-    if isinstance(spec, Conse):
-        from .conse import load_conse
-
-        return load_conse(spec)
-    if isinstance(spec, EfficientNetLite):
-        from .efficientnet import load_efficientnet
-
-        return load_efficientnet(spec)
-    from .clip import load_clip
-
-    return load_clip(spec, checkpoint=checkpoint, device=device)
+MakeEncoder = Callable[..., Any]
+"""What gives an encoder of somebody's own, with its settings bound to it: see ``own``."""
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:

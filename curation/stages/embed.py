@@ -9,7 +9,8 @@ from typing import Annotated
 
 import numpy as np
 
-from ..encoders.encoder import Encoder, load_encoder
+from ..encoders.encoder import Encoder, MakeEncoder
+from ..encoders.loading import load_encoder
 from ..encoders.spec import EncoderSpec
 from ..rows import Blob, Reject, Rejected, Shape
 
@@ -47,7 +48,7 @@ class EmbeddedHalf:
 def embed_images(
     rows: Sequence[Pictured],
     *,
-    encoder: EncoderSpec,
+    encoder: EncoderSpec | MakeEncoder,
     checkpoint: str = "",
     device: str = "cpu",
     batch_size: int = 32,
@@ -56,7 +57,7 @@ def embed_images(
     """Vectors of image files; step of kind ``each_batch``.
 
     Args:
-        encoder: which encoder.
+        encoder: which encoder; one of somebody's own is marked with ``named``.
         checkpoint: local weights of an ``OpenClip`` encoder; mark it with ``where``.
         device: torch device of an ``OpenClip`` encoder; mark it with ``how``. A GPU's last bits are not a CPU's.
         batch_size: images decoded at a time by a thread, which bounds the memory; mark it with ``how``.
@@ -81,7 +82,7 @@ def embed_images(
 def embed_images_half(
     rows: Sequence[Pictured],
     *,
-    encoder: EncoderSpec,
+    encoder: EncoderSpec | MakeEncoder,
     checkpoint: str = "",
     device: str = "cpu",
     batch_size: int = 32,

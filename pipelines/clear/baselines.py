@@ -11,13 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.flow import Step
+from ...curation.named import UnknownName
 from ...curation.verify import DATASET
 from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import measure_domains
 from ...training.baselines.clear import paper_methods, paper_settings
-from ...training.methods import registry as methods_by_name
-from ...training.models import registry as models_by_name
+from ...training.methods.registry import METHODS
+from ...training.models.registry import MODELS
 from ..errors import WrongUse, did_you_mean
 from ..experiments import LOGGER, Training
 from ..streams import Runs, stream_training, with_metrics
@@ -65,7 +66,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
                 stream_training(
                     protocol=protocol,
                     method=(name, method),
-                    model=(model, models_by_name.reference(model)),
+                    model=(model, MODELS.find(model).reference),
                     settings=settings,
                     seed=seed,
                     prepare="benchwright.pipelines.clear.stream:domains",
@@ -84,9 +85,11 @@ def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
     own, settings = paper_methods().get(name, (name, {}))
     try:
-        return methods_by_name.reference(own), {**settings, **config.baselines.method_settings.get(name, {})}
-    except ValueError:
-        known = [*paper_methods(), *methods_by_name.METHODS]
+        return METHODS.find(own).reference, {**settings, **config.baselines.method_settings.get(name, {})}
+    except UnknownName as error:
+        if ":" in name:
+            raise WrongUse(str(error)) from None
+        known = [*paper_methods(), *METHODS.builtin]
         raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}") from None
 
 
@@ -96,7 +99,7 @@ def settings_of(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     try:
         model, settings = paper_settings(b.preset)
         if b.model is not None:
-            models_by_name.reference(b.model)
+            MODELS.find(b.model)
     except ValueError as error:
         raise WrongUse(f"baselines: {error}") from None
     changes = {key: getattr(b, key) for key in ("epochs", "batch_size", "learning_rate", "decay_after_epochs")}

@@ -8,6 +8,7 @@ from ...curation.publish import Card, escaped
 from ...curation.run import Run
 from ...datasets.clear.samples import COLUMNS
 from ...datasets.clear.splits import SEEDS
+from ..own import shown
 from ..publish import publish_shards
 from .config import ClearConfig, YfccSource
 
@@ -20,7 +21,7 @@ def publish(run: Run, config: ClearConfig, folder: str) -> None:
     width = next(iter(run.rows("placed").arrays("embedding"))).shape[1]
     members = {
         "jpg, png, ...": {"holds": "the image as it was found"},
-        "embedding.npy": {"dtype": config.encoder_run.stored, "shape": [width], "encoder": config.encoder.kind},
+        "embedding.npy": {"dtype": config.encoder_run.stored, "shape": [width], "encoder": shown(config.encoder.kind)},
         "json": {"holds": "the labels of the sample"},
     }
     columns = {f"iid_seed{seed}": f"train or test in iid split {seed}" for seed in SEEDS}

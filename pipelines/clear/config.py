@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
+from ...curation.encoders.registry import ENCODERS
 from ...curation.encoders.spec import Colours, Conse, OpenClip
 from ...curation.qa.options import Option, check_options, text_rule
 from ...curation.qa.simulated import POOL
@@ -16,7 +17,13 @@ from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
 from ...curation.stages.fetch import FetchLimits, FetchPace
 from ...curation.stages.overlap import Rule
 from ...datasets.yfcc100m.fields import EXTRA
+from ...eval.metrics.registry import METRICS
+from ...training.baselines.clear import paper_methods
+from ...training.methods.registry import METHODS
+from ...training.models.registry import MODELS
 from ..config import Location, Rejects
+from ..names import ByKind, OneOf
+from ..own import OwnEncoder
 
 _STRICT = ConfigDict(extra="forbid")
 Chance = Annotated[float, Field(ge=0, le=1)]
@@ -265,11 +272,11 @@ class Baselines:
     """
 
     preset: str
-    methods: list[str]
+    methods: list[Annotated[str, OneOf(METHODS, tuple(paper_methods()))]]
     method_settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
-    model: str | None = None
+    model: Annotated[str, OneOf(MODELS)] | None = None
     model_settings: dict[str, Any] = Field(default_factory=dict[str, Any])
-    metrics: list[str] = Field(default_factory=list[str])
+    metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
     epochs: Annotated[int, Field(ge=1)] | None = None
     batch_size: Annotated[int, Field(ge=1)] | None = None
     learning_rate: Annotated[float, Field(gt=0)] | None = None
@@ -284,7 +291,7 @@ class ClearConfig:
     source: Annotated[FolderSource | TarSource | YfccSource | DrawnSource, Field(discriminator="kind")]
     images: Images
     buckets: Buckets
-    encoder: Annotated[OpenClip | Conse | Colours, Field(discriminator="kind")]
+    encoder: Annotated[OpenClip | Conse | Colours | OwnEncoder, ByKind(ENCODERS)]
     retrieval: Rule
     classes: Annotated[list[Class], Field(min_length=1)]
     qa: Qa

@@ -42,6 +42,7 @@ from ...datasets.yfcc100m.metadata import read_metadata
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..experiments import Training
+from ..own import encoder_of
 from . import card, release, votes
 from .config import (
     CalendarBuckets,
@@ -65,11 +66,11 @@ def plan(c: ClearConfig, out: str) -> Flow:
     flow = flow.whole("first", step(take_first, n=c.images.take_first), max_rejects=None)
     flow = _buckets(flow, c)
     checkpoint = where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
-    device = how(c.encoder_run.device)
+    device, encoder = how(c.encoder_run.device), encoder_of(c.encoder)
     embed = embed_images if c.encoder_run.stored == "float32" else embed_images_half
     flow = flow.each_batch(
         "embedded",
-        step(embed, encoder=c.encoder, checkpoint=checkpoint, device=device),
+        step(embed, encoder=encoder, checkpoint=checkpoint, device=device),
         max_rejects=_budget(c),
         rows_per_part=c.rows_per_part,
     ).whole(
@@ -77,7 +78,7 @@ def plan(c: ClearConfig, out: str) -> Flow:
         step(
             retrieve,
             concepts=[Concept(each.name, tuple(each.prompts)) for each in c.classes],
-            encoder=c.encoder,
+            encoder=encoder,
             rule=c.retrieval,
             checkpoint=checkpoint,
             device=device,

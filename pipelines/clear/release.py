@@ -15,6 +15,7 @@ from ...curation.lock import locked
 from ...curation.stages.choose import class_order
 from ...curation.store import Rows, Store, StoreError
 from ..errors import WrongUse
+from ..own import shown
 from .config import ClearConfig
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _write_release(config: ClearConfig, store: Store, folder: Path) -> int:
     vectors = np.concatenate(list(rows.arrays("embedding")))
     for bucket in np.unique(buckets).tolist():
         mine = buckets == bucket
-        write_features(folder, config.encoder.kind, bucket, vectors[mine], labels[mine].tolist())
+        write_features(folder, shown(config.encoder.kind), bucket, vectors[mine], labels[mine].tolist())
     every = _finished(store, "bucketed")
     columns = [name for name in every.column_names if name not in ("image", "embedding")]
     write_all_metadata(folder, (row for part in every.batches(columns) for row in part.to_pylist()))

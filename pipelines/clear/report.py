@@ -24,6 +24,7 @@ from ...eval.report.sections import Scores, accuracy_blocks, contact_section, co
 from ...eval.results import Line, lines
 from ..cli.text import printed_kappa
 from ..experiments import results
+from ..own import shown
 from ..report import OWNERS, finished_stages, write_page
 from .config import ClearConfig, FolderSource
 from .votes import votes_of, workers_of
@@ -80,7 +81,7 @@ def write_report(config: ClearConfig, out: str) -> str:
         *_votes(config, out),
         *_baselines(found, _names(out) if found else []),
     ]
-    subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {config.encoder.kind}"
+    subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {shown(config.encoder.kind)}"
     drawn = f"{config.source.kind}, seed {config.seed}"
     about = {**_SOURCES, **({"voted: votes": _VOTES[config.qa.votes]} if config.qa.votes in _VOTES else {})}
     return write_page("A CLEAR\u2011style benchmark", subtitle, sections, made, out, drawn=drawn, about=about)

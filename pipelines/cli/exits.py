@@ -143,4 +143,4 @@ def _usage(error: Any) -> int:
 
 def _is_wrong_use(error: Exception) -> bool:
     # By name, so that an error of a broken installation can be told without importing what is broken.
-    return isinstance(error, WrongUse) or type(error).__name__ == "PlanError"
+    return isinstance(error, WrongUse) or type(error).__name__ in ("PlanError", "UnknownName")

@@ -16,6 +16,7 @@ from . import exits
 from .options import (
     AsJson,
     Config,
+    Kind,
     Methods,
     Name,
     NewOut,
@@ -25,8 +26,10 @@ from .options import (
     Protocols,
     Quiet,
     Scheduler,
+    TrustCode,
     Workers,
     local_folder,
+    trust,
 )
 from .qa import qa
 
@@ -72,23 +75,31 @@ def options(
 
 
 @app.command("list")
-def list_benchmarks(as_json: AsJson = False) -> None:
-    """List the benchmarks and their settings.
+def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
+    """List the benchmarks, or the names of another kind.
+
+    Kinds: benchmarks, encoders, estimators, methods, metrics, models, predictors, sources, transforms. Columns: name, what it
+    fits, where it comes from, one line.
 
     \b
     Examples:
       benchwright list
-      benchwright list --json
+      benchwright list methods
+      benchwright list encoders --json
     """
-    from ..catalogue import listed
+    from .. import listing
+    from .text import name_lines
 
-    rows = listed()
+    rows = listing.list_benchmarks() if kind is None else listing.list_names(kind)
     if as_json:
         print(json.dumps(rows, indent=1))
-        return
-    for row in rows:
-        print(f"{row['name']:<12} {row['title']}")
-        print(f"{'':<12} --config {' | '.join(row['configs'])}; without it, the published settings")
+    elif kind is not None:
+        print("\n".join(name_lines(listing.list_names(kind))))
+    else:
+        for row in listing.list_benchmarks():
+            offered = "" if row["origin"] == "built-in" else f" ({row['origin']})"
+            print(f"{row['name']:<12} {row['title']}{offered}")
+            print(f"{'':<12} --config {' | '.join(row['configs'])}; without it, the published settings")
 
 
 @app.command("config")
@@ -101,10 +112,9 @@ def print_config(name: Name, config: Config = None) -> None:
       benchwright config clear --config demo > mine.toml
     """
     from ..benchmark import find
-    from ..config import read_text
-    from ..jobs import settings_file
+    from ..config import find_config, read_text
 
-    print(read_text(settings_file(find(name), name, config)), end="")
+    print(read_text(find_config(find(name).origin, config)), end="")
 
 
 @app.command()
@@ -185,8 +195,8 @@ def run(
     dataset = api.dataset_of(out)
     print(f"{out}: {done.result.rows:,} rows, digest {done.result.digest}" + (f", dataset in {dataset}" if dataset else ""))
     if train_too:
-        train(out, pipeline=name if name.endswith(".py") else None, quiet=quiet)
-        report(out, pipeline=name if name.endswith(".py") else None)
+        train(out, quiet=quiet)
+        report(out)
 
 
 def _print_plan(todo: Any, out: str) -> None:
@@ -220,6 +230,7 @@ def verify(
     out: Out,
     remake: Annotated[str | None, typer.Option(metavar="SCRATCH", help="Also make the run again in this new folder.")] = None,
     pipeline: Pipeline = None,
+    trust_code: TrustCode = False,
     as_json: AsJson = False,
 ) -> None:
     """Check every file, digest and count of a run.
@@ -239,6 +250,7 @@ def verify(
     with checking() as on_stage:
         problems = api.verify(out, on_stage=on_stage)
     if remake is not None and not problems:
+        trust(out, trust_code)
         problems = api.remake(out, remake, pipeline=pipeline)
     kept = api.kept(out)
     if as_json:
@@ -314,6 +326,7 @@ def train(
         list[str] | None, typer.Option("--retry", metavar="REASON", help="Train again what failed for this reason: diverged.")
     ] = None,
     pipeline: Pipeline = None,
+    trust_code: TrustCode = False,
     quiet: Quiet = False,
 ) -> None:
     """Train baselines on the published shards.
@@ -329,6 +342,7 @@ def train(
     """
     from .. import api
 
+    trust(out, trust_code)
     tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     results = api.train(
         out,
@@ -344,7 +358,7 @@ def train(
 
 
 @app.command("eval")
-def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None) -> None:
+def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None, trust_code: TrustCode = False) -> None:
     """Print the metrics of the baselines.
 
     \b
@@ -354,6 +368,7 @@ def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None) -> No
     """
     from .. import api
 
+    trust(out, trust_code)
     _print_scores(out, api.scores(out, pipeline=pipeline), api.stale(out, pipeline=pipeline), as_json=as_json)
 
 
@@ -378,7 +393,7 @@ def _tell_stale(out: str, stale: Mapping[str, str]) -> None:
 
 
 @app.command()
-def report(out: Out, pipeline: Pipeline = None) -> None:
+def report(out: Out, pipeline: Pipeline = None, trust_code: TrustCode = False) -> None:
     """Write the HTML report of a run.
 
     Prints its path.
@@ -389,6 +404,7 @@ def report(out: Out, pipeline: Pipeline = None) -> None:
     """
     from .. import api
 
+    trust(out, trust_code)
     print(api.report(out, pipeline=pipeline))
     _tell_stale(out, api.stale(out, pipeline=pipeline))
 
@@ -398,6 +414,7 @@ def release(
     out: Out,
     folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="New or empty local folder.")],
     pipeline: Pipeline = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write a run in the layout of the published release.
 
@@ -409,6 +426,7 @@ def release(
     """
     from .. import api
 
+    trust(out, trust_code)
     print(f"{api.release(out, folder, pipeline=pipeline)} images in {folder}")
 
 

@@ -16,6 +16,14 @@ def local_folder(value: str) -> str:
     return value.removeprefix("file://") if value.startswith("file:///") else value
 
 
+def trust(out: str, wanted: bool) -> None:
+    """Where it is wanted, take the code that a run names for code that the user has named."""
+    from .. import api
+
+    if wanted:
+        api.allow(out)
+
+
 def known_scheduler(value: str) -> str:
     """A scheduler's name or address. Raises ``typer.BadParameter`` for any other word."""
     if value not in SCHEDULERS and "://" not in value:
@@ -25,9 +33,15 @@ def known_scheduler(value: str) -> str:
 
 
 def _names() -> list[str]:
-    from ..catalogue import TITLES
+    from ..catalogue import BENCHMARKS
 
-    return list(TITLES)
+    return [entry.name for entry in BENCHMARKS.entries()]
+
+
+def _kinds() -> list[str]:
+    from ..listing import REGISTRIES
+
+    return list(REGISTRIES)
 
 
 Out = Annotated[str, typer.Argument(metavar="DIR", help="Folder or URL of a run.", callback=local_folder, show_default=False)]
@@ -58,14 +72,21 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but erro
 Name = Annotated[
     str,
     typer.Argument(
-        metavar="NAME", help="A benchmark of `benchwright list`, or a Python file with a BENCHMARK.", autocompletion=_names
+        metavar="NAME",
+        help="A benchmark of `benchwright list`, a Python file with a BENCHMARK, or module:NAME.",
+        autocompletion=_names,
     ),
+]
+Kind = Annotated[
+    str | None,
+    typer.Argument(metavar="[KIND]", help="Of what; benchmarks by default.", autocompletion=_kinds, show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Pipeline = Annotated[
     str | None,
-    typer.Option("--pipeline", metavar="FILE.py", help="The Python file of the run's pipeline, where it is your own."),
+    typer.Option("--pipeline", metavar="FILE.py", help="The run's pipeline, by default the one that it has recorded."),
 ]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Run the code that the run names, though you have not named it.")]
 
 Methods = Annotated[
     list[str] | None,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import Out, Pipeline
+from .options import Out, Pipeline, TrustCode, trust
 
 qa = typer.Typer(
     no_args_is_help=True,
@@ -49,6 +49,7 @@ def qa_export(
     ] = None,
     gold_per_batch: Annotated[int, typer.Option(metavar="N", min=1, help="Gold questions a batch.")] = 5,
     pipeline: Pipeline = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Write what annotators are asked.
 
@@ -61,6 +62,7 @@ def qa_export(
     """
     from .. import api
 
+    trust(out, trust_code)
     kind: Any = tool
     written = api.qa_export(
         out,
@@ -88,6 +90,7 @@ def qa_import(
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Forget the votes of earlier imports.")] = False,
     pipeline: Pipeline = None,
+    trust_code: TrustCode = False,
 ) -> None:
     """Read what annotators answered.
 
@@ -105,6 +108,7 @@ def qa_import(
     from ..clear.votes import VOTES_FILE
     from .text import printed_kappa
 
+    trust(out, trust_code)
     done = api.qa_import(out, results, salt=salt, replace=replace, pipeline=pipeline)
     print(f"{done.added} votes added, {done.votes} in all")
     if done.withdrawn:

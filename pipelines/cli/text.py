@@ -58,6 +58,14 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
     return lines
 
 
+def name_lines(rows: Sequence[Mapping[str, str]]) -> list[str]:
+    """A line a name: what it fits, where it comes from, and one line on it."""
+    columns = [max([len(row[column]) for row in rows], default=0) for column in ("name", "fits", "origin")]
+    cells = [[row["name"], row["fits"], row["origin"]] for row in rows]
+    lines = ["  ".join(f"{cell:<{width}}" for cell, width in zip(each, columns, strict=True)) for each in cells]
+    return [on_one_line(f"{line}  {row['summary']}").rstrip() for line, row in zip(lines, rows, strict=True)]
+
+
 def kept_line(kept: Mapping[str, Any]) -> str:
     """That a stage was made by earlier code, and what changed since."""
     return f"kept: made by earlier code; {kept['changed']} ({kept['at']})"

@@ -7,9 +7,12 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from ...curation.encoders.registry import ENCODERS
 from ...curation.encoders.spec import Colours, EfficientNetLite
 from ...datasets.iirc.assign import Shares
 from ..config import Location, Rejects
+from ..names import ByKind
+from ..own import OwnEncoder
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -167,4 +170,4 @@ class IircConfig:
     evaluation: Evaluation
     max_broken: Rejects = 0
     max_outside: Rejects | None = 0
-    vectors: Annotated[EfficientNetLite | Colours, Field(discriminator="kind")] | None = None
+    vectors: Annotated[EfficientNetLite | Colours | OwnEncoder, ByKind(ENCODERS)] | None = None

@@ -24,6 +24,7 @@ from ...datasets.iirc.tasks import DrawnTasks
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
+from ..own import encoder_of
 from . import baselines, card
 from .config import CifarSource, DrawnHierarchy, DrawnSource, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
 
@@ -49,7 +50,7 @@ def plan(c: IircConfig, out: str) -> Flow:
         .each("checked", step(check_image), max_rejects=Budget(c.max_broken, "max_broken"))
     )
     if c.vectors is not None:
-        flow = flow.each_batch(baselines.EMBEDDED, step(embed_images, encoder=c.vectors))
+        flow = flow.each_batch(baselines.EMBEDDED, step(embed_images, encoder=encoder_of(c.vectors)))
     outside = Budget(c.max_outside, "max_outside")
     return (
         flow.whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=outside)

@@ -19,6 +19,7 @@ from ...eval.report.figures import bar_chart
 from ...eval.report.images import encode, thumbnail
 from ...eval.report.label_trees import tree_figure
 from ...eval.report.sections import contact_section
+from ..own import shown
 from ..report import finished_stages, stage_cards, write_page
 from .baselines import finished, scores
 from .config import DrawnSource, IircConfig
@@ -87,7 +88,7 @@ def _honesty(config: IircConfig) -> list[Block]:
         told = "The pictures of this run are DRAWN from the seed: coloured shapes. Scores say nothing about methods."
         notes.append(Text([told], tone="note"))
     if config.vectors is not None:
-        told = f"Methods were given one frozen vector a picture, by the encoder {config.vectors.kind}, and no pixels."
+        told = f"Methods were given one frozen vector a picture, by the encoder {shown(config.vectors.kind)}, and no pixels."
         if isinstance(config.vectors, EfficientNetLite):
             told += " Its weights were trained on ImageNet's 1,000 classes: compare methods here, not heights with other runs."
         notes.append(Text([told], tone="note"))

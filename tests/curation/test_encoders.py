@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.encoders import spec as specs
-from benchwright.curation.encoders.encoder import Encoder, EncoderUnavailable, load_encoder, unit_rows
+from benchwright.curation.encoders.encoder import Encoder, EncoderUnavailable, unit_rows
+from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.one_thread import one_thread
 from benchwright.curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderSpec, OpenClip
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
@@ -314,7 +315,8 @@ def test_a_tag_decides_the_activation_even_where_the_architectures_name_does_not
 
 def test_weights_that_cannot_be_fetched_are_one_line_and_quick(tmp_path: Path) -> None:
     code = """
-from benchwright.curation.encoders.encoder import EncoderUnavailable, load_encoder
+from benchwright.curation.encoders.encoder import EncoderUnavailable
+from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import OpenClip
 try:
     load_encoder(OpenClip("RN50", weights="openai"))

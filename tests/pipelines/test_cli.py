@@ -107,7 +107,7 @@ def test_list(bw: Cli) -> None:
     assert told.code == 0
     assert re.search(r"^clear +\S", told.out)
     found = {row["name"]: row for row in json.loads(bw("list", "--json").out)}
-    assert set(found["clear"]) == {"name", "title", "configs"}
+    assert set(found["clear"]) == {"name", "title", "configs", "origin"}
     assert {"tiny", "demo"} <= set(found["clear"]["configs"])
 
 
@@ -677,7 +677,7 @@ def test_settings_that_extend_others_are_laid_over_them(bw: Cli, tiny: Path, tmp
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("x = 1", "has no BENCHMARK"),
+        ("x = 1", "has no 'BENCHMARK'"),
         ("BENCHMARK = 'clear'", "has no BENCHMARK of type"),
         ("\n1 / 0", "line 2: ZeroDivisionError: division by zero"),
         ("x = (", "line 1: SyntaxError"),

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchwright.curation.encoders.encoder import load_encoder
+from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.png import stored_png
 from benchwright.curation.run import Run, TooManyRejects, run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from benchwright.training.core.buffers import acceptance, biased_reservoir
-from benchwright.training.methods.registry import RULES, method
+from benchwright.training.methods.registry import maker, method
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,15 +81,15 @@ def test_capacity_holds_for_domains_of_any_size(sizes: list[int], alpha: float, 
 
 def test_rules_choose_what_they_say():
     empty = np.empty(0, dtype=np.int64)
-    np.testing.assert_array_equal(RULES["finetune"](empty, [3, 2], seed=0), [3, 4])
-    np.testing.assert_array_equal(RULES["cumulative"](empty, [3, 2], seed=0), [0, 1, 2, 3, 4])
-    np.testing.assert_array_equal(RULES["nap"](empty, [3], seed=0), [0, 1, 2])
-    assert len(RULES["nap"](empty, [3, 2], seed=0)) == 0
+    np.testing.assert_array_equal(maker("finetune")(empty, [3, 2], seed=0), [3, 4])
+    np.testing.assert_array_equal(maker("cumulative")(empty, [3, 2], seed=0), [0, 1, 2, 3, 4])
+    np.testing.assert_array_equal(maker("nap")(empty, [3], seed=0), [0, 1, 2])
+    assert len(maker("nap")(empty, [3, 2], seed=0)) == 0
 
 
 def test_methods_by_name():
     assert method("reservoir", start="finetune", alpha=0.5).name == "reservoir-alpha=0.5-finetune"
-    with pytest.raises(ValueError, match="no method is called 'gdumb'"):
+    with pytest.raises(ValueError, match="no method 'gdumb'"):
         method("gdumb", start="finetune")
     with pytest.raises(ValueError, match="start 'warm'"):
         method("nap", start="warm")  # type: ignore[arg-type]

@@ -214,7 +214,7 @@ def test_methods_that_do_not_fit_are_refused_before_anything_is_read() -> None:
         check("er", memory={})
     with pytest.raises(ValueError, match="missing a required argument: 'alpha'"):
         check("reservoir")
-    with pytest.raises(ValueError, match="no method is called 'sgd'"):
+    with pytest.raises(ValueError, match="no method 'sgd': there are agem"):
         check("sgd")
 
 

@@ -20,7 +20,7 @@ from benchwright.training.methods.ewc import ewc
 from benchwright.training.methods.icarl import distillation, icarl
 from benchwright.training.methods.lwf import lwf
 from benchwright.training.methods.mas import mas, output_norm
-from benchwright.training.methods.registry import METHODS, method
+from benchwright.training.methods.registry import TAUGHT, method
 from benchwright.training.methods.replay import naive, replay
 from benchwright.training.models.classifier import Classifier
 from torch import nn
@@ -351,7 +351,7 @@ def test_all_methods_have_names_and_wrong_settings_are_refused():
         "mas": {"strength": 1.0},
         "lwf": {"strength": 1.0, "temperature": 2.0},
     }
-    for name in METHODS:
+    for name in TAUGHT:
         assert method(name, **given.get(name, {})).name == name
     assert method("joint", start="finetune").start == "finetune"
     with pytest.raises(ValueError, match="missing a required argument: 'strength'"):

@@ -196,7 +196,7 @@ def test_nothing_to_learn_from_is_an_error(kind: str):
 
 def test_settings_are_checked_by_name_and_value():
     assert json.loads(json.dumps(identity("ann", SMALL["ann"], seed=3)))["settings"]["hidden"] == 64
-    with pytest.raises(ValueError, match="no predictor is called 'knn'"):
+    with pytest.raises(ValueError, match="no predictor 'knn'"):
         make_predictor("knn", {}, seed=0)
     with pytest.raises(TypeError, match="momentum"):
         make("ann", momentum=1)

@@ -18,7 +18,7 @@ from benchwright.training.core.exemplars import Capacity, class_means, given, he
 from benchwright.training.core.learner import BufferLearner, Learner, Memory, SecondView
 from benchwright.training.core.schedule import Schedule
 from benchwright.training.data.examples import ArrayExamples, Draw, Joined, Rows
-from benchwright.training.methods.registry import METHODS, method
+from benchwright.training.methods.registry import TAUGHT, method
 from benchwright.training.models.classifier import Classifier
 from benchwright.training.models.linear import affine, linear
 from benchwright.training.models.tsn import tsn
@@ -251,7 +251,7 @@ def test_given_exemplars_are_those_of_the_list_in_its_order():
 
 
 @pytest.mark.parametrize("criterion", sorted(CRITERIA))
-@pytest.mark.parametrize("name", sorted([*METHODS, "finetune"]))
+@pytest.mark.parametrize("name", sorted([*TAUGHT, "finetune"]))
 def test_every_method_learns_with_every_criterion_and_moves_no_global_generator(name: str, criterion: str):
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
     learner = learn(a_learner(name, criterion=criterion), 2)
@@ -266,7 +266,7 @@ def test_every_method_learns_with_every_criterion_and_moves_no_global_generator(
     np.testing.assert_array_equal(learner.buffer, again.buffer)
 
 
-@pytest.mark.parametrize("name", sorted([*METHODS, "finetune"]))
+@pytest.mark.parametrize("name", sorted([*TAUGHT, "finetune"]))
 def test_a_loaded_learner_goes_on_as_the_one_that_was_saved(name: str, tmp_path: Path):
     whole = learn(a_learner(name), 2)
     whole.save(tmp_path / "two.pt")

@@ -15,29 +15,32 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .bright_dark_pca import bright_dark_pca
-from .bright_pixels import bright_pixels
-from .chromagenic import chromagenic, fit_chromagenic
-from .corrected_moments import corrected_moments, fit_corrected_moments
-from .gamut import fit_gamut, gamut
-from .gray_edge import gray_edge
+from ...curation.named import UnknownName, load
+from ...curation.registry import Registry, load_entry
 from .pictures import Illuminants, Pictures, unit
-from .weighted_gray_edge import weighted_gray_edge
 
 Setting = Mapping[str, Any]
 State = Mapping[str, NDArray[np.float64]]
 Fit = Callable[..., State]
 
-# name -> (estimate, fit or None where there is nothing to train)
-ESTIMATORS: Mapping[str, tuple[Callable[..., Illuminants], Fit | None]] = {
-    "bright_dark_pca": (bright_dark_pca, None),
-    "bright_pixels": (bright_pixels, None),
-    "chromagenic": (chromagenic, fit_chromagenic),
-    "corrected_moments": (corrected_moments, fit_corrected_moments),
-    "gamut": (gamut, fit_gamut),
-    "gray_edge": (gray_edge, None),
-    "weighted_gray_edge": (weighted_gray_edge, None),
-}
+_NAMES = (
+    "bright_dark_pca",
+    "bright_pixels",
+    "chromagenic",
+    "corrected_moments",
+    "gamut",
+    "gray_edge",
+    "weighted_gray_edge",
+)
+ESTIMATORS = Registry(
+    "estimator",
+    {name: f"benchwright.training.illuminants.{name}:{name}" for name in _NAMES},
+    fits={name: "pairs of pictures" if name == "chromagenic" else "pictures" for name in _NAMES},
+)
+"""``estimate(pictures, **state, **settings)``; where it has to be trained, ``fit_<name>(pictures, illuminants, **settings)``
+in the
+same module gives the state."""
+
 _PIXELS = 1_000_000  # estimated at once
 _CHOOSING = 1000  # pictures that settings are compared on
 
@@ -52,7 +55,7 @@ class Baseline:
 
     def estimate(self, pictures: Pictures) -> Illuminants:
         """The illuminant of each picture, (n, 3) float64 of length 1, in the first camera's colours."""
-        function, _ = ESTIMATORS[self.estimator]
+        function, _ = _functions(self.estimator)
         step = max(1, _PIXELS // pictures.usable[0].size)
         parts = [pictures[start : start + step] for start in range(0, len(pictures), step)]
         return np.concatenate([function(part, **self.state, **self.setting) for part in parts])
@@ -67,8 +70,12 @@ class Baseline:
         return stream.getvalue()
 
     @classmethod
-    def load(cls, data: bytes) -> Baseline:
+    def load(cls, data: bytes, estimator: str = "") -> Baseline:
         """What ``save`` gave.
+
+        Args:
+            data: the bytes.
+            estimator: its name, which has to be given where it is none of the built-in ones: the bytes may be anyone's.
 
         Raises:
             ValueError: the bytes are none of a baseline's.
@@ -77,11 +84,11 @@ class Baseline:
             with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
                 what = json.loads(str(arrays["baseline"]))
                 state = {name.removeprefix("state."): arrays[name] for name in arrays.files if name != "baseline"}
-            if what["estimator"] in ESTIMATORS:
+            if what["estimator"] in ESTIMATORS.builtin or what["estimator"] == estimator:
                 return cls(what["estimator"], what["setting"], state)
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise ValueError(f"{len(data)} bytes are no saved baseline: {error}") from error
-        raise ValueError(f"no estimator is called {what['estimator']!r}: there are {', '.join(ESTIMATORS)}")
+        raise ValueError(f"no estimator is called {what['estimator']!r}: there are {', '.join(_NAMES)}")
 
 
 def candidates() -> dict[str, tuple[str, list[dict[str, Any]]]]:
@@ -94,8 +101,31 @@ def candidates() -> dict[str, tuple[str, list[dict[str, Any]]]]:
 
 
 def estimator_of(name: str) -> list[Callable[..., Any]]:
-    """The functions that a baseline of ``baselines.toml`` is made of: those that no other estimator has."""
-    return [function for function in ESTIMATORS[candidates()[name][0]] if function is not None]
+    """The functions that a baseline is made of: those that no other estimator has."""
+    return [function for function in _functions(_candidates_of(name)[0]) if function is not None]
+
+
+def _functions(estimator: str) -> tuple[Callable[..., Illuminants], Fit | None]:
+    """What estimates, and what fits, None where there is nothing to train."""
+    entry = ESTIMATORS.find(estimator)
+    place, _, attribute = entry.reference.rpartition(":")
+    estimate = load_entry(entry)
+    try:
+        return estimate, load(f"{place}:fit_{attribute}")
+    except UnknownName:
+        return estimate, None
+
+
+def _candidates_of(name: str) -> tuple[str, list[dict[str, Any]]]:
+    tables = candidates()
+    if name in tables:
+        return tables[name]
+    try:
+        if name not in ESTIMATORS.builtin:
+            return ESTIMATORS.find(name).name, [{}]
+    except UnknownName:
+        pass
+    raise ValueError(f"no baseline is called {name!r}: there are {', '.join(tables)}, or name an estimator of your own")
 
 
 def fit_baseline(name: str, pictures: Pictures, illuminants: Illuminants) -> Baseline:
@@ -105,26 +135,23 @@ def fit_baseline(name: str, pictures: Pictures, illuminants: Illuminants) -> Bas
     for the comparison, and then, with the setting chosen, on all.
 
     Args:
-        name: such as "shades_of_gray".
+        name: such as "shades_of_gray"; or an estimator of one's own, which has no settings to choose from.
         pictures: the training fold, n pictures.
         illuminants: (n, 3), their lights in the first camera; gamut mapping takes a length for the light's strength.
 
     Raises:
         ValueError: no such name, lights that do not go with the pictures, or what the estimator refuses.
     """
-    tables = candidates()
-    if name not in tables:
-        raise ValueError(f"no baseline is called {name!r}: there are {', '.join(tables)}")
+    estimator, settings = _candidates_of(name)
     lights = np.asarray(illuminants, dtype=np.float64)
     if lights.shape != (len(pictures), 3):
         raise ValueError(f"illuminants of shape {lights.shape}: {len(pictures)} pictures need ({len(pictures)}, 3)")
-    estimator, settings = tables[name]
     setting = settings[0] if len(settings) == 1 else _best(estimator, settings, pictures, lights)
     return _fitted(estimator, setting, pictures, lights)
 
 
 def _fitted(estimator: str, setting: Setting, pictures: Pictures, lights: Illuminants) -> Baseline:
-    fit = ESTIMATORS[estimator][1]
+    _, fit = _functions(estimator)
     return Baseline(estimator, setting, {} if fit is None else fit(pictures, lights, **setting))
 
 
@@ -133,7 +160,7 @@ def _best(estimator: str, settings: Sequence[Setting], pictures: Pictures, light
     held = np.arange(0, len(pictures), 5)
     held = held[:: -(-len(held) // _CHOOSING)]
     rest = np.setdiff1d(np.arange(len(pictures)), held)
-    if ESTIMATORS[estimator][1] is None:
+    if _functions(estimator)[1] is None:
         rest = held[:1]  # nothing is trained: one picture spares the copy of all others
     elif not len(rest):
         raise ValueError(f"{len(pictures)} pictures: to choose between {len(settings)} settings takes two at least")

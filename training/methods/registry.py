@@ -6,68 +6,62 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ...curation.named import load
+from ...curation.registry import Registry, load_name
 from .method import Method
 
-_HERE = __package__ or ""
+_HERE = "benchwright.training.methods"
+_EVERYWHERE = "domains, tasks"
 
-METHODS: Mapping[str, str] = {
-    name: f"{_HERE}.{place}"
-    for name, place in {
-        "agem": "agem:agem",
-        "bic": "bic:bic",
-        "cumulative": "cumulative:cumulative",
-        "dynamic_reservoir": "reservoir:dynamic_reservoir",
-        "er": "replay:er",
-        "ewc": "ewc:ewc",
-        "finetune": "finetune:finetune",
-        "icarl": "icarl:icarl",
-        "joint": "cumulative:joint",
-        "lucir": "lucir:lucir",
-        "lwf": "lwf:lwf",
-        "mas": "mas:mas",
-        "nap": "nap:nap",
-        "reservoir": "reservoir:reservoir",
-    }.items()
-}
-"""Name -> where the function is that makes the method."""
-
-FORMER = {"naive": "er", "replay": "er"}
-"""Names that were used before, and still can be read."""
-
-
-def reference(name: str) -> str:
-    """Where the function is that makes the method: of a built-in name, or the name itself where it is a reference.
-
-    Raises:
-        ValueError: there is none of that name.
-    """
-    if ":" in name:
-        return name
-    name = FORMER.get(name, name)
-    if name not in METHODS:
-        raise ValueError(f"no method is called {name!r}: there are {', '.join(sorted(METHODS))}")
-    return METHODS[name]
+METHODS = Registry(
+    "method",
+    {
+        "agem": f"{_HERE}.agem:agem",
+        "bic": f"{_HERE}.bic:bic",
+        "cumulative": f"{_HERE}.cumulative:cumulative",
+        "dynamic_reservoir": f"{_HERE}.reservoir:dynamic_reservoir",
+        "er": f"{_HERE}.replay:er",
+        "ewc": f"{_HERE}.ewc:ewc",
+        "finetune": f"{_HERE}.finetune:finetune",
+        "icarl": f"{_HERE}.icarl:icarl",
+        "joint": f"{_HERE}.cumulative:joint",
+        "lucir": f"{_HERE}.lucir:lucir",
+        "lwf": f"{_HERE}.lwf:lwf",
+        "mas": f"{_HERE}.mas:mas",
+        "nap": f"{_HERE}.nap:nap",
+        "reservoir": f"{_HERE}.reservoir:reservoir",
+    },
+    fits={
+        **dict.fromkeys(("agem", "cumulative", "er", "ewc", "finetune", "joint", "lwf", "mas", "nap"), _EVERYWHERE),
+        **dict.fromkeys(("dynamic_reservoir", "reservoir"), _EVERYWHERE),
+        **dict.fromkeys(("bic", "lucir"), "tasks"),
+        "icarl": "domains, tasks; sets of labels without nearest means",
+    },
+    former={"bare": "finetune", "naive": "er", "replay": "er"},
+)
+"""What makes a ``Method`` from its settings: ``make(**settings) -> Method``."""
 
 
-def made(make: Callable[..., Method], settings: Mapping[str, Any]) -> Method:
+def made(make: Callable[..., Any], settings: Mapping[str, Any]) -> Method:
     """The method that ``make`` gives for settings.
 
     Raises:
-        ValueError: a setting is missing, unknown or wrong.
+        ValueError: a setting is missing, unknown or wrong, or something else than a ``Method`` is given.
     """
     name = getattr(make, "__name__", repr(make))
     try:
         inspect.signature(make).bind(**settings)
     except TypeError as error:
         raise ValueError(f"method {name!r}, settings {dict(settings)}: {error}") from error
-    return make(**settings)
+    found = make(**settings)
+    if not isinstance(found, Method):
+        raise ValueError(f"method {name!r} gives {type(found).__name__}, and not a Method")
+    return found
 
 
 def method(name: str, **settings: Any) -> Method:
-    """A method from its name and settings, as a config states it.
+    """A method from its name, in one of the three forms of ``curation.registry``, and its settings.
 
     Raises:
         ValueError: no method has that name, or a setting is missing, unknown or wrong.
     """
-    return made(load(reference(name)), settings)
+    return made(load_name(METHODS, name), settings)

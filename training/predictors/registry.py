@@ -2,20 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import tomllib
+import typing
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
-from .ann import Ann, AnnSetting
-from .evm import Evm, EvmSetting
-from .gmm_finch import GmmFinch, GmmFinchSetting
+from ...curation.registry import Registry, load_name
 
-KINDS: Mapping[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "ann": (Ann, AnnSetting),
-    "evm": (Evm, EvmSetting),
-    "gmm_finch": (GmmFinch, GmmFinchSetting),
-}
+PREDICTORS = Registry(
+    "predictor",
+    {
+        "ann": "benchwright.training.predictors.ann:Ann",
+        "evm": "benchwright.training.predictors.evm:Evm",
+        "gmm_finch": "benchwright.training.predictors.gmm_finch:GmmFinch",
+    },
+    fits=dict.fromkeys(("ann", "evm", "gmm_finch"), "vectors"),
+)
+
+
+def parts(kind: str) -> tuple[Callable[..., Any], ...]:
+    """What a predictor is made of, by its name in one of the three forms: its class or function, and the dataclass of its
+    argument ``setting``, where it has one.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+    make = load_name(PREDICTORS, kind)
+    hints = typing.get_type_hints(make.__init__ if isinstance(make, type) else make)
+    setting = hints.get("setting")
+    return (make, setting) if dataclasses.is_dataclass(setting) else (make,)
+
+
+KINDS: Mapping[str, tuple[Callable[..., Any], ...]]
+"""The built-in ones, by ``parts``; loaded when they are looked up."""
+
+
+def __getattr__(name: str) -> Any:
+    if name == "KINDS":
+        return {kind: parts(kind) for kind in PREDICTORS.builtin}
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def paper_settings() -> dict[str, dict[str, Any]]:
@@ -23,21 +51,22 @@ def paper_settings() -> dict[str, dict[str, Any]]:
     return tomllib.loads((files(__package__ or "") / "kowl.toml").read_text(encoding="utf-8"))
 
 
-def make_predictor(kind: str, settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Ann | Evm | GmmFinch:
+def make_predictor(kind: str, settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:
     """A fresh predictor.
 
     Args:
-        kind: "ann", "evm" or "gmm_finch".
-        settings: a table of ``paper_settings()``, or a user's own with the same keys.
+        kind: "ann", "evm" or "gmm_finch", or one of somebody's own, which is called with ``seed`` and ``device`` where it has
+            arguments of these names.
+        settings: a table of ``paper_settings()``, or a user's own with the same keys; arguments of one of somebody's own.
 
     Raises:
         ValueError: there is no such kind, or a value is out of range.
         TypeError: a hyper-parameter is missing or unknown.
     """
-    if kind not in KINDS:
-        raise ValueError(f"no predictor is called {kind!r}: there are {', '.join(KINDS)}")
-    make, setting = KINDS[kind]
-    return make(setting=setting(**settings), seed=seed, device=device)
+    make, *setting = parts(kind)
+    given = {"setting": setting[0](**settings)} if setting else dict(settings)
+    where = {"seed": seed, "device": device}
+    return make(**given, **{name: where[name] for name in where.keys() & inspect.signature(make).parameters.keys()})
 
 
 def identity(kind: str, settings: Mapping[str, Any], *, seed: int) -> dict[str, Any]:

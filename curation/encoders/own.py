@@ -1,0 +1,101 @@
+"""Encoders of somebody's own: a class or function that gives an object with ``encode_image`` and ``encode_text``.
+
+``encode_image(pixels)`` takes upright RGB pixels, uint8 of shape (height, width, 3), and ``encode_text(text)`` a text; each
+gives a vector of any length but zero, all of one width. Images and texts are encoded one by one, so that a vector does not
+depend on those beside it. An object that has ``encode_prepared`` is taken for an ``encoder.Encoder`` as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from ..keys import canonical
+from ..stages.decode import decode_rgb
+from .encoder import Encoder, MakeEncoder, unit_rows
+
+
+class OwnEncoder:
+    """``Encoder`` around an object of somebody's own."""
+
+    def __init__(self, name: str, inner: Any) -> None:
+        self.name = name
+        self._inner = inner
+
+    @functools.cached_property
+    def width(self) -> int:
+        """Length of a vector, of a grey square."""
+        return int(self._vector(self._inner.encode_image(np.full((64, 64, 3), 128, np.uint8))).shape[0])
+
+    def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
+        """The pixels, through the object's own ``prepare`` where it has one."""
+        pixels = decode_rgb(image) if isinstance(image, bytes) else image
+        return self._inner.prepare(pixels) if hasattr(self._inner, "prepare") else pixels
+
+    def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
+        """One by one, then normalised."""
+        return self._unit([self._inner.encode_image(each) for each in prepared])
+
+    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
+        """``prepare`` and ``encode_prepared`` in one."""
+        return self.encode_prepared([self.prepare(image) for image in images])
+
+    def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
+        """One by one, then normalised. Raises ``ValueError`` where there are none."""
+        if not hasattr(self._inner, "encode_text"):
+            raise ValueError(f"encoder {self.name} has no encode_text: texts need one")
+        return self._unit([self._inner.encode_text(text) for text in texts])
+
+    def _unit(self, vectors: Sequence[Any]) -> np.ndarray:
+        rows = [self._vector(vector) for vector in vectors]
+        if len({row.shape for row in rows}) > 1:
+            raise ValueError(f"encoder {self.name}: vectors of {' and '.join(sorted({str(row.shape) for row in rows}))}")
+        made = unit_rows(np.stack(rows)) if rows else np.zeros((0, self.width), dtype=np.float32)
+        if not np.isfinite(made).all() or not made.any(axis=1).all():
+            raise ValueError(f"encoder {self.name}: a vector is zero, or not finite")
+        return made
+
+    def _vector(self, vector: Any) -> np.ndarray:
+        found = np.asarray(vector.detach().cpu() if hasattr(vector, "detach") else vector)
+        if found.ndim != 1 or not np.issubdtype(found.dtype, np.number):
+            raise ValueError(f"encoder {self.name} gives {found.dtype} of shape {found.shape}: one vector of numbers is wanted")
+        return found
+
+
+def load_own(make: MakeEncoder, checkpoint: str, device: str) -> Encoder:
+    """The encoder that ``make`` gives, called once a process for the same settings, with ``checkpoint`` and ``device`` where it
+    has arguments of these names.
+
+    Raises:
+        ValueError: where it is called with settings that it does not have, or gives no encoder.
+    """
+    function, settings = (make.func, make.keywords) if isinstance(make, functools.partial) else (make, {})
+    return _load_own(function, canonical(settings), checkpoint, device)
+
+
+@functools.lru_cache(maxsize=2)
+def _load_own(function: MakeEncoder, settings: str, checkpoint: str, device: str) -> Encoder:
+    name = f"{function.__module__}:{getattr(function, '__qualname__', function)}"
+    signature = inspect.signature(function)
+    given = json.loads(settings)
+    if "device" in signature.parameters:
+        given["device"] = device
+    if "checkpoint" in signature.parameters:
+        given["checkpoint"] = checkpoint
+    elif checkpoint:
+        raise ValueError(f"encoder {name} has no argument checkpoint: leave encoder_run.checkpoint out")
+    try:
+        signature.bind(**given)
+    except TypeError as error:
+        raise ValueError(f"encoder {name}{signature}: {error}: change encoder.settings") from None
+    made = function(**given)
+    if hasattr(made, "encode_prepared"):
+        return cast(Encoder, made)
+    if not hasattr(made, "encode_image"):
+        raise ValueError(f"encoder {name} gives {type(made).__name__}, which has no encode_image")
+    return OwnEncoder(name, made)

@@ -1,0 +1,201 @@
+"""Names that stand for code: built in, offered by an installed package, or written out as ``module:attribute``.
+
+Wherever settings, the command line or Python name a benchmark, an encoder, a method, a model, ..., three forms work: a built-in
+name; a name that an installed package offers by an entry point of the group ``benchwright.<kind>s``; and
+``package.module:attribute`` or ``path/to/file.py:attribute``. Nothing is registered by being imported, and nothing is imported
+to find out what a name stands for.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import difflib
+import functools
+import importlib.metadata
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from .definitions import imports_of
+from .named import UnknownName, load
+from .reach import source_file
+
+BUILT_IN = "built-in"
+
+_WRITTEN_OUT = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+_FITS = re.compile(r"^\s*Fits: (.+?)\.?$", re.MULTILINE)
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """What a name stands for.
+
+    Attributes:
+        kind: as in ``Registry``.
+        name: as settings have it; that of a file with the whole path.
+        reference: ``package.module:attribute`` or ``/path/to/file.py:attribute``.
+        origin: ``built-in``, the package and version that offers it, or "" where the name says itself where the code is.
+        hidden: offered by a package, but not to be had by that name, since a built-in one has it.
+        fits: what it can be used for, where its docstring does not say.
+    """
+
+    kind: str
+    name: str
+    reference: str
+    origin: str
+    hidden: bool = False
+    fits: str = ""
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Registry:
+    """All names of one kind of thing.
+
+    Attributes:
+        kind: what they are, in the singular: ``method``.
+        builtin: name -> ``package.module:attribute``.
+        fits: name -> what a built-in one fits, where its docstring does not say.
+        attribute: what a file or module is looked up for that is named without one.
+        former: names that were used before and still can be read -> the built-in ones.
+    """
+
+    kind: str
+    builtin: Mapping[str, str]
+    fits: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    attribute: str = ""
+    former: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+
+    @property
+    def group(self) -> str:
+        """The group of entry points by which packages offer more."""
+        return f"benchwright.{self.kind}s"
+
+    def only(self, *names: str) -> Registry:
+        """The same with some of the built-in ones."""
+        return dataclasses.replace(self, builtin={name: self.builtin[name] for name in names})
+
+    def entries(self) -> Iterator[Entry]:
+        """Every name that needs no path, the built-in ones first."""
+        for name in self.builtin:
+            yield self._builtin(name)
+        yield from self._offered()
+
+    def find(self, name: str, *, base: str | Path = "") -> Entry:
+        """What a name stands for. Nothing is imported.
+
+        Args:
+            name: in one of the three forms.
+            base: folder that the path of a file is relative to: that of the settings file, or the current one.
+
+        Raises:
+            UnknownName: where there is no such name, or no such file; and where several packages offer it.
+        """
+        name = self.former.get(name, name)
+        if name in self.builtin:
+            return self._builtin(name)
+        offered = [entry for entry in self._offered() if entry.name == name]
+        if len(offered) > 1:
+            packages = " and ".join(entry.origin for entry in offered)
+            raise UnknownName(f"{self.kind} {name!r} is offered by {packages}: name it as module:attribute")
+        return offered[0] if offered else self._written_out(name, base)
+
+    def _builtin(self, name: str) -> Entry:
+        return Entry(self.kind, name, self.builtin[name], BUILT_IN, fits=self.fits.get(name, ""))
+
+    def _offered(self) -> Iterator[Entry]:
+        points = importlib.metadata.entry_points(group=self.group)
+        for point in sorted(points, key=lambda each: (each.name, each.value)):
+            package = f"{point.dist.name} {point.dist.version}" if point.dist else point.module
+            reference = f"{point.module}:{point.attr or self.attribute}"
+            yield Entry(self.kind, point.name, reference, package, hidden=point.name in self.builtin)
+
+    def _written_out(self, name: str, base: str | Path) -> Entry:
+        place, colon, attribute = name.rpartition(":")
+        if not colon and self.attribute and name.endswith(".py"):
+            place, attribute = name, self.attribute
+        if place and _WRITTEN_OUT.fullmatch(attribute):
+            if place.endswith(".py"):
+                path = (Path(base) / place).resolve()
+                if not path.is_file():
+                    raise UnknownName(f"{self.kind} {place!r}: no such file")
+                return Entry(self.kind, f"{path}:{attribute}", f"{path}:{attribute}", "")
+            if _WRITTEN_OUT.fullmatch(place):
+                return Entry(self.kind, name, name, "")
+        known = sorted({entry.name for entry in self.entries()})
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        own = f"path/to/file.py:{self.attribute or 'NAME'}"
+        raise UnknownName(
+            f"no {self.kind} {name!r}: there are {', '.join(known)}, or name one of your own as {own} or module:NAME"
+            + (f"; did you mean {near[0]!r}?" if near else "")
+        )
+
+
+# Functions and not methods: what runs code would count in the keys of all that has a registry or an entry.
+
+
+def load_name(registry: Registry, name: str, *, base: str | Path = "") -> Any:
+    """The function, class or value that a name stands for. Raises ``UnknownName`` where it stands for nothing."""
+    return load_entry(registry.find(name, base=base))
+
+
+def load_entry(entry: Entry) -> Any:
+    """The function, class or value. Raises ``UnknownName`` where the code cannot be loaded."""
+    try:
+        return load(entry.reference)
+    except UnknownName as error:
+        raise UnknownName(f"{entry.kind} {error}") from error.__cause__
+
+
+def file_of(entry: Entry) -> Path | None:
+    """The file of the code; None where there is none."""
+    place = entry.reference.rpartition(":")[0]
+    return Path(place) if place.endswith(".py") else source_file(place)
+
+
+def described(entry: Entry) -> tuple[str, str]:
+    """What it fits, and the first paragraph of its docstring as one line; it is read and not run."""
+    place, _, attribute = entry.reference.rpartition(":")
+    text = _docstring(file_of(entry), place, attribute)
+    fits = _FITS.search(text)
+    first = " ".join(text.partition("\n\n")[0].split())
+    return entry.fits or (fits[1] if fits else ""), "" if first.startswith("Fits:") else first
+
+
+def _docstring(file: Path | None, module: str, attribute: str, depth: int = 0) -> str:
+    """The docstring of a function or class; the ``title`` of a value that is made with one, or the docstring of its module."""
+    tree = _parsed(str(file)) if file is not None else None
+    if tree is None:
+        return ""
+    first = attribute.partition(".")[0]
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name == first:
+            return inspect.cleandoc(ast.get_docstring(node, clean=False) or "")
+        if isinstance(node, ast.Assign | ast.AnnAssign) and first in _targets(node):
+            return _title(node.value) or inspect.cleandoc(ast.get_docstring(tree, clean=False) or "")
+        if isinstance(node, ast.ImportFrom) and depth < 4 and not module.endswith(".py"):
+            for name, target in imports_of(node, module if file and file.name == "__init__.py" else module.rpartition(".")[0]):
+                if name == first and target.name:
+                    return _docstring(source_file(target.module), target.module, target.name, depth + 1)
+    return ""
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(file: str) -> ast.Module | None:
+    try:
+        return ast.parse(Path(file).read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
+def _targets(node: ast.Assign | ast.AnnAssign) -> list[str]:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [target.id for target in targets if isinstance(target, ast.Name)]
+
+
+def _title(value: ast.expr | None) -> str:
+    keywords = value.keywords if isinstance(value, ast.Call) else []
+    titles = [each.value for each in keywords if each.arg == "title"]
+    return next((str(each.value) for each in titles if isinstance(each, ast.Constant)), "")

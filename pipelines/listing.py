@@ -1,0 +1,62 @@
+"""What there is of every kind, for `benchwright list`: nothing of it is imported."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any
+
+from ..curation.registry import BUILT_IN, Entry, Registry, described
+from .catalogue import BENCHMARKS, TITLES
+from .config import variants
+from .errors import WrongUse, did_you_mean
+
+REGISTRIES = {
+    "benchmarks": "pipelines.catalogue:BENCHMARKS",
+    "encoders": "curation.encoders.registry:ENCODERS",
+    "estimators": "training.illuminants.registry:ESTIMATORS",
+    "methods": "training.methods.registry:METHODS",
+    "metrics": "eval.metrics.registry:METRICS",
+    "models": "training.models.registry:MODELS",
+    "predictors": "training.predictors.registry:PREDICTORS",
+    "sources": "pipelines.sources:SOURCES",
+    "transforms": "curation.stages.transforms:TRANSFORMS",
+}
+"""Kind, in the plural -> its registry, or registries."""
+
+
+def list_benchmarks() -> list[dict[str, Any]]:
+    """The benchmarks: ``name``, ``title``, ``configs`` (names of settings beside the published ones), ``origin``."""
+    rows: list[dict[str, Any]] = []
+    for entry in BENCHMARKS.entries():
+        configs = [] if entry.hidden else variants(entry.name)
+        rows.append({"name": entry.name, "title": _described(entry)[1], "configs": configs, "origin": _origin(entry)})
+    return rows
+
+
+def list_names(kind: str) -> list[dict[str, str]]:
+    """All names of a kind, in the plural (``methods``): ``name``, ``fits``, ``summary`` and ``origin``.
+
+    Raises:
+        WrongUse: where there is no such kind.
+    """
+    if kind not in REGISTRIES:
+        raise WrongUse(f"no kind {kind!r}: there are {', '.join(REGISTRIES)}{did_you_mean(kind, REGISTRIES)}")
+    module, _, name = REGISTRIES[kind].partition(":")
+    found = getattr(importlib.import_module(f"...{module}", __name__), name)
+    return [row for registry in ([found] if isinstance(found, Registry) else found.values()) for row in _rows(registry)]
+
+
+def _rows(registry: Registry) -> Iterator[dict[str, str]]:
+    for entry in registry.entries():
+        fits, summary = _described(entry)
+        yield {"name": entry.name, "fits": fits, "summary": summary, "origin": _origin(entry)}
+
+
+def _described(entry: Entry) -> tuple[str, str]:
+    titled = entry.kind == BENCHMARKS.kind and entry.origin == BUILT_IN
+    return ("", TITLES[entry.name]) if titled else described(entry)
+
+
+def _origin(entry: Entry) -> str:
+    return f"{entry.origin}, not used: a built-in {entry.kind} has this name" if entry.hidden else entry.origin

@@ -1,0 +1,82 @@
+"""Settings that name code: see ``curation.registry``. They are looked up when settings are read; nothing is loaded for it."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..curation.registry import BUILT_IN, Entry, Registry
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """Marks a text as a name of a registry: ``method: Annotated[str, OneOf(METHODS)]``.
+
+    The value is the name; of code in a file it has the whole path. In a TOML file a relative path is relative to the file.
+
+    Attributes:
+        registry: where it is looked up.
+        also: other names that the benchmark has for some of its own, such as those of a paper's tables.
+    """
+
+    registry: Registry
+    also: tuple[str, ...] = ()
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.with_info_after_validator_function(self._checked, handler(source))
+
+    def _checked(self, value: str, info: Any) -> str:
+        if value in self.also:
+            return value
+        return _found(self.registry, value, info).name
+
+
+@dataclass(frozen=True)
+class ByKind:
+    """Marks a union of tables, told apart by ``kind``: ``Annotated[A | B | Own, ByKind(REGISTRY)]``. The last is for code of
+    one's own, has ``kind: str``, and is taken where that is none of the others'.
+    """
+
+    registry: Registry
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        *known, own = typing.get_args(source)
+        kinds = {kind: each for each in known for kind in typing.get_args(typing.get_type_hints(each)["kind"])}
+        registry = self.registry.only(*kinds)
+
+        def named(values: Any, info: Any) -> Any:
+            if not isinstance(values, Mapping):
+                return values
+            given = typing.cast("Mapping[str, Any]", values)
+            return {**given, "kind": _found(registry, str(given["kind"]), info).name}
+
+        def kind(values: Any) -> str | None:
+            given = typing.cast("Mapping[str, Any]", values).get("kind") if isinstance(values, Mapping) else values.kind
+            return None if not isinstance(given, str) else given if given in kinds else _OF_ONES_OWN
+
+        choices = {kind: handler.generate_schema(each) for kind, each in kinds.items()}
+        choices[_OF_ONES_OWN] = core_schema.with_info_before_validator_function(named, handler.generate_schema(own))
+        return core_schema.tagged_union_schema(choices, discriminator=kind)
+
+
+_OF_ONES_OWN = "of one's own"
+
+
+def _found(registry: Registry, name: str, info: Any) -> Entry:
+    entry = registry.find(name)
+    if info.context is not None and entry.origin != BUILT_IN:
+        typing.cast("list[Entry]", info.context).append(entry)
+    return entry
+
+
+def beside(name: str, base: Path) -> str:
+    """A name of code in a file, with its path relative to ``base``; any other name as it is."""
+    place, colon, attribute = name.rpartition(":")
+    return f"{base / place}:{attribute}" if colon and place.endswith(".py") and not Path(place).is_absolute() else name
