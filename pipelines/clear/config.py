@@ -19,7 +19,8 @@ from ...curation.stages.overlap import Rule
 from ...datasets.yfcc100m.fields import EXTRA
 from ..config import Location, Rejects
 from ..names import ByKind
-from ..own import OwnEncoder
+from ..own import OwnEncoder, OwnSource
+from ..sources import SOURCES
 
 _STRICT = ConfigDict(extra="forbid")
 Chance = Annotated[float, Field(ge=0, le=1)]
@@ -273,7 +274,7 @@ class ClearConfig:
     """All settings. ``seed`` draws the final choice and the simulated votes."""
 
     seed: int
-    source: Annotated[FolderSource | TarSource | YfccSource | DrawnSource, Field(discriminator="kind")]
+    source: Annotated[FolderSource | TarSource | YfccSource | DrawnSource | OwnSource, ByKind(SOURCES["clear"])]
     images: Images
     buckets: Buckets
     encoder: Annotated[OpenClip | Conse | Colours | OwnEncoder, ByKind(ENCODERS)]

@@ -14,6 +14,9 @@ from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.kowl.increments import Later
 from ...datasets.kowl.splits import Turn
 from ..config import Location, Rejects
+from ..names import ByKind
+from ..own import OwnSource
+from ..sources import SOURCES
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -194,7 +197,7 @@ class KowlConfig:
     """
 
     seed: int
-    source: Annotated[ListSource | DrawnLists, Field(discriminator="kind")]
+    source: Annotated[ListSource | DrawnLists | OwnSource, ByKind(SOURCES["kowl"])]
     labels: Labels
     turns: Annotated[list[Turn], Field(min_length=1)]
     increments: Increments

@@ -32,6 +32,7 @@ from ...datasets.kowl.splits import Assigned, assign_splits
 from ...datasets.kowl.unify import unified_row, unify
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
+from ..own import OwnSource, own_source
 from . import baselines, card
 from .config import AvaLists, DrawnFeatures, DrawnLists, ExtractedFeatures, Inventory, KowlConfig, StoredFeatures
 
@@ -77,6 +78,8 @@ def plan(c: KowlConfig, out: str) -> Flow:
 def _unified(c: KowlConfig) -> Flow:
     if isinstance(c.source, DrawnLists):
         listed = source("listed", step(draw_lists, drawing=drawing(c.source.drawing), seed=c.seed), gives=Listed)
+    elif isinstance(c.source, OwnSource):
+        listed = own_source("listed", c.source, seed=c.seed)
     else:
         root = where(c.source.root)
         listed = source(
