@@ -63,8 +63,8 @@ def write_report(config: SkeletonConfig, out: str) -> str:
         if section is not None
     ]
     net = config.evaluation.network
-    subtitle = f"{shown(config.source.kind)}, {config.tensor.frames} frames, {net.architecture} {net.depth} x {net.width}, "
-        f"seed {config.seed}"
+    network = f"{net.architecture} {net.depth} x {net.width}"
+    subtitle = f"{shown(config.source.kind)}, {config.tensor.frames} frames, {network}, seed {config.seed}"
     drawn = f"{shown(config.source.kind)}, seed {config.seed}"
     return write_page("Continual skeleton graphs", subtitle, sections, made, out, drawn=drawn)
 
