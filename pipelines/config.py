@@ -336,8 +336,8 @@ def with_changes(settings: Mapping[str, Any], *changes: Mapping[str, Mapping[str
 
 
 def _dataclasses_in(hint: Any) -> list[type]:
-    if dataclasses.is_dataclass(hint):
-        return [typing.cast(type, hint)]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return [hint]
     return [found for argument in typing.get_args(hint) for found in _dataclasses_in(argument)]
 
 

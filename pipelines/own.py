@@ -39,7 +39,7 @@ class OwnSource:
     """
 
     kind: str
-    paths: dict[str, Location] = Field(default_factory=dict[str, Location])
+    paths: dict[str, Location] = Field(default_factory=dict[str, str])
     settings: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     max_rejects: Rejects = 0
 
