@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from .definitions import Chain, Import, Module, Unit, Uses, is_function, read_module
+from .named import UnknownName
 
 Node = tuple[str, str]
 """Module and global name: a definition. ``*`` for all of a module, "" for what it does wherever it is imported."""
@@ -84,20 +85,20 @@ def code_digest(what: Callable[..., object] | type | str) -> str:
 def _named(reference: str) -> Reached:
     place, _, attribute = reference.rpartition(":")
     if not place or not attribute:
-        raise LookupError(f"{reference!r} names no code: write package.module:attribute or path/to/file.py:attribute")
+        raise UnknownName(f"{reference!r} names no code: write package.module:attribute or path/to/file.py:attribute")
     if place.endswith(".py"):
         path: Path | None = Path(place).resolve()
         name = Path(place).stem
         if not os.path.isfile(place):
-            raise LookupError(f"{reference!r}: no such file")
+            raise UnknownName(f"{reference!r}: no such file")
     else:
         name, path = place, source_file(place)
     name_in_it = attribute.partition(".")[0]
     if path is None:
-        raise LookupError(f"{reference!r}: no module of Python code is called {place}")
+        raise UnknownName(f"{reference!r}: no module of Python code is called {place}")
     code = _code_of(_home(name, path), name, path)
     if not code.member(name, (name_in_it,)) - {(name, "*")}:
-        raise LookupError(f"{reference!r}: {place} has no {name_in_it!r}")
+        raise UnknownName(f"{reference!r}: {place} has no {name_in_it!r}")
     return _from(name, path, name_in_it)
 
 

@@ -18,7 +18,7 @@ from ..curation.registry import Entry, file_of
 from ..curation.rows import is_text, printable
 from .catalogue import BENCHMARKS
 from .errors import WrongUse, did_you_mean
-from .names import ByKind, OneOf, beside
+from .names import OF_ONES_OWN, ByKind, OneOf, beside
 
 T = TypeVar("T")
 
@@ -189,7 +189,9 @@ def _explained(config_type: type, values: Any, error: ValidationError) -> str:
     # A misspelt name comes first: it may well be the one that is missed.
     found = sorted(error.errors(), key=lambda each: each["type"] != "unexpected_keyword_argument")
     place, input_ = _place(values, found[0]["loc"]), found[0]["input"]
-    here = [each for each in found if _place(values, each["loc"]) == place]
+    if found[0]["loc"][-1:] == (OF_ONES_OWN,):  # the name of its kind is looked up before its settings are
+        place, input_ = [*place, "kind"], input_["kind"]
+    here = [each for each in found if each["loc"] == found[0]["loc"] or _place(values, each["loc"]) == place]
     rules = " or ".join(dict.fromkeys(_rule(config_type, values, each) for each in here))
     more = f" (and {len(found) - len(here)} more)" if len(found) > len(here) else ""
     shown = "" if found[0]["type"] in _WITHOUT_VALUE else f" = {reprlib.repr(input_)}"
@@ -220,6 +222,8 @@ def _place(values: Any, location: tuple[Any, ...]) -> list[str]:
     place: list[str] = []
     at = values
     for index, part in enumerate(location):
+        if part == OF_ONES_OWN:
+            continue
         if isinstance(at, Mapping):
             if part not in at and index < len(location) - 1:
                 continue
@@ -332,8 +336,8 @@ def with_changes(settings: Mapping[str, Any], *changes: Mapping[str, Mapping[str
 
 
 def _dataclasses_in(hint: Any) -> list[type]:
-    if dataclasses.is_dataclass(hint):
-        return [typing.cast(type, hint)]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return [hint]
     return [found for argument in typing.get_args(hint) for found in _dataclasses_in(argument)]
 
 

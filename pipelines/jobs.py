@@ -46,9 +46,9 @@ class Job:
     def code(self) -> dict[str, str]:
         """Names of what is not built in, for the record: of the pipeline, and by kind of what the settings name."""
         entry = self.benchmark.entry
-        own = entry is not None and entry.origin != BUILT_IN
-        used = [*([entry] if own else []), *self.used]
-        return {**({"pipeline": entry.name} if own else {}), **{f"{e.kind} {e.name}": e.origin or e.reference for e in used}}
+        own = [entry] if entry is not None and entry.origin != BUILT_IN else []
+        told = {f"{each.kind} {each.name}": each.origin or each.reference for each in (*own, *self.used)}
+        return {**({"pipeline": own[0].name} if own else {}), **told}
 
 
 def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) -> Job:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterator
 from typing import Any
 
 from ..curation.registry import BUILT_IN, Entry, Registry, described
@@ -44,13 +43,14 @@ def list_names(kind: str) -> list[dict[str, str]]:
         raise WrongUse(f"no kind {kind!r}: there are {', '.join(REGISTRIES)}{did_you_mean(kind, REGISTRIES)}")
     module, _, name = REGISTRIES[kind].partition(":")
     found = getattr(importlib.import_module(f"...{module}", __name__), name)
-    return [row for registry in ([found] if isinstance(found, Registry) else found.values()) for row in _rows(registry)]
+    registries = [found] if isinstance(found, Registry) else [*found.values()]
+    entries = [entry for registry in registries for entry in registry.entries()]
+    return [_row(entry) for entry in dict.fromkeys(entries)]  # what is offered to several is told once
 
 
-def _rows(registry: Registry) -> Iterator[dict[str, str]]:
-    for entry in registry.entries():
-        fits, summary = _described(entry)
-        yield {"name": entry.name, "fits": fits, "summary": summary, "origin": _origin(entry)}
+def _row(entry: Entry) -> dict[str, str]:
+    fits, summary = _described(entry)
+    return {"name": entry.name, "fits": fits, "summary": summary, "origin": _origin(entry)}
 
 
 def _described(entry: Entry) -> tuple[str, str]:

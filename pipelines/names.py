@@ -58,15 +58,17 @@ class ByKind:
             return {**given, "kind": _found(registry, str(given["kind"]), info).name}
 
         def kind(values: Any) -> str | None:
-            given = typing.cast("Mapping[str, Any]", values).get("kind") if isinstance(values, Mapping) else values.kind
-            return None if not isinstance(given, str) else given if given in kinds else _OF_ONES_OWN
+            table = typing.cast("Mapping[str, Any]", values) if isinstance(values, Mapping) else {}
+            given = table.get("kind", getattr(values, "kind", None))
+            return None if not isinstance(given, str) else given if given in kinds else OF_ONES_OWN
 
         choices = {kind: handler.generate_schema(each) for kind, each in kinds.items()}
-        choices[_OF_ONES_OWN] = core_schema.with_info_before_validator_function(named, handler.generate_schema(own))
+        choices[OF_ONES_OWN] = core_schema.with_info_before_validator_function(named, handler.generate_schema(own))
         return core_schema.tagged_union_schema(choices, discriminator=kind)
 
 
-_OF_ONES_OWN = "of one's own"
+OF_ONES_OWN = "of one's own"
+"""Stands in the place of an error for the last table of such a union."""
 
 
 def _found(registry: Registry, name: str, info: Any) -> Entry:

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.installed import Install, installer
+
 # Hypothesis counts an example of over 0.2 s as a failure, which a busy machine has now and then.
 settings.register_profile("untimed", settings(), deadline=None)
 settings.load_profile("untimed")
@@ -21,6 +23,12 @@ def state_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+    """Install a throw-away package with entry points: see ``tests.installed``."""
+    return installer(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="session")

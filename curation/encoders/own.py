@@ -27,10 +27,11 @@ class OwnEncoder:
         self.name = name
         self._inner = inner
 
-    @functools.cached_property
+    @property
     def width(self) -> int:
         """Length of a vector, of a grey square."""
-        return int(self._vector(self._inner.encode_image(np.full((64, 64, 3), 128, np.uint8))).shape[0])
+        square = self.prepare(np.full((64, 64, 3), 128, np.uint8))
+        return int(self._vector(self._inner.encode_image(square)).shape[0])
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
         """The pixels, through the object's own ``prepare`` where it has one."""

@@ -12,7 +12,7 @@ import io
 import json
 import math
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Literal, cast, get_args, overload
@@ -33,6 +33,9 @@ PAPER_KINDS: tuple[Kind, ...] = KINDS[:6]
 Parameters = Mapping[str, float | Sequence[float]]
 Ranges = Mapping[str, Mapping[str, Sequence[float]]]
 """Kind -> parameter -> (lowest, highest), as ``visual_transforms.toml`` has them."""
+
+OwnTransform = Callable[[np.ndarray, np.random.Generator], np.ndarray]
+"""``transform(frames, draw)``: uint8 (n, height, width, 3) RGB of one video to the same; chance comes from ``draw``."""
 
 _STAGE = "visual_transforms"
 _JPEG_QUALITY = 95
@@ -89,16 +92,25 @@ def transform_clip(row: Clip, *, kinds: Sequence[Kind], ranges: Ranges, seed: in
         Reject: ``no_frames``; ``frame_sizes`` where frames differ in size; and what ``decode.decode_rgb`` raises of a frame.
         ValueError: no kind, or one that is not known.
     """
-    kind = choose_kind(kinds, seed, row.key)
+    kind = cast(Kind, choose_kind(kinds, seed, row.key))
     if not row.frames:
         raise Reject("no_frames", "0 frames")
     frames = transform_frames(row.frames, kind, seed, row.key, ranges=ranges)
     return TransformedClip(row.key, frames, kind, json.dumps(draw_parameters(kind, seed, row.key, ranges), sort_keys=True))
 
 
-def choose_kind(kinds: Sequence[Kind], seed: int, key: str) -> Kind:
+def transform_by(function: OwnTransform, frames: np.ndarray, seed: int, key: str) -> np.ndarray:
+    """``transform_frames`` by a transform of somebody's own. Raises ``ValueError`` where it gives other than what it takes."""
+    name = getattr(function, "__name__", str(function))
+    made = np.asarray(function(frames.copy(), rng(seed, f"{_STAGE}.own", key)))
+    if made.shape != frames.shape or made.dtype != np.uint8:
+        raise ValueError(f"transform {name} gives {made.dtype} {made.shape} of uint8 {frames.shape}: it should keep both")
+    return made
+
+
+def choose_kind(kinds: Sequence[str], seed: int, key: str, own: Container[str] = ()) -> str:
     """The kind of the video ``key``, drawn evenly. Raises ``ValueError`` for no kind, or one that is not known."""
-    if unknown := sorted(set(kinds) - set(KINDS)):
+    if unknown := [kind for kind in sorted(kinds) if kind not in KINDS and kind not in own]:
         raise ValueError(f"kind {unknown[0]!r}: one of {', '.join(KINDS)}")
     if not kinds:
         raise ValueError(f"no kind of transform: name some of {', '.join(KINDS)}")
@@ -177,22 +189,20 @@ def draw_parameters(kind: Kind, seed: int, key: str, ranges: Ranges) -> dict[str
 def _transformed(frame: np.ndarray, kind: Kind, p: Parameters, seed: int, key: str, number: int) -> np.ndarray:
     match kind:
         case "colour_invert":
-            return 255 - frame
+            return colour_invert(frame)
         case "vertical_flip":
-            return frame[::-1].copy()
+            return vertical_flip(frame)
         case "colour_jitter":
-            return _jittered(frame, cast(float, p["brightness"]), cast(float, p["hue_turns"]))
+            return colour_jitter(frame, cast(float, p["brightness"]), cast(float, p["hue_turns"]))
         case "gaussian_blur":
-            return _blurred(frame, cast(float, p["sigma_share"]) * min(frame.shape[:2]))
+            return gaussian_blur(frame, cast(float, p["sigma_share"]) * min(frame.shape[:2]))
         case "gaussian_noise":
-            noise = rng(seed, f"{_STAGE}.{kind}", f"{key}\0{number}").standard_normal(frame.shape, dtype=np.float32)
-            return _levels(frame + noise * np.float32(cast(float, p["std_levels"])))
+            draw = rng(seed, f"{_STAGE}.{kind}", f"{key}\0{number}")
+            return gaussian_noise(frame, cast(float, p["std_levels"]), draw)
         case "rotation":
-            image = Image.fromarray(frame)
-            turned = image.rotate(cast(float, p["angle_deg"]), Image.Resampling.BILINEAR, fillcolor=_colour(p))
-            return np.asarray(turned)
+            return rotation(frame, cast(float, p["angle_deg"]), _colour(p))
         case "perspective":
-            return _seen_aslant(frame, cast("Sequence[float]", p["shift_share"]), _colour(p))
+            return perspective(frame, cast("Sequence[float]", p["shift_share"]), _colour(p))
 
 
 def _levels(values: np.ndarray) -> np.ndarray:
@@ -204,7 +214,28 @@ def _colour(p: Parameters) -> tuple[int, int, int]:
     return red, green, blue
 
 
-def _jittered(frame: np.ndarray, brightness: float, hue_turns: float) -> np.ndarray:
+def colour_invert(frame: np.ndarray) -> np.ndarray:
+    """Every level becomes 255 less itself."""
+    return 255 - frame
+
+
+def vertical_flip(frame: np.ndarray) -> np.ndarray:
+    """Upside down."""
+    return frame[::-1].copy()
+
+
+def gaussian_noise(frame: np.ndarray, std_levels: float, draw: np.random.Generator) -> np.ndarray:
+    """Normal noise on every level."""
+    noise = draw.standard_normal(frame.shape, dtype=np.float32)
+    return _levels(frame + noise * np.float32(std_levels))
+
+
+def rotation(frame: np.ndarray, angle_deg: float, fill: tuple[int, int, int]) -> np.ndarray:
+    """Turned about its centre; corners take one colour."""
+    return np.asarray(Image.fromarray(frame).rotate(angle_deg, Image.Resampling.BILINEAR, fillcolor=fill))
+
+
+def colour_jitter(frame: np.ndarray, brightness: float, hue_turns: float) -> np.ndarray:
     """Brightness, then hue, the latter in Pillow's HSV of 8 bits a channel."""
     bright = _levels(frame * np.float32(brightness))
     hsv = np.array(Image.fromarray(bright).convert("HSV"))
@@ -212,7 +243,7 @@ def _jittered(frame: np.ndarray, brightness: float, hue_turns: float) -> np.ndar
     return np.asarray(Image.fromarray(hsv, mode="HSV").convert("RGB"))
 
 
-def _blurred(frame: np.ndarray, sigma_px: float) -> np.ndarray:
+def gaussian_blur(frame: np.ndarray, sigma_px: float) -> np.ndarray:
     """Gaussian of radius 3 sigma, along height and then width; beyond the border the picture is mirrored."""
     radius = max(1, math.ceil(3 * sigma_px))
     weights = [math.exp(-0.5 * (offset / sigma_px) ** 2) for offset in range(-radius, radius + 1)]
@@ -226,7 +257,7 @@ def _blurred(frame: np.ndarray, sigma_px: float) -> np.ndarray:
     return _levels(values)
 
 
-def _seen_aslant(frame: np.ndarray, shifts: Sequence[float], fill: tuple[int, int, int]) -> np.ndarray:
+def perspective(frame: np.ndarray, shifts: Sequence[float], fill: tuple[int, int, int]) -> np.ndarray:
     """Move each corner inwards by its shares of half a side, and the picture with them."""
     height, width = frame.shape[:2]
     ways = ((1, 1), (-1, 1), (-1, -1), (1, -1))  # inwards, from the upper left corner clockwise

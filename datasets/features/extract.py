@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, cast
 
 import numpy as np
 
@@ -20,7 +21,15 @@ from ...curation.rng import uniform
 from ...curation.rows import Reject, Rejected, Shape
 from ...curation.shards import read_sample
 from ...curation.stages.decode import decode_rgb
-from ...curation.stages.visual_transforms import Kind, Ranges, choose_kind, draw_parameters, transform_frames
+from ...curation.stages.visual_transforms import (
+    Kind,
+    OwnTransform,
+    Ranges,
+    choose_kind,
+    draw_parameters,
+    transform_by,
+    transform_frames,
+)
 from ..reader.index import ShardFiles
 from .backbones import Backbone, Embed, load_backbone
 from .frames import frames_of
@@ -70,7 +79,7 @@ class Nuisance:
         from_increment: the first one with such clips.
     """
 
-    kinds: tuple[Kind, ...]
+    kinds: tuple[str, ...]
     share: float
     roles: tuple[str, ...] = ("test",)
     from_increment: int = 0
@@ -88,6 +97,7 @@ def extract_features(
     nuisance: Nuisance | None,
     ranges: Ranges,
     seed: int,
+    transforms: Mapping[str, OwnTransform] = MappingProxyType({}),
     device: str = "cpu",
 ) -> list[Extracted | Rejected]:
     """Step of kind ``each_batch``: a vector for every clip.
@@ -102,6 +112,7 @@ def extract_features(
         nuisance: None: no clip is transformed.
         ranges: ``visual_transforms.our_ranges()``, which a plan calls, so that they are part of the recipe.
         seed: of the transforms.
+        transforms: those of one's own by the names that ``nuisance`` has for them; mark them with ``named``.
         device: "cpu", "cuda"; mark it with ``how``.
 
     Returns:
@@ -112,13 +123,13 @@ def extract_features(
         ShardError: a shard changed under the run.
     """
     embed = load_backbone(backbone, checkpoint=checkpoint, device=device)
-    chosen = _transformed(rows, nuisance, seed)
+    chosen = _transformed(rows, nuisance, seed, transforms)
     files = ShardFiles(root)
     spans = files.read([(row.clip_shard, row.clip_offset, row.clip_size) for row in rows])
     found: list[Extracted | Rejected] = []
     for row, span, kind in zip(rows, spans, chosen, strict=True):
         members = read_sample(span, row.clip_sample, place=files.place(row.clip_shard), base=row.clip_offset)
-        see = functools.partial(_transform, kind=kind, seed=seed, key=row.key, ranges=ranges)
+        see = functools.partial(_transform, kind=kind, seed=seed, key=row.key, ranges=ranges, own=transforms)
         try:
             vector = _vector(frames_of(members, frames), see, crop, embed)
         except Reject as reject:
@@ -126,27 +137,35 @@ def extract_features(
             continue
         if vector.shape != (width,) or not np.isfinite(vector).all():
             raise ValueError(f"clip {row.key!r}: the backbone gives {vector.shape}, finite numbers ({width},) are wanted")
-        drawn = {} if kind is None else draw_parameters(kind, seed, row.key, ranges)
+        drawn = {} if kind is None or kind in transforms else draw_parameters(cast(Kind, kind), seed, row.key, ranges)
         told = json.dumps(drawn, sort_keys=True)
         found.append(Extracted(row.key, row.role, row.increment, vector, kind or UNTRANSFORMED, told))
     return found
 
 
-def _transformed(rows: Sequence[ClipPlace], nuisance: Nuisance | None, seed: int) -> list[Kind | None]:
+def _transformed(
+    rows: Sequence[ClipPlace], nuisance: Nuisance | None, seed: int, own: Mapping[str, OwnTransform]
+) -> list[str | None]:
     """The transform of every clip."""
     if nuisance is None:
         return [None] * len(rows)
     draws = uniform(seed, "nuisance", [row.key for row in rows])
     return [
-        choose_kind(nuisance.kinds, seed, row.key)
+        choose_kind(nuisance.kinds, seed, row.key, own)
         if draw < nuisance.share and row.role in nuisance.roles and row.increment >= nuisance.from_increment
         else None
         for row, draw in zip(rows, draws.tolist(), strict=True)
     ]
 
 
-def _transform(pixels: np.ndarray, *, kind: Kind | None, seed: int, key: str, ranges: Ranges) -> np.ndarray:
-    return pixels if kind is None else transform_frames(pixels, kind, seed, key, ranges=ranges)
+def _transform(
+    pixels: np.ndarray, *, kind: str | None, seed: int, key: str, ranges: Ranges, own: Mapping[str, OwnTransform]
+) -> np.ndarray:
+    if kind is None:
+        return pixels
+    if kind in own:
+        return transform_by(own[kind], pixels, seed, key)
+    return transform_frames(pixels, cast(Kind, kind), seed, key, ranges=ranges)
 
 
 def _vector(files: Sequence[bytes], see: functools.partial[np.ndarray], crop: Crop, embed: Embed) -> np.ndarray:

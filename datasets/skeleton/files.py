@@ -15,7 +15,7 @@ from ..reader.decode import decode_npy
 from .bodies import BodyRule, sequence_of_bodies
 from .layouts import Layout
 from .ntu_text import parse_skeleton
-from .rows import InFile, ListedSequence, Sequence, TensorRow, sequence_of
+from .rows import InFile, ListedSequence, Sequence, TensorRow, WithJoints, sequence_of
 from .tensors import TensorForm, tensor_row
 
 MAX_BYTES = 1 << 28
@@ -60,6 +60,11 @@ def read_file(row: InFile, *, root: str, layout: Layout, form: TensorForm, bodie
         case _:
             sequence = sequence_of_bodies(parse_skeleton(data, joints=len(layout.joints)), bodies)
     return tensor_row(row, sequence, layout, form)
+
+
+def tensor_of_joints(row: WithJoints, *, layout: Layout, form: TensorForm) -> TensorRow:
+    """Each step: the tensor of a sequence whose joints a source of one's own gives. Raises ``Reject`` as ``tensor_of`` does."""
+    return tensor_row(InFile(row.key, row.file, row.class_name), sequence_of(row.joints), layout, form)
 
 
 def json_values(data: bytes) -> dict[str, Any]:

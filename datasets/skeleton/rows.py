@@ -48,6 +48,13 @@ class InFile:
 
 
 @dataclass(frozen=True)
+class WithJoints(InFile):
+    """``InFile`` of a source that gives joints and no files: (T, M, V, C), as in ``Sequence``."""
+
+    joints: Annotated[np.ndarray, Shape((-1, -1, -1, -1), "float32")]
+
+
+@dataclass(frozen=True)
 class TensorRow:
     """A sequence as a tensor.
 

@@ -23,7 +23,8 @@ from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects
 from ..names import ByKind, OneOf
-from ..own import OwnEncoder
+from ..own import OwnEncoder, OwnSource
+from ..sources import SOURCES
 
 _STRICT = ConfigDict(extra="forbid")
 Chance = Annotated[float, Field(ge=0, le=1)]
@@ -288,7 +289,7 @@ class ClearConfig:
     """All settings. ``seed`` draws the final choice and the simulated votes."""
 
     seed: int
-    source: Annotated[FolderSource | TarSource | YfccSource | DrawnSource, Field(discriminator="kind")]
+    source: Annotated[FolderSource | TarSource | YfccSource | DrawnSource | OwnSource, ByKind(SOURCES["clear"])]
     images: Images
     buckets: Buckets
     encoder: Annotated[OpenClip | Conse | Colours | OwnEncoder, ByKind(ENCODERS)]

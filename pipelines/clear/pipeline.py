@@ -42,7 +42,7 @@ from ...datasets.yfcc100m.metadata import read_metadata
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..experiments import Training
-from ..own import encoder_of
+from ..own import OwnSource, encoder_of, own_source
 from . import card, release, votes
 from .config import (
     CalendarBuckets,
@@ -126,6 +126,8 @@ def _budget(c: ClearConfig, *expected: str) -> Budget:
 
 def _images(c: ClearConfig) -> Flow:
     s, budget = c.source, _budget(c)
+    if isinstance(s, OwnSource):
+        return own_source("listed", s, seed=c.seed)
     if isinstance(s, FolderSource):
         root, dates = where(s.root), where(s.dates_csv) if s.dates_csv else None
         pieces = step(folder_pieces, root=root, dates_csv=dates)

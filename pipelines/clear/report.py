@@ -82,7 +82,7 @@ def write_report(config: ClearConfig, out: str) -> str:
         *_baselines(found, _names(out) if found else []),
     ]
     subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {shown(config.encoder.kind)}"
-    drawn = f"{config.source.kind}, seed {config.seed}"
+    drawn = f"{shown(config.source.kind)}, seed {config.seed}"
     about = {**_SOURCES, **({"voted: votes": _VOTES[config.qa.votes]} if config.qa.votes in _VOTES else {})}
     return write_page("A CLEAR\u2011style benchmark", subtitle, sections, made, out, drawn=drawn, about=about)
 

@@ -12,7 +12,8 @@ from ...curation.encoders.spec import Colours, EfficientNetLite
 from ...datasets.iirc.assign import Shares
 from ..config import Location, Rejects
 from ..names import ByKind
-from ..own import OwnEncoder
+from ..own import OwnEncoder, OwnSource
+from ..sources import SOURCES
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -162,7 +163,7 @@ class IircConfig:
 
     seed: int
     setup: Literal["iirc", "class_incremental"]
-    source: Annotated[CifarSource | ImageSource | DrawnSource, Field(discriminator="kind")]
+    source: Annotated[CifarSource | ImageSource | DrawnSource | OwnSource, ByKind(SOURCES["iirc"])]
     hierarchy: Annotated[HierarchyFile | ProposedHierarchy | DrawnHierarchy, Field(discriminator="kind")]
     tasks: Annotated[TasksFile | TasksDrawn, Field(discriminator="kind")]
     shares: Shares

@@ -24,7 +24,7 @@ from ...datasets.iirc.tasks import DrawnTasks
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
-from ..own import encoder_of
+from ..own import OwnSource, encoder_of, own_source
 from . import baselines, card
 from .config import CifarSource, DrawnHierarchy, DrawnSource, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
 
@@ -87,6 +87,8 @@ def _found(c: IircConfig) -> Flow:
                 seed=c.seed,
             )
             return source("found", drawing)
+        case OwnSource():
+            return own_source("found", s, seed=c.seed)
 
 
 def _drawn_hierarchy(c: IircConfig) -> Hierarchy:

@@ -47,8 +47,8 @@ def write_report(config: IircConfig, out: str) -> str:
         sections += [_hierarchy(index), _tasks(config, index), _shares(index), _pictures(made["assigned"], store)]
         for information, places in finished(config, out).items():
             sections += results_sections(config, information, places, index)
-    subtitle = f"{config.source.kind}, set-up {config.setup}, {_configurations(config, out)}"
-    drawn = f"{config.source.kind}, seed {config.seed}"
+    subtitle = f"{shown(config.source.kind)}, set-up {config.setup}, {_configurations(config, out)}"
+    drawn = f"{shown(config.source.kind)}, seed {config.seed}"
     return write_page("An IIRC\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
 
 

@@ -7,13 +7,16 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from ...curation.stages.visual_transforms import Kind
+from ...curation.stages.transforms import TRANSFORMS
 from ...datasets.features.backbones import Backbone
 from ...datasets.features.files import FeatureFile
 from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.kowl.increments import Later
 from ...datasets.kowl.splits import Turn
 from ..config import Location, Rejects
+from ..names import ByKind, OneOf
+from ..own import OwnSource
+from ..sources import SOURCES
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -105,7 +108,7 @@ class Transforms:
         share: of the clips of ``roles`` from increment ``from_increment`` on.
     """
 
-    kinds: Annotated[tuple[Kind, ...], Field(min_length=1)]
+    kinds: Annotated[tuple[Annotated[str, OneOf(TRANSFORMS)], ...], Field(min_length=1)]
     share: Annotated[float, Field(ge=0, le=1)]
     roles: Annotated[tuple[Literal["train", "val", "test"], ...], Field(min_length=1)] = ("test",)
     from_increment: Annotated[int, Field(ge=0)] = 0
@@ -194,7 +197,7 @@ class KowlConfig:
     """
 
     seed: int
-    source: Annotated[ListSource | DrawnLists, Field(discriminator="kind")]
+    source: Annotated[ListSource | DrawnLists | OwnSource, ByKind(SOURCES["kowl"])]
     labels: Labels
     turns: Annotated[list[Turn], Field(min_length=1)]
     increments: Increments

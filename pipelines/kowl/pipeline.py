@@ -11,8 +11,10 @@ from __future__ import annotations
 from ...curation.budget import Budget
 from ...curation.encoders.preprocess import Crop
 from ...curation.flow import Flow, join, rows_of, source, step
-from ...curation.keys import how, where
+from ...curation.keys import how, named, where
+from ...curation.registry import BUILT_IN
 from ...curation.shards import Placed
+from ...curation.stages.transforms import TRANSFORMS
 from ...curation.stages.visual_transforms import our_ranges
 from ...datasets.ava_kinetics.annotations import Annotated
 from ...datasets.ava_kinetics.annotations import pieces as pieces_of_ava
@@ -32,6 +34,7 @@ from ...datasets.kowl.splits import Assigned, assign_splits
 from ...datasets.kowl.unify import unified_row, unify
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
+from ..own import OwnSource, own_source, shown
 from . import baselines, card
 from .config import AvaLists, DrawnFeatures, DrawnLists, ExtractedFeatures, Inventory, KowlConfig, StoredFeatures
 
@@ -77,6 +80,8 @@ def plan(c: KowlConfig, out: str) -> Flow:
 def _unified(c: KowlConfig) -> Flow:
     if isinstance(c.source, DrawnLists):
         listed = source("listed", step(draw_lists, drawing=drawing(c.source.drawing), seed=c.seed), gives=Listed)
+    elif isinstance(c.source, OwnSource):
+        listed = own_source("listed", c.source, seed=c.seed)
     else:
         root = where(c.source.root)
         listed = source(
@@ -132,6 +137,9 @@ def _with_frames(flow: Flow, features: ExtractedFeatures) -> Flow:
 
 def _extracted(flow: Flow, c: KowlConfig, features: ExtractedFeatures) -> Flow:
     told = features.transforms
+    kinds = [TRANSFORMS.find(kind) for kind in told.kinds] if told else []
+    own = {shown(entry.name): named(entry.reference) for entry in kinds if entry.origin != BUILT_IN}
+    names = tuple(shown(entry.name) for entry in kinds)
     extract = step(
         extract_features,
         root=where(features.root),
@@ -140,9 +148,10 @@ def _extracted(flow: Flow, c: KowlConfig, features: ExtractedFeatures) -> Flow:
         frames=features.frames,
         crop=Crop(features.resize_px, features.side_px, "bilinear"),
         width=features.width,
-        nuisance=None if told is None else Nuisance(told.kinds, told.share, told.roles, told.from_increment),
+        nuisance=None if told is None else Nuisance(names, told.share, told.roles, told.from_increment),
         ranges=our_ranges(),
         seed=c.seed,
+        transforms=own,
         device=how(features.device),
     )
     return flow.each_batch(

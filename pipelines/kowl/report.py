@@ -20,6 +20,7 @@ from ...eval.report.flows import Change, flow_chart
 from ...eval.report.open_world import class_density as density_figure
 from ...eval.report.open_world import open_world_sections
 from ...eval.report.open_world_strata import strata_section
+from ..own import shown
 from ..report import finished_stages, stage_cards, write_page
 from .baselines import TRANSFORM, prior_knowledge, tidy
 from .card import NEEDED
@@ -56,7 +57,7 @@ def write_report(config: KowlConfig, out: str) -> str:
         elif (figure := density_figure(density, caption="Training samples by class.")) is not None:
             sections.append(Section("Class density", [figure]))
     subtitle = f"{', '.join(config.labels.releases)}; rules {config.increments.preset}, seed {config.seed}"
-    drawn = f"{config.source.kind}, seed {config.seed}"
+    drawn = f"{shown(config.source.kind)}, seed {config.seed}"
     return write_page("A KOWL-style benchmark", subtitle, sections, made, out, drawn=drawn)
 
 

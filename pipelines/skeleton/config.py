@@ -12,6 +12,9 @@ from ...datasets.skeleton.bodies import BodyRule
 from ...datasets.skeleton.splits import SplitRule
 from ...datasets.skeleton.tensors import TensorForm
 from ..config import Location, Rejects
+from ..names import ByKind
+from ..own import OwnSource
+from ..sources import SOURCES
 from .evaluation import Evaluation
 
 _STRICT = ConfigDict(extra="forbid")
@@ -168,7 +171,8 @@ class SkeletonConfig:
 
     seed: int
     source: Annotated[
-        NwuclaSource | NtuSource | NtuNamesSource | ArraySource | FolderSource | DrawnSource, Field(discriminator="kind")
+        NwuclaSource | NtuSource | NtuNamesSource | ArraySource | FolderSource | DrawnSource | OwnSource,
+        ByKind(SOURCES["skeleton"]),
     ]
     layout: Annotated[PackagedLayout | DeclaredLayout, Field(discriminator="kind")]
     tensor: TensorForm

@@ -17,7 +17,7 @@ from ...datasets.skeleton.bodies import PRESETS
 from ...datasets.skeleton.drawn import ACTIONS, list_drawn, read_drawn
 from ...datasets.skeleton.drawn import LAYOUT as DRAWN_LAYOUT
 from ...datasets.skeleton.facts import facts
-from ...datasets.skeleton.files import list_class_folders, read_file
+from ...datasets.skeleton.files import list_class_folders, read_file, tensor_of_joints
 from ...datasets.skeleton.layouts import Layout, packaged
 from ...datasets.skeleton.ntu import list_ntu, list_ntu_names
 from ...datasets.skeleton.nwucla import list_nwucla, read_nwucla
@@ -27,6 +27,7 @@ from ...datasets.skeleton.splits import Chosen, Split, choose, split
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
+from ..own import OwnSource, own_source
 from . import baselines, card, results
 from .config import (
     ArraySource,
@@ -92,6 +93,8 @@ def _listed(c: SkeletonConfig) -> Flow:
             return source("listed", step(list_class_folders, root=where(s.root)), max_rejects=most)
         case DrawnSource():
             return source("listed", step(list_drawn, per_class=s.per_class, broken=s.broken))
+        case OwnSource():
+            return own_source("listed", s, seed=c.seed)
 
 
 def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
@@ -109,6 +112,8 @@ def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
                 raise ConfigError(f"layout {layout.name!r}: drawn sequences have the packaged layout {DRAWN_LAYOUT!r}")
             drawing = step(read_drawn, layout=layout, form=form, noise_m=s.noise_m, seed=c.seed)
             return flow.each("tensors", drawing, max_rejects=most)
+        case OwnSource():
+            return flow.each("tensors", step(tensor_of_joints, layout=layout, form=form), max_rejects=most)
         case NtuSource() | FolderSource():
             rule = PRESETS[c.bodies] if isinstance(c.bodies, str) else c.bodies
             reading = step(read_file, root=where(s.root), layout=layout, form=form, bodies=rule)
@@ -133,7 +138,7 @@ def _classes(c: SkeletonConfig) -> list[str] | None:
             known = list(ACTIONS)
         case ArraySource():
             known = list(_published(s.names) if isinstance(s.names, str) else s.names or ())
-        case FolderSource():
+        case FolderSource() | OwnSource():
             known = []
     if c.classes > len(known):
         raise ConfigError(f"classes = {c.classes}: {len(known)} have an order in a source of kind {s.kind!r}: name them")

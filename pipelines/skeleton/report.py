@@ -15,6 +15,7 @@ from ...curation.verify import DATASET
 from ...datasets.skeleton.splits import ROLES
 from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Value
 from ...eval.report.skeletons import skeleton_chart
+from ..own import shown
 from ..report import finished_stages, stage_cards, write_page
 from .config import SkeletonConfig
 from .figures import architecture_section, default_section, grid_section, order_section
@@ -62,10 +63,9 @@ def write_report(config: SkeletonConfig, out: str) -> str:
         if section is not None
     ]
     net = config.evaluation.network
-    subtitle = (
-        f"{config.source.kind}, {config.tensor.frames} frames, {net.architecture} {net.depth} x {net.width}, seed {config.seed}"
-    )
-    drawn = f"{config.source.kind}, seed {config.seed}"
+    network = f"{net.architecture} {net.depth} x {net.width}"
+    subtitle = f"{shown(config.source.kind)}, {config.tensor.frames} frames, {network}, seed {config.seed}"
+    drawn = f"{shown(config.source.kind)}, seed {config.seed}"
     return write_page("Continual skeleton graphs", subtitle, sections, made, out, drawn=drawn)
 
 

@@ -25,6 +25,7 @@ from ...datasets.two_camera.samples import IMAGES, VALID
 from ...eval.metrics.angular import angular_error_deg
 from ...eval.report.blocks import Block, Cards, Cell, Figure, ImageGrid, Section, Table, Text, Thumb, Value
 from ...eval.report.figures import line_chart
+from ..own import shown
 from ..report import finished_stages, stage_cards, write_page
 from ..results import EVAL
 from .baselines import LINEAR, SHOWN, scores
@@ -56,7 +57,7 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
         sections += [_pairs(pictures, pairs), _transforms(config, pairs, index)]
         sections += _results(config, out, pictures, pairs)
     drawn = f"spectra that colour-science ships, seed {config.seed}"
-    subtitle = f"{config.source.kind}, transforms {config.transform.preset}, seed {config.seed}"
+    subtitle = f"{shown(config.source.kind)}, transforms {config.transform.preset}, seed {config.seed}"
     return write_page("Two-camera illuminant estimation", subtitle, sections, made, out, drawn=drawn)
 
 

@@ -11,6 +11,9 @@ from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.vclimb.lost_roles import OnLostRole
 from ...datasets.vclimb.splits import RoleRule
 from ..config import Location, Rejects
+from ..names import ByKind
+from ..own import OwnSource
+from ..sources import SOURCES
 
 _STRICT = ConfigDict(extra="forbid")
 Role = Literal["train", "val", "test"]
@@ -111,7 +114,15 @@ class DrawnSource:
 
 
 Source = (
-    SplitFileSource | Ucf101Source | ActivityNetSource | TspSource | KineticsSource | FolderSource | CsvSource | DrawnSource
+    SplitFileSource
+    | Ucf101Source
+    | ActivityNetSource
+    | TspSource
+    | KineticsSource
+    | FolderSource
+    | CsvSource
+    | DrawnSource
+    | OwnSource
 )
 
 
@@ -253,7 +264,7 @@ class VclimbConfig:
     """All settings. ``seed`` draws what a split by rule draws, the order within shards, and frames of ``segments``."""
 
     seed: int
-    source: Annotated[Source, Field(discriminator="kind")]
+    source: Annotated[Source, ByKind(SOURCES["vclimb"])]
     videos: Videos
     split: Split
     frames: Frames

@@ -33,6 +33,7 @@ from ...datasets.videos.plain import list_csv, list_folder
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
+from ..own import OwnSource, own_source
 from . import baselines, card
 from .config import (
     ActivityNetSource,
@@ -109,6 +110,8 @@ def _listed(c: VclimbConfig) -> Flow:
                 seed=c.seed,
             )
             return source("listed", drawing)
+        case OwnSource():
+            return own_source("listed", s, seed=c.seed)
 
 
 def _lines_of(c: VclimbConfig, *expected: str) -> Budget:

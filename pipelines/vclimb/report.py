@@ -19,6 +19,7 @@ from ...datasets.videos.rows import ROLES
 from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Thumb, Value
 from ...eval.report.images import encode, thumbnail
 from ...eval.report.sections import contact_section
+from ..own import shown
 from ..report import finished_stages, write_page
 from .baselines import baseline_settings, scores, seed_results
 from .card import cut_warning, leak_warning, split_stage
@@ -65,8 +66,8 @@ def write_report(config: VclimbConfig, out: str) -> str:
     sections += [results_section(config, protocol, methods, tasks, missing) for protocol, methods in results.items()]
     frames = config.frames
     chosen = "all frames" if frames.kind == "all" else f"{frames.n} frames a clip ({frames.kind})"
-    subtitle = f"{config.source.kind}, {chosen}, seed {config.seed}"
-    drawn = f"{config.source.kind}, seed {config.seed}"
+    subtitle = f"{shown(config.source.kind)}, {chosen}, seed {config.seed}"
+    drawn = f"{shown(config.source.kind)}, seed {config.seed}"
     return write_page("A vCLIMB\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
 
 

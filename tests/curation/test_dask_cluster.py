@@ -73,6 +73,34 @@ def test_a_pipeline_of_ones_own_travels_to_the_workers(cluster: Any, tmp_path: P
     assert files_of(tmp_path / "cluster") == files_of(tmp_path / "threads")
 
 
+ENCODER = """
+import numpy as np
+from shades_beside import LEAST
+
+class Shade:
+    def encode_image(self, pixels):
+        return pixels.reshape(-1, 3).mean(axis=0) + LEAST
+
+    def encode_text(self, text):
+        return np.array([1.0 + (name in text) for name in ("red", "green", "blue")])
+"""
+
+
+def test_code_that_settings_name_runs_on_workers_and_is_loaded_anew_when_it_changed(cluster: Any, tmp_path: Path) -> None:
+    encoder = tmp_path / "shades_on_workers.py"
+    encoder.write_text(ENCODER)
+    settings = ["source.count=300", f"encoder.kind={encoder}:Shade"]
+    found: list[str] = []
+    for least in (1, 60):  # the workers stay, and have loaded both files by then
+        (tmp_path / "shades_beside.py").write_text(f"LEAST = {least}\n")
+        job = api.job("clear", config="tiny", overrides=settings)
+        api.run(job, str(tmp_path / f"cluster{least}"), scheduler=cluster.scheduler_address)
+        api.run(job, str(tmp_path / f"threads{least}"), scheduler="threads")
+        assert files_of(tmp_path / f"cluster{least}") == files_of(tmp_path / f"threads{least}")
+        found.append(api.show(str(tmp_path / f"cluster{least}"))["stages"][5]["digest"])
+    assert len(set(found)) == 2
+
+
 def test_a_step_that_fails_on_a_worker_is_one_line(cluster: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     words = tmp_path / "failing_words.py"
     example = Path(__file__).resolve().parents[2] / "docs/examples/words.py"

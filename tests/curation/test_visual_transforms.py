@@ -16,10 +16,10 @@ from benchwright.curation.stages.visual_transforms import (
     KINDS,
     PAPER_KINDS,
     Clip,
-    _jittered,
-    _seen_aslant,
+    colour_jitter,
     draw_parameters,
     our_ranges,
+    perspective,
     transform_clip,
     transform_frames,
 )
@@ -122,10 +122,10 @@ def test_blur_keeps_a_plain_picture_and_agrees_with_scipy():
 
 def test_jitter_by_nothing_is_nothing_and_a_third_of_a_turn_moves_the_primaries():
     primaries = np.array([[[255, 0, 0], [0, 255, 0], [0, 0, 255]]], np.uint8)
-    assert np.array_equal(_jittered(primaries, 1.0, 0.0), primaries)
-    moved = _jittered(primaries, 1.0, 1 / 3).astype(int)
+    assert np.array_equal(colour_jitter(primaries, 1.0, 0.0), primaries)
+    moved = colour_jitter(primaries, 1.0, 1 / 3).astype(int)
     assert np.abs(moved - primaries[:, [1, 2, 0]]).max() <= 6  # hue has 256 steps a turn
-    assert np.array_equal(_jittered(np.full((2, 2, 3), 100, np.uint8), 0.5, 0.2), np.full((2, 2, 3), 50))
+    assert np.array_equal(colour_jitter(np.full((2, 2, 3), 100, np.uint8), 0.5, 0.2), np.full((2, 2, 3), 50))
 
 
 def test_rotation_fills_the_corners_with_one_colour():
@@ -140,7 +140,7 @@ def test_perspective_takes_the_corners_where_it_says():
     frame = np.zeros((200, 300, 3), np.uint8)
     frame[..., 0] = 255
     shifts = [0.2, 0.1, 0.3, 0.3, 0.1, 0.2, 0.35, 0.15]
-    done = _seen_aslant(frame, shifts, (0, 0, 255))
+    done = perspective(frame, shifts, (0, 0, 255))
     inside = done[..., 0] > 127
     quad = [(30, 10), (300 - 45, 30), (300 - 15, 200 - 20), (52.5, 200 - 15)]
     # The even-odd area of the quadrilateral, and points on either side of each corner.
@@ -151,7 +151,7 @@ def test_perspective_takes_the_corners_where_it_says():
         towards = np.sign([150 - cx, 100 - cy]) * 4
         assert inside[int(cy + towards[1]), int(cx + towards[0])]
         assert not inside[int(cy - towards[1]), int(cx - towards[0])]
-    assert np.array_equal(_seen_aslant(frame, [0.0] * 8, (0, 0, 255)), frame)
+    assert np.array_equal(perspective(frame, [0.0] * 8, (0, 0, 255)), frame)
 
 
 @pytest.mark.parametrize("kind", KINDS)

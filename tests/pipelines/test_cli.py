@@ -603,7 +603,10 @@ def classes(*names: str) -> str:
         (["run", "clear", *NEW, "--set", "qa.errors.none=-1"], "qa.errors.none = -1: it should be greater than or"),
         (["run", "clear", *NEW, "--set", "qa.errors.none=0.95"], "none + extra + wrong = 1.02: it should be at most 1"),
         (["run", "clear", *NEW, "--set", "images=3"], "images = 3: this is a table of settings"),
-        (["run", "clear", *NEW, "--set", "source.kind='web'"], "'kind' is 'web': one of 'folder'"),
+        (
+            ["run", "clear", *NEW, "--set", "source.kind='web'"],
+            "source.kind = 'web': no source 'web': there are drawn, folder",
+        ),
         (["run", "clear", *NEW, "--set", "retrieval.candidates=5"], "5 candidates for 40 rows a class"),
         (["run", "clear", "--out", "new"], "--set source.metadata=..."),
         (["qa", "export", "new", "--tool", "turk"], "mturk or label-studio"),

@@ -37,9 +37,8 @@ ESTIMATORS = Registry(
     {name: f"benchwright.training.illuminants.{name}:{name}" for name in _NAMES},
     fits={name: "pairs of pictures" if name == "chromagenic" else "pictures" for name in _NAMES},
 )
-"""``estimate(pictures, **state, **settings)``; where it has to be trained, ``fit_<name>(pictures, illuminants, **settings)``
-in the
-same module gives the state."""
+"""``estimate(pictures, **state, **settings)``; the state is what ``fit_<name>(pictures, illuminants, **settings)`` gives, where
+the same module has one."""
 
 _PIXELS = 1_000_000  # estimated at once
 _CHOOSING = 1000  # pictures that settings are compared on

@@ -30,10 +30,10 @@ def parts(kind: str) -> tuple[Callable[..., Any], ...]:
     Raises:
         ValueError: there is no such kind.
     """
-    make = load_name(PREDICTORS, kind)
+    make: Any = load_name(PREDICTORS, kind)
     hints = typing.get_type_hints(make.__init__ if isinstance(make, type) else make)
-    setting = hints.get("setting")
-    return (make, setting) if dataclasses.is_dataclass(setting) else (make,)
+    setting: Any = hints.get("setting")
+    return (make, setting) if isinstance(setting, type) and dataclasses.is_dataclass(setting) else (make,)
 
 
 KINDS: Mapping[str, tuple[Callable[..., Any], ...]]

@@ -1,0 +1,14 @@
+"""Visual transforms by name."""
+
+from __future__ import annotations
+
+from ..registry import Registry
+
+_NAMES = ("colour_invert", "colour_jitter", "gaussian_blur", "gaussian_noise", "perspective", "rotation", "vertical_flip")
+
+TRANSFORMS = Registry(
+    "transform",
+    {name: f"benchwright.curation.stages.visual_transforms:{name}" for name in _NAMES},
+    fits=dict.fromkeys(_NAMES, "frames of a video"),
+)
+"""One of one's own is a ``visual_transforms.OwnTransform``."""

@@ -1,0 +1,74 @@
+"""Kinds of sources by name, benchmark for benchmark: what ``source.kind`` may be, and the function that gives the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..curation.registry import Registry
+
+_STAGES = "benchwright.curation.stages"
+_DATASETS = "benchwright.datasets"
+
+
+def _sources(benchmark: str, builtin: Mapping[str, str]) -> Registry:
+    return Registry("source", builtin, fits=dict.fromkeys(builtin, benchmark))
+
+
+SOURCES = {
+    "clear": _sources(
+        "clear",
+        {
+            "drawn": f"{_DATASETS}.clear.drawn:draw_pictures",
+            "folder": f"{_STAGES}.image_sources:read_folder",
+            "tars": f"{_STAGES}.tar_sources:read_tar",
+            "yfcc100m": f"{_DATASETS}.yfcc100m.metadata:read_metadata",
+        },
+    ),
+    "iirc": _sources(
+        "iirc",
+        {
+            "cifar100": f"{_DATASETS}.class_images.cifar:read_archive",
+            "drawn": f"{_DATASETS}.iirc.drawn:draw_class_images",
+            "folders": f"{_DATASETS}.class_images.folders:read_class_images",
+            "tars": f"{_DATASETS}.class_images.folders:read_class_images",
+        },
+    ),
+    "kowl": _sources(
+        "kowl",
+        {"drawn": f"{_DATASETS}.kowl.drawn:draw_lists", "lists": f"{_DATASETS}.kinetics.lists:read_list"},
+    ),
+    "skeleton": _sources(
+        "skeleton",
+        {
+            "arrays": f"{_DATASETS}.skeleton.arrays:list_arrays",
+            "drawn": f"{_DATASETS}.skeleton.drawn:list_drawn",
+            "folders": f"{_DATASETS}.skeleton.files:list_class_folders",
+            "ntu": f"{_DATASETS}.skeleton.ntu:list_ntu",
+            "ntu_names": f"{_DATASETS}.skeleton.ntu:list_ntu_names",
+            "nwucla": f"{_DATASETS}.skeleton.nwucla:list_nwucla",
+        },
+    ),
+    "two_camera": _sources(
+        "two_camera",
+        {
+            "metadata": f"{_DATASETS}.two_camera.metadata:read_metadata",
+            "quasi_real": f"{_DATASETS}.two_camera.quasi_real:list_matches",
+            "radiometric": f"{_DATASETS}.two_camera.radiometric:draw_pairs",
+            "raw_pairs": f"{_DATASETS}.two_camera.pictures:list_pairs",
+        },
+    ),
+    "vclimb": _sources(
+        "vclimb",
+        {
+            "activitynet": f"{_DATASETS}.activitynet.annotations:read_json",
+            "activitynet_csv": f"{_DATASETS}.activitynet.annotations:read_csv",
+            "csv": f"{_DATASETS}.videos.plain:list_csv",
+            "drawn": f"{_DATASETS}.vclimb.drawn:draw_videos",
+            "folder": f"{_DATASETS}.videos.plain:list_folder",
+            "kinetics": f"{_DATASETS}.kinetics.lists:read_list",
+            "split_file": f"{_DATASETS}.vclimb.split_files:read_split",
+            "ucf101": f"{_DATASETS}.ucf101.lists:read_lists",
+        },
+    ),
+}
+"""Benchmark -> its sources. Those of installed packages are offered to all."""

@@ -1,0 +1,189 @@
+"""Names that stand for code, in three forms: what they stand for, and what is said of names that stand for nothing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from benchwright.curation.named import UnknownName, load, load_file
+from benchwright.curation.registry import Entry, Registry, described, file_of, load_entry, load_name
+
+from tests.installed import Install
+
+SHAPES = Registry("shape", {"square": "operator:mul", "circle": "operator:pow"}, fits={"square": "planes"})
+
+ROUND = '''
+from beside import FACTOR
+
+def twice(x):
+    """Two of it.
+
+    Fits: numbers.
+    """
+    return FACTOR * x
+'''
+
+
+def test_a_built_in_name_and_one_that_is_written_out() -> None:
+    assert SHAPES.find("square") == Entry("shape", "square", "operator:mul", "built-in", fits="planes")
+    assert load_name(SHAPES, "square")(3, 4) == 12
+    assert SHAPES.find("operator:neg") == Entry("shape", "operator:neg", "operator:neg", "")
+    assert load_name(SHAPES, "operator:neg")(3) == -3
+
+
+def test_a_file_is_found_from_the_folder_that_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "inner").mkdir()
+    (tmp_path / "inner/half_of.py").write_text("def half(x):\n    return x / 2\n")
+    name = f"{tmp_path}/inner/half_of.py:half"
+    assert SHAPES.find("half_of.py:half", base=tmp_path / "inner") == Entry("shape", name, name, "")
+    monkeypatch.chdir(tmp_path)
+    assert SHAPES.find("inner/half_of.py:half").name == name
+    assert load_name(SHAPES, "inner/half_of.py:half")(3) == 1.5
+
+
+def test_what_an_installed_package_offers(install: Install, tmp_path: Path) -> None:
+    module = '"""Shapes."""\n\ndef star(x):\n    """A star.\n\n    Fits: planes, graphs.\n    """\n    return -x\n'
+    install(
+        "shapes-pkg",
+        "1.5",
+        {"shapes_pkg.py": module},
+        {"benchwright.shapes": "star = shapes_pkg:star\nsquare = shapes_pkg:star"},
+    )
+    found = {(entry.name, entry.origin, entry.hidden) for entry in SHAPES.entries()}
+    assert found == {
+        ("square", "built-in", False),
+        ("circle", "built-in", False),
+        ("star", "shapes-pkg 1.5", False),
+        ("square", "shapes-pkg 1.5", True),
+    }
+    assert SHAPES.find("square").reference == "operator:mul"  # the built-in one wins
+    star = SHAPES.find("star")
+    assert described(star) == ("planes, graphs", "A star.")
+    assert file_of(star) == tmp_path / "shapes-pkg/shapes_pkg.py"
+    assert "shapes_pkg" not in sys.modules  # nothing was imported to say all this
+    assert load_entry(star)(2) == -2
+
+    install("other-pkg", "2.0", {"other_pkg.py": module}, {"benchwright.shapes": "star = other_pkg:star"})
+    with pytest.raises(UnknownName, match=r"shape 'star' is offered by other-pkg 2.0 and shapes-pkg 1.5: name it as module"):
+        SHAPES.find("star")
+    assert load_name(SHAPES, "other_pkg:star")(2) == -2
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("sqare", "no shape 'sqare': there are circle, square, or name one of your own as .*; did you mean 'square'?"),
+        ("", "no shape ''"),
+        ("nothing.py:x", "shape 'nothing.py': no such file"),
+        ("a b:c", "no shape 'a b:c'"),
+        ("operator:", "no shape 'operator:'"),
+        (":neg", "no shape ':neg'"),
+        ("operator:1", "no shape 'operator:1'"),
+    ],
+)
+def test_a_name_that_stands_for_nothing(name: str, told: str) -> None:
+    with pytest.raises(UnknownName, match=told):
+        SHAPES.find(name)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("\n1 / 0", r"line 2: ZeroDivisionError: division by zero"),
+        ("x = (", r"line 1: SyntaxError"),
+        ("raise SystemExit(7)", r"line 1: SystemExit: 7"),
+        ("y = 1", r"has no 'x'"),
+    ],
+)
+def test_code_that_cannot_be_loaded_is_told_in_one_line(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / f"bad_{abs(hash(text))}.py"
+    file.write_text(text)
+    with pytest.raises(UnknownName, match=told) as error:
+        load_name(SHAPES, f"{file}:x")
+    assert "\n" not in str(error.value)
+    assert file.stem not in sys.modules or told.endswith("'x'")
+
+
+def test_a_module_that_cannot_be_imported_is_told_in_one_line(install: Install) -> None:
+    install("broken-pkg", "1.0", {"broken_pkg.py": "raise OSError('no licence')"}, {"benchwright.shapes": "x = broken_pkg:x"})
+    with pytest.raises(UnknownName, match="shape 'broken_pkg:x': broken_pkg cannot be imported: OSError: no licence"):
+        load_name(SHAPES, "x")
+    with pytest.raises(UnknownName, match="no module nowhere_at_all"):
+        load_name(SHAPES, "nowhere_at_all:x")
+
+
+def test_a_file_is_run_anew_when_it_or_a_file_beside_it_changed(tmp_path: Path) -> None:
+    beside, file = tmp_path / "beside.py", tmp_path / "round_things.py"
+    beside.write_text("FACTOR = 2\n")
+    file.write_text(ROUND)
+    twice = load(f"{file}:twice")
+    assert twice(5) == 10
+    assert load(f"{file}:twice") is twice  # and not otherwise
+    file.write_text(ROUND.replace("FACTOR * x", "FACTOR * x + 1"))
+    assert load(f"{file}:twice")(5) == 11
+    beside.write_text("FACTOR = 3\n")
+    assert load(f"{file}:twice")(5) == 16
+    again = tmp_path / "more_round_things.py"  # it imports what is imported already
+    again.write_text(ROUND)
+    assert load(f"{again}:twice")(5) == 15
+    beside.write_text("FACTOR = 4\n")
+    assert load(f"{again}:twice")(5) == 20
+    assert described(Entry("shape", "x", f"{file}:twice", "")) == ("numbers", "Two of it.")
+
+
+def test_threads_that_load_a_file_at_once_get_one_module(tmp_path: Path) -> None:
+    file = tmp_path / "slow_module.py"
+    file.write_text("import time\ntime.sleep(0.2)\nclass X: ...\n")
+    found: list[object] = []
+    threads = [threading.Thread(target=lambda: found.append(load(f"{file}:X"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 4
+    assert len(set(map(id, found))) == 1
+
+
+def test_a_file_that_hides_a_loaded_module_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("x = 1")
+    with pytest.raises(UnknownName, match="a module named 'json' is loaded already: rename the file"):
+        load_file(tmp_path / "json.py")
+
+
+def test_files_beside_a_file_travel_with_its_functions(tmp_path: Path) -> None:
+    """A process that has neither file on its path runs the function."""
+    import cloudpickle
+
+    (tmp_path / "beside_it.py").write_text("FACTOR = 7\ndef by(x):\n    return FACTOR * x\n")
+    file = tmp_path / "travelling.py"
+    file.write_text("import beside_it\ndef f(x):\n    return beside_it.by(x)\n")
+    data = cloudpickle.dumps(load(f"{file}:f"))
+    (tmp_path / "beside_it.py").unlink()
+    file.unlink()
+    code = "import sys, cloudpickle; print(cloudpickle.loads(sys.stdin.buffer.read())(6))"
+    run = subprocess.run(
+        [sys.executable, "-c", code], input=data, capture_output=True, check=True, env=os.environ | {"PYTHONSAFEPATH": "1"}
+    )
+    assert run.stdout.strip() == b"42"
+
+
+def test_descriptions_follow_imports_and_values(install: Install, tmp_path: Path) -> None:
+    files: dict[str, str] = {
+        "deep_pkg/__init__.py": "from .inner import thing\n",
+        "deep_pkg/inner.py": 'def thing():\n    """A thing\n    of two lines.\n\n    More."""\n',
+        "deep_pkg/value.py": '"""Values."""\nTHING = make(title="A titled thing")\nOTHER = 3\n',
+    }
+    install("deep-pkg", "1.0", files, {})
+
+    def about(reference: str) -> str:
+        return described(Entry("shape", "x", reference, ""))[1]
+
+    assert about("deep_pkg:thing") == "A thing of two lines."
+    assert about("deep_pkg.value:THING") == "A titled thing"
+    assert about("deep_pkg.value:OTHER") == "Values."
+    assert about("deep_pkg.nowhere:x") == about("deep_pkg:nothing") == ""
+    assert "deep_pkg" not in sys.modules

@@ -1,0 +1,163 @@
+"""The examples of docs/extending.md do what the page says, each as a file that is named."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from benchwright.curation.registry import Entry, described, load_name
+from benchwright.curation.stages.transforms import TRANSFORMS
+from benchwright.curation.stages.visual_transforms import transform_by
+from benchwright.eval.metrics.registry import METRICS
+from benchwright.pipelines import api
+from benchwright.training.core.learner import BufferLearner
+from benchwright.training.core.loop import Hyper
+from benchwright.training.illuminants.pictures import Pictures
+from benchwright.training.illuminants.registry import Baseline, estimator_of, fit_baseline
+from benchwright.training.methods.registry import maker, method
+from benchwright.training.models.registry import MODELS
+from benchwright.training.predictors.registry import make_predictor, parts
+from PIL import Image
+
+PAGE = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text("utf-8")
+EXAMPLES = dict(re.findall(r"```python file=(\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("examples")
+    for name, text in EXAMPLES.items():
+        (folder / f"example_{name}.py").write_text(text)
+    return folder
+
+
+def test_every_example_is_short() -> None:
+    assert len(EXAMPLES) == 8
+    assert {name: len(text.splitlines()) for name, text in EXAMPLES.items() if len(text.splitlines()) > 30} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("encoders.py:MeanColour", ("images, texts", "The mean colour of an image, and of the colours that a text names.")),
+        ("methods.py:newest", ("domains, tasks", "The newest rows of the stream, so many of them.")),
+        ("metrics.py:worst_domain", ("matrix of accuracies", "The least accuracy after the last domain, in [0, 1].")),
+    ],
+)
+def test_docstrings_fill_the_columns_of_list(folder: Path, name: str, told: tuple[str, str]) -> None:
+    assert described(Entry("x", name, f"{folder}/example_{name}", "")) == told
+
+
+def test_the_source_and_the_encoder_in_one_run(folder: Path, tmp_path: Path) -> None:
+    colours = {"red": (210, 30, 30), "green": (30, 150, 40), "blue": (30, 60, 210)}
+    (tmp_path / "photos").mkdir()
+    for number in range(24):
+        name = list(colours)[number % 3]
+        image = Image.new("RGB", (24, 24), tuple(min(255, level + number) for level in colours[name]))
+        image.save(tmp_path / "photos" / f"20{10 + number // 12}-03-{number + 1:02}-{name}.png")
+    Image.new("RGB", (24, 24)).save(tmp_path / "photos" / "undated.png")
+    text = "\n".join(re.findall(r"```toml\n(\[(?:source|encoder)\].*?)```", PAGE, re.DOTALL))
+    for name in EXAMPLES:
+        text = text.replace(f'"{name}.py', f'"{folder}/example_{name}.py')
+    classes = "".join(f'[[classes]]\nname = "{name}"\nprompts = ["something {name}"]\n' for name in colours)
+    (tmp_path / "mine.toml").write_text(
+        f'extends = "photos"\n[qa]\nvotes = "none"\n[buckets.rule]\nkind = "calendar"\nperiod = "year"\n{text}'
+        f"[retrieval]\ncandidates = 4\nper_class = 3\n[choice]\nper_class = 2\n{classes}"
+    )
+    run = api.run(api.job("clear", config=str(tmp_path / "mine.toml")), str(tmp_path / "out"), scheduler="threads")
+    shown = api.show(str(tmp_path / "out"))["stages"]
+    assert (shown[0]["rows"], shown[0]["rejects"]) == (24, {"no_date": 1})
+    found = run.rows().table(["key", "class_name"]).to_pylist()
+    assert len(found) == 12
+    assert all(row["key"].endswith(row["class_name"]) for row in found)
+    assert set(json.loads((tmp_path / "out/run.json").read_text())["code"]) == {
+        f"source {folder}/example_sources.py:by_name",
+        f"encoder {folder}/example_encoders.py:MeanColour",
+    }
+
+
+def test_the_transform(folder: Path) -> None:
+    mirror = load_name(TRANSFORMS, f"{folder}/example_transforms.py:mirror")
+    frames = np.arange(2 * 3 * 4 * 3, dtype=np.uint8).reshape(2, 3, 4, 3)
+    made = [transform_by(mirror, frames, 0, f"video{n}") for n in range(20)]
+    assert {bool((each == frames).all()) for each in made} == {True, False}
+    assert all((each == frames).all() or (each == frames[:, :, ::-1]).all() for each in made)
+    with pytest.raises(ValueError, match="transform <lambda> gives uint8"):
+        transform_by(lambda frames, draw: frames[:1], frames, 0, "video")
+
+
+def test_the_methods(folder: Path) -> None:
+    newest = method(f"{folder}/example_methods.py:newest", start="scratch", rows=3)
+    assert newest.name == "newest-rows=3-scratch"
+    assert newest.choose((), [2, 3], 0).tolist() == [2, 3, 4]
+    small = method(f"{folder}/example_methods.py:small_outputs", strength=0.5)
+    assert (small.name, dict(small.settings)) == ("small_outputs", {"strength": 0.5})
+    assert small.teach is not None
+    with pytest.raises(ValueError, match="missing a required argument: 'strength'"):
+        method(f"{folder}/example_methods.py:small_outputs")
+    with pytest.raises(ValueError, match="it should give a Method, or be a rule"):
+        method("platform:machine")
+    assert maker("reservoir").__name__ == "reservoir"
+
+
+def test_the_model_learns_with_the_rule(folder: Path) -> None:
+    make = load_name(MODELS, f"{folder}/example_models.py:Prototypes")
+    draw = np.random.default_rng(0)
+    y = draw.integers(0, 2, 200)
+    X = (draw.normal(size=(200, 4)) + 4 * y[:, None]).astype(np.float32)
+    hyper = Hyper(
+        epochs=20,
+        batch_size=50,
+        learning_rate=0.05,
+        decay_after_epochs=20,
+        decay_factor=0.1,
+        momentum=0.9,
+        weight_decay=0.0,
+        keep="last",
+    )
+    rule = method(f"{folder}/example_methods.py:newest", rows=100)
+    learner = BufferLearner(make_model=make, classes=2, hyper=hyper, method=rule, seed=0)
+    learner.learn(X, y)
+    assert len(learner.buffer) == 100
+    assert (learner.predict(X) == y).mean() > 0.95
+    assert torch.equal(*(make(4, 2, init=torch.Generator().manual_seed(3)).points for _ in range(2)))
+
+
+def test_the_predictor(folder: Path) -> None:
+    name = f"{folder}/example_predictors.py:FarFromMeans"
+    predictor = make_predictor(name, {"limit": 3.0}, seed=0)
+    assert [part.__name__ for part in parts(name)] == ["FarFromMeans"]
+    X = np.array([[0.0, 0], [0, 1], [9, 0], [9, 1]], np.float32)
+    predictor.fit([(np.array(list("abcd")), X, np.array([0, 0, 1, 1]))], (np.array([]), X[:0], np.array([])))
+    labels, shares = predictor.predict(np.array(list("xyz")), np.array([[0.0, 0], [9, 0], [4, 30]], np.float32))
+    assert labels[shares.argmax(axis=1)].tolist() == [0, 1, -1]
+    with pytest.raises(TypeError, match="limit"):
+        make_predictor(name, {}, seed=0)
+    assert type(make_predictor("ann", {**_paper("ann")}, seed=0)).__name__ == "Ann"
+
+
+def _paper(kind: str) -> dict[str, object]:
+    from benchwright.training.predictors.registry import paper_settings
+
+    return paper_settings()[kind]
+
+
+def test_the_estimator(folder: Path) -> None:
+    name = f"{folder}/example_estimators.py:mean_light"
+    pictures = Pictures.of(np.random.default_rng(0).random((6, 4, 4, 3)))
+    lights = np.tile([0.0, 3.0, 4.0], (6, 1))
+    fitted = fit_baseline(name, pictures, lights)
+    np.testing.assert_allclose(fitted.estimate(pictures), np.tile([0, 0.6, 0.8], (6, 1)))
+    assert [function.__name__ for function in estimator_of(name)] == ["mean_light", "fit_mean_light"]
+    np.testing.assert_array_equal(Baseline.load(fitted.save(), name).state["light"], fitted.state["light"])
+    with pytest.raises(ValueError, match="no estimator is called"):
+        Baseline.load(fitted.save())  # whose bytes may be anyone's
+
+
+def test_the_metric(folder: Path) -> None:
+    worst = load_name(METRICS, f"{folder}/example_metrics.py:worst_domain")
+    assert worst([[0.9, 0.1], [0.5, 0.7]]) == 0.5
