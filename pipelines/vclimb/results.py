@@ -47,7 +47,7 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     paper = published(fair, data.dataset, len(names)) if fair else []
     tables = ", ".join(dict.fromkeys(figure.table for figure, _ in paper))
     source = f"vCLIMB, {tables}" if tables else "vCLIMB"
-    ours = [_scores(line) for line in lines]
+    ours = [Scores.of(line.label, {name: line.values(name) for name in _METRICS}) for line in lines]
     blocks += metric_blocks(ours, [each for _, each in paper], _METRICS, fair=bool(fair), note=note, source=source)
     blocks.append(Text(["BWF is the accuracy that tasks lost since they were learned: lower is better."]))
     blocks += _own_metrics(lines)
@@ -69,12 +69,6 @@ def _selected_on_test(line: Line) -> bool:
 def task_names(line: Line) -> list[str]:
     """Names of the tasks, in order."""
     return pc.unique(line.select("accuracy")["tested"]).to_pylist()
-
-
-def _scores(line: Line) -> Scores:
-    values = {name: line.values(name) for name in _METRICS}
-    std = {name: float(np.std(found, ddof=1)) for name, found in values.items()} if len(line.runs) > 1 else {}
-    return Scores(line.label, {name: float(np.mean(found)) for name, found in values.items()}, std)
 
 
 def _own_metrics(lines: Sequence[Line]) -> list[Block]:
