@@ -229,6 +229,16 @@ def test_tasks_that_a_copy_lacks_altogether_are_told(trained: Path) -> None:
         vclimb.trainings(settings("tiny", "split.tasks=4"), str(trained), [], [])
 
 
+def test_methods_for_new_classes_learn_a_single_task(tmp_path: Path) -> None:
+    out = str(tmp_path / "run")
+    overrides = ["split.tasks=1", "source.classes=2", "evaluation.settings.schedule.epochs=1"]
+    api.run(api.job("vclimb", config="tiny", overrides=overrides), out, scheduler="sync")
+    (line,) = train(settings("tiny", *overrides), out, "bic")
+    assert (line.label, len(line.matrix("accuracy", ["0"])[0])) == ("bic", 1)
+    assert np.isnan(line.values("bwf_unweighted")).all()
+    assert "Baselines, 4 frames" in Path(vclimb.report(settings("tiny", *overrides), out)).read_text()
+
+
 @pytest.mark.parametrize(
     ("overrides", "methods", "protocols", "says"),
     [
