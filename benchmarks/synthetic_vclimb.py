@@ -29,7 +29,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pyarrow as pa
-from benchwright.curation.named import load
+from benchwright.curation.registry import load_name
 from benchwright.curation.rng import rng
 from benchwright.curation.store import PartInfo, Rows, Store
 from benchwright.eval.protocols.class_incremental import class_stream, measure_classes
@@ -38,7 +38,7 @@ from benchwright.pipelines.vclimb.stream import clip_view, narrowings
 from benchwright.training.baselines.vclimb import paper_settings
 from benchwright.training.core.build import learner_of, parts_of
 from benchwright.training.data.clips import ArrayFrames, Clips
-from benchwright.training.methods.registry import reference
+from benchwright.training.methods.registry import METHODS
 from benchwright.training.models.tsn import tsn
 
 SIDE_PX = 32
@@ -113,7 +113,7 @@ def run_one(name: str, seed: int, columns: dict, args: argparse.Namespace, out: 
     labels, counts = np.array(columns["label"]), np.array([len(clip) for clip in columns["clip"]])
     clips = Clips(ArrayFrames(columns["clip"]), columns["key"], labels, counts, clip_view(settings))
     stream = class_stream(columns["task"], columns["role"], labels, [f"c{label}" for label in labels], clips.take)
-    parts = parts_of(settings, load(reference(name.partition("+tc")[0])), tsn, labels="one", classes="new")
+    parts = parts_of(settings, load_name(METHODS, name.partition("+tc")[0]), tsn, labels="one", classes="new")
     keep, second = narrowings(settings)
     view = settings["view"]
     sample = (view["segments"], 3, view["side_px"], view["side_px"])

@@ -10,18 +10,19 @@ from typing import Any
 
 from ...curation.artifact import load_artifact
 from ...curation.flow import Step
-from ...curation.named import load
+from ...curation.named import UnknownName
+from ...curation.registry import load_entry
 from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...eval.protocols.class_incremental import measure_classes
 from ...training.baselines.vclimb import CONSISTENT, MODEL, paper_methods, paper_settings, present_name
-from ...training.methods import registry as methods_by_name
-from ...training.models import registry as models_by_name
+from ...training.methods.registry import METHODS
+from ...training.models.registry import MODELS
 from ...training.models.tsn import check_tsn
 from ..config import with_changes
 from ..errors import WrongUse, did_you_mean
 from ..experiments import Training
-from ..streams import Runs, file_sha256, stream_training, with_metrics
+from ..streams import Runs, file_sha256, short, stream_training, with_metrics
 from .config import Evaluation, VclimbConfig
 from .stream import clip_view, narrowings, tasks
 
@@ -87,24 +88,25 @@ def _frames(text: str) -> Any:
 def _reference(name: str) -> str:
     """Where the function is that makes the method."""
     try:
-        return methods_by_name.reference(name.removesuffix(CONSISTENT))
-    except ValueError:
-        known = sorted({*paper_methods(), *methods_by_name.METHODS})
-        told = f"no method {name!r}: there are {', '.join(known)}, and each with {CONSISTENT}"
-        raise WrongUse(told + did_you_mean(name, known)) from None
+        return METHODS.find(name.removesuffix(CONSISTENT)).reference
+    except UnknownName as error:
+        if ":" in name:
+            raise WrongUse(str(error)) from None
+        told = f"no method {name!r}: there are {', '.join(METHODS.builtin)}, and each with {CONSISTENT}"
+        raise WrongUse(told + did_you_mean(name, METHODS.builtin)) from None
 
 
 def _model(e: Evaluation) -> tuple[str, str]:
     """Name and reference of the model, which takes weights where the settings give some."""
     name = e.model or MODEL
     try:
-        reference = models_by_name.reference(name)
-        takes = inspect.signature(load(reference)).parameters
-    except (ValueError, LookupError) as error:
+        entry = MODELS.find(name)
+        takes = inspect.signature(load_entry(entry)).parameters
+    except UnknownName as error:
         raise WrongUse(f"evaluation.model: {error}") from None
     if e.weights is not None and "weights" not in takes:
         raise WrongUse(f"evaluation.weights: model {name!r} takes no weights")
-    return name, reference
+    return name, entry.reference
 
 
 def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str, Any]:
@@ -121,7 +123,7 @@ def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str,
     _reference(name)
     like = name if plain in paper_methods() else f"finetune{name[len(plain) :]}"
     settings = paper_settings(like, dataset=e.dataset, preset=e.preset, frames=frames, variant=e.variant)
-    own = {present_name(each): tables for each, tables in e.method_settings.items()}.get(name, {})
+    own = {short(present_name(each)): tables for each, tables in e.method_settings.items()}.get(short(name), {})
     if like != name:
         settings["method"], own = dict(own.get("method", {})), {key: own[key] for key in own if key != "method"}
     if e.roles[1] == "none":

@@ -10,7 +10,12 @@ from pydantic.dataclasses import dataclass
 from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.vclimb.lost_roles import OnLostRole
 from ...datasets.vclimb.splits import RoleRule
+from ...eval.metrics.registry import METRICS
+from ...training.baselines.vclimb import CONSISTENT
+from ...training.methods.registry import METHODS
+from ...training.models.registry import MODELS
 from ..config import Location, Rejects
+from ..names import OneOf
 
 _STRICT = ConfigDict(extra="forbid")
 Role = Literal["train", "val", "test"]
@@ -238,16 +243,16 @@ class Evaluation:
 
     dataset: Literal["ucf101", "kinetics400", "activitynet_trim", "activitynet_untrim"]
     preset: Literal["as_released", "as_written"]
-    methods: Annotated[list[str], Field(min_length=1)]
+    methods: Annotated[list[Annotated[str, OneOf(METHODS, suffix=CONSISTENT)]], Field(min_length=1)]
     frames: Annotated[list[int | Literal["all"]], Field(min_length=1)]
     seeds: Annotated[list[int], Field(min_length=1)]
     roles: tuple[Role, Role | Literal["none"], Role]
     variant: Literal["as_released", "as_written"] | None = None
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     method_settings: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict[str, dict[str, dict[str, Any]]])
-    model: str | None = None
+    model: Annotated[str, OneOf(MODELS)] | None = None
     model_settings: dict[str, Any] = Field(default_factory=dict[str, Any])
-    metrics: list[str] = Field(default_factory=list[str])
+    metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
     weights: Location | None = None
     device: str = "cpu"
     workers: Annotated[int, Field(ge=0)] = 0

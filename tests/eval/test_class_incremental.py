@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchwright.curation.named import load
+from benchwright.curation.registry import load_name
 from benchwright.curation.store import PartInfo, Rows, Store
 from benchwright.eval.metrics.class_incremental import accuracy_curve, backward_forgetting, final_accuracy
 from benchwright.eval.protocols.class_incremental import class_stream, hits, measure_classes
@@ -21,7 +21,7 @@ from benchwright.training.baselines.vclimb import paper_settings
 from benchwright.training.core.build import learner_of, parts_of
 from benchwright.training.data.clips import ArrayFrames, Clips
 from benchwright.training.data.examples import ArrayExamples
-from benchwright.training.methods.registry import reference
+from benchwright.training.methods.registry import METHODS
 from benchwright.training.models.tsn import tsn
 
 NAN = float("nan")
@@ -268,7 +268,7 @@ def small_settings(name: str) -> dict[str, Any]:
 
 def real(name: str) -> Any:
     settings = small_settings(name)
-    parts = parts_of(settings, load(reference(name.removesuffix("+tc"))), tsn, labels="one", classes="new")
+    parts = parts_of(settings, load_name(METHODS, name.removesuffix("+tc")), tsn, labels="one", classes="new")
     keep, second = narrowings(settings)
     return learner_of(parts, tsn, sample=(8, 3, 14, 14), seed=1, keep=keep, second=second)
 

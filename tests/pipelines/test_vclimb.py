@@ -109,6 +109,20 @@ def test_shards_hold_frames_in_order(trained: Path) -> None:
     assert min(pixels.shape[:2]) == 32
 
 
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("evaluation.methods=['icarl+ct']", r"no method 'icarl\+ct'"),
+        ("evaluation.model=vgg", "no model 'vgg'"),
+        ("evaluation.model=nowhere.py:net", "no such file"),
+        ("evaluation.metrics=['best']", "no metric 'best'"),
+    ],
+)
+def test_names_of_nothing_are_told_when_settings_are_read(override: str, says: str) -> None:
+    with pytest.raises(config.ConfigError, match=says):
+        settings("tiny", override)
+
+
 def test_what_cannot_be_used_is_told(trained: Path) -> None:
     found = {(row["stage"], row["reason"]) for row in api.rejects(str(trained))}
     assert found == {("probed", "not_a_video"), ("probed", "too_few_frames")}
@@ -253,8 +267,6 @@ def test_methods_for_new_classes_learn_a_single_task(tmp_path: Path) -> None:
         (["evaluation.settings.model.backbone=vgg"], [], [], "no backbone is called 'vgg'"),
         (["evaluation.settings.memory.frames=0"], [], [], "frames 0: a number of at least 1"),
         (["evaluation.settings.view.segments=0"], [], [], "0 segments"),
-        (["evaluation.model=vgg"], [], [], "evaluation.model: no model is called 'vgg'"),
-        (["evaluation.model=nowhere.py:net"], [], [], "evaluation.model: .*no such file"),
     ],
 )
 def test_what_cannot_be_trained_is_told_before_anything_is(
@@ -296,12 +308,14 @@ def test_methods_models_and_metrics_of_ones_own(trained: Path, tmp_path: Path) -
     out = untrained(trained, tmp_path / "run")
     c = settings(
         "tiny",
+        f"evaluation.methods=['{own}:calm+tc', 'naive+tc']",
         f"evaluation.model={own}:net",
         "evaluation.model_settings={scale=2.0}",
         f"evaluation.metrics=['{own}:kept_of_the_first']",
         f"evaluation.weights={tmp_path / 'w.bin'}",
-        f"evaluation.method_settings={{'{own}:calm'={{method={{strength=0.2}}}}}}",
+        "evaluation.method_settings={'own_clips.py:calm'={method={strength=0.2}}}",
     )
+    assert c.evaluation.methods == [f"{own}:calm+tc", "er+tc"]
     first, second = train(c, out, f"{own}:calm", "er+tc")
     assert [(line.method, line.model) for line in (first, second)] == [
         ("own_clips.py:calm", "own_clips.py:net"),

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchwright.curation.named import load
+from benchwright.curation.registry import load_name
 from benchwright.datasets.vclimb.facts import facts
 from benchwright.training.baselines.vclimb import paper_methods, paper_settings, present_name
 from benchwright.training.core.batches import ahead
@@ -20,7 +20,7 @@ from benchwright.training.core.exemplars import Capacity, class_means, given, he
 from benchwright.training.core.learner import Learner, Memory, SecondView
 from benchwright.training.core.schedule import Schedule
 from benchwright.training.data.examples import ArrayExamples, Draw, Joined, Rows
-from benchwright.training.methods.registry import METHODS, method, reference
+from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.classifier import Classifier
 from benchwright.training.models.linear import affine
 from benchwright.training.models.tsn import check_tsn, tsn
@@ -252,7 +252,7 @@ def test_given_exemplars_are_those_of_the_list_in_its_order():
     assert learner.buffer.tolist() == [3, 30]
     settings = paper_settings("icarl", dataset="ucf101")
     settings["memory"] |= {"choice": "given", "keys": ["b", "a"]}
-    made = parts_of(settings, load(reference("icarl")), tsn, labels="one", classes="new")
+    made = parts_of(settings, load_name(METHODS, "icarl"), tsn, labels="one", classes="new")
     assert made.method.exemplars == "given"
     assert made.order == {"b": 0, "a": 1}
 
@@ -261,7 +261,7 @@ def test_given_exemplars_are_those_of_the_list_in_its_order():
 
 
 @pytest.mark.parametrize("criterion", sorted(CRITERIA))
-@pytest.mark.parametrize("name", sorted([*METHODS, "finetune"]))
+@pytest.mark.parametrize("name", sorted(METHODS.builtin))
 def test_every_method_learns_with_every_criterion_and_moves_no_global_generator(name: str, criterion: str):
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
     learner = learn(a_learner(name, criterion=criterion), 2)
@@ -277,7 +277,7 @@ def test_every_method_learns_with_every_criterion_and_moves_no_global_generator(
     np.testing.assert_array_equal(learner.buffer, again.buffer)
 
 
-@pytest.mark.parametrize("name", sorted([*METHODS, "finetune"]))
+@pytest.mark.parametrize("name", sorted(METHODS.builtin))
 def test_a_loaded_learner_goes_on_as_the_one_that_was_saved(name: str, tmp_path: Path):
     whole = learn(a_learner(name), 2)
     whole.save(tmp_path / "two.pt")
@@ -488,7 +488,7 @@ def test_names_of_before_are_read_as_those_of_today():
 def test_all_baselines_can_be_made():
     for name in paper_methods():
         settings = paper_settings(name + "+tc", dataset="ucf101", frames=8)
-        parts = parts_of(settings, load(reference(name)), tsn, labels="one", classes="new")
+        parts = parts_of(settings, load_name(METHODS, name), tsn, labels="one", classes="new")
         assert isinstance(learner_of(parts, tsn, sample=CLIP, seed=0), Learner)
     for table, says in (
         ({"model": {**settings["model"], "depth": 3}}, "depth"),
@@ -497,7 +497,7 @@ def test_all_baselines_can_be_made():
         ({"memory": {**settings["memory"], "capacity": 1}}, "capacity"),
     ):
         with pytest.raises(ValueError, match=says):
-            parts_of({**settings, **table}, load(reference(name)), tsn, labels="one", classes="new")
+            parts_of({**settings, **table}, load_name(METHODS, name), tsn, labels="one", classes="new")
 
 
 # --- examples

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any, Literal
 
 from ...datasets.vclimb.facts import facts as vclimb_facts
-from ..methods.registry import FORMER
+from ..methods.registry import METHODS
 
 Preset = Literal["as_released", "as_written"]
 PRESETS: tuple[Preset, ...] = ("as_released", "as_written")
@@ -33,7 +33,7 @@ def paper_weights() -> str:
 def present_name(name: str) -> str:
     """A name that a method had before as the one that it has: ``er+tc`` of ``naive+tc``."""
     plain = name.removesuffix(CONSISTENT)
-    return FORMER.get(plain, plain) + name[len(plain) :]
+    return METHODS.former.get(plain, plain) + name[len(plain) :]
 
 
 def paper_settings(
