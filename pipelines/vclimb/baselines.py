@@ -43,7 +43,7 @@ def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols:
     e = config.evaluation
     runs = Runs(posixpath.join(out, DATASET), e.weights, e.device, e.workers)
     model = _model(e)
-    recorded = {"roles": list(e.roles), "split_file": split_file(out), "weights": file_sha256(e.weights)}
+    recorded = {"roles": list(e.roles), "split_file": split_file(out), "weights": _weights(e)}
     measures = with_metrics({"classes": Step(measure_classes, {})}, e.metrics)
     names = dict.fromkeys(map(present_name, list(methods) or e.methods))
     found: list[Training] = []
@@ -107,6 +107,14 @@ def _model(e: Evaluation) -> tuple[str, str]:
     if e.weights is not None and "weights" not in takes:
         raise WrongUse(f"evaluation.weights: model {name!r} takes no weights")
     return name, entry.reference
+
+
+def _weights(e: Evaluation) -> str | None:
+    """SHA-256 of the file of weights."""
+    try:
+        return file_sha256(e.weights)
+    except OSError as error:
+        raise WrongUse(f"evaluation.weights = {e.weights!r}: {error.strerror}") from None
 
 
 def baseline_settings(config: VclimbConfig, name: str, frames: Any) -> dict[str, Any]:

@@ -100,17 +100,16 @@ def _held(lines: Sequence[Line]) -> Table:
 
 
 def _classes(lines: Sequence[Line], clips: pa.Table) -> Table:
-    train, _, report = lines[0].settings["roles"]
-    counts = {
-        (each["label"], each["role"]): each["count_all"]
-        for each in clips.group_by(["label", "role"]).aggregate([([], "count_all")]).to_pylist()
-    }
+    counts = clips.group_by(["label", "role"]).aggregate([([], "count_all")]).to_pylist()
+    known = {(each["label"], each["role"]): each["count_all"] for each in counts}
+    several = len({tuple(line.settings["roles"]) for line in lines}) > 1  # then no number is that of all lines
+    train, _, report = ("", "", "") if several else lines[0].settings["roles"]
     found = [by_class(line) for line in lines]
     headings = ["class", "task", "learned", "tested"]
     headings += [f"{line.label}, {when}" for line in lines for when in ("learned", "last")]
     rows: list[Sequence[Value]] = []
     for (task, name), values in found[0].items():
-        row: list[Value] = [name, task, counts.get((name, train), 0), counts.get((name, report), 0)]
+        row: list[Value] = [name, task, known.get((name, train)), known.get((name, report))]
         for each in (values, *(other[task, name] for other in found[1:])):
             row += [100 * float(each[0]), 100 * float(each[-1])]
         rows.append(row)
@@ -124,7 +123,7 @@ def by_class(line: Line) -> dict[tuple[str, str], NDArray[np.float64]]:
     found: dict[tuple[str, str], dict[int, list[float]]] = {}
     for each in rows.select(["tested", "stratum", "position", "value"]).to_pylist():
         found.setdefault((each["tested"], each["stratum"]), {}).setdefault(each["position"], []).append(each["value"])
-    return {key: np.array([np.mean(values[at]) for at in sorted(values)]) for key, values in found.items()}
+    return {key: np.array([np.mean(values[at]) for at in sorted(values)], np.float64) for key, values in found.items()}
 
 
 def memory_section(config: VclimbConfig, stored: Mapping[str, int], settings: Mapping[str, Any]) -> Section:

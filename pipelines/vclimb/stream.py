@@ -19,15 +19,23 @@ def tasks(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     settings = training["settings"]
     index = DatasetIndex.open(dataset)
     clips = shard_clips(index, clip_view(settings))
-    columns = index.table.select(["task", "role", "class_index", "label"]).to_pydict()
+    table = index.table
     train, choose, report = settings["roles"]
-    stream = class_stream(*columns.values(), clips.take, roles=(train, None if choose == "none" else choose, report))
+    stream = class_stream(
+        table["task"].to_numpy(),
+        table["role"].to_pylist(),
+        table["class_index"].to_numpy(),
+        table["label"].to_pylist(),
+        clips.take,
+        roles=(train, None if choose == "none" else choose, report),
+    )
     return Prepared(stream, *narrowings(settings))
 
 
 def clip_view(settings: Mapping[str, Any]) -> ClipView:
     """How clips are looked at. Raises ValueError for a value that is wrong, TypeError for one that is missing or unknown."""
-    return ClipView(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings["view"].items()})
+    values: dict[str, Any] = {key: tuple(each) if isinstance(each, list) else each for key, each in settings["view"].items()}
+    return ClipView(**values)
 
 
 def narrowings(settings: Mapping[str, Any]) -> tuple[View, SecondView | None]:

@@ -265,6 +265,12 @@ def test_methods_for_new_classes_learn_a_single_task(tmp_path: Path) -> None:
         (["evaluation.settings.scedule.epochs=2"], [], [], "scedule: there are"),
         (["evaluation.settings.memory.capacity=2"], [], [], "memory.capacity: there are size"),
         (["evaluation.settings.model.backbone=vgg"], [], [], "no backbone is called 'vgg'"),
+        (
+            ["evaluation.weights=/nowhere.pth", "evaluation.model=tsn"],
+            [],
+            [],
+            "evaluation.weights = '/nowhere.pth': No such file",
+        ),
         (["evaluation.settings.memory.frames=0"], [], [], "frames 0: a number of at least 1"),
         (["evaluation.settings.view.segments=0"], [], [], "0 segments"),
     ],
