@@ -26,7 +26,8 @@ import pyarrow.parquet as pq
 import torch
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.training.baselines.vclimb import clip_view, paper_settings
+from benchwright.pipelines.vclimb.stream import clip_view
+from benchwright.training.baselines.vclimb import paper_settings
 from benchwright.training.data.clips import shard_clips
 from benchwright.training.data.examples import Draw
 from PIL import Image
@@ -103,7 +104,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_shard(folder, args.clips, args.frames)
-        ours = shard_clips(DatasetIndex.open(folder), clip_view(paper_settings("naive", dataset="ucf101")))
+        ours = shard_clips(DatasetIndex.open(folder), clip_view(paper_settings("er", dataset="ucf101")))
         by_hand = ByHand(folder, args.clips, args.frames)
         spent = {"ours": 0.0, "by hand": 0.0}
         for row in range(args.clips):

@@ -28,15 +28,23 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
+import pyarrow as pa
+from benchwright.curation.registry import load_name
 from benchwright.curation.rng import rng
-from benchwright.eval.protocols.class_incremental import class_tasks, run_class_incremental
-from benchwright.training.baselines.vclimb import clip_view, identity, learner_maker, paper_settings
+from benchwright.curation.store import PartInfo, Rows, Store
+from benchwright.eval.protocols.class_incremental import class_stream, measure_classes
+from benchwright.eval.protocols.streams import run_stream
+from benchwright.pipelines.vclimb.stream import clip_view, narrowings
+from benchwright.training.baselines.vclimb import paper_settings
+from benchwright.training.core.build import learner_of, parts_of
 from benchwright.training.data.clips import ArrayFrames, Clips
+from benchwright.training.methods.registry import METHODS
+from benchwright.training.models.tsn import tsn
 
 SIDE_PX = 32
 LOOKS = (((230, 60, 60), (250, 220, 90)), ((60, 90, 230), (120, 230, 240)), ((50, 170, 70), (200, 120, 230)))
 MOTIONS = ((1, 0), (0, 1), (1, 1), (1, -1))  # directions in (x, y)
-BASE = ["finetune", "ewc", "mas", "lwf", "naive", "icarl", "bic", "joint"]
+BASE = ["finetune", "ewc", "mas", "lwf", "er", "icarl", "bic", "joint"]
 
 
 def draw_clip(label: int, frames: int, draws: np.random.Generator, *, shown: float) -> np.ndarray:
@@ -91,7 +99,7 @@ def settings_of(name: str, args: argparse.Namespace) -> dict:
     settings["schedule"] |= {"epochs": args.epochs, "batch_size": 16, "first_best": "nothing"}
     if settings["schedule"]["optimiser"] == "sgd":
         settings["schedule"] |= {"learning_rate": 0.02}
-    settings["memory"]["capacity"] = args.memory
+    settings["memory"]["size"] = args.memory
     if variant == ".all":
         settings["consistency"]["frames"] = "all"
     if plain in ("ewc", "mas"):
@@ -104,10 +112,21 @@ def run_one(name: str, seed: int, columns: dict, args: argparse.Namespace, out: 
     settings = settings_of(name, args)
     labels, counts = np.array(columns["label"]), np.array([len(clip) for clip in columns["clip"]])
     clips = Clips(ArrayFrames(columns["clip"]), columns["key"], labels, counts, clip_view(settings))
-    tasks = class_tasks(columns["task"], columns["role"], labels, [f"c{label}" for label in labels], clips.take)
+    stream = class_stream(columns["task"], columns["role"], labels, [f"c{label}" for label in labels], clips.take)
+    parts = parts_of(settings, load_name(METHODS, name.partition("+tc")[0]), tsn, labels="one", classes="new")
+    keep, second = narrowings(settings)
+    view = settings["view"]
+    sample = (view["segments"], 3, view["side_px"], view["side_px"])
     folder = out / f"{name}-{seed}"
-    results = run_class_incremental(learner_maker(settings)(seed), tasks, identity=identity(settings, seed=seed), out=folder)
-    return {**results.metrics, "memory": dict(results.records[-1]["memory"])}
+    folder.mkdir()
+    table = pa.concat_tables(
+        run_stream(learner_of(parts, tsn, sample=sample, seed=seed, keep=keep, second=second), stream, folder=folder)
+    )
+    rows = Rows(Store(str(folder)), table.schema, (PartInfo("in memory", table.num_rows),), {"in memory": table})
+    values = list(measure_classes(predictions=rows))
+    last = next(value for value in values if value.metric == "accuracy" and value.position == len(stream.positions))
+    found = {value.metric: value.value for value in values if value.position is None}
+    return {**found, "memory": {"samples": last.memory_samples or 0, "parts": last.memory_parts or 0}}
 
 
 def run_seed(seed: int, args: argparse.Namespace) -> dict[str, dict]:
@@ -139,7 +158,7 @@ def main() -> None:
     parser.add_argument("--memory-frames", type=int, default=4, help="frames a stored clip; 0 for all")
     parser.add_argument("--ewc", type=float, default=10.0)
     parser.add_argument("--mas", type=float, default=1.0)
-    parser.add_argument("--methods", nargs="*", default=[*BASE, "naive+tc", "icarl+tc", "icarl+tc.all", "icarl+tc.released"])
+    parser.add_argument("--methods", nargs="*", default=[*BASE, "er+tc", "icarl+tc", "icarl+tc.all", "icarl+tc.released"])
     parser.add_argument("--out", type=Path, help="where the table goes, as JSON")
     args = parser.parse_args()
     if args.quick:
@@ -169,7 +188,7 @@ def show(table: dict[str, list[dict]], args: argparse.Namespace) -> None:
         memory = f"{runs[0]['memory']['samples']} clips/{runs[0]['memory']['parts']} fr." if runs[0]["memory"]["parts"] else "-"
         spread = f"{acc.mean():6.1f} ± {acc.std():4.1f}", f"{bwf.mean():6.1f} ± {bwf.std():4.1f}"
         print(f"{name:20} {spread[0]:>14} {spread[1]:>14} {memory:>18} {np.mean([run['cpu_s'] for run in runs]):12.1f}")
-    for low, high in (("ewc", "naive"), ("naive", "icarl"), ("naive", "naive+tc"), ("icarl", "icarl+tc")):
+    for low, high in (("ewc", "er"), ("er", "icarl"), ("er", "er+tc"), ("icarl", "icarl+tc")):
         if low in mean and high in mean:
             print(f"{low} <= {high}: {'yes' if mean[low] <= mean[high] else 'NO'} ({mean[low]:.1f}, {mean[high]:.1f})")
     print(f"peak memory {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10:.0f} MiB")

@@ -20,10 +20,12 @@ class OneOf:
     Attributes:
         registry: where it is looked up.
         also: other names that the benchmark has for some of its own, such as those of a paper's tables.
+        suffix: what names may end with beside, such as ``+tc``.
     """
 
     registry: Registry
     also: tuple[str, ...] = ()
+    suffix: str = ""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
@@ -33,7 +35,8 @@ class OneOf:
     def _checked(self, value: str, info: Any) -> str:
         if value in self.also:
             return value
-        return _found(self.registry, value, info).name
+        plain = value.removesuffix(self.suffix)
+        return _found(self.registry, plain, info).name + value[len(plain) :]
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,7 @@ def learn_stream(
     prepare: Prepare,
     method: Callable[..., Any],
     model: Callable[..., Any],
+    classes: Classes,
     weights: str | None,
     device: str,
     workers: int,
@@ -69,6 +70,7 @@ def learn_stream(
         dataset: its folder.
         prepare: see ``Prepare``.
         method, model: see ``core.build``.
+        classes: what positions bring, see ``core.build.parts_of``: a stream of one position does not show it.
         weights: file of the model's weights.
         device: see ``core.devices.device_of``.
         workers: threads that load batches ahead.
@@ -76,7 +78,6 @@ def learn_stream(
     """
     prepared = prepare(dataset, digest, training)
     stream, settings = prepared.stream, training["settings"]
-    classes: Classes = "new" if any(one.classes for one in stream.positions[1:]) else "same"
     parts = parts_of(settings, method, model, labels="sets" if stream.sets else "one", classes=classes)
     learner = learner_of(
         parts,
@@ -163,6 +164,7 @@ def stream_training(
         prepare=named(prepare),
         method=named(method[1]),
         model=named(model[1]),
+        classes=classes,
         weights=how(runs.weights),
         device=how(runs.device),
         workers=how(runs.workers),

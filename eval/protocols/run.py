@@ -11,12 +11,9 @@ import contextlib
 import hashlib
 import json
 import reprlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from ...curation.files import remove, remove_half_written, replacing, write_whole
 from ...curation.records import Damaged, check_file
@@ -166,11 +163,3 @@ def file_digest(path: Path) -> str:
     """SHA-256 of a file."""
     with path.open("rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def matrix_csv(names: Sequence[str], matrix: NDArray[np.float64]) -> bytes:
-    """R as CSV: a header of test domains, one row a training domain, untested cells empty, values exact (repr)."""
-    lines = [",".join(["trained_on", *names])]
-    for name, row in zip(names, matrix.tolist(), strict=True):
-        lines.append(",".join([name, *("" if value != value else repr(value) for value in row)]))
-    return ("\n".join(lines) + "\n").encode()

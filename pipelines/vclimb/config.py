@@ -10,8 +10,12 @@ from pydantic.dataclasses import dataclass
 from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.vclimb.lost_roles import OnLostRole
 from ...datasets.vclimb.splits import RoleRule
+from ...eval.metrics.registry import METRICS
+from ...training.baselines.vclimb import CONSISTENT
+from ...training.methods.registry import METHODS
+from ...training.models.registry import MODELS
 from ..config import Location, Rejects
-from ..names import ByKind
+from ..names import ByKind, OneOf
 from ..own import OwnSource
 from ..sources import SOURCES
 
@@ -229,31 +233,36 @@ class Evaluation:
     """Training and evaluation of baselines.
 
     Attributes:
-        dataset: whose settings of the paper are used, and whose published results stand in the report.
+        dataset: whose settings of the paper are used.
         preset: where paper and code differ.
-        methods: names of ``training.baselines.vclimb``, with ``+tc`` for temporal consistency on top.
+        methods: names of ``training.baselines.vclimb``, of any other method, or references, each with ``+tc`` for temporal
+            consistency on top.
         frames: frames of a stored clip, a run each: 4, 8, 16, or ``all``.
         seeds: a run each.
         roles: which train, choose the epoch (``none``: the last is taken) and are reported.
-        comparable: whether data and settings are the paper's, so that its results may be compared with.
         variant: of temporal consistency, where it is not the paper's.
         settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``.
-        method_settings: likewise for single methods.
-        weights: file of the backbone's weights; None: random ones.
+        method_settings: likewise for single methods; those of a method that the paper does not have, in ``method``.
+        model: another one than the paper's, by name or reference; ``model_settings`` are its own, and ``settings.model`` is of
+            the paper's alone.
+        metrics: of your own, beside the paper's: references of functions, see ``pipelines.streams.measure_by``.
+        weights: file of the model's weights; None: random ones.
         device: ``cpu`` or ``cuda``.
         workers: threads that load batches ahead.
     """
 
     dataset: Literal["ucf101", "kinetics400", "activitynet_trim", "activitynet_untrim"]
     preset: Literal["as_released", "as_written"]
-    methods: Annotated[list[str], Field(min_length=1)]
+    methods: Annotated[list[Annotated[str, OneOf(METHODS, suffix=CONSISTENT)]], Field(min_length=1)]
     frames: Annotated[list[int | Literal["all"]], Field(min_length=1)]
     seeds: Annotated[list[int], Field(min_length=1)]
     roles: tuple[Role, Role | Literal["none"], Role]
-    comparable: bool
     variant: Literal["as_released", "as_written"] | None = None
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     method_settings: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict[str, dict[str, dict[str, Any]]])
+    model: Annotated[str, OneOf(MODELS)] | None = None
+    model_settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+    metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
     weights: Location | None = None
     device: str = "cpu"
     workers: Annotated[int, Field(ge=0)] = 0

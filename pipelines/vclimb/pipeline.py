@@ -8,6 +8,7 @@ Either way stage ``usable`` says which class lost which role, before frames are 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...curation.budget import Budget
@@ -33,8 +34,9 @@ from ...datasets.videos.plain import list_csv, list_folder
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
+from ..experiments import Training
 from ..own import OwnSource, own_source
-from . import baselines, card
+from . import card
 from .config import (
     ActivityNetSource,
     CsvSource,
@@ -203,14 +205,28 @@ def report(config: VclimbConfig, out: str) -> str:
     return write_report(config, out)
 
 
+def trainings(config: VclimbConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
+    """See ``baselines.trainings``."""
+    from . import baselines
+
+    return baselines.trainings(config, out, methods, protocols)
+
+
+SHOWN = {
+    "acc": "acc_class_weighted",
+    "bwf": "bwf_class_weighted",
+    "acc unweighted": "acc_unweighted",
+    "bwf unweighted": "bwf_unweighted",
+}
+"""What ``eval`` prints: heading -> metric."""
+
 BENCHMARK = Benchmark(
     name="vclimb",
     title=TITLES["vclimb"],
     config=VclimbConfig,
     plan=plan,
     publish=card.publish,
-    evaluate=baselines.evaluate,
-    scores=baselines.scores,
-    stale=baselines.stale,
+    trainings=trainings,
+    shown=SHOWN,
     report=report,
 )

@@ -19,11 +19,14 @@ from ...datasets.videos.rows import ROLES
 from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Thumb, Value
 from ...eval.report.images import encode, thumbnail
 from ...eval.report.sections import contact_section
+from ...eval.results import Line, lines
+from ..experiments import results
 from ..own import shown
 from ..report import finished_stages, write_page
-from .baselines import baseline_settings, scores, seed_results
+from .baselines import baseline_settings
 from .card import cut_warning, leak_warning, split_stage
 from .config import DrawnSource, SplitFileSource, VclimbConfig
+from .fairness import data_of
 from .results import memory_section, results_section
 
 _THUMB_PX = 80
@@ -46,24 +49,23 @@ def write_report(config: VclimbConfig, out: str) -> str:
     """
     store = Store(out)
     made = finished_stages(store)
-    results = seed_results(config, out)
-    sections = [Section("Summary", [_cards(config, made, store, out), *_honesty(config, made, store)])]
+    trained = lines(results(out))
+    sections = [Section("Summary", [_cards(made, store, trained), *_honesty(config, made, store)])]
     whole = split_stage(made)
     if whole is not None and "task" in made[whole].rows_view(store).column_names:
         clips = made[whole].rows_view(store).table(["key", "task", "class_index", "label", "role", "group", "name"])
         sections += [_split(config, clips), _leaks(config, clips), _coverage(clips, made, store)]
-    tasks = 0
     if "sampled" in made:
         sections += _frames(made["sampled"], store)
     if "shards" in made:
-        rows = made["shards"].rows_view(store).table(["task", "role", "frames"])
+        rows = made["shards"].rows_view(store).table(["label", "role", "frames"])
         train = rows.filter(pc.equal(rows["role"], config.evaluation.roles[0]))
-        tasks = len(rows["task"].unique())
         stored = {"clips": train.num_rows, "frames": sum(train["frames"].to_pylist())}
         frames = config.evaluation.frames[0]
         sections.append(memory_section(config, stored, baseline_settings(config, config.evaluation.methods[0], frames)))
-    missing = sum(made["matched"].rejects.values()) if "matched" in made else 0
-    sections += [results_section(config, protocol, methods, tasks, missing) for protocol, methods in results.items()]
+        for protocol in dict.fromkeys(line.protocol for line in trained):
+            own = [line for line in trained if line.protocol == protocol]
+            sections.append(results_section(protocol, own, data_of(made), rows))
     frames = config.frames
     chosen = "all frames" if frames.kind == "all" else f"{frames.n} frames a clip ({frames.kind})"
     subtitle = f"{shown(config.source.kind)}, {chosen}, seed {config.seed}"
@@ -71,7 +73,7 @@ def write_report(config: VclimbConfig, out: str) -> str:
     return write_page("A vCLIMB\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
 
 
-def _cards(config: VclimbConfig, made: Mapping[str, Artifact], store: Store, out: str) -> Cards:
+def _cards(made: Mapping[str, Artifact], store: Store, trained: Sequence[Line]) -> Cards:
     cards: list[Card] = []
     whole = split_stage(made)
     if whole is not None:
@@ -81,11 +83,8 @@ def _cards(config: VclimbConfig, made: Mapping[str, Artifact], store: Store, out
     if "shards" in made:
         frames = made["shards"].rows_view(store).table(["frames"])["frames"]
         cards.append(Card("in the benchmark", made["shards"].rows, f"{sum(frames.to_pylist()):,} frames"))
-    best = [
-        (r["mean"]["acc"], name, protocol) for protocol, methods in scores(config, out).items() for name, r in methods.items()
-    ]
-    if best:
-        value, name, protocol = max(best)
+    if trained:
+        value, name, protocol = max((line.values("acc_class_weighted").mean(), line.label, line.protocol) for line in trained)
         cards.append(Card("best final accuracy", f"{100 * value:.1f} %", f"{name}, {protocol}"))
     return Cards(cards)
 

@@ -1,22 +1,24 @@
-"""Blocks of the vCLIMB report on trained baselines, from their ``results.json``."""
+"""Blocks of the vCLIMB report on trained baselines, from their table of results."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from ...datasets.vclimb.facts import Figure, facts
+from ...datasets.vclimb.facts import facts
 from ...datasets.vclimb.tables import memory_lines
 from ...eval.report.blocks import Block, Fold, Section, Table, Text, Value
 from ...eval.report.figures import common_scale, line_chart
 from ...eval.report.sections import Scores, accuracy_blocks, metric_blocks
+from ...eval.results import Line
 from .config import VclimbConfig
+from .fairness import Data, published, verdict
 
-_PAPER_NAMES = {"EWC": "ewc", "MAS": "mas", "naive": "naive", "iCaRL": "icarl", "BiC": "bic"}
 _METRICS = {
     "acc_class_weighted": "Acc (by classes)",
     "bwf_class_weighted": "BWF (by classes)",
@@ -26,122 +28,102 @@ _METRICS = {
 _CURVES = 6
 """A figure tells so many curves apart."""
 
-Seeds = Sequence[Mapping[str, Any]]
-"""``results.json`` of one method, one a seed."""
 
-
-def results_section(config: VclimbConfig, protocol: str, methods: Mapping[str, Seeds], tasks: int, missing: int) -> Section:
+def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.Table) -> Section:
     """Metrics beside the paper's where they may be compared, progress, matrices, classes.
 
     Args:
         protocol: ``frames 4`` or ``frames all``: what a stored clip keeps.
-        methods: name -> results.
-        tasks: number of tasks.
-        missing: clips of the split whose video the copy lacks.
+        lines: of this protocol.
+        data: what is recorded of the run's data.
+        clips: ``label`` and ``role`` of the dataset.
     """
-    ours = [Scores(name, *_statistics(seeds)) for name, seeds in methods.items()]
     blocks: list[Block] = []
-    if any(one["selected_on_the_evaluation_split"] for seeds in methods.values() for one in seeds):
+    if any(_selected_on_test(line) for line in lines):
         told = "Epochs were chosen on the clips that are reported, as the paper does on ActivityNet: scores are too good."
         blocks.append(Text([told], tone="note"))
-    fair, note = fairness(config, missing)
-    paper = published(config, protocol.removeprefix("frames "), tasks, methods) if fair else []
-    source = ", ".join(dict.fromkeys(figure.table for figure, _ in paper))
-    rows = [scores for _, scores in paper]
-    blocks += metric_blocks(ours, rows, _METRICS, fair=fair, note=note, source=f"vCLIMB, {source}" if source else "vCLIMB")
+    names = task_names(lines[0])
+    fair, note = verdict(lines, data)
+    paper = published(fair, data.dataset, len(names)) if fair else []
+    tables = ", ".join(dict.fromkeys(figure.table for figure, _ in paper))
+    source = f"vCLIMB, {tables}" if tables else "vCLIMB"
+    ours = [Scores.of(line.label, {name: line.values(name) for name in _METRICS}) for line in lines]
+    blocks += metric_blocks(ours, [each for _, each in paper], _METRICS, fair=bool(fair), note=note, source=source)
     blocks.append(Text(["BWF is the accuracy that tasks lost since they were learned: lower is better."]))
-    blocks += _progress(methods)
-    blocks.append(_held(methods))
-    matrices = {name: np.stack([matrix(one) for one in seeds]) for name, seeds in methods.items()}
+    blocks += _own_metrics(lines)
+    blocks += _progress(lines, names)
+    blocks.append(_held(lines))
+    matrices = {line.label: line.matrix("accuracy", names) for line in lines}
     scale = common_scale([each.mean(0) for each in matrices.values()])
-    for name, seeds in methods.items():
-        names = [task["name"] for task in seeds[0]["tasks"]]
-        blocks += accuracy_blocks(matrices[name], names, method=name, domain="task", scale=scale)[:1]
-    blocks.append(Fold("By class", [_classes(methods)]))
+    for label, matrix in matrices.items():
+        blocks += accuracy_blocks(matrix, names, method=label, domain="task", scale=scale)[:1]
+    blocks.append(Fold("By class", [_classes(lines, clips)]))
     return Section(f"Baselines, {protocol.removeprefix('frames ')} frames of a stored clip", blocks)
 
 
-def matrix(result: Mapping[str, Any]) -> npt.NDArray[np.float64]:
-    """R of a ``results.json``: (N, N) accuracies in [0, 1], NaN above the diagonal."""
-    correct = np.asarray(result["correct"], dtype=np.float64)
-    starts = np.cumsum([0, *(task["classes"] for task in result["tasks"])])[:-1]
-    tested = np.add.reduceat(np.asarray([one["tested"] for one in result["classes"]], dtype=np.float64), starts)
-    found = np.add.reduceat(np.maximum(correct, 0), starts, axis=1) / tested
-    return np.where(np.tri(len(starts), dtype=bool), found, np.nan)
+def _selected_on_test(line: Line) -> bool:
+    roles = line.settings["roles"]
+    return roles[1] == roles[2] and line.settings["schedule.select"] == "validation"
 
 
-def _statistics(seeds: Seeds) -> tuple[dict[str, float], dict[str, float]]:
-    values = {name: [_number(one["metrics"][name]) for one in seeds] for name in _METRICS}
-    std = {name: float(np.std(found, ddof=1)) for name, found in values.items()} if len(seeds) > 1 else {}
-    return {name: float(np.mean(found)) for name, found in values.items()}, std
+def task_names(line: Line) -> list[str]:
+    """Names of the tasks, in order."""
+    return pc.unique(line.select("accuracy")["tested"]).to_pylist()
 
 
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+def _own_metrics(lines: Sequence[Line]) -> list[Block]:
+    """Metrics that the settings name beside the paper's: those without a role that was tested."""
+    names = list(
+        dict.fromkeys(
+            name for line in lines for name in line.rows.filter(pc.equal(line.rows["split"], ""))["metric"].to_pylist()
+        )
+    )
+    rows: list[Sequence[Value]] = [[line.label, *(float(np.mean(line.values(name))) for name in names)] for line in lines]
+    return [Table(["method", *names], rows, "Metrics of the settings, mean over seeds", decimals=4)] if names else []
 
 
-def fairness(config: VclimbConfig, missing: int) -> tuple[bool, str]:
-    """Whether a run's scores may stand beside the paper's, and why, or why not."""
-    e = config.evaluation
-    if not e.comparable:
-        return False, "not the paper's data and settings; none of its figures stands here."
-    changed = [*e.settings, *e.method_settings]
-    if changed or e.weights is None or config.source.kind != "split_file":
-        what = "settings of the paper were changed" if changed else "no ImageNet weights were given"
-        what = what if config.source.kind == "split_file" else "the split is not a released one"
-        return False, f"{what}; none of the paper's figures stands here."
-    if missing:
-        return False, f"the copy lacks {missing:,} clips of the split; none of the paper's figures stands here."
-    return True, f"released split file, preset {e.preset}, weights {e.weights}."
-
-
-def published(config: VclimbConfig, frames: str, tasks: int, methods: Collection[str]) -> list[tuple[Figure, Scores]]:
-    """The paper's results on the run's data set, of these methods, for so many tasks and frames of a stored clip."""
-    found: list[tuple[Figure, Scores]] = []
-    for figure in facts().figures(config.evaluation.dataset, tasks):
-        plain, _, consistent = figure.method.partition("+")
-        name = _PAPER_NAMES[plain] + ("+tc" if consistent else "")
-        if figure.frames == frames and name in methods:
-            values = {"acc_class_weighted": figure.acc_percent / 100, "bwf_class_weighted": figure.bwf_percent / 100}
-            found.append((figure, Scores(figure.method, values)))
-    return found
-
-
-def _progress(methods: Mapping[str, Seeds]) -> list[Block]:
-    curves = {
-        name: np.mean([one["curve"]["acc_class_weighted"] for one in seeds], axis=0)
-        for name, seeds in list(methods.items())[:_CURVES]
-    }
-    names = [task["name"] for task in next(iter(methods.values()))[0]["tasks"]]
+def _progress(lines: Sequence[Line], names: Sequence[str]) -> list[Block]:
     if len(names) < 2:
         return []
+    curves = {line.label: line.matrix("acc_class_weighted", [""])[:, :, 0].mean(0) for line in lines[:_CURVES]}
     caption = "Accuracy over all classes seen so far, after each task."
     return [line_chart(names, curves, label_axis="task", value_axis="accuracy", caption=caption, shares=True)]
 
 
-def _held(methods: Mapping[str, Seeds]) -> Table:
+def _held(lines: Sequence[Line]) -> Table:
     rows: list[Sequence[Value]] = []
-    for name, seeds in methods.items():
-        held = seeds[0]["records"][-1]["memory"]
-        each = held["parts"] / held["samples"] if held["samples"] else None
-        rows.append([name, held["samples"], held["parts"], each])
+    for line in lines:
+        last = line.select("accuracy").to_pylist()[-1]
+        clips, frames = last["memory_samples"] or 0, last["memory_parts"] or 0
+        rows.append([line.label, clips, frames, frames / clips if clips else None])
     return Table(["method", "clips", "frames", "frames a clip"], rows, "What the memory holds after the last task", decimals=1)
 
 
-def _classes(methods: Mapping[str, Seeds]) -> Table:
-    first = next(iter(methods.values()))[0]
+def _classes(lines: Sequence[Line], clips: pa.Table) -> Table:
+    counts = clips.group_by(["label", "role"]).aggregate([([], "count_all")]).to_pylist()
+    known = {(each["label"], each["role"]): each["count_all"] for each in counts}
+    several = len({tuple(line.settings["roles"]) for line in lines}) > 1  # then no number is that of all lines
+    train, _, report = ("", "", "") if several else lines[0].settings["roles"]
+    found = [by_class(line) for line in lines]
     headings = ["class", "task", "learned", "tested"]
-    headings += [f"{name}, {when}" for name in methods for when in ("learned", "last")]
+    headings += [f"{line.label}, {when}" for line in lines for when in ("learned", "last")]
     rows: list[Sequence[Value]] = []
-    learned_in = np.repeat(np.arange(len(first["tasks"])), [task["classes"] for task in first["tasks"]])
-    for at, one in enumerate(first["classes"]):
-        row: list[Value] = [one["name"], first["tasks"][learned_in[at]]["name"], one["learned"], one["tested"]]
-        for seeds in methods.values():
-            correct = np.mean([np.asarray(result["correct"])[:, at] for result in seeds], axis=0)
-            row += [100 * float(correct[learned_in[at]]) / one["tested"], 100 * float(correct[-1]) / one["tested"]]
+    for (task, name), values in found[0].items():
+        row: list[Value] = [name, task, known.get((name, train)), known.get((name, report))]
+        for each in (values, *(other[task, name] for other in found[1:])):
+            row += [100 * float(each[0]), 100 * float(each[-1])]
         rows.append(row)
     caption = "Accuracy in percent just after the class was learned, and after the last task"
     return Table(headings, rows, caption, decimals=1)
+
+
+def by_class(line: Line) -> dict[tuple[str, str], NDArray[np.float64]]:
+    """Task and class, in the order of learning -> mean accuracy of the runs after each task, from the one that brought it."""
+    rows = line.rows.filter(pc.and_(pc.equal(line.rows["metric"], "accuracy"), pc.not_equal(line.rows["stratum"], "")))
+    found: dict[tuple[str, str], dict[int, list[float]]] = {}
+    for each in rows.select(["tested", "stratum", "position", "value"]).to_pylist():
+        found.setdefault((each["tested"], each["stratum"]), {}).setdefault(each["position"], []).append(each["value"])
+    return {key: np.array([np.mean(values[at]) for at in sorted(values)], np.float64) for key, values in found.items()}
 
 
 def memory_section(config: VclimbConfig, stored: Mapping[str, int], settings: Mapping[str, Any]) -> Section:
@@ -155,10 +137,10 @@ def memory_section(config: VclimbConfig, stored: Mapping[str, int], settings: Ma
     rows: list[Sequence[Value]] = []
     if stored["clips"]:
         average = stored["frames"] / stored["clips"]
-        clips = min(memory["capacity"], stored["clips"])
+        clips = min(memory["size"], stored["clips"])
         for frames in config.evaluation.frames:
             held = clips * (average if frames == "all" else min(frames, average))
-            rows.append([f"{frames}", memory["capacity"], clips, round(held), 100 * held / stored["frames"]])
+            rows.append([f"{frames}", memory["size"], clips, round(held), 100 * held / stored["frames"]])
     f, counts = facts(), (4, 8, 16)
     paper = {
         name: (one.videos, one.all_frames_in_paper, *(one.frames_in_paper[n] for n in counts)) for name, one in f.memory.items()
@@ -172,7 +154,7 @@ def memory_section(config: VclimbConfig, stored: Mapping[str, int], settings: Ma
     return Section(
         "Memory in frames",
         [
-            Table(share, rows, f"This run: a capacity of {memory['capacity']} {memory['unit']}", decimals=1),
+            Table(share, rows, f"This run: a capacity of {memory['size']} {memory['unit']}", decimals=1),
             Table(headings, stated, "The settings of the paper's tables"),
             Text(["For ActivityNet-Trim the paper counts the frames of whole videos; a segment has about 1,490."]),
         ],

@@ -1,20 +1,28 @@
-"""The class-incremental protocol: measures by hand, what is written, and runs that are killed and taken up."""
+"""The class-incremental protocol: measures by hand, what is measured, and runs that are killed and resumed."""
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from benchwright.curation.registry import load_name
+from benchwright.curation.store import PartInfo, Rows, Store
 from benchwright.eval.metrics.class_incremental import accuracy_curve, backward_forgetting, final_accuracy
-from benchwright.eval.protocols.class_incremental import Task, check_tasks, class_tasks, run_class_incremental
-from benchwright.training.baselines.vclimb import clip_view, identity, learner_maker, paper_settings
+from benchwright.eval.protocols.class_incremental import class_stream, hits, measure_classes
+from benchwright.eval.protocols.predictions import ONE_LABEL, Predictions, columns
+from benchwright.eval.protocols.streams import Position, Stream, Test, run_stream
+from benchwright.pipelines.vclimb.stream import clip_view, narrowings
+from benchwright.training.baselines.vclimb import paper_settings
+from benchwright.training.core.build import learner_of, parts_of
 from benchwright.training.data.clips import ArrayFrames, Clips
 from benchwright.training.data.examples import ArrayExamples
+from benchwright.training.methods.registry import METHODS
+from benchwright.training.models.tsn import tsn
 
 NAN = float("nan")
 R = [[0.9, NAN, NAN], [0.6, 0.8, NAN], [0.3, 0.5, 1.0]]
@@ -56,14 +64,15 @@ def test_what_is_no_matrix_of_tasks_is_refused(matrix: Any, weights: Any, says: 
         final_accuracy(matrix, weights)
 
 
-# --- the loop
+# --- a stream, and what is measured of it
 
 
 class Scripted:
     """A learner that answers from a table: after task i, a sample of class c is right where ``right[i][c]``."""
 
     def __init__(self, right: Sequence[Sequence[int]]) -> None:
-        self.right, self.record, self.learned = right, {"epochs": [{"epoch": 0, "loss": 1.5}]}, []
+        self.right, self.learned = right, []
+        self.record = {"epochs": [{"epoch": 0, "loss": 1.5}], "memory": {"samples": 2, "parts": 8}}
 
     def learn(self, train: Any, validate: Sequence[Any], *, classes: int) -> None:
         self.learned.append((len(train.labels), len(validate), classes))
@@ -84,64 +93,86 @@ def points(labels: list[int], name: str) -> ArrayExamples:
     return ArrayExamples(np.zeros((len(labels), 1), np.float32), labels, [f"{name}{n}" for n in range(len(labels))])
 
 
-def three_tasks() -> list[Task]:
+def three_tasks() -> Stream:
     """Three, one and one classes; class 1 has three test samples, the others one."""
-    return [
-        Task("0", ("a", "b", "c"), points([0, 1, 2], "x"), points([0, 2], "v"), points([0, 1, 1, 1, 2], "t")),
-        Task("1", ("d",), points([3, 3], "x"), None, points([3], "t")),
-        Task("2", ("e",), points([4], "x"), points([4], "w"), points([4], "t")),
+    first, last = points([0, 2], "v"), points([4], "w")
+    positions = (
+        Position("0", points([0, 1, 2], "x"), ("a", "b", "c"), (0,), (first,)),
+        Position("1", points([3, 3], "x"), ("d",), (0, 1), (first,)),
+        Position("2", points([4], "x"), ("e",), (0, 1, 2), (first, last)),
+    )
+    tests = [
+        Test("0", "test", points([0, 1, 1, 1, 2], "t")),
+        Test("1", "test", points([3], "t")),
+        Test("2", "test", points([4], "t")),
     ]
+    return Stream(positions, tuple(tests))
 
 
 SCRIPT = [[1, 1, 0, 0, 0], [0, 1, 0, 1, 0], [0, 1, 0, 0, 1]]
 
 
+def rows_of(table: pa.Table) -> Rows:
+    return Rows(Store("."), table.schema, (PartInfo("in memory", table.num_rows),), {"in memory": table})
+
+
+def learned(learner: Any, stream: Stream, folder: Path) -> Rows:
+    folder.mkdir(exist_ok=True)
+    return rows_of(pa.concat_tables(run_stream(learner, stream, folder=folder)))
+
+
+def measured(rows: Rows) -> dict[str, float | None]:
+    """Key -> value."""
+    values = list(measure_classes(predictions=rows))
+    assert len({each.key for each in values}) == len(values)
+    return {each.key: each.value for each in values}
+
+
 def test_the_matrix_counts_samples_and_both_weightings_are_given(tmp_path: Path):
     learner = Scripted(SCRIPT)
-    results = run_class_incremental(learner, three_tasks(), identity={"method": "script"}, out=tmp_path)
+    rows = learned(learner, three_tasks(), tmp_path)
     assert learner.learned == [(3, 1, 3), (2, 1, 1), (1, 2, 1)]
-    expected = np.array([[4 / 5, NAN, NAN], [3 / 5, 1, NAN], [3 / 5, 0, 1]])
-    np.testing.assert_array_equal(results.matrix, expected)
-    assert results.metrics == {
-        "acc_class_weighted": pytest.approx((3 * 0.6 + 0 + 1) / 5),
-        "acc_unweighted": pytest.approx(1.6 / 3),
-        "bwf_class_weighted": pytest.approx((3 * 0.2 + 1 * 1) / 4),
-        "bwf_unweighted": pytest.approx((0.2 + 1) / 2),
+    expected = [[4 / 5, NAN, NAN], [3 / 5, 1, NAN], [3 / 5, 0, 1]]
+    np.testing.assert_array_equal(Predictions(rows).matrix(), expected)
+    found = measured(rows)
+    assert {key: found[key] for key in found if "//" in key and "/0///test" in key} == {
+        "acc_class_weighted/0///test/": pytest.approx((3 * 0.6 + 0 + 1) / 5),
+        "acc_unweighted/0///test/": pytest.approx(1.6 / 3),
+        "bwf_class_weighted/0///test/": pytest.approx((3 * 0.2 + 1 * 1) / 4),
+        "bwf_unweighted/0///test/": pytest.approx((0.2 + 1) / 2),
     }
-    assert results.correct.tolist() == [[1, 3, 0, -1, -1], [0, 3, 0, 1, -1], [0, 3, 0, 0, 1]]
-    assert not results.selected_on_test
+    correct, tested = hits(Predictions(rows))
+    assert correct.tolist() == [[1, 3, 0, -1, -1], [0, 3, 0, 1, -1], [0, 3, 0, 0, 1]]
+    assert tested.tolist() == [1, 3, 1, 1, 1]
 
 
-def test_what_is_written_says_what_was_measured(tmp_path: Path):
-    results = run_class_incremental(Scripted(SCRIPT), three_tasks(), identity={"method": "script"}, out=tmp_path)
-    held = json.loads((tmp_path / "results.json").read_bytes())
-    assert held["metrics"] == {name: pytest.approx(value) for name, value in results.metrics.items()}
-    assert held["tasks"][0] == {"name": "0", "classes": 3, "learned": 3, "tested": 5}
-    assert held["curve"]["acc_unweighted"] == pytest.approx([0.8, 0.8, 1.6 / 3])
-    assert held["identity"] == {"method": "script"}
-    assert held["selected_on_the_evaluation_split"] is False
-    table = np.genfromtxt(tmp_path / "matrix.csv", delimiter=",", skip_header=1)[:, 1:]
-    np.testing.assert_array_equal(table, results.matrix)
-    classes = list(csv.DictReader((tmp_path / "classes.csv").open()))
-    assert classes[1] == {
-        "name": "b", "task": "0", "learned": "1", "tested": "3",
-        "correct_after_0": "3", "correct_after_1": "3", "correct_after_2": "3",
-    }  # fmt: skip
-    assert classes[4]["correct_after_1"] == ""
-    predictions = list(csv.DictReader((tmp_path / "predictions.csv").open()))
-    assert len(predictions) == 7
-    assert predictions[0] == {"task": "0", "key": "t0", "class": "a", "predicted": "b"}
-    curve = (tmp_path / "curve.csv").read_text().splitlines()
-    assert curve == ["task,epoch,loss", "0,0,1.5", "1,0,1.5", "2,0,1.5"]
+def test_what_is_measured_after_each_task(tmp_path: Path):
+    rows = learned(Scripted(SCRIPT), three_tasks(), tmp_path)
+    found = measured(rows)
+    assert [found[f"acc_unweighted/0/{position}//test/"] for position in (1, 2, 3)] == pytest.approx([0.8, 0.8, 1.6 / 3])
+    assert found["accuracy/0/2/0/test/"] == 3 / 5
+    assert {key: value for key, value in found.items() if key.startswith("accuracy/0/2/") and not key.endswith("/")} == {
+        "accuracy/0/2/0/test/a": 0,
+        "accuracy/0/2/0/test/b": 1,
+        "accuracy/0/2/0/test/c": 0,
+        "accuracy/0/2/1/test/d": 1,
+    }
+    held = {
+        (each.memory_samples, each.memory_parts)
+        for each in measure_classes(predictions=rows)
+        if each.key == "accuracy/0/3/2/test/"
+    }
+    assert held == {(2, 8)}
+    record = Predictions(rows).positions[2]
+    assert (record.samples, record.classes, record.record["epochs"]) == (1, ("e",), [{"epoch": 0, "loss": 1.5}])
 
 
-def test_selection_on_the_evaluation_split_is_said(tmp_path: Path):
-    """ActivityNet has no test split: the validation videos choose the epoch and are reported."""
-    same = points([0, 1], "v")
-    tasks = [Task("0", ("a", "b"), points([0, 1], "x"), same, same)]
-    assert run_class_incremental(Scripted([[1, 1]]), tasks, identity={}, out=tmp_path).selected_on_test
-    assert json.loads((tmp_path / "results.json").read_bytes())["selected_on_the_evaluation_split"] is True
-    assert json.loads((tmp_path / "results.json").read_bytes())["metrics"]["bwf_unweighted"] is None
+def test_one_task_forgets_nothing_that_could_be_measured_and_a_diverged_training_has_no_value(tmp_path: Path):
+    stream = Stream((Position("0", points([0, 1], "x"), ("a", "b"), (0,)),), (Test("0", "val", points([0, 1], "v")),))
+    found = measured(learned(Scripted([[1, 1]]), stream, tmp_path))
+    assert found["acc_unweighted/0///val/"] == 1
+    assert found["bwf_unweighted/0///val/"] is None
+    assert measured(rows_of(columns(ONE_LABEL).empty_table())) == {}
 
 
 def test_predictions_of_another_shape_are_refused(tmp_path: Path):
@@ -149,14 +180,14 @@ def test_predictions_of_another_shape_are_refused(tmp_path: Path):
         def predict(self, examples: Any) -> np.ndarray:
             return super().predict(examples)[:-1]
 
-    with pytest.raises(ValueError, match=r"\(4,\) for \(5,\) samples"):
-        run_class_incremental(Short(SCRIPT), three_tasks(), identity={}, out=tmp_path)
+    with pytest.raises(ValueError, match=r"int64 \(4,\): class indices \(5,\) are wanted"):
+        learned(Short(SCRIPT), three_tasks(), tmp_path)
 
 
-# --- tasks from columns
+# --- a stream from columns
 
 
-def columns() -> dict[str, list[Any]]:
+def index() -> dict[str, list[Any]]:
     return {
         "number": [1, 0, 0, 1, 0, 1],
         "role": ["train", "train", "test", "test", "val", "val"],
@@ -165,17 +196,20 @@ def columns() -> dict[str, list[Any]]:
     }
 
 
-def test_tasks_from_the_columns_of_an_index():
+def test_a_stream_from_the_columns_of_an_index():
     every = points([1, 0, 0, 1, 0, 1], "k")
-    made = class_tasks(**columns(), samples=every.take)
-    assert [(task.name, task.classes) for task in made] == [("0", ("jump",)), ("1", ("run",))]
-    assert [list(task.train.keys) for task in made] == [["k1"], ["k0"]]
-    assert [list(task.test.keys) for task in made] == [["k2"], ["k3"]]
-    assert [list(task.validate.keys) for task in made if task.validate] == [["k4"], ["k5"]]
-    reported = class_tasks(**columns(), samples=every.take, roles=("train", "val", "val"))
-    assert [list(task.test.keys) for task in reported] == [["k4"], ["k5"]]
-    alone = class_tasks(**columns(), samples=every.take, roles=("train", None, "test"))
-    assert all(task.validate is None for task in alone)
+    made = class_stream(**index(), samples=every.take)
+    assert [(one.name, one.classes, one.tests) for one in made.positions] == [("0", ("jump",), (0,)), ("1", ("run",), (0, 1))]
+    assert [list(one.train.keys) for one in made.positions] == [["k1"], ["k0"]]
+    assert [(test.tested, test.split, list(test.samples.keys)) for test in made.tests] == [
+        ("0", "test", ["k2"]),
+        ("1", "test", ["k3"]),
+    ]
+    assert [[list(each.keys) for each in one.validate] for one in made.positions] == [[["k4"]], [["k4"], ["k5"]]]
+    reported = class_stream(**index(), samples=every.take, roles=("train", "val", "val"))
+    assert [(test.split, list(test.samples.keys)) for test in reported.tests] == [("val", ["k4"]), ("val", ["k5"])]
+    alone = class_stream(**index(), samples=every.take, roles=("train", None, "test"))
+    assert all(one.validate == () for one in alone.positions)
 
 
 @pytest.mark.parametrize(
@@ -183,25 +217,22 @@ def test_tasks_from_the_columns_of_an_index():
     [
         ({"label": ["run", "jump", "leap", "run", "jump", "run"]}, "class index 0 is 'jump' and 'leap'"),
         ({"role": ["train", "train", "test", "train", "val", "val"]}, "task 1 has no row with role 'test'"),
-        ({"class_index": [0, 1, 1, 0, 1, 0]}, r"task '0', train: classes"),
+        ({"class_index": [0, 1, 1, 0, 1, 0]}, r"task 0, (train|test): classes \[1\], and 0..0 are its own"),
     ],
 )
 def test_columns_that_make_no_tasks_are_refused(change: dict[str, Any], says: str):
-    given = {**columns(), **change}
+    given = {**index(), **change}
     every = points(given["class_index"], "k")
     with pytest.raises(ValueError, match=says):
-        class_tasks(**given, samples=every.take)
+        class_stream(**given, samples=every.take)
 
 
 def test_every_class_needs_samples():
-    with pytest.raises(ValueError, match="no task"):
-        check_tasks([])
-    broken = Task("0", ("a", "b"), points([0, 0], "x"), None, points([0, 1], "t"))
-    with pytest.raises(ValueError, match=r"task '0', train: classes \[0\], and 0..1 are its own"):
-        check_tasks([broken])
-    strange = Task("0", ("a",), points([0], "x"), points([1], "v"), points([0], "t"))
-    with pytest.raises(ValueError, match="validation: labels outside"):
-        check_tasks([strange])
+    with pytest.raises(ValueError, match="nothing to learn"):
+        class_stream([], [], [], [], points([], "k").take)
+    every = points([0, 0, 0, 1], "k")
+    with pytest.raises(ValueError, match=r"task 0, train: classes \[0\], and 0..1 are its own"):
+        class_stream([0] * 4, ["train", "val", "test", "test"], [0, 0, 0, 1], ["a", "a", "a", "b"], every.take)
 
 
 # --- real learners, killed
@@ -211,7 +242,7 @@ class Killed(BaseException):
     """Stands for kill -9: nothing catches it."""
 
 
-def clip_tasks(view: Any) -> list[Task]:
+def clip_stream(view: Any) -> Stream:
     """Six classes in three tasks: clips of 12 frames of a colour."""
     draw = np.random.default_rng(0)
     colours, frames, label, role = draw.integers(0, 255, (6, 3)), [], [], []
@@ -221,7 +252,7 @@ def clip_tasks(view: Any) -> list[Task]:
             label.append(c)
             role.append("train" if n < 5 else "val" if n < 7 else "test")
     clips = Clips(ArrayFrames(frames), [f"k{n}" for n in range(60)], np.array(label), np.full(60, 12), view)
-    return class_tasks([c // 2 for c in label], role, label, [f"c{c}" for c in label], clips.take)
+    return class_stream([c // 2 for c in label], role, label, [f"c{c}" for c in label], clips.take)
 
 
 def small_settings(name: str) -> dict[str, Any]:
@@ -229,10 +260,17 @@ def small_settings(name: str) -> dict[str, Any]:
     settings["model"] = {"backbone": "small_cnn", "dropout": 0.5, "head_std": 0.001, "width": 4}
     settings["view"] = {**settings["view"], "side_px": 14}
     settings["schedule"] |= {"epochs": 2, "batch_size": 6, "learning_rate": 0.02}
-    settings["memory"]["capacity"] = 12
+    settings["memory"]["size"] = 12
     if "strength" in settings["method"]:
         settings["method"]["strength"] = 1.0
     return settings
+
+
+def real(name: str) -> Any:
+    settings = small_settings(name)
+    parts = parts_of(settings, load_name(METHODS, name.removesuffix("+tc")), tsn, labels="one", classes="new")
+    keep, second = narrowings(settings)
+    return learner_of(parts, tsn, sample=(8, 3, 14, 14), seed=1, keep=keep, second=second)
 
 
 def mortal(learner: Any, lessons: int, *, in_save: bool) -> Any:
@@ -254,37 +292,22 @@ def mortal(learner: Any, lessons: int, *, in_save: bool) -> Any:
     return learner
 
 
-@pytest.mark.parametrize("name", ["icarl+tc", "naive", "bic", "ewc"])
+@pytest.mark.parametrize("name", ["icarl+tc", "er", "bic", "ewc"])
 def test_killed_anywhere_it_ends_in_the_same_bytes(tmp_path: Path, name: str):
-    settings = small_settings(name)
-    tasks, make = clip_tasks(clip_view(settings)), learner_maker(settings)
-    whose = identity(settings, seed=1)
-    first = run_class_incremental(make(1), tasks, identity=whose, out=tmp_path / "whole")
+    stream = clip_stream(clip_view(small_settings(name)))
+    whole = learned(real(name), stream, tmp_path / "whole")
     for lessons, in_save in [(1, False), (1, True), (1, False)]:
         with pytest.raises(Killed):
-            run_class_incremental(mortal(make(1), lessons, in_save=in_save), tasks, identity=whose, out=tmp_path / "broken")
-    assert len(json.loads((tmp_path / "broken/progress.json").read_bytes())["correct"]) == 2
-    run_class_incremental(make(1), tasks, identity=whose, out=tmp_path / "broken")
+            learned(mortal(real(name), lessons, in_save=in_save), stream, tmp_path / "broken")
+    assert json.loads((tmp_path / "broken/progress.json").read_bytes())["done"] == 2
+    assert learned(real(name), stream, tmp_path / "broken").table().equals(whole.table())
     files = sorted(path.name for path in (tmp_path / "whole").iterdir())
     assert files == [
-        "after-003.pt", "classes.csv", "curve.csv", "matrix.csv",
-        "predictions.csv", "progress.json", "results.json", "tasks.csv",
+        "after-0003", "position-0001.parquet", "position-0002.parquet", "position-0003.parquet", "progress.json"
     ]  # fmt: skip
     assert files == sorted(path.name for path in (tmp_path / "broken").iterdir())
     for file in files:
         assert (tmp_path / "whole" / file).read_bytes() == (tmp_path / "broken" / file).read_bytes(), file
-    # Done already: it is read, and nothing is learned.
-    again = run_class_incremental(mortal(make(1), 0, in_save=False), tasks, identity=whose, out=tmp_path / "whole")
-    np.testing.assert_array_equal(first.correct, again.correct)
-
-
-def test_a_folder_of_another_run_is_refused(tmp_path: Path):
-    run_class_incremental(Scripted(SCRIPT), three_tasks(), identity={"method": "a"}, out=tmp_path)
-    with pytest.raises(ValueError, match="method was 'a' and is 'b'"):
-        run_class_incremental(Scripted(SCRIPT), three_tasks(), identity={"method": "b"}, out=tmp_path)
-    other = [Task("0", ("a",), points([0], "y"), None, points([0], "t"))]
-    with pytest.raises(ValueError, match="data was "):
-        run_class_incremental(Scripted(SCRIPT), other, identity={"method": "a"}, out=tmp_path)
-    (tmp_path / "after-003.pt").write_bytes(b"")
-    with pytest.raises(ValueError, match="is missing or is not the one"):
-        run_class_incremental(Scripted(SCRIPT), three_tasks(), identity={"method": "a"}, out=tmp_path)
+    # Finished: it is read, and nothing is learned.
+    again = learned(mortal(real(name), 0, in_save=False), stream, tmp_path / "whole")
+    assert again.table().equals(whole.table())

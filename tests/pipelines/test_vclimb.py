@@ -2,30 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import logging
 import shutil
 import subprocess
 import tarfile
+import textwrap
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow.compute as pc
 import pytest
+from benchwright.curation.artifact import Artifact
 from benchwright.curation.flow import Flow
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Run, TooManyRejects, run
+from benchwright.curation.store import Store
 from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
-from benchwright.pipelines import api, config
+from benchwright.eval.results import RESULTS, Line, flat, lines
+from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
-from benchwright.pipelines.vclimb import baselines as vclimb_runs
+from benchwright.pipelines.errors import WrongUse
+from benchwright.pipelines.report import finished_stages
 from benchwright.pipelines.vclimb import card as vclimb_card
 from benchwright.pipelines.vclimb import pipeline as vclimb
+from benchwright.pipelines.vclimb.baselines import baseline_settings
 from benchwright.pipelines.vclimb.config import VclimbConfig
-from benchwright.pipelines.vclimb.results import fairness, published
-
-from tests.pipelines.conftest import with_another_dataset
+from benchwright.pipelines.vclimb.fairness import data_of, published, verdict, why_unfair
+from benchwright.pipelines.vclimb.results import by_class
 
 SETTINGS = Path(vclimb.__file__).parent
 
@@ -99,47 +109,90 @@ def test_shards_hold_frames_in_order(trained: Path) -> None:
     assert min(pixels.shape[:2]) == 32
 
 
+@pytest.mark.parametrize(
+    ("override", "says"),
+    [
+        ("evaluation.methods=['icarl+ct']", r"no method 'icarl\+ct'"),
+        ("evaluation.model=vgg", "no model 'vgg'"),
+        ("evaluation.model=nowhere.py:net", "no such file"),
+        ("evaluation.metrics=['best']", "no metric 'best'"),
+    ],
+)
+def test_names_of_nothing_are_told_when_settings_are_read(override: str, says: str) -> None:
+    with pytest.raises(config.ConfigError, match=says):
+        settings("tiny", override)
+
+
 def test_what_cannot_be_used_is_told(trained: Path) -> None:
     found = {(row["stage"], row["reason"]) for row in api.rejects(str(trained))}
     assert found == {("probed", "not_a_video"), ("probed", "too_few_frames")}
     assert api.verify(str(trained)) == []
 
 
-def test_baselines_are_scored_and_taken_up(trained: Path, tmp_path: Path) -> None:
-    found = vclimb_runs.scores(settings("tiny"), str(trained))
+def untrained(trained: Path, into: Path) -> str:
+    """A copy of the run without its trainings."""
+    shutil.copytree(trained, into, ignore=shutil.ignore_patterns("experiments"))
+    return str(into)
+
+
+def train(c: VclimbConfig, out: str, *methods: str, protocols: tuple[str, ...] = (), **how: Any) -> list[Line]:
+    """Trainings by these settings, whatever the run was made with; the lines of all its results."""
+    experiments.train(vclimb.trainings(c, out, methods, protocols), out, **how)
+    return lines(experiments.results(out))
+
+
+def stages_of(out: str | Path) -> dict[str, str]:
+    """Stage of a training -> digest of what it left."""
+    found = Path(out, "experiments/stages").iterdir()
+    return {each.name: json.loads((each / "artifact.json").read_text())["digest"] for each in found}
+
+
+def test_baselines_are_scored_and_resumed(trained: Path, tmp_path: Path) -> None:
+    found = api.scores(str(trained))
     assert list(found) == ["frames 4"]
-    assert set(found["frames 4"]) == {"naive", "icarl", "icarl+tc"}
+    assert set(found["frames 4"]) == {"er", "icarl", "icarl+tc"}
     for one in found["frames 4"].values():
         assert 0 <= one["mean"]["acc"] <= 1
         assert one["mean"]["acc"] == pytest.approx(one["mean"]["acc unweighted"])  # tasks of two classes each
     # The memory is counted in frames: 12 clips of 4.
-    result = vclimb_runs.seed_results(settings("tiny"), str(trained))["frames 4"]["icarl"][0]
-    assert result["records"][-1]["memory"] == {"samples": 12, "parts": 48}
+    line = next(line for line in lines(experiments.results(str(trained))) if line.label == "icarl")
+    last = line.select("accuracy").to_pylist()[-1]
+    assert (last["memory_samples"], last["memory_parts"]) == (12, 48)
+    np.testing.assert_array_equal([values[0] for values in by_class(line).values()], [1, 0, 1, 1, 0, 0.5])
+    assert {key for key, values in by_class(line).items() if len(values) == 3} == {("0", "yellow right"), ("0", "blue right")}
 
-    class Stopped(Exception):
+    class Stopped(BaseException):
         pass
 
     def stop(line: str) -> None:
         if "(2 of 3)" in line:
             raise Stopped
 
-    (tmp_path / "dataset").symlink_to(trained / "dataset")
-    c = settings("tiny")
+    c, out = settings("tiny"), untrained(trained, tmp_path / "run")
     with pytest.raises(Stopped):
-        vclimb_runs.evaluate(c, str(tmp_path), methods=["icarl+tc"], progress=stop)
-    assert vclimb_runs.scores(settings("tiny"), str(tmp_path)) == {}
-    vclimb_runs.evaluate(c, str(tmp_path), methods=["icarl+tc"])
-    place = Path("eval/frames-4/icarl+tc/seed-0")
-    for name in ("results.json", "matrix.csv", "predictions.csv", "after-003.pt"):
-        assert (tmp_path / place / name).read_bytes() == (trained / place / name).read_bytes()
+        train(c, out, "icarl+tc", progress=stop)
+    assert experiments.scores(out, vclimb.SHOWN) == {}
+    told: list[str] = []
+    train(c, out, "icarl+tc", progress=told.append)
+    assert [line.partition(": ")[2] for line in told] == ["2 (3 of 3) learned and tested", "trained"]
+    assert len(stages_of(out)) == 2
+    assert stages_of(out).items() <= stages_of(trained).items()
+
+
+def test_processes_train_the_same(trained: Path, tmp_path: Path) -> None:
+    out = untrained(trained, tmp_path / "run")
+    train(settings("tiny"), out, "naive", "icarl", scheduler="processes", workers=2)
+    assert len(stages_of(out)) == 4
+    assert stages_of(out).items() <= stages_of(trained).items()
 
 
 def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Path) -> None:
-    c = settings("tiny")
-    assert vclimb_runs.stale(c, str(trained)) == {}
-    out = with_another_dataset(trained, tmp_path / "run")
-    assert vclimb_runs.scores(c, out) == vclimb_runs.seed_results(c, out) == {}
-    assert set(vclimb_runs.stale(c, out).values()) == {"of an earlier dataset"}
+    assert api.stale(str(trained)) == {}
+    out = str(shutil.copytree(trained, tmp_path / "run"))
+    published_as = Path(out, "dataset/dataset.json")
+    published_as.write_text(json.dumps(json.loads(published_as.read_text()) | {"digest": "0" * 64}))
+    assert experiments.scores(out, vclimb.SHOWN) == {}
+    assert set(experiments.stale_trainings(out).values()) == {"trained on another dataset"}
 
 
 def test_the_report_shows_tables_and_frames(trained: Path) -> None:
@@ -155,29 +208,140 @@ def test_the_report_shows_tables_and_frames(trained: Path) -> None:
 
 
 def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Path) -> None:
-    (tmp_path / "dataset").symlink_to(trained / "dataset")
+    out = untrained(trained, tmp_path / "run")
     c = settings("tiny", 'evaluation.roles=["train", "none", "test"]', "evaluation.settings.schedule.epochs=1")
-    found = vclimb_runs.evaluate(c, str(tmp_path), methods=["naive"], protocols=["frames-all"])
-    assert list(found) == ["frames all"]
-    (result,) = vclimb_runs.seed_results(c, str(tmp_path))["frames all"]["naive"]
-    assert not result["selected_on_the_evaluation_split"]
-    assert result["records"][-1]["memory"] == {"samples": 12, "parts": 96}  # all 8 frames of each clip
+    (line,) = train(c, out, "naive", protocols=("frames-all",))  # er's former name
+    assert (line.protocol, line.label, line.settings["schedule.select"]) == ("frames all", "er", "none")
+    last = line.select("accuracy").to_pylist()[-1]
+    assert (last["memory_samples"], last["memory_parts"]) == (12, 96)  # all 8 frames of each clip
+
+
+def test_epochs_chosen_on_the_reported_clips_are_told(trained: Path, tmp_path: Path) -> None:
+    """ActivityNet has no test split: the validation videos choose the epoch and are reported."""
+    out = untrained(trained, tmp_path / "run")
+    assert "Epochs were chosen on the clips that are reported" not in (trained / "report.html").read_text()
+    c = settings("tiny", 'evaluation.roles=["train", "val", "val"]', "evaluation.settings.schedule.epochs=1")
+    (line,) = train(c, out, "finetune")
+    assert set(line.rows["split"].to_pylist()) == {"val"}
+    assert "Epochs were chosen on the clips that are reported" in Path(vclimb.report(c, out)).read_text()
+
+
+def test_memories_of_other_sizes_stand_beside_each_other(trained: Path, tmp_path: Path) -> None:
+    out = str(shutil.copytree(trained, tmp_path / "run"))
+    before = stages_of(out)
+    c = settings("tiny", "evaluation.method_settings={'naive'={memory={size=6}}}")
+    found = train(c, out, "er", "icarl")
+    assert [line.label for line in found] == ["er, memory.size = 12", "icarl", "icarl+tc", "er, memory.size = 6"]
+    assert before.items() <= stages_of(out).items()
+    page = Path(vclimb.report(c, out)).read_text()
+    assert "er, memory.size = 6" in page
+    assert "er, memory.size = 12" in page
 
 
 def test_tasks_that_a_copy_lacks_altogether_are_told(trained: Path) -> None:
-    with pytest.raises(ValueError, match=r"has clips of 3 tasks, and split\.tasks is 4"):
-        vclimb_runs.evaluate(settings("tiny", "split.tasks=4"), str(trained))
+    with pytest.raises(WrongUse, match=r"has clips of 3 tasks, and split\.tasks is 4"):
+        vclimb.trainings(settings("tiny", "split.tasks=4"), str(trained), [], [])
 
 
-def test_an_unknown_method_protocol_or_setting_is_told(trained: Path) -> None:
-    c = settings("tiny")
-    with pytest.raises(ValueError, match="no method 'gem': there are bic"):
-        vclimb_runs.evaluate(c, str(trained), methods=["gem"])
-    with pytest.raises(ValueError, match="no protocol 'iid'"):
-        vclimb_runs.evaluate(c, str(trained), protocols=["iid"])
-    for name, said in (("schedule.epoch", "schedule.epoch: there are .*epochs"), ("scedule.epochs", "scedule: there are")):
-        with pytest.raises(ValueError, match=said):
-            vclimb_runs.evaluate(settings("tiny", f"evaluation.settings.{name}=2"), str(trained))
+def test_methods_for_new_classes_learn_a_single_task(tmp_path: Path) -> None:
+    out = str(tmp_path / "run")
+    overrides = ["split.tasks=1", "source.classes=2", "evaluation.settings.schedule.epochs=1"]
+    api.run(api.job("vclimb", config="tiny", overrides=overrides), out, scheduler="sync")
+    (line,) = train(settings("tiny", *overrides), out, "bic")
+    assert (line.label, len(line.matrix("accuracy", ["0"])[0])) == ("bic", 1)
+    assert np.isnan(line.values("bwf_unweighted")).all()
+    assert "Baselines, 4 frames" in Path(vclimb.report(settings("tiny", *overrides), out)).read_text()
+
+
+@pytest.mark.parametrize(
+    ("overrides", "methods", "protocols", "says"),
+    [
+        ([], ["gem"], [], "no method 'gem': there are agem, bic"),
+        ([], ["icarl+ct"], [], "no method 'icarl\\+ct'.*did you mean 'icarl'"),
+        ([], [], ["iid"], "no protocol 'iid'"),
+        ([], [], ["frames-0"], "no protocol 'frames-0'"),
+        ([], ["reservoir"], [], "missing a required argument: 'alpha'"),
+        (["evaluation.settings.schedule.epoch=2"], [], [], "schedule.epoch: there are .*epochs"),
+        (["evaluation.settings.scedule.epochs=2"], [], [], "scedule: there are"),
+        (["evaluation.settings.memory.capacity=2"], [], [], "memory.capacity: there are size"),
+        (["evaluation.settings.model.backbone=vgg"], [], [], "no backbone is called 'vgg'"),
+        (
+            ["evaluation.weights=/nowhere.pth", "evaluation.model=tsn"],
+            [],
+            [],
+            "evaluation.weights = '/nowhere.pth': No such file",
+        ),
+        (["evaluation.settings.memory.frames=0"], [], [], "frames 0: a number of at least 1"),
+        (["evaluation.settings.view.segments=0"], [], [], "0 segments"),
+    ],
+)
+def test_what_cannot_be_trained_is_told_before_anything_is(
+    trained: Path, overrides: list[str], methods: list[str], protocols: list[str], says: str
+) -> None:
+    with pytest.raises(WrongUse, match=says) as told:
+        vclimb.trainings(settings("tiny", *overrides), str(trained), methods, protocols)
+    assert "\n" not in str(told.value)
+
+
+OWN = """
+    import torch
+    from benchwright.training.methods.finetune import present
+    from benchwright.training.methods.method import Method
+
+    def calm(*, strength=0.1):
+        def teach(lesson):
+            lesson.fit(lambda step: step.classification() + strength * step.logits.square().mean())
+        return Method("calm", present, "finetune", {"strength": strength}, teach)
+
+    class Mean(torch.nn.Module):
+        width = 3
+        def forward(self, x):
+            return x.mean((3, 4))
+
+    def net(init, *, sample, scale=1.0, weights=None):
+        assert sample == (4, 3, 28, 28)
+        return Mean()
+
+    def kept_of_the_first(predictions):
+        return float(predictions.matrix()[-1, 0])
+"""
+
+
+def test_methods_models_and_metrics_of_ones_own(trained: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own_clips.py"
+    own.write_text(textwrap.dedent(OWN))
+    (tmp_path / "w.bin").write_bytes(b"weights")
+    out = untrained(trained, tmp_path / "run")
+    c = settings(
+        "tiny",
+        f"evaluation.methods=['{own}:calm+tc', 'naive+tc']",
+        f"evaluation.model={own}:net",
+        "evaluation.model_settings={scale=2.0}",
+        f"evaluation.metrics=['{own}:kept_of_the_first']",
+        f"evaluation.weights={tmp_path / 'w.bin'}",
+        "evaluation.method_settings={'own_clips.py:calm'={method={strength=0.2}}}",
+    )
+    assert c.evaluation.methods == [f"{own}:calm+tc", "er+tc"]
+    first, second = train(c, out, f"{own}:calm", "er+tc")
+    assert [(line.method, line.model) for line in (first, second)] == [
+        ("own_clips.py:calm", "own_clips.py:net"),
+        ("er+tc", "own_clips.py:net"),
+    ]
+    assert first.settings["weights"] == hashlib.sha256(b"weights").hexdigest()
+    assert (first.settings["method.strength"], first.settings["model.scale"]) == (0.2, 2.0)
+    assert first.values("kept_of_the_first").tolist() == first.matrix("accuracy", ["0"])[:, -1, 0].tolist()
+    page = Path(vclimb.report(c, out)).read_text()
+    assert "own_clips.py:calm" in page
+    assert "kept_of_the_first" in page
+    before = stages_of(out)
+    (tmp_path / "w.bin").write_bytes(b"others")  # other weights are another training
+    train(c, out, "er+tc")
+    assert before.items() <= stages_of(out).items()
+    assert len(stages_of(out)) == len(before) + 3
+    own.write_text(textwrap.dedent(OWN).replace("square()", "abs()"))
+    assert experiments.stale_trainings(out) == {"frames 4 own_clips.py:calm": "own_clips.calm changed"}
+    with pytest.raises(WrongUse, match="takes no weights"):
+        vclimb.trainings(settings("tiny", f"evaluation.weights={tmp_path / 'w.bin'}", "evaluation.model=mlp"), out, [], [])
 
 
 # ------------------------------------------------------------------------------------------------------- other sources
@@ -392,9 +556,9 @@ def test_published_settings_are_those_of_the_facts(name: str | None, dataset: st
     if c.source.kind == "split_file":
         (pinned,) = [one for one in f.split_files if one.dataset == dataset]
         assert (c.source.sha256, Path(c.source.path).name) == (pinned.sha256, pinned.name)
-    found = vclimb_runs.baseline_settings(c, "icarl", 8)
+    found = baseline_settings(c, "icarl", 8)
     assert found["memory"].items() >= {"unit": "samples", "frames": 8}.items()
-    assert found["memory"]["capacity"] == f.datasets[c.evaluation.dataset].memory_videos
+    assert found["memory"]["size"] == f.datasets[c.evaluation.dataset].memory_videos
 
 
 def test_a_released_split_reaches_the_plan(shared_data: Path, tmp_path: Path) -> None:
@@ -411,6 +575,8 @@ def test_a_released_split_reaches_the_plan(shared_data: Path, tmp_path: Path) ->
         "videos.max_broken=2",
     )
     r = made_until("matched", c, tmp_path / "out")
+    data = data_of({artifact.stage: artifact for artifact in r.artifacts})
+    assert (data.dataset, data.split_file, data.why) == ("ucf101", UCF101, "no frames are stored")
     matched = next(a for a in r.artifacts if a.stage == "matched")
     assert (matched.rows, dict(matched.rejects)) == (2, {"missing_video": 13_318})
     assert r.rows("matched").table(["task", "class_index", "role"]).to_pylist() == [
@@ -440,27 +606,86 @@ def test_activitynet_by_its_split_file_and_by_its_annotations(shared_data: Path,
     assert set(drawn.rows("split").table(["task"])["task"].to_pylist()) == set(range(20))
 
 
-def test_the_papers_figures_stand_only_beside_its_own_settings() -> None:
-    weights = 'evaluation.weights="resnet34.pth"'
-    fair = settings(None, weights)
-    assert fairness(fair, 0) == (True, "released split file, preset as_released, weights resnet34.pth.")
-    for override in ("evaluation.settings.schedule.epochs=1", "evaluation.comparable=false", "seed=0"):
-        assert fairness(settings(None, weights, override), 0)[0] == (override == "seed=0")
-    assert fairness(fair, 7) == (False, "the copy lacks 7 clips of the split; none of the paper's figures stands here.")
-    assert fairness(settings(None), 0) == (False, "no ImageNet weights were given; none of the paper's figures stands here.")
-    assert not fairness(settings("kinetics400", weights), 0)[0]
-    assert not fairness(settings("segments", weights), 0)[0]
+def line_of(name: str, c: VclimbConfig, frames: Any = "all", model: str = "tsn", **changes: Any) -> Line:
+    """What is recorded of a training by these settings on UCF101's released split."""
+    recorded = {"roles": list(c.evaluation.roles), "split_file": UCF101, "weights": "b627a593" + "0" * 56, **changes}
+    found = flat({**baseline_settings(c, name, frames), **recorded})
+    return Line(f"frames {frames}", name, model, found, name, RESULTS.empty_table())
 
-    def told(c: VclimbConfig, frames: str, *methods: str) -> list[tuple[str, str, float]]:
-        rows = published(c, frames, 10, methods)
+
+UCF101 = next(one.sha256 for one in facts().split_files if one.dataset == "ucf101")
+PLAN = {"kind": "all", "n": None, "fps": None, "min_frames": 8, "seed": None, "type": "FramePlan"}
+
+
+def changed(artifact: Artifact, rejects: Mapping[str, int] | None = None, **settings: Any) -> Artifact:
+    recipe = {**artifact.recipe, "settings": {**artifact.recipe["settings"], **settings}}
+    return dataclasses.replace(artifact, recipe=recipe, rejects=rejects or {})
+
+
+def test_data_are_the_papers_by_what_stages_recorded(trained: Path) -> None:
+    made = finished_stages(Store(str(trained)))
+    assert data_of(made).why == "the split is not a released one"
+    split = {"path": {"where": "UCF101_data.pkl", "content": UCF101}}
+    released = {**made, "listed": changed(made["listed"], **split), "probed": changed(made["probed"])}
+    assert data_of(released).why == "frames.kind is uniform, and all in the paper"
+    fair = {**released, "sampled": changed(made["sampled"], plan=PLAN)}
+    assert (data_of(fair).dataset, data_of(fair).why) == ("ucf101", "")
+    other_clock = {**fair, "sampled": changed(made["sampled"], plan={**PLAN, "fps": 5.0})}
+    assert data_of(other_clock).why == "frames.fps is 5.0, and None in the paper"
+    for stage, count in (("probed", 7), ("sampled", 1)):
+        lacking = {**fair, stage: changed(fair[stage], {"decode_failed": count, "bad_segment": 12})}
+        assert data_of(lacking).why == f"the copy lacks {count} clips of the split"
+    activitynet = next(one.sha256 for one in facts().split_files if one.dataset == "activitynet")
+    trim = {**fair, "listed": changed(made["listed"], path={"content": activitynet})}
+    trim["sampled"] = changed(made["sampled"], plan={**PLAN, "fps": 30.0})
+    assert (data_of(trim).dataset, data_of(trim).why) == ("activitynet_trim", "")
+    cut = {**trim, "untrimmed": changed(made["unique"], min_coverage=0.5, several_labels="reject")}
+    assert (data_of(cut).dataset, data_of(cut).why) == (
+        "activitynet_untrim",
+        "split.untrim.min_coverage is 0.5, and 0.0 in the paper",
+    )
+
+
+def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trained: Path) -> None:
+    made = finished_stages(Store(str(trained)))
+    made["listed"] = changed(made["listed"], path={"where": "x", "content": UCF101})
+    made |= {"probed": changed(made["probed"]), "sampled": changed(made["sampled"], plan=PLAN)}
+    data, c = data_of(made), settings(None)
+    for preset in ("as_released", "as_written"):
+        for name in ("er", "ewc", "icarl+tc"):
+            assert why_unfair(line_of(name, settings(None, f"evaluation.preset={preset}"), 8), data) == ""
+    assert why_unfair(line_of("icarl", c, weights=None), data) == "no ImageNet weights were given"
+    assert why_unfair(line_of("icarl", c, weights="0" * 64), data).startswith("weights are not those of torchvision's")
+    assert why_unfair(line_of("icarl", c, split_file="0" * 64), data) == "it was trained on another split"
+    assert why_unfair(line_of("icarl", c, model="own.py:net"), data) == "the model is own.py:net"
+    assert why_unfair(line_of("agem", c), data) == "no method of the paper"
+    epochs = line_of("icarl", settings(None, "evaluation.settings.schedule.epochs=1"))
+    assert why_unfair(epochs, data) == "settings of the paper were changed: schedule.epochs"
+    roles = line_of("icarl", settings(None, 'evaluation.roles=["train", "none", "test"]'))
+    assert why_unfair(roles, data) == "settings of the paper were changed: schedule.select, roles"
+    fair, note = verdict([line_of("er", c), dataclasses.replace(epochs, label="icarl, schedule.epochs = 1")], data)
+    assert [line.label for line in fair] == ["er"]
+    assert note == (
+        "released split file, settings of the paper, ImageNet weights. Not of icarl, schedule.epochs = 1: settings of the "
+        "paper were changed: schedule.epochs."
+    )
+    assert verdict([epochs], dataclasses.replace(data, why="the copy lacks 7 clips of the split")) == (
+        [],
+        "the copy lacks 7 clips of the split; none of the paper's figures stands here.",
+    )
+
+
+def test_published_figures_are_found_by_method_and_frames() -> None:
+    def told(dataset: str, frames: Any, *methods: str) -> list[tuple[str, str, float]]:
+        rows = published([line_of(name, settings(None), frames) for name in methods], dataset, 10)
         return [(figure.table, scores.name, round(100 * scores.mean["acc_class_weighted"], 2)) for figure, scores in rows]
 
-    assert told(fair, "all", "icarl", "naive") == [
+    assert told("ucf101", "all", "icarl", "er") == [
         ("main results, 10 tasks", "naive", 91.42),
         ("main results, 10 tasks", "iCaRL", 80.97),
     ]
-    assert told(fair, "4", "icarl+tc", "ewc") == [("Table 3", "iCaRL+TC", 73.85)]
-    assert told(settings("activitynet_untrim"), "8", "icarl", "naive+tc") == [
+    assert told("ucf101", 4, "icarl+tc", "ewc") == [("Table 3", "iCaRL+TC", 73.85)]
+    assert told("activitynet_untrim", 8, "icarl", "er+tc") == [
         ("Table 4", "iCaRL", 16.67),
         ("supplement", "naive+TC", 39.8),
     ]

@@ -139,7 +139,7 @@ class Joined:
     def take(self, rows: Rows) -> Joined:
         """See ``Examples``; stretches of one part stay together, and arrays become one."""
         which, inner = self._places(rows)
-        arrays = [part for part in self.parts if isinstance(part, ArrayExamples)]
+        arrays = [part for part in self.parts if type(part) is ArrayExamples]  # others may have sizes of their own
         if len(arrays) == len(self.parts) > 1 and len(rows):
             return Joined([gathered(arrays, which, inner)])
         cuts = np.flatnonzero(np.diff(which)) + 1

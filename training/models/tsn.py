@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -29,6 +30,7 @@ class Segments(nn.Module):
 def tsn(
     init: torch.Generator,
     *,
+    sample: Sequence[int],
     backbone: str,
     dropout: float,
     head_std: float | None,
@@ -39,6 +41,7 @@ def tsn(
 
     Args:
         init: of all weights that no file gives.
+        sample: shape of a clip, (segments, 3, h, w); weights do not depend on it.
         backbone: one of ``BACKBONES``.
         dropout: before the head, 0.5 in vCLIMB.
         head_std: of new outputs' weights, 0.001 in TSN's code; None: see ``Classifier``.
@@ -46,14 +49,18 @@ def tsn(
         width: of ``small_cnn``.
 
     Raises:
-        ValueError: no backbone has that name, or weights are given for ``small_cnn``.
+        ValueError: see ``check_tsn``; or samples are no clips.
     """
-    if backbone in RESNETS:
-        network, features = resnet(backbone, init, weights)
-    elif backbone == "small_cnn" and weights is None:
-        network, features = small_cnn(width, init)
-    elif backbone == "small_cnn":
-        raise ValueError(f"weights {weights}: small_cnn has none but random ones")
-    else:
-        raise ValueError(f"no backbone is called {backbone!r}: there are {', '.join(BACKBONES)}")
+    check_tsn(backbone, weights)
+    if len(sample) != 4:
+        raise ValueError(f"samples of shape {tuple(sample)}: tsn takes clips, (segments, 3, height, width)")
+    network, features = resnet(backbone, init, weights) if backbone in RESNETS else small_cnn(width, init)
     return Classifier(Segments(network), features, dropout=dropout, head_std=head_std)
+
+
+def check_tsn(backbone: str, weights: Path | None) -> None:
+    """Raise ValueError where no backbone has that name, or weights are given for ``small_cnn``."""
+    if backbone not in BACKBONES:
+        raise ValueError(f"no backbone is called {backbone!r}: there are {', '.join(BACKBONES)}")
+    if backbone == "small_cnn" and weights is not None:
+        raise ValueError(f"weights {weights}: small_cnn has none but random ones")

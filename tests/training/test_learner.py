@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchwright.curation.registry import load_name
 from benchwright.datasets.vclimb.facts import facts
-from benchwright.training.baselines.vclimb import clip_view, identity, learner_maker, paper_methods, paper_settings
+from benchwright.training.baselines.vclimb import paper_methods, paper_settings, present_name
 from benchwright.training.core.batches import ahead
+from benchwright.training.core.build import learner_of, parts_of
 from benchwright.training.core.criteria import CRITERIA, cross_entropy
 from benchwright.training.core.exemplars import Capacity, class_means, given, herding, nearest_means, shuffled
-from benchwright.training.core.learner import BufferLearner, Learner, Memory, SecondView
+from benchwright.training.core.learner import Learner, Memory, SecondView
 from benchwright.training.core.schedule import Schedule
 from benchwright.training.data.examples import ArrayExamples, Draw, Joined, Rows
-from benchwright.training.methods.registry import TAUGHT, method
+from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.classifier import Classifier
-from benchwright.training.models.linear import affine, linear
-from benchwright.training.models.tsn import tsn
+from benchwright.training.models.linear import affine
+from benchwright.training.models.tsn import check_tsn, tsn
 from torch import nn
 
 PLAN = Schedule(
@@ -38,10 +40,13 @@ PLAN = Schedule(
     eval_every=2,
     first_best="nothing",
 )
+CLIP = (8, 3, 32, 32)
 SETTINGS: dict[str, dict[str, Any]] = {
     "ewc": {"strength": 1.0},
     "mas": {"strength": 1.0},
     "lwf": {"strength": 1.0, "temperature": 2.0},
+    "reservoir": {"alpha": 1.0},
+    "dynamic_reservoir": {"alpha": 1.0},
 }
 
 
@@ -58,7 +63,7 @@ def small(init: torch.Generator, dropout: float = 0.3, **head: Any) -> Classifie
     return Classifier(nn.Sequential(affine(8, 16, init), nn.BatchNorm1d(16), nn.ReLU()), 16, dropout=dropout, **head)
 
 
-def a_learner(name: str = "naive", capacity: int = 12, criterion: str = "cross_entropy", **changes: Any) -> Learner:
+def a_learner(name: str = "er", capacity: int = 12, criterion: str = "cross_entropy", **changes: Any) -> Learner:
     plan = dataclasses.replace(PLAN, **changes.pop("plan", {}))
     chosen = method(name, **{**SETTINGS.get(name, {}), **changes.pop("settings", {})})
     chosen = dataclasses.replace(chosen, exemplars=changes.pop("exemplars", chosen.exemplars))
@@ -106,7 +111,9 @@ def test_consensus_is_the_mean_of_the_segments_logits():
 @pytest.mark.parametrize("backbone", ["resnet18", "small_cnn"])
 def test_tsn_is_a_function_of_its_generator(backbone: str):
     state = torch.get_rng_state()
-    one, two, other = (tsn(torch.Generator().manual_seed(s), backbone=backbone, dropout=0.5, head_std=0.001) for s in (1, 1, 2))
+    one, two, other = (
+        tsn(torch.Generator().manual_seed(s), sample=CLIP, backbone=backbone, dropout=0.5, head_std=0.001) for s in (1, 1, 2)
+    )
     assert torch.equal(state, torch.get_rng_state())
     for a, b in zip(one.state_dict().values(), two.state_dict().values(), strict=True):
         assert torch.equal(a, b)
@@ -125,7 +132,7 @@ def test_resnet_takes_torchvisions_weights_and_refuses_others(tmp_path: Path):
 
     theirs = resnet18(weights=None).eval()
     torch.save(theirs.state_dict(), tmp_path / "w.pth")
-    make = functools.partial(tsn, backbone="resnet18", dropout=0.0, head_std=None)
+    make = functools.partial(tsn, sample=CLIP, backbone="resnet18", dropout=0.0, head_std=None)
     ours = make(torch.Generator(), weights=tmp_path / "w.pth").eval()
     theirs.fc = nn.Identity()
     x = torch.randn(2, 1, 3, 64, 64, generator=torch.Generator().manual_seed(0))
@@ -134,7 +141,11 @@ def test_resnet_takes_torchvisions_weights_and_refuses_others(tmp_path: Path):
     with pytest.raises(ValueError, match="does not hold the weights of resnet18"):
         make(torch.Generator(), weights=tmp_path / "other.pth")
     with pytest.raises(ValueError, match="no backbone is called 'vgg'"):
-        tsn(torch.Generator(), backbone="vgg", dropout=0.0, head_std=None)
+        tsn(torch.Generator(), sample=CLIP, backbone="vgg", dropout=0.0, head_std=None)
+    with pytest.raises(ValueError, match="random ones"):
+        check_tsn("small_cnn", tmp_path / "w.pth")
+    with pytest.raises(ValueError, match=r"samples of shape \(5,\): tsn takes clips"):
+        tsn(torch.Generator(), sample=(5,), backbone="small_cnn", dropout=0.0, head_std=None)
 
 
 # --- memory
@@ -174,7 +185,7 @@ def test_quotas_of_the_paper():
     quotas = [room.quota(int(seen)) for seen in np.cumsum(sizes)]
     assert (quotas[0], quotas[-1]) == (183, 20)
     for name in facts().datasets:
-        capacity = paper_settings("icarl", dataset=name)["memory"]["capacity"]
+        capacity = paper_settings("icarl", dataset=name)["memory"]["size"]
         assert capacity == facts().datasets[name].memory_videos
         held = Capacity(capacity).quota(facts().datasets[name].classes) * facts().datasets[name].classes
         for frames, stated in facts().memory[name].frames_in_paper.items() if name in facts().memory else ():
@@ -199,14 +210,14 @@ class Framed(ArrayExamples):
         return np.full(len(self.labels), 7)
 
     def take(self, rows: Rows) -> Framed:
-        return Framed(self._X[rows], self.labels[rows], [self.keys[row] for row in rows.tolist()])
+        return Framed(self.X[rows], self.labels[rows], [self.keys[row] for row in rows.tolist()])
 
 
 def test_frames_in_memory_stay_under_the_capacity():
     learner = a_learner(memory=Memory(Capacity(90, "parts")))
     for task in range(3):
         plain = examples(2 * task, 2 * task + 2, "train")
-        learner.learn(Framed(plain._X, plain.labels, plain.keys), [], classes=2)
+        learner.learn(Framed(plain.X, plain.labels, plain.keys), [], classes=2)
         each = 90 // (2 * task + 2) // 7
         assert learner.record["memory"] == {"samples": each * (2 * task + 2), "parts": 7 * each * (2 * task + 2)}
 
@@ -221,8 +232,8 @@ def test_old_lists_are_cut_and_herded_ones_keep_their_order():
         assert learner.buffer[labels[learner.buffer] == c].tolist() == first[labels[first] == c][:2].tolist()
 
 
-def test_quirk_naive_shuffles_old_lists_too():
-    learner = learn(a_learner("naive"), 1)
+def test_quirk_replay_shuffles_old_lists_too():
+    learner = learn(a_learner("er"), 1)
     first = learner.buffer.copy()
     learn(learner, 2, start=1)
     labels = np.repeat(np.arange(4), 20)
@@ -241,23 +252,23 @@ def test_given_exemplars_are_those_of_the_list_in_its_order():
     assert learner.buffer.tolist() == [3, 30]
     settings = paper_settings("icarl", dataset="ucf101")
     settings["memory"] |= {"choice": "given", "keys": ["b", "a"]}
-    made = learner_maker(settings)(0)
-    assert made._method.exemplars == "given"
-    assert made._memory is not None
-    assert made._memory.order == {"b": 0, "a": 1}
+    made = parts_of(settings, load_name(METHODS, "icarl"), tsn, labels="one", classes="new")
+    assert made.method.exemplars == "given"
+    assert made.order == {"b": 0, "a": 1}
 
 
 # --- training
 
 
 @pytest.mark.parametrize("criterion", sorted(CRITERIA))
-@pytest.mark.parametrize("name", sorted([*TAUGHT, "finetune"]))
+@pytest.mark.parametrize("name", sorted(METHODS.builtin))
 def test_every_method_learns_with_every_criterion_and_moves_no_global_generator(name: str, criterion: str):
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
     learner = learn(a_learner(name, criterion=criterion), 2)
     assert torch.equal(state, torch.get_rng_state())
     np.testing.assert_array_equal(numpy_state, np.random.get_state()[1])  # type: ignore[index]
-    test = examples(2, 4, "test")
+    # Nap learns the first task alone, and a reservoir a part of each.
+    test = Joined([examples(lo, lo + 2, "test") for lo in {"nap": [0], "reservoir": [0, 2]}.get(name, [2])])
     assert (learner.predict(test) == test.labels).mean() > 0.5
     assert learner.model.groups == (2, 2)
     again = learn(a_learner(name, criterion=criterion), 2)
@@ -266,7 +277,7 @@ def test_every_method_learns_with_every_criterion_and_moves_no_global_generator(
     np.testing.assert_array_equal(learner.buffer, again.buffer)
 
 
-@pytest.mark.parametrize("name", sorted([*TAUGHT, "finetune"]))
+@pytest.mark.parametrize("name", sorted(METHODS.builtin))
 def test_a_loaded_learner_goes_on_as_the_one_that_was_saved(name: str, tmp_path: Path):
     whole = learn(a_learner(name), 2)
     whole.save(tmp_path / "two.pt")
@@ -301,10 +312,10 @@ def test_memory_beats_none_and_everything_beats_memory():
     plan = {"epochs": 8, "select": "none"}
     found = {
         name: float((learn(a_learner(name, capacity=24, plan=plan), 4).predict(test) == test.labels).mean())
-        for name in ("finetune", "naive", "icarl", "joint")
+        for name in ("finetune", "er", "icarl", "joint")
     }
-    assert found["finetune"] < 0.5 < found["naive"]
-    assert found["naive"] - 0.05 < found["icarl"] < found["joint"] + 0.05
+    assert found["finetune"] < 0.5 < found["er"]
+    assert found["er"] - 0.05 < found["icarl"] < found["joint"] + 0.05
 
 
 def test_the_epoch_with_the_best_validation_accuracy_is_kept():
@@ -363,7 +374,7 @@ def test_gradients_are_clipped_to_the_norm():
     plan = {"clip_norm": 1e-3, "momentum": 0.0, "weight_decay": 0.0, "epochs": 1, "batch_size": 64, "select": "none"}
     learner = a_learner("finetune", plan={**plan, "learning_rate": 1.0})
     learner.learn(examples(0, 2, "train"), [], classes=2)
-    start = a_learner("finetune")._grown(0, 2)
+    start = a_learner("finetune")._grown(0, 2, anew=True)
     pairs = zip(learner.model.parameters(), start.parameters(), strict=True)
     moved = float(torch.stack([(a - b).detach().square().sum() for a, b in pairs]).sum().sqrt())
     assert moved == pytest.approx(1e-3, rel=1e-3)
@@ -386,7 +397,7 @@ def test_a_second_view_of_the_same_samples_changes_what_is_learned():
 
 def test_what_cannot_be_learned_is_refused():
     learner = learn(a_learner(), 1)
-    with pytest.raises(ValueError, match=r"task 1: labels \[4, 5\] are not among its new classes 2..3"):
+    with pytest.raises(ValueError, match=r"task 1: labels \[4, 5\] are not among its classes 2..3"):
         learner.learn(examples(4, 6, "train"), [], classes=2)
     with pytest.raises(ValueError, match="needs the size of a memory"):
         a_learner("icarl", memory=None)
@@ -394,8 +405,6 @@ def test_what_cannot_be_learned_is_refused():
         a_learner().model  # noqa: B018
     with pytest.raises(ArithmeticError, match="training loss is"):
         a_learner().learn(ArrayExamples(np.full((20, 8), np.nan, np.float32), [0, 1] * 10), [], classes=2)
-    with pytest.raises(ValueError, match="Learner runs it"):
-        BufferLearner(make_model=linear, classes=2, hyper=None, method=method("naive"), seed=0)  # type: ignore[arg-type]
     for change in ({"epochs": 0}, {"optimiser": "lion"}, {"select": "test"}, {"learning_rate": 0.0}, {"clip_norm": 0.0}):
         with pytest.raises(ValueError, match=str(next(iter(change)))):
             dataclasses.replace(PLAN, **change)  # type: ignore[arg-type]
@@ -408,7 +417,7 @@ def test_presets_of_code_and_paper():
     """PROTOCOLS.md 1.4: SGD or Adagrad in the code, Adam in the paper; 50 epochs with a memory, 20 without."""
     for name in paper_methods():
         code, paper = (paper_settings(name, dataset="ucf101", preset=p)["schedule"] for p in ("as_released", "as_written"))
-        with_memory = name in ("naive", "icarl", "bic", "finetune", "joint")
+        with_memory = name in ("er", "icarl", "bic", "finetune", "joint")
         assert (code["optimiser"], code["epochs"]) == (("sgd", 50) if with_memory else ("adagrad", 20))
         assert (code["learning_rate"], code["weight_decay"], code["clip_norm"]) == (1e-3, 1e-4, 20.0)
         assert (paper["optimiser"], paper["learning_rate"]) == ("adam", 1e-3)
@@ -417,13 +426,13 @@ def test_presets_of_code_and_paper():
         found = {dataset: paper_settings("ewc", dataset=dataset, preset=preset) for dataset in wanted}
         assert {d: (one["method"]["strength"], one["schedule"]["epochs"]) for d, one in found.items()} == wanted
     assert paper_settings("mas", dataset="ucf101")["method"]["strength"] == 3e5
-    assert paper_settings("naive", dataset="ucf101")["method"]["predict"] == "head"
-    assert paper_settings("naive", dataset="ucf101", preset="as_written")["method"]["predict"] == "nearest_mean"
-    assert paper_settings("bic", dataset="ucf101")["method"] == {"name": "bic", "share": 0.9, "temperature": 2.0}
+    assert paper_settings("er", dataset="ucf101")["method"]["predict"] == "head"
+    assert paper_settings("er", dataset="ucf101", preset="as_written")["method"]["predict"] == "nearest_mean"
+    assert paper_settings("bic", dataset="ucf101")["method"] == {"share": 0.9, "temperature": 2.0}
     with pytest.raises(ValueError, match="no method 'gem'"):
         paper_settings("gem", dataset="ucf101")
     with pytest.raises(ValueError, match="data set 'ucf102'"):
-        paper_settings("naive", dataset="ucf102")
+        paper_settings("er", dataset="ucf102")
 
 
 @pytest.mark.parametrize("preset", ["as_released", "as_written"])
@@ -456,7 +465,7 @@ def test_settings_of_the_paper_in_full(preset: str, name: str):
         "eval_every": 2,
         **dict(zip(names, by_method[preset, name], strict=True)),
     }
-    assert found["memory"] == {"capacity": 2020, "unit": "samples", "choice": "method", "keys": [], "frames": "all"}
+    assert found["memory"] == {"size": 2020, "unit": "samples", "choice": "method", "keys": [], "frames": "all"}
 
 
 def test_consistency_goes_on_top_of_any_method_and_means_what_the_paper_says():
@@ -466,28 +475,29 @@ def test_consistency_goes_on_top_of_any_method_and_means_what_the_paper_says():
     assert {**top, "consistency": None} == plain
     released = paper_settings("icarl+tc", dataset="ucf101", frames=4, variant="as_released")
     assert released["consistency"]["variant"] == "as_released"
-    view = clip_view(plain)
-    assert (view.segments, view.side_px, view.scales, view.flip) == (8, 224, (1.0, 0.875, 0.75, 0.66), 0.5)
+    assert (top["view"]["segments"], top["view"]["side_px"], top["view"]["flip"]) == (8, 224, 0.5)
 
 
-def test_all_baselines_can_be_made_and_say_what_they_are(tmp_path: Path):
+def test_names_of_before_are_read_as_those_of_today():
+    assert [present_name(name) for name in ("naive", "naive+tc", "replay", "er", "own.py:naive")] == [
+        "er", "er+tc", "er", "er", "own.py:naive"
+    ]  # fmt: skip
+    assert paper_settings("naive+tc", dataset="ucf101") == paper_settings("er+tc", dataset="ucf101")
+
+
+def test_all_baselines_can_be_made():
     for name in paper_methods():
         settings = paper_settings(name + "+tc", dataset="ucf101", frames=8)
-        assert isinstance(learner_maker(settings)(0), Learner)
-        assert identity(settings, seed=3)["seed"] == 3
-    weights = tmp_path / "w.pth"
-    weights.write_bytes(b"x")
-    assert identity(settings, seed=0, weights=weights)["weights"].startswith("2d711642")
-    with pytest.raises(ValueError, match="frames 0"):
-        learner_maker({**settings, "memory": {**settings["memory"], "frames": 0}})
-    with pytest.raises(ValueError, match="no backbone is called 'vgg'"):
-        learner_maker({**settings, "model": {**settings["model"], "backbone": "vgg"}})
-    with pytest.raises(TypeError, match="depth"):
-        learner_maker({**settings, "model": {**settings["model"], "depth": 3}})
-    with pytest.raises(ValueError, match="criterion 'hinge'"):
-        learner_maker({**settings, "criterion": "hinge"})
-    with pytest.raises(TypeError, match="rate"):
-        learner_maker({**settings, "schedule": {**settings["schedule"], "rate": 1}})
+        parts = parts_of(settings, load_name(METHODS, name), tsn, labels="one", classes="new")
+        assert isinstance(learner_of(parts, tsn, sample=CLIP, seed=0), Learner)
+    for table, says in (
+        ({"model": {**settings["model"], "depth": 3}}, "depth"),
+        ({"criterion": "hinge"}, "criterion 'hinge'"),
+        ({"schedule": {**settings["schedule"], "rate": 1}}, "rate"),
+        ({"memory": {**settings["memory"], "capacity": 1}}, "capacity"),
+    ):
+        with pytest.raises(ValueError, match=says):
+            parts_of({**settings, **table}, load_name(METHODS, name), tsn, labels="one", classes="new")
 
 
 # --- examples
