@@ -14,6 +14,12 @@ from ..config import Location, Rejects
 from ..names import ByKind
 from ..own import OwnEncoder
 
+EMBEDDED = "embedded"
+"""The stage of vectors, where the settings name an encoder."""
+
+PICTURES = "pictures"
+"""The built-in model: ``training.models.picture_net``."""
+
 _STRICT = ConfigDict(extra="forbid")
 
 
@@ -120,15 +126,17 @@ class Evaluation:
 
     Attributes:
         dataset: whose settings of the paper are used.
-        methods: names of ``training.baselines.iirc``.
+        methods: names of ``training.baselines.iirc``, or of any method of the registry, or references.
+        model: of all methods, by name or reference; ``settings.model`` are its own.
+        metrics: of your own, beside the paper's: references of functions, see ``pipelines.streams.measure_by``.
         configurations: of the tasks, a run each; those of ``tasks`` by default.
         seeds: a run each.
         information: labels in training: ``incomplete``: those that the task brings; ``complete``: all known by then.
         roles: what is evaluated after each task; the first is reported.
-        confusion_after: tasks after which the confusion matrix is kept.
-        settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``.
+        confusion_after: tasks after which the report shows the confusion matrix.
+        settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``,
+            ``data``, ``method``.
         method_settings: likewise for single methods.
-        hold: keep decoded pictures in memory, where the view cuts the same square of each.
         device: ``cpu`` or ``cuda``.
         workers: threads that load batches ahead.
     """
@@ -142,7 +150,8 @@ class Evaluation:
     configurations: list[int] | None = None
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     method_settings: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict[str, dict[str, dict[str, Any]]])
-    hold: bool = True
+    model: str = PICTURES
+    metrics: list[str] = Field(default_factory=list[str])
     device: str = "cpu"
     workers: Annotated[int, Field(ge=0)] = 0
 
