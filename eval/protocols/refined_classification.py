@@ -49,8 +49,8 @@ def measure_sets(*, predictions: Rows, kinds: Sequence[str]) -> Iterator[Value]:
 
     After each position: R_jk under the name of task k, R_j of all samples, and R_j within each kind of class, which is its
     stratum: its labels alone, of the samples that have one. ``samples`` says of how many. Of the first test, which is the one
-    reported: ``samples``, ``predicted`` and ``correct`` of each class, whose stratum is ``class`` and its name; and the last R_j
-    as values of the whole training.
+    reported: ``samples``, ``predicted`` and ``correct`` of each class, whose stratum is ``class`` and its name; and the last
+    R_j as values of the whole training.
 
     Args:
         predictions: what the training left; nothing where it diverged.

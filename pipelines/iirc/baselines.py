@@ -14,6 +14,7 @@ from ...datasets.iirc.view import RefinedView
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.refined_classification import measure_sets
 from ...training.baselines.iirc import paper_methods, paper_settings
+from ...training.data.pictures import picture_view
 from ...training.methods import registry as methods_by_name
 from ...training.models import registry as models_by_name
 from ...training.models.picture_net import check_picture_net
@@ -22,7 +23,7 @@ from ..errors import WrongUse, did_you_mean
 from ..experiments import Training
 from ..streams import Runs, stream_training, with_metrics
 from .config import EMBEDDED, PICTURES, IircConfig
-from .stream import SAMPLES, picture_view
+from .stream import SAMPLES
 
 
 def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -98,7 +99,7 @@ def settings_of(config: IircConfig, name: str) -> tuple[str, dict[str, Any]]:
             settings |= {table: {**settings[table], **changes.get(table, {})} for table in free}
             settings = with_changes(settings, {table: values for table, values in changes.items() if table not in free})
         _check(config, settings)
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         raise WrongUse(f"{name}: {error}") from None
     labels = e.information if settings["data"]["samples"] == "task" else "complete"
     settings["data"] |= {"labels": labels, "roles": list(e.roles)}

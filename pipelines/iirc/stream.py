@@ -20,7 +20,7 @@ from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.refined_classification import refined_stream
 from ...eval.protocols.streams import Position, Test
 from ...training.data.examples import ArrayExamples
-from ...training.data.pictures import Album, Pictures, PictureView, ShardPictures
+from ...training.data.pictures import Album, Pictures, ShardPictures, picture_view
 from ..streams import Prepared
 from .config import EMBEDDED
 
@@ -53,11 +53,6 @@ def tasks(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
         watched = (validate,) if len(validate.labels) else ()
         positions.append(Position(str(number), train, names, tuple(range(len(tests))), watched))
     return Prepared(refined_stream(positions, tests))
-
-
-def picture_view(settings: Mapping[str, Any]) -> PictureView:
-    """The view of a table ``view``. Raises ``ValueError`` or ``TypeError`` where it is none."""
-    return PictureView(**{key: tuple(value) if isinstance(value, list) else value for key, value in settings.items()})
 
 
 @functools.lru_cache(maxsize=1)

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -53,6 +53,18 @@ class PictureView:
             raise ValueError(f"side {self.side_px} px of {self.resize_px} px, padding {self.pad_px} px: 1 <= side <= resize")
         if self.augment not in ("crop_flip", "resized_crop_flip", "none"):
             raise ValueError(f"augment {self.augment!r}: 'crop_flip', 'resized_crop_flip' or 'none'")
+
+
+def picture_view(values: Mapping[str, Any]) -> PictureView:
+    """The view of a table of JSON values.
+
+    Raises:
+        ValueError: a value is out of range, missing or unknown.
+    """
+    try:
+        return PictureView(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    except TypeError as error:
+        raise ValueError(f"view {dict(values)}: {error}") from None
 
 
 class PictureStore(Protocol):
