@@ -54,14 +54,14 @@ def results_sections(
 
 def _note(found: Sequence[Line]) -> str:
     counts = ", ".join(f"{line.label} {len(line.runs)}" for line in found)
-    changed = "the paper's settings" if all(map(_as_published, found)) else "settings changed from the paper's"
+    changed = "the paper's settings" if all(map(as_published, found)) else "settings changed from the paper's"
     return (
         f"Runs (configurations times seeds): {counts}; {changed}. The paper prints its scores as curves only: none of its "
         "figures stands here."
     )
 
 
-def _as_published(line: Line) -> bool:
+def as_published(line: Line) -> bool:
     """Whether a line was trained by the paper's settings, as its own record has them."""
     if line.method not in paper_methods():
         return False
