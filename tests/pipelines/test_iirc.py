@@ -517,7 +517,7 @@ def test_own_method_model_and_metric_and_an_edit_of_the_method(tiny: Path, tmp_p
         f"evaluation.method_settings={{'{own}:calm'={{method={{strength=0.2}}}}}}",
         f"evaluation.metrics=['{own}:empty']",
         f"evaluation.model='{own}:net'",
-        "evaluation.settings={model={width=3}, schedule={epochs=1}, view={side_px=16, resize_px=16, pad_px=2}}",
+        "evaluation.settings={model={width=3}, schedule={epochs=1, learning_rate=0.1}, view={side_px=16, resize_px=16, pad_px=2}}",
     )
     scores = api.train(str(out))["incomplete information"]
     assert list(scores) == ["finetune", "own.py:calm"]
