@@ -8,6 +8,7 @@ from typing import Any
 
 from ...curation.artifact import load_artifact
 from ...curation.flow import Step
+from ...curation.named import UnknownName
 from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.iirc.view import RefinedView
@@ -15,13 +16,13 @@ from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.refined_classification import measure_sets
 from ...training.baselines.iirc import paper_methods, paper_settings
 from ...training.data.pictures import picture_view
-from ...training.methods import registry as methods_by_name
-from ...training.models import registry as models_by_name
+from ...training.methods.registry import METHODS
 from ...training.models.picture_net import check_picture_net
+from ...training.models.registry import MODELS
 from ..config import with_changes
 from ..errors import WrongUse, did_you_mean
 from ..experiments import Training
-from ..streams import Runs, stream_training, with_metrics
+from ..streams import Runs, short, stream_training, with_metrics
 from .config import EMBEDDED, PICTURES, IircConfig
 from .stream import SAMPLES
 
@@ -32,8 +33,7 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
     Args:
         config: settings of the run.
         out: the run.
-        methods: names of ``training.baselines.iirc``, or of any method of the registry, or references; those of the settings by
-            default.
+        methods: names of ``training.baselines.iirc``, or of any other method; those of the settings by default.
         protocols: ``configuration-0``, ...: task configurations; those of the settings by default.
 
     Raises:
@@ -45,7 +45,7 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
     table = DatasetIndex.open(runs.dataset).table
     kinds = {number: list(RefinedView(table, number).kinds) for number in numbers}
     found: list[Training] = []
-    for name in [methods_by_name.FORMER.get(name, name) for name in [*methods] or e.methods]:
+    for name in [METHODS.former.get(name, name) for name in [*methods] or e.methods]:
         method, settings = settings_of(config, name)
         if config.vectors is not None:
             settings["data"]["vectors"] = _vectors(out)
@@ -53,7 +53,7 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
             stream_training(
                 protocol=f"{e.information} information",
                 method=(name, method),
-                model=(e.model, models_by_name.reference(e.model)),
+                model=(e.model, MODELS.find(e.model).reference),
                 settings=settings,
                 seed=seed,
                 prepare="benchwright.pipelines.iirc.stream:tasks",
@@ -87,15 +87,17 @@ def settings_of(config: IircConfig, name: str) -> tuple[str, dict[str, Any]]:
     e = config.evaluation
     own, settings = paper_settings(name, dataset=e.dataset)
     try:
-        reference = methods_by_name.reference(own)
-    except ValueError:
-        known = dict.fromkeys([*paper_methods(), *methods_by_name.METHODS])
+        reference = METHODS.find(own).reference
+    except UnknownName as error:
+        if ":" in name:
+            raise WrongUse(str(error)) from None
+        known = dict.fromkeys([*paper_methods(), *METHODS.builtin])
         raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}") from None
     if e.model != PICTURES:
         settings["model"] = {}
     free = ("method",) if e.model == PICTURES else ("method", "model")  # which the functions that are called check
     try:
-        for changes in (e.settings, e.method_settings.get(name, {})):
+        for changes in (e.settings, e.method_settings.get(short(name), {})):
             settings |= {table: {**settings[table], **changes.get(table, {})} for table in free}
             settings = with_changes(settings, {table: values for table, values in changes.items() if table not in free})
         _check(config, settings)
@@ -109,7 +111,6 @@ def settings_of(config: IircConfig, name: str) -> tuple[str, dict[str, Any]]:
 
 
 def _check(config: IircConfig, settings: dict[str, Any]) -> None:
-    models_by_name.reference(config.evaluation.model)
     picture_view(settings["view"])
     if (samples := settings["data"]["samples"]) not in SAMPLES:
         raise ValueError(f"data.samples {samples!r}: one of {', '.join(SAMPLES)}")

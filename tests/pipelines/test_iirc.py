@@ -226,6 +226,8 @@ def test_presets_have_the_values_of_the_facts() -> None:
     ("name", "overrides", "message"),
     [
         ("tiny", ["shares.superclass=1.5"], "share superclass is 1.5"),
+        ("tiny", ["evaluation.model=net"], r"evaluation\.model = 'net': no model 'net': there are"),
+        ("tiny", ["evaluation.methods=['nope']"], "no method 'nope': there are"),
         ("tiny", ["source.shapes=9"], "shapes = 9: 1 to 5 can be drawn"),
         ("tiny", ["tasks.first=0"], r"tasks\.first = 0"),
         (None, ['hierarchy={kind="drawn"}'], "belongs to a drawn source"),
@@ -394,7 +396,6 @@ def test_what_there_is_not_is_told_before_anything_is_trained(tiny: Path) -> Non
         ("seed=0", {"methods": ["ewc2"]}, "no method 'ewc2': there are .*; did you mean 'ewc'"),
         ("seed=0", {"protocols": ["configuration-7"]}, "no protocol 'configuration-7': there are configuration-0, configur"),
         ("evaluation.configurations=[7]", {}, "no protocol '7': there are configuration-0, configuration-1"),
-        ("evaluation.model='net'", {}, "no model is called 'net'"),
         ("evaluation.settings.model.depth=3", {}, "evaluation.settings.model.depth: there are"),
         ("evaluation.settings.model.backbone='vgg'", {}, "backbone 'vgg'"),
         ("evaluation.settings.net.depth=3", {}, "evaluation.settings.net: there are"),
@@ -514,10 +515,10 @@ def test_own_method_model_and_metric_and_an_edit_of_the_method(tiny: Path, tmp_p
         tiny,
         tmp_path / "run",
         f"evaluation.methods=['finetune', '{own}:calm']",
-        f"evaluation.method_settings={{'{own}:calm'={{method={{strength=0.2}}}}}}",
+        "evaluation.method_settings={'own.py:calm'={method={strength=0.2}}}",
         f"evaluation.metrics=['{own}:empty']",
         f"evaluation.model='{own}:net'",
-        "evaluation.settings={model={width=3}, schedule={epochs=1, learning_rate=0.1}, view={side_px=16, resize_px=16, pad_px=2}}",
+        "evaluation.settings={model={width=3}, schedule={epochs=1, learning_rate=0.1}, view={side_px=16, resize_px=16}}",
     )
     scores = api.train(str(out))["incomplete information"]
     assert list(scores) == ["finetune", "own.py:calm"]
