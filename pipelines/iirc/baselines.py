@@ -6,10 +6,8 @@ import posixpath
 from collections.abc import Iterable
 from typing import Any
 
-from ...curation.artifact import load_artifact
 from ...curation.flow import Step
 from ...curation.named import UnknownName
-from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.iirc.view import RefinedView
 from ...datasets.reader.index import DatasetIndex
@@ -23,8 +21,9 @@ from ..config import with_changes
 from ..errors import WrongUse, did_you_mean
 from ..experiments import Training
 from ..streams import Runs, short, stream_training, with_metrics
-from .config import EMBEDDED, PICTURES, IircConfig
+from .config import PICTURES, IircConfig
 from .stream import SAMPLES
+from .vectors import vectors_digest
 
 
 def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -48,7 +47,7 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
     for name in [METHODS.former.get(name, name) for name in [*methods] or e.methods]:
         method, settings = settings_of(config, name)
         if config.vectors is not None:
-            settings["data"]["vectors"] = _vectors(out)
+            settings["data"]["vectors"] = vectors_digest(out)
         found += [
             stream_training(
                 protocol=f"{e.information} information",
@@ -116,10 +115,3 @@ def _check(config: IircConfig, settings: dict[str, Any]) -> None:
         raise ValueError(f"data.samples {samples!r}: one of {', '.join(SAMPLES)}")
     if config.evaluation.model == PICTURES:
         check_picture_net(settings["model"]["backbone"], settings["model"]["head"], vectors=config.vectors is not None)
-
-
-def _vectors(out: str) -> str:
-    """Digest of the vectors that stand for pictures."""
-    if (artifact := load_artifact(Store(out), EMBEDDED)) is None:
-        raise WrongUse(f"{out} has no vectors: run the pipeline with these settings first")
-    return artifact.digest

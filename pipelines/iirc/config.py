@@ -18,9 +18,6 @@ from ..config import Location, Rejects
 from ..names import ByKind, OneOf
 from ..own import OwnEncoder
 
-EMBEDDED = "embedded"
-"""The stage of vectors, where the settings name an encoder."""
-
 PICTURES = "pictures"
 """The built-in model: ``training.models.picture_net``."""
 

@@ -30,7 +30,6 @@ from ..experiments import Training
 from ..own import encoder_of
 from . import card
 from .config import (
-    EMBEDDED,
     CifarSource,
     DrawnHierarchy,
     DrawnSource,
@@ -39,6 +38,7 @@ from .config import (
     ProposedHierarchy,
     TasksDrawn,
 )
+from .vectors import EMBEDDED
 
 
 def plan(c: IircConfig, out: str) -> Flow:

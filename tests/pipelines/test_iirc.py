@@ -18,6 +18,7 @@ import pytest
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.png import stored_png
+from benchwright.curation.reach import reached
 from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.iirc.facts import facts
 from benchwright.datasets.iirc.samples import columns_of
@@ -30,12 +31,13 @@ from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.errors import WrongUse
+from benchwright.pipelines.experiments import Diverged
 from benchwright.pipelines.iirc import baselines as iirc_runs
 from benchwright.pipelines.iirc import pipeline as iirc
 from benchwright.pipelines.iirc.config import IircConfig
 from benchwright.pipelines.iirc.results import as_published
-from benchwright.pipelines.iirc.stream import read_vectors
-from benchwright.training.baselines.iirc import paper_settings
+from benchwright.pipelines.iirc.vectors import read_vectors
+from benchwright.training.baselines.iirc import paper_methods, paper_settings
 
 VARIANTS = ("class_incremental", "imagenet", "imagenet_lite", "tiny", "tiny_imagenet", "tiny_imagenet_vectors")
 
@@ -484,6 +486,21 @@ def test_curves_are_averaged_over_configurations(tiny: Path, tmp_path: Path) -> 
     assert "one standard deviation over runs" in page
 
 
+def test_a_training_is_keyed_by_its_own_method_and_by_no_table_or_settings_type(tiny: Path) -> None:
+    """A method that is added to a table, or another one's edit, or a new setting, makes no training stale."""
+    every = iirc_runs.trainings(settings("tiny"), str(tiny), paper_methods(), [])
+    assert len({one.name("digest") for one in every}) == len(every) == 10
+    for one in every:
+        step = one.learn
+        codes = [step.code(), *(reached(step.settings[name]) for name in ("prepare", "method", "model"))]
+        names = {(module, name) for code in codes for module, found in code.definitions.items() for name in found}
+        assert not [
+            name for name in names if name[1] in ("METHODS", "MODELS", "METRICS", "ENCODERS", "IircConfig", "Evaluation")
+        ]
+        methods = {module.rpartition(".")[2] for module, _ in names if ".methods." in module} - {"method", "registry"}
+        assert methods <= {step.settings["method"].rpartition(":")[0].rpartition(".")[2], "finetune", "replay"}
+
+
 OWN = """
     import torch
     from benchwright.training.methods.method import Method
@@ -540,3 +557,13 @@ def test_processes_train_to_the_same_bytes(trained: Path, tiny: Path, tmp_path: 
     out = str(shutil.copytree(tiny, tmp_path / "run"))
     api.train(out, methods=["er", "finetune"], scheduler="processes", workers=2)
     assert stages(Path(out)).items() <= stages(trained).items()
+
+
+def test_a_loss_that_is_not_finite_stops_its_method_alone(tiny: Path, tmp_path: Path) -> None:
+    rate = "evaluation.method_settings.er.schedule.learning_rate=1e30"
+    out = str(rerun(tiny, tmp_path / "run", rate, "evaluation.settings.schedule.epochs=1"))
+    with pytest.raises(
+        Diverged, match=r"1 training failed: incomplete information er, seed 0: training loss is .*: change eval"
+    ):
+        api.train(out, methods=["er", "finetune"])
+    assert list(api.scores(out)["incomplete information"]) == ["finetune"]
