@@ -562,8 +562,6 @@ def test_processes_train_to_the_same_bytes(trained: Path, tiny: Path, tmp_path: 
 def test_a_loss_that_is_not_finite_stops_its_method_alone(tiny: Path, tmp_path: Path) -> None:
     rate = "evaluation.method_settings.er.schedule.learning_rate=1e30"
     out = str(rerun(tiny, tmp_path / "run", rate, "evaluation.settings.schedule.epochs=1"))
-    with pytest.raises(
-        Diverged, match=r"1 training failed: incomplete information er, seed 0: training loss .*: change eval"
-    ):
+    with pytest.raises(Diverged, match=r"1 training failed: incomplete information er, seed 0: training loss .*: change eval"):
         api.train(out, methods=["er", "finetune"])
     assert list(api.scores(out)["incomplete information"]) == ["finetune"]
