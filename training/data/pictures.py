@@ -61,8 +61,9 @@ def picture_view(values: Mapping[str, Any]) -> PictureView:
     Raises:
         ValueError: a value is out of range, missing or unknown.
     """
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
     try:
-        return PictureView(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+        return PictureView(**given)
     except TypeError as error:
         raise ValueError(f"view {dict(values)}: {error}") from None
 
