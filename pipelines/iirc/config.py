@@ -10,10 +10,17 @@ from pydantic.dataclasses import dataclass
 from ...curation.encoders.registry import ENCODERS
 from ...curation.encoders.spec import Colours, EfficientNetLite
 from ...datasets.iirc.assign import Shares
+from ...eval.metrics.registry import METRICS
+from ...training.baselines.iirc import paper_methods
+from ...training.methods.registry import METHODS
+from ...training.models.registry import MODELS
 from ..config import Location, Rejects
-from ..names import ByKind
+from ..names import ByKind, OneOf
 from ..own import OwnEncoder, OwnSource
 from ..sources import SOURCES
+
+PICTURES = "pictures"
+"""The built-in model: ``training.models.picture_net``."""
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -121,21 +128,23 @@ class Evaluation:
 
     Attributes:
         dataset: whose settings of the paper are used.
-        methods: names of ``training.baselines.iirc``.
+        methods: names of ``training.baselines.iirc``, or of any other method.
+        model: of all methods; ``settings.model`` are its own.
+        metrics: of your own, beside the paper's: see ``pipelines.streams.measure_by``.
         configurations: of the tasks, a run each; those of ``tasks`` by default.
         seeds: a run each.
         information: labels in training: ``incomplete``: those that the task brings; ``complete``: all known by then.
         roles: what is evaluated after each task; the first is reported.
-        confusion_after: tasks after which the confusion matrix is kept.
-        settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``.
-        method_settings: likewise for single methods.
-        hold: keep decoded pictures in memory, where the view cuts the same square of each.
+        confusion_after: tasks after which the report shows the confusion matrix.
+        settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``,
+            ``data``, ``method``.
+        method_settings: likewise for single methods, by their names in tables.
         device: ``cpu`` or ``cuda``.
         workers: threads that load batches ahead.
     """
 
     dataset: Literal["cifar100", "imagenet"]
-    methods: Annotated[list[str], Field(min_length=1)]
+    methods: Annotated[list[Annotated[str, OneOf(METHODS, tuple(paper_methods()))]], Field(min_length=1)]
     seeds: Annotated[list[int], Field(min_length=1)]
     information: Literal["incomplete", "complete"]
     roles: Annotated[list[Literal["test", "posttask_valid"]], Field(min_length=1)]
@@ -143,7 +152,8 @@ class Evaluation:
     configurations: list[int] | None = None
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     method_settings: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict[str, dict[str, dict[str, Any]]])
-    hold: bool = True
+    model: Annotated[str, OneOf(MODELS)] = PICTURES
+    metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
     device: str = "cpu"
     workers: Annotated[int, Field(ge=0)] = 0
 

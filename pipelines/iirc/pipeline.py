@@ -7,6 +7,8 @@ them it is given, and in which task of every configuration each of them comes. A
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...curation.budget import Budget
 from ...curation.flow import Flow, source, step
 from ...curation.keys import where
@@ -24,9 +26,19 @@ from ...datasets.iirc.tasks import DrawnTasks
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
+from ..experiments import Training
 from ..own import OwnSource, encoder_of, own_source
-from . import baselines, card
-from .config import CifarSource, DrawnHierarchy, DrawnSource, IircConfig, ImageSource, ProposedHierarchy, TasksDrawn
+from . import card
+from .config import (
+    CifarSource,
+    DrawnHierarchy,
+    DrawnSource,
+    IircConfig,
+    ImageSource,
+    ProposedHierarchy,
+    TasksDrawn,
+)
+from .vectors import EMBEDDED
 
 
 def plan(c: IircConfig, out: str) -> Flow:
@@ -50,7 +62,7 @@ def plan(c: IircConfig, out: str) -> Flow:
         .each("checked", step(check_image), max_rejects=Budget(c.max_broken, "max_broken"))
     )
     if c.vectors is not None:
-        flow = flow.each_batch(baselines.EMBEDDED, step(embed_images, encoder=encoder_of(c.vectors)))
+        flow = flow.each_batch(EMBEDDED, step(embed_images, encoder=encoder_of(c.vectors)))
     outside = Budget(c.max_outside, "max_outside")
     return (
         flow.whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=outside)
@@ -107,14 +119,20 @@ def report(config: IircConfig, out: str) -> str:
     return write_report(config, out)
 
 
+def trainings(config: IircConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
+    """See ``baselines.trainings``."""
+    from . import baselines
+
+    return baselines.trainings(config, out, methods, protocols)
+
+
 BENCHMARK = Benchmark(
     name="iirc",
     title=TITLES["iirc"],
     config=IircConfig,
     plan=plan,
     publish=card.publish,
-    evaluate=baselines.evaluate,
-    scores=baselines.scores,
-    stale=baselines.stale,
+    trainings=trainings,
+    shown={"pw-JS": "pw_js", "JS": "js", "exact match": "exact_match", "recall": "recall"},
     report=report,
 )

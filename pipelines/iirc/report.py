@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import posixpath
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -19,9 +20,10 @@ from ...eval.report.figures import bar_chart
 from ...eval.report.images import encode, thumbnail
 from ...eval.report.label_trees import tree_figure
 from ...eval.report.sections import contact_section
+from ...eval.results import Line, lines
+from ..experiments import FOLDER, results, trained
 from ..own import shown
 from ..report import finished_stages, stage_cards, write_page
-from .baselines import finished, scores
 from .config import DrawnSource, IircConfig
 from .results import results_sections
 
@@ -40,29 +42,31 @@ def write_report(config: IircConfig, out: str) -> str:
     """
     store = Store(out)
     made = finished_stages(store)
-    sections = [Section("Summary", [_cards(config, made, out), *_honesty(config)])]
+    found = lines(results(out))
+    sections = [Section("Summary", [_cards(made, found), *_honesty(config)])]
     if "assigned" in made:
         rows = made["assigned"].rows_view(store)
         index = rows.table([name for name in rows.column_names if name != "image"])
         sections += [_hierarchy(index), _tasks(config, index), _shares(index), _pictures(made["assigned"], store)]
-        for information, places in finished(config, out).items():
-            sections += results_sections(config, information, places, index)
-    subtitle = f"{shown(config.source.kind)}, set-up {config.setup}, {_configurations(config, out)}"
+    learned = {one.learned.digest: one.learned for one in trained(out)}
+    for protocol in dict.fromkeys(line.protocol for line in found):
+        mine = [line for line in found if line.protocol == protocol]
+        sections += results_sections(config, protocol, mine, learned, Store(posixpath.join(out, FOLDER)))
+    subtitle = f"{shown(config.source.kind)}, set-up {config.setup}, {_configurations(config, found)}"
     drawn = f"{shown(config.source.kind)}, seed {config.seed}"
     return write_page("An IIRC\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
 
 
-def _configurations(config: IircConfig, out: str) -> str:
+def _configurations(config: IircConfig, found: Sequence[Line]) -> str:
     """Those of the tables, and which of them methods were trained on, where these are not all."""
     told = f"configurations {', '.join(map(str, config.tasks.configurations))}"
-    runs = [place for methods in finished(config, out).values() for places in methods.values() for place in places]
-    trained = sorted({int(place.parent.name.removeprefix("configuration-")) for place in runs})
-    if trained == sorted(config.tasks.configurations):
+    orders = sorted({order for line in found for order, _ in line.runs})
+    if orders == sorted(config.tasks.configurations):
         return told
-    return f"{told}; trained: {', '.join(map(str, trained)) or 'none'}"
+    return f"{told}; trained: {', '.join(map(str, orders)) or 'none'}"
 
 
-def _cards(config: IircConfig, made: Mapping[str, Artifact], out: str) -> Cards:
+def _cards(made: Mapping[str, Artifact], found: Sequence[Line]) -> Cards:
     shown = [
         ("found", "pictures found", "in the source"),
         ("assigned", "in the benchmark", "each stored once"),
@@ -70,12 +74,7 @@ def _cards(config: IircConfig, made: Mapping[str, Artifact], out: str) -> Cards:
     cards = stage_cards(made, shown)
     lost = sum(sum(artifact.rejects.values()) for artifact in made.values())
     cards.append(Card("turned away", lost, "each with its reason", tone="note" if lost else "plain"))
-    best = [
-        (r["mean"]["pw-JS"], name)
-        for methods in scores(config, out).values()
-        for name, r in methods.items()
-        if r["mean"]["pw-JS"]
-    ]
+    best = [(float(value), line.label) for line in found if (value := line.values("pw_js").mean()) > 0]
     if best:
         value, name = max(best)
         cards.append(Card("best pw-JS after the last task", f"{100 * value:.1f} %", name))

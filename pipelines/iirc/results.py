@@ -1,110 +1,134 @@
-"""Blocks of the IIRC report on trained baselines, from what they left."""
+"""Blocks of the IIRC report on trained baselines, from the table of results and the predictions."""
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
+import pyarrow.compute as pc
 
-from ...datasets.iirc.view import RefinedView, label_sets
+from ...curation.artifact import Artifact
+from ...curation.store import Store
 from ...eval.metrics.label_sets import METRICS, co_predictions
-from ...eval.protocols.refined_files import RefinedResults, read_refined_results
+from ...eval.protocols.predictions import Predictions
+from ...eval.protocols.refined_classification import sets_after
 from ...eval.report.blocks import Block, Cell, Fold, Section, Table, Text, Value
 from ...eval.report.figures import common_scale, heat_map, line_chart
 from ...eval.report.label_trees import confusion_figure
+from ...eval.results import Line, flat
+from ...training.baselines.iirc import paper_methods, paper_settings
 from .config import IircConfig
 
 _CURVES = 6
 """A figure tells so many curves apart."""
 
 _HEADINGS = {"pw_js": "pw-JS", "js": "JS", "exact_match": "exact match", "recall": "recall"}
+_KINDS = {"superclass": "superclasses", "subclass_with": "subclasses with one", "subclass_without": "lone subclasses"}
 _FIRST, _LATER = 10, 5
 """Labels of the first task, and of later ones, that a confusion matrix shows, as the paper's Figure 6."""
 
-Runs = Mapping[str, Sequence[RefinedResults]]
-"""Method -> results, one a configuration and seed."""
-
 
 def results_sections(
-    config: IircConfig, information: str, places: Mapping[str, Sequence[Path]], index: pa.Table
+    config: IircConfig, protocol: str, found: Sequence[Line], learned: Mapping[str, Artifact], store: Store
 ) -> list[Section]:
-    """Tables, curves and matrices of all methods that were trained with ``information``.
+    """Tables, curves and matrices of all methods that were trained under a protocol.
 
     Args:
-        places: method -> folders of its runs.
-        index: columns of the published table, for what would be right in a confusion matrix.
+        found: its lines.
+        learned: digest -> predictions, which lie in ``store``.
     """
-    runs = {
-        name: [read_refined_results(json.loads((place / "results.json").read_bytes())) for place in found]
-        for name, found in places.items()
-    }
-    role = config.evaluation.roles[0]
-    blocks: list[Block] = [Text([_note(config, runs)], tone="note"), _last(runs, role), *_curves(runs, role)]
-    blocks += [_kinds(runs, role), Fold("Each task after each task (R_jk)", _matrices(runs, role))]
-    confusions = [figure for name, found in places.items() for figure in _confusions(config, name, found[0], index)]
-    sections = [Section(f"Baselines, {information} information", blocks)]
+    blocks: list[Block] = [Text([_note(found)], tone="note"), _last(found), *_curves(found)]
+    blocks += [_kinds(found), Fold("Each task after each task (R_jk)", _matrices(found))]
+    sections = [Section(f"Baselines, {protocol}", blocks)]
+    after = config.evaluation.confusion_after
+    confusions = [block for line in found for block in _confusions(line, learned[_first(line)], store, after)]
     if confusions:
         told = (
             "Figure 6 of the paper, for this run's labels. On the left of each row is what would be right: a superclass's row "
+            "shows how its samples are spread over the subclasses that are known by then."
         )
-        told += "shows how its samples are spread over the subclasses that are known by then."
-        sections.append(Section(f"Confusion, {information} information", [Text([told]), *confusions]))
+        sections.append(Section(f"Confusion, {protocol}", [Text([told]), *confusions]))
     return sections
 
 
-def _note(config: IircConfig, runs: Runs) -> str:
-    counts = ", ".join(f"{name} {len(found)}" for name, found in runs.items())
-    changed = "the paper's settings" if not config.evaluation.settings else "settings changed from the paper's"
+def _note(found: Sequence[Line]) -> str:
+    counts = ", ".join(f"{line.label} {len(line.runs)}" for line in found)
+    changed = "the paper's settings" if all(map(as_published, found)) else "settings changed from the paper's"
     return (
         f"Runs (configurations times seeds): {counts}; {changed}. The paper prints its scores as curves only: none of its "
         "figures stands here."
     )
 
 
-def _lasts(found: Sequence[RefinedResults], metric: str, role: str, scope: str = "all") -> np.ndarray:
-    """(runs,) values after the last task."""
-    return np.array([one.curve(metric, role=role, scope=scope)[-1] for one in found])
+def as_published(line: Line) -> bool:
+    """Whether a line was trained by the paper's settings, as its own record has them."""
+    if line.method not in paper_methods():
+        return False
+    known = [flat(paper_settings(line.method, dataset=dataset)[1]) for dataset in ("cifar100", "imagenet")]
+    return any(all(line.settings.get(name) == value for name, value in one.items()) for one in known)
 
 
-def _values(found: Sequence[RefinedResults], metric: str, role: str, size: int) -> np.ndarray:
-    """(runs, size) values after each task; NaN beyond the last, since drawn configurations may differ in their tasks."""
-    curves = [one.curve(metric, role=role) for one in found]
-    return np.stack([np.pad(curve, (0, size - len(curve)), constant_values=np.nan) for curve in curves])
+def _first(line: Line) -> str:
+    """Digest of the predictions of a line's first run."""
+    order, seed = line.runs[0]
+    rows = line.rows.filter(pc.and_(pc.equal(line.rows["order"], order), pc.equal(line.rows["seed"], seed)))
+    return rows["experiment"][0].as_py()
 
 
-def _last(runs: Runs, role: str) -> Table:
+def _role(line: Line) -> str:
+    """The split that is reported: that of the values of whole trainings."""
+    whole = line.select("pw_js").filter(pc.is_null(line.select("pw_js")["position"]))
+    return whole["split"][0].as_py()
+
+
+def _task_names(line: Line) -> list[str]:
+    """Of the run with the most tasks."""
+    return [name for name in pc.unique(line.select("pw_js", split=_role(line))["tested"]).to_pylist() if name]
+
+
+def _curve(line: Line, metric: str) -> np.ndarray:
+    """(runs, tasks) R_j after each task; NaN beyond the last, since drawn configurations may differ in their tasks."""
+    return line.matrix(metric, [""], split=_role(line))[:, :, 0]
+
+
+def _last(found: Sequence[Line]) -> Table:
     rows: list[Sequence[Value]] = []
-    for name, found in runs.items():
-        cells: list[Value] = [name, len(found[0].tasks)]
+    for line in found:
+        cells: list[Value] = [line.label, len(_task_names(line))]
         for metric in METRICS:
-            last = _lasts(found, metric, role)
+            last = line.values(metric, split=_role(line))
             cells.append(Cell(100 * float(last.mean()), note=f"± {100 * last.std(ddof=1):.1f}" if len(last) > 1 else ""))
-        rows.append([*cells, 100 * float(np.mean([np.nanmean(one.curve("pw_js", role=role)) for one in found]))])
+        rows.append([*cells, 100 * float(np.nanmean(_curve(line, "pw_js"), axis=1).mean())])
     headings = ["method", "tasks", *(_HEADINGS[metric] for metric in METRICS), "pw-JS, mean over tasks"]
-    return Table(headings, rows, f"On {role} after the last task, in percent, ± one standard deviation over runs", decimals=1)
+    caption = f"On {_roles(found)} after the last task, in percent, ± one standard deviation over runs"
+    return Table(headings, rows, caption, decimals=1)
 
 
-def _curves(runs: Runs, role: str) -> list[Block]:
-    shown = {name: found for name, found in runs.items() if len(found[0].tasks) > 1}
+def _roles(found: Sequence[Line]) -> str:
+    return " or ".join(dict.fromkeys(map(_role, found)))
+
+
+def _curves(found: Sequence[Line]) -> list[Block]:
+    shown = [line for line in found if len(_task_names(line)) > 1]
     made: list[Block] = []
-    names = list(shown)
-    for start in range(0, len(names), _CURVES):
-        some = names[start : start + _CURVES]
+    for start in range(0, len(shown), _CURVES):
+        some = shown[start : start + _CURVES]
+        longest = max(map(_task_names, some), key=len)
         for metric in ("pw_js", "js"):
-            longest = max((one.tasks for name in some for one in shown[name]), key=len)
-            values = {name: _values(shown[name], metric, role, len(longest)) for name in some}
+            curves = {line.label: _curve(line, metric) for line in some}
+            values = {
+                name: np.pad(each, ((0, 0), (0, len(longest) - each.shape[1])), constant_values=np.nan)
+                for name, each in curves.items()
+            }
             several = any(len(each) > 1 for each in values.values())
             figure = line_chart(
-                list(longest),
+                longest,
                 {name: np.nanmean(each, axis=0) for name, each in values.items()},
                 label_axis="task",
                 value_axis=_HEADINGS[metric],
                 shares=True,
-                caption=f"{_HEADINGS[metric]} over all {role} samples with a known label, after each task (R_j)"
+                caption=f"{_HEADINGS[metric]} over all {_roles(some)} samples with a known label, after each task (R_j)"
                 + ("; band: one standard deviation over runs." if several else "."),
                 spread={name: np.nanstd(each, axis=0) for name, each in values.items() if len(each) > 1} if several else None,
             )
@@ -112,77 +136,71 @@ def _curves(runs: Runs, role: str) -> list[Block]:
     return made
 
 
-def _kinds(runs: Runs, role: str) -> Table:
-    kinds = list(dict.fromkeys(next(iter(runs.values()))[0].kinds))
+def _kinds(found: Sequence[Line]) -> Table:
+    kinds = [kind for kind in _KINDS if any(len(line.values("pw_js", stratum=kind)) for line in found)]
     rows: list[Sequence[Value]] = []
-    for name, found in runs.items():
-        cells = [float(_lasts(found, metric, role, kind).mean()) for kind in kinds for metric in ("pw_js", "recall")]
-        rows.append([name, *(100 * value for value in cells)])
-    told = {"superclass": "superclasses", "subclass_with": "subclasses with one", "subclass_without": "lone subclasses"}
-    headings = ["method", *(f"{told[kind]}, {what}" for kind in kinds for what in ("pw-JS", "recall"))]
+    for line in found:
+        cells = [line.values(metric, stratum=kind).mean() for kind in kinds for metric in ("pw_js", "recall")]
+        rows.append([line.label, *(100 * float(value) for value in cells)])
+    headings = ["method", *(f"{_KINDS[kind]}, {what}" for kind in kinds for what in ("pw-JS", "recall"))]
     return Table(headings, rows, "By kind of class after the last task, in percent: its labels alone", decimals=1)
 
 
-def _matrices(runs: Runs, role: str) -> list[Block]:
-    matrices: dict[str, np.ndarray] = {}
-    for name, found in runs.items():
-        matrix = np.mean([one.matrix("pw_js", role=role) for one in found if one.sizes == found[0].sizes], axis=0)
-        if len(found[0].tasks) > 1 and not np.isnan(matrix).all():
-            matrices[name] = matrix
+def _matrices(found: Sequence[Line]) -> list[Block]:
+    """Means over the runs that have as many tasks as the first."""
+    matrices: dict[str, tuple[list[str], int, np.ndarray]] = {}
+    for line in found:
+        names, lengths = _task_names(line), (~np.isnan(_curve(line, "pw_js"))).sum(1)
+        tasks, same = names[: int(lengths[0])], lengths == lengths[0]
+        each = line.matrix("pw_js", tasks, split=_role(line))[same, : len(tasks)]
+        if len(tasks) > 1 and not np.isnan(matrix := each.mean(0)).all():
+            matrices[line.label] = tasks, len(each), matrix
+    scale = common_scale([matrix for *_, matrix in matrices.values()]) if matrices else None
     made: list[Block] = []
-    for name, matrix in matrices.items():
-        found, tasks = runs[name], runs[name][0].tasks
+    for name, (tasks, runs, matrix) in matrices.items():
         figure = heat_map(
             matrix,
             tasks,
             tasks,
             row_axis="trained up to task",
             column_axis="samples of task",
-            scale=common_scale(list(matrices.values())),
-            caption=f"{name}: pw-JS in percent, {len(found)} run{'s' if len(found) > 1 else ''}.",
+            scale=scale,
+            caption=f"{name}: pw-JS in percent, {runs} run{'s' if runs > 1 else ''}.",
         )
         made.append(figure)
     return made or [Text(["No method met more than one task."])]
 
 
-def _confusions(config: IircConfig, name: str, place: Path, index: pa.Table) -> list[Block]:
-    """A row of matrices, one a task after which one was kept: what would be right, and what was predicted."""
-    files = sorted(place.glob("confusion-*.npy"))
-    if not files:
-        return []
-    role = files[0].stem.split("-")[1]
-    number = int(place.parent.name.removeprefix("configuration-"))
-    view = RefinedView(index, number, joint=name == "joint")
-    kept = [task for task in config.evaluation.confusion_after if task < len(view.tasks)]
+def _confusions(line: Line, learned: Artifact, store: Store, after: Sequence[int]) -> list[Block]:
+    """A row of matrices, one a task: what would be right, and what was predicted, by the line's first run."""
+    found = Predictions(learned.rows_view(store))
+    test, kept = found.tests[0], [task for task in after if task < len(found.positions)]
     made: list[Block] = []
-    for file in files:
-        after = int(file.stem.rsplit("-", 1)[1])
-        known = sum(len(task) for task in view.tasks[: after + 1])
-        given = view.evaluation(role, known=after)
-        truth = label_sets(given.labels, known)
-        starts = np.cumsum([0, *(len(task) for task in view.tasks)])
-        shown, breaks = _shown(view, [task for task in kept if task <= after], starts)
-        counts = np.load(file, allow_pickle=False)
+    for task in kept:
+        truth, guess = sets_after(found, task + 1, test)
+        shown, breaks = _shown(found, [each for each in kept if each <= task])
         with np.errstate(invalid="ignore"):
             matrices = {
                 "what would be right": _shares(co_predictions(truth, truth), truth)[np.ix_(shown, shown)],
-                f"{name}, after task {after}": _shares(counts, truth)[np.ix_(shown, shown)],
+                f"{line.label}, after task {task}": _shares(co_predictions(truth, guess), truth)[np.ix_(shown, shown)],
             }
-        labels = [view.classes[at] for at in shown]
+        labels = [found.classes[at] for at in shown]
         caption = (
-            f"{name}, configuration {number}, {role}: share of a row's samples that have, and are predicted to have, a label."
+            f"{line.label}, configuration {line.runs[0][0]}, {test.split}: share of a row's samples that have, and are "
+            "predicted to have, a label."
         )
         made.append(confusion_figure(matrices, labels, breaks=breaks, caption=caption))
-    return [Fold(f"{name}", made, opened=False)]
+    return [Fold(line.label, made, opened=False)] if made else []
 
 
-def _shown(view: RefinedView, tasks: Sequence[int], starts: np.ndarray) -> tuple[list[int], list[int]]:
+def _shown(found: Predictions, tasks: Sequence[int]) -> tuple[list[int], list[int]]:
     shown: list[int] = []
     breaks: list[int] = []
     for task in tasks:
-        count = min(len(view.tasks[task]), _LATER if task else _FIRST)
+        one = found.positions[task]
+        start = one.known - len(one.classes)
         breaks += [len(shown)] if shown else []
-        shown += range(int(starts[task]), int(starts[task]) + count)
+        shown += range(start, min(one.known, start + (_LATER if task else _FIRST)))
     return shown, breaks
 
 

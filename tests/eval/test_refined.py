@@ -1,4 +1,4 @@
-"""IIRC's loop with a learner whose predictions are known: what is asked for when, and what a killed run leaves."""
+"""IIRC's protocol with a learner whose predictions are known: what is asked for when, and what is measured of it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
-from benchwright.eval.protocols.refined_classification import Asked, RefinedTask, run_refined
-from benchwright.eval.protocols.refined_files import read_refined_results
+from benchwright.eval.metrics.label_sets import co_predictions
+from benchwright.eval.protocols.predictions import Predictions
+from benchwright.eval.protocols.refined_classification import measure_sets, refined_stream, sets_after
+from benchwright.eval.protocols.streams import Position, Stream, Test, run_stream
+
+from tests.eval.test_streams import Table
 
 
 class Sets:
@@ -20,9 +25,6 @@ class Sets:
 
     def take(self, rows: np.ndarray) -> Sets:
         return Sets(self.labels[rows], [self.keys[row] for row in rows.tolist()])
-
-    def fingerprint(self) -> str:
-        return str((self.labels.tolist(), self.keys))
 
 
 class Newest:
@@ -62,89 +64,117 @@ class Newest:
 
 
 # Superclass 0 in task 0; its subclasses 1 in task 1 and 3 in task 2; lone subclass 2 in task 1.
+BOTH = (0, 1)
 TASKS = [
-    RefinedTask("0", ("top",), Sets([[0, -1]] * 4), None),
-    RefinedTask("1", ("first", "lone"), Sets([[1, -1], [2, -1]]), Sets([[2, -1]])),
-    RefinedTask("2", ("second",), Sets([[3, -1]]), None),
+    Position("0", Sets([[0, -1]] * 4), ("top",), BOTH),
+    Position("1", Sets([[1, -1], [2, -1]]), ("first", "lone"), BOTH, (Sets([[2, -1]]),)),
+    Position("2", Sets([[3, -1]]), ("second",), BOTH),
 ]
 TEST = Sets([[1, 0], [3, 0], [3, 0], [2, -1]])
+TESTS = [Test("", "test", TEST), Test("", "posttask_valid", TEST.take(np.array([3])))]
 KINDS = ("superclass", "subclass_with", "subclass_without", "subclass_with")
-ASKED = Asked({"test": TEST, "posttask_valid": TEST.take(np.array([3]))}, KINDS, (1,))
 
 
-def rows_of(measures: Sequence[Any], **wanted: str) -> list[Any]:
-    return [one for one in measures if all(one[name] == value for name, value in wanted.items())]
+def stream() -> Stream:
+    return refined_stream(TASKS, TESTS)
+
+
+def run(learner: Newest, folder: Path) -> Table:
+    folder.mkdir(exist_ok=True)
+    return Table(pa.concat_tables(run_stream(learner, stream(), folder=folder)))
+
+
+class Values:
+    """What was measured, by its place."""
+
+    def __init__(self, rows: Table) -> None:
+        values = list(measure_sets(predictions=rows, kinds=KINDS))
+        assert len({one.key for one in values}) == len(values)
+        self.found = {(v.metric, v.position, v.split, v.tested, v.stratum): v.value for v in values}
+
+    def __call__(
+        self, metric: str, at: int | None, *, split: str = "test", tested: str = "", stratum: str = ""
+    ) -> float | None:
+        return self.found[metric, at, split, tested, stratum]
+
+    def curve(self, metric: str) -> list[float | None]:
+        return [self(metric, at) for at in (1, 2, 3)]
 
 
 def test_labels_known_by_then_and_each_sample_once(tmp_path: Path) -> None:
     learner = Newest()
-    results = run_refined(learner, TASKS, ASKED, identity={"method": "newest"}, out=tmp_path)
+    value = Values(run(learner, tmp_path))
     # The lone class comes in task 1; until then its sample is not asked for, nor is a role that holds nothing else.
     assert learner.asked == [["s0", "s1", "s2"], ["s0", "s1", "s2", "s3"], ["s3"], ["s0", "s1", "s2", "s3"], ["s3"]]
     # Task 0 known: all three are only "top". Task 1: s0 is top and first, predicted first; s1 and s2 are top alone, missed.
     # Task 2: s0 and s3 missed, s1 and s2 second without top.
-    assert results.curve("exact_match").tolist() == [1, 1 / 4, 0]
-    assert results.curve("js").tolist() == [1, (1 / 2 + 1) / 4, (1 / 2 + 1 / 2) / 4]
-    assert results.curve("recall").tolist() == [1, 2 / 5, 2 / 7]
-    assert np.isnan(results.curve("js", role="posttask_valid")[0])
-    matrix = results.matrix("js")
+    assert value.curve("exact_match") == [1, 1 / 4, 0]
+    assert value.curve("js") == [1, (1 / 2 + 1) / 4, (1 / 2 + 1 / 2) / 4]
+    assert value.curve("recall") == [1, 2 / 5, 2 / 7]
+    assert [value(metric, None) for metric in ("exact_match", "recall")] == [0, 2 / 7]  # of the whole training: the last
+    assert value("js", 1, split="posttask_valid") is None
     # R_1,0 is over the three samples of "top", R_1,1 over those of "first" and "lone".
-    assert matrix[1, 0] == pytest.approx((1 / 2 + 0 + 0) / 3)
-    assert matrix[1, 1] == pytest.approx((1 / 2 + 1) / 2)
-    assert np.isnan(matrix[0, 1])
-    assert matrix[2].tolist() == pytest.approx([(0 + 1 / 2 + 1 / 2) / 3, 0, 1 / 2])
+    assert value("js", 2, tested="0") == pytest.approx((1 / 2 + 0 + 0) / 3)
+    assert value("js", 2, tested="1") == pytest.approx((1 / 2 + 1) / 2)
+    assert ("js", 1, "test", "1", "") not in value.found
+    assert [value("js", 3, tested=task) for task in "012"] == pytest.approx([(0 + 1 / 2 + 1 / 2) / 3, 0, 1 / 2])
+    assert (None, "posttask_valid") not in {(at, split) for _, at, split, _, _ in value.found}  # the first role is reported
 
 
 def test_kinds_are_measured_apart(tmp_path: Path) -> None:
-    results = run_refined(Newest(), TASKS, ASKED, identity={}, out=tmp_path)
-    after = {one["scope"]: one for one in rows_of(results.measures, known="1", role="test", task="all")}
-    assert (after["superclass"]["samples"], after["superclass"]["recall"]) == (3, 0)
-    assert (after["subclass_with"]["samples"], after["subclass_with"]["exact_match"]) == (1, 1)
-    assert (after["subclass_without"]["samples"], after["subclass_without"]["pw_js"]) == (1, pytest.approx(1))
-    before = {one["scope"]: one for one in rows_of(results.measures, known="0", role="test", task="all")}
-    assert (before["subclass_with"]["samples"], before["subclass_with"]["js"]) == (0, None)
+    value = Values(run(Newest(), tmp_path))
+
+    def of(kind: str, at: int, metric: str) -> tuple[float | None, float | None]:
+        return value("samples", at, stratum=kind), value(metric, at, stratum=kind)
+
+    assert of("superclass", 2, "recall") == (3, 0)
+    assert of("subclass_with", 2, "exact_match") == (1, 1)
+    assert of("subclass_without", 2, "pw_js") == (1, pytest.approx(1))
+    assert of("subclass_with", 1, "js") == (0, None)
 
 
-def test_files(tmp_path: Path) -> None:
-    results = run_refined(Newest(), TASKS, ASKED, identity={"method": "newest"}, out=tmp_path)
-    held = json.loads((tmp_path / "results.json").read_bytes())
-    again = read_refined_results(held)
-    assert again.curve("pw_js").tolist() == results.curve("pw_js").tolist()
-    assert held["curves"]["posttask_valid"]["js"][0] is None
-    confusion = np.load(tmp_path / "confusion-test-001.npy", allow_pickle=False)
+def test_counts_by_class_and_confusion_of_stored_predictions(tmp_path: Path) -> None:
+    rows = run(Newest(), tmp_path)
+    value, found = Values(rows), Predictions(rows)
+    counts = [
+        [value(metric, 2, stratum=f"class {name}") for metric in ("samples", "predicted", "correct")]
+        for name in ("top", "first", "lone")
+    ]
+    assert counts == [[3, 0, 0], [1, 1, 1], [1, 1, 1]]
+    assert ("samples", 2, "test", "", "class second") not in value.found
     # Of three samples of "top" one is predicted to be "first".
-    assert confusion.tolist() == [[0, 1, 0], [0, 1, 0], [0, 0, 1]]
-    assert held["class_counts"][1] == [[3, 0, 0], [1, 1, 1], [1, 1, 1]]
-    assert (tmp_path / "predictions.csv").read_text().splitlines()[1:3] == ['"s0","top|first",""', '"s1","top|second","second"']
-    assert len((tmp_path / "measures.csv").read_text().splitlines()) == 1 + len(results.measures)
+    assert co_predictions(*sets_after(found, 2, found.tests[0])).tolist() == [[0, 1, 0], [0, 1, 0], [0, 0, 1]]
+    assert [each.shape for each in sets_after(found, 1, found.tests[1])] == [(0, 1)] * 2
+    assert found.tests[0].labels.tolist() == TEST.labels.tolist()
+    assert found.predicted(3, found.tests[0]).tolist() == [[-1], [3], [3], [-1]]
 
 
-def test_a_killed_run_ends_in_the_same_bytes(tmp_path: Path) -> None:
-    run_refined(Newest(), TASKS, ASKED, identity={"a": 1}, out=tmp_path / "whole")
-    for lives in (1, 1, 9):
-        try:
-            run_refined(Newest(lives), TASKS, ASKED, identity={"a": 1}, out=tmp_path / "killed")
-        except KeyboardInterrupt:
-            continue
-    (tmp_path / "killed" / ".tmp-1-half").write_bytes(b"what a kill left")
-    run_refined(Newest(), TASKS, ASKED, identity={"a": 1}, out=tmp_path / "killed")
-    whole, killed = ({f.name: f.read_bytes() for f in sorted((tmp_path / name).iterdir())} for name in ("whole", "killed"))
-    assert killed == whole
-    with pytest.raises(ValueError, match="a was 1 and is 2"):
-        run_refined(Newest(), TASKS, ASKED, identity={"a": 2}, out=tmp_path / "whole")
+def test_a_diverged_training_is_not_measured(tmp_path: Path) -> None:
+    rows = Table(run(Newest(), tmp_path).table().slice(0, 0))
+    assert list(measure_sets(predictions=rows, kinds=KINDS)) == []
+
+
+def test_a_killed_run_ends_in_the_same_rows(tmp_path: Path) -> None:
+    whole = run(Newest(), tmp_path / "whole")
+    for lives in (1, 1):
+        with pytest.raises(KeyboardInterrupt):
+            run(Newest(lives), tmp_path / "killed")
+    last = Newest(1)
+    assert run(last, tmp_path / "killed").table().equals(whole.table())
+    assert last.lives == 0
 
 
 @pytest.mark.parametrize(
-    ("task", "message"),
+    ("names", "labels", "message"),
     [
-        (RefinedTask("0", ("top",), Sets([[1, -1]]), None), "labels from -1 to 1, and 0..0 are known"),
-        (RefinedTask("0", ("top",), Sets([[-1, 0]]), None), "-1 only fills up"),
-        (RefinedTask("0", ("top", "other"), Sets([[0, -1]]), None), "no training sample of class 'other'"),
+        (("top",), [[1, -1], [0, -1]], r"labels from -1 to 1: 0\.\.0 are known"),
+        (("top",), [[-1, 0]], "labels from -1 to 0"),
+        (("top", "other"), [[0, -1]], "no training sample of class 'other'"),
     ],
 )
-def test_tasks_that_do_not_fit(tmp_path: Path, task: RefinedTask, message: str) -> None:
+def test_tasks_that_do_not_fit(names: tuple[str, ...], labels: list[list[int]], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        run_refined(Newest(), [task], Asked({"test": Sets([[0, -1]])}, ("superclass",), ()), identity={}, out=tmp_path)
+        refined_stream([Position("0", Sets(labels), names, (0,))], [Test("", "test", Sets([[0, -1]]))])
 
 
 def test_predictions_of_another_shape(tmp_path: Path) -> None:
@@ -153,4 +183,4 @@ def test_predictions_of_another_shape(tmp_path: Path) -> None:
             return super().predict(examples).argmax(1)
 
     with pytest.raises(ValueError, match=r"predictions int64 \(3,\): bool \(3, 1\)"):
-        run_refined(Wrong(), TASKS, ASKED, identity={}, out=tmp_path)
+        run(Wrong(), tmp_path)

@@ -54,7 +54,6 @@ CASES = [
         "len(sizes) < 2 else",
     ),
     Case("vclimb", [QUICK], "ewc", "naive", [], "training/methods/ewc.py", "gradient**2", "gradient * gradient"),
-    Case("iirc", [QUICK], "agem", "finetune", [], "training/methods/agem.py", "{}, _teach,", "dict(), _teach,"),
     Case(
         "kowl", [], "gmm_finch", "evm", ["1"], "training/predictors/gmm_finch.py", "len(self._pool) < 2", "len(self._pool) <= 1"
     ),
@@ -172,7 +171,6 @@ def test_a_damaged_checkpoint_is_told_and_made_again(damage: str, tmp_path: Path
     ("benchmark", "overrides", "failing", "fine"),
     [
         ("vclimb", ["evaluation.method_settings.ewc.schedule.learning_rate=1e30", QUICK], "ewc", "naive"),
-        ("iirc", ["evaluation.method_settings.er.schedule.learning_rate=1e30", QUICK], "er", "finetune"),
         ("kowl", ["evaluation.settings.ann.learning_rate=1e30", "evaluation.feedback=[1]"], "ann", "evm"),
         (
             "two_camera",

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import pickle
 import shutil
 import tarfile
+import textwrap
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.png import stored_png
+from benchwright.curation.reach import reached
 from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.iirc.facts import facts
 from benchwright.datasets.iirc.samples import columns_of
 from benchwright.datasets.iirc.view import RefinedView, names_of
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.pipelines import api, config
+from benchwright.eval.protocols.predictions import Predictions
+from benchwright.eval.results import Line, flat, lines
+from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.config import ConfigError
+from benchwright.pipelines.errors import WrongUse
+from benchwright.pipelines.experiments import Diverged
 from benchwright.pipelines.iirc import baselines as iirc_runs
 from benchwright.pipelines.iirc import pipeline as iirc
 from benchwright.pipelines.iirc.config import IircConfig
-
-from tests.pipelines.conftest import with_another_dataset
+from benchwright.pipelines.iirc.results import as_published
+from benchwright.pipelines.iirc.vectors import read_vectors
+from benchwright.training.baselines.iirc import paper_methods, paper_settings
 
 VARIANTS = ("class_incremental", "imagenet", "imagenet_lite", "tiny", "tiny_imagenet", "tiny_imagenet_vectors")
 
@@ -218,6 +228,8 @@ def test_presets_have_the_values_of_the_facts() -> None:
     ("name", "overrides", "message"),
     [
         ("tiny", ["shares.superclass=1.5"], "share superclass is 1.5"),
+        ("tiny", ["evaluation.model=net"], r"evaluation\.model = 'net': no model 'net': there are"),
+        ("tiny", ["evaluation.methods=['nope']"], "no method 'nope': there are"),
         ("tiny", ["source.shapes=9"], "shapes = 9: 1 to 5 can be drawn"),
         ("tiny", ["tasks.first=0"], r"tasks\.first = 0"),
         (None, ['hierarchy={kind="drawn"}'], "belongs to a drawn source"),
@@ -278,6 +290,13 @@ def test_the_card_names_every_column(tiny: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------ baselines
 
 
+CURVES = {
+    "finetune": [0.487499995, 0.347619044, 0.268181816, 0.136363635],
+    "er": [0.487499995, 0.33333333, 0.138131312, 0.104545454],
+    "incremental_joint": [0.487499995, 0.502480156, 0.19671717, 0.352272725],
+}
+
+
 @pytest.fixture(scope="module")
 def trained(tiny: Path, tmp_path_factory) -> Path:
     """The tiny run's shards with its three methods trained. Only to be read."""
@@ -287,48 +306,75 @@ def trained(tiny: Path, tmp_path_factory) -> Path:
     return out
 
 
-def results(out: Path) -> dict[str, bytes]:
-    """Everything that the loop wrote."""
-    return {str(path.relative_to(out)): path.read_bytes() for path in sorted((out / "eval").rglob("*")) if path.is_file()}
+def rerun(tiny: Path, out: Path, *overrides: str) -> Path:
+    """A copy of the tiny run with other settings for its baselines."""
+    shutil.copytree(tiny, out)
+    options = [option for override in overrides for option in ("--set", override)]
+    assert cli.call(["run", "iirc", "--config", "tiny", "--out", str(out), "--quiet", *options]) == 0
+    return out
+
+
+def predictions(out: Path) -> dict[str, Predictions]:
+    """By method, of runs with one configuration and seed."""
+    return {facts["method"]: Predictions(rows) for facts, rows in experiments.predictions(str(out))}
+
+
+def line_of(out: Path, method: str) -> Line:
+    (found,) = [line for line in lines(experiments.results(str(out))) if line.method == method]
+    return found
+
+
+def stages(out: Path) -> dict[str, str]:
+    """Those of trainings, and their digests."""
+    return {stage["name"]: stage["digest"] for stage in api.show(str(out / "experiments"))["stages"]}
 
 
 def test_methods_see_what_they_may(trained: Path) -> None:
-    held = {path.parts[-4]: json.loads(path.read_text()) for path in trained.glob("eval/incomplete/*/*/*/results.json")}
+    held = predictions(trained)
     assert set(held) == {"er", "finetune", "incremental_joint"}
-    index = DatasetIndex.open(str(trained / "dataset"))
-    view = RefinedView(index.table, 0)
+    view = RefinedView(DatasetIndex.open(str(trained / "dataset")).table, 0)
     learned = [len(view.training(task).rows) for task in range(len(view.tasks))]
-    assert held["er"]["learned"] == held["finetune"]["learned"] == learned
+    for name in ("er", "finetune"):
+        assert [one.samples for one in held[name].positions] == learned
     so_far = [len(view.training(task, information="complete", reach="so_far").rows) for task in range(len(view.tasks))]
-    assert held["incremental_joint"]["learned"] == so_far
+    assert [one.samples for one in held["incremental_joint"].positions] == so_far
     assert so_far[-1] < sum(learned)  # a sample of two tasks is learned once
-    for result in held.values():
-        rows = [one for one in result["measures"] if one["task"] == "all" and one["scope"] == "all"]
-        asked = [(one["role"], int(one["known"])) for one in rows]
-        assert [one["samples"] for one in rows] == [len(view.evaluation(role, known=known).rows) for role, known in asked]
-        assert [one["name"] for one in result["classes"]] == list(view.classes)
+    for name, found in held.items():
+        assert found.classes == view.classes
+        assert [test.split for test in found.tests] == ["test", "posttask_valid"]
+        for test in found.tests:
+            asked = line_of(trained, name).matrix("samples", [""], split=test.split)[0, :, 0]
+            assert asked.tolist() == [len(view.evaluation(test.split, known=known).rows) for known in range(len(view.tasks))]
 
 
-def test_a_loop_that_stopped_goes_on_to_the_same_bytes(trained: Path, tmp_path: Path) -> None:
-    class Stopped(Exception):
+def test_values_are_those_of_the_loop_before_trainings_were_stages(trained: Path) -> None:
+    """pw-JS after each task, from the release that had a loop of its own."""
+    for name, wanted in CURVES.items():
+        line = line_of(trained, name)
+        assert line.matrix("pw_js", [""], split="test")[0, :, 0] == pytest.approx(wanted, abs=1e-6)
+        assert line.values("pw_js").tolist() == pytest.approx(wanted[-1:], abs=1e-6)
+
+
+def test_an_interrupted_training_goes_on_to_the_same_bytes(trained: Path, tiny: Path, tmp_path: Path) -> None:
+    class Stopped(BaseException):
         pass
 
     def stop(line: str) -> None:
-        if "task 1 " in line:
+        if "1 (2 of " in line:
             raise Stopped
 
-    (tmp_path / "dataset").symlink_to(trained / "dataset")
-    (tmp_path / "run.json").write_bytes((trained / "run.json").read_bytes())  # with it what is written here is recorded
+    out = str(shutil.copytree(tiny, tmp_path / "run"))
     with pytest.raises(Stopped):
-        iirc_runs.evaluate(settings("tiny"), str(tmp_path), methods=["er"], progress=stop)
-    assert iirc_runs.scores(settings("tiny"), str(tmp_path)) == {}
-    iirc_runs.evaluate(settings("tiny"), str(tmp_path), methods=["er"], protocols=["configuration-0"])
-    told = {name: data for name, data in results(trained).items() if name.startswith("eval/incomplete/er/")}
-    assert results(tmp_path) == told
+        api.train(out, methods=["er"], progress=stop)
+    assert api.scores(out) == {}
+    told: list[str] = []
+    api.train(out, methods=["er"], protocols=["configuration-0"], progress=told.append)
+    assert not [line for line in told if "1 (2 of " in line]
+    assert stages(Path(out)).items() <= stages(trained).items()
 
 
 def test_scores_are_better_with_all_samples(trained: Path) -> None:
-    found = iirc_runs.scores(settings("tiny"), str(trained))
+    found = api.scores(str(trained))
     assert list(found) == ["incomplete information"]
     means = {name: one["mean"] for name, one in found["incomplete information"].items()}
     assert means["incremental_joint"]["pw-JS"] > means["finetune"]["pw-JS"]
@@ -336,58 +382,71 @@ def test_scores_are_better_with_all_samples(trained: Path) -> None:
 
 
 def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Path) -> None:
-    c = settings("tiny")
-    assert iirc_runs.stale(c, str(trained)) == {}
-    out = with_another_dataset(trained, tmp_path / "run")
-    assert iirc_runs.scores(c, out) == iirc_runs.finished(c, out) == {}
-    assert list(iirc_runs.stale(c, out).values()) == ["of an earlier dataset"] * 3
+    assert api.stale(str(trained)) == {}
+    out = str(tmp_path / "run")
+    shutil.copytree(trained / "experiments", Path(out, "experiments"))
+    shutil.copy(trained / "run.json", out)
+    held = json.loads((trained / "dataset/dataset.json").read_text())
+    Path(out, "dataset").mkdir()
+    Path(out, "dataset/dataset.json").write_text(json.dumps(held | {"digest": "0" * 64}))
+    assert len(experiments.results(out)) == 0
+    assert list(experiments.stale_trainings(out).values()) == ["trained on another dataset"] * 3
 
 
-def test_what_there_is_not_is_told(trained: Path) -> None:
-    for options, message in (
-        ({"methods": ["ewc2"]}, "no method 'ewc2'"),
-        ({"protocols": ["configuration-7"]}, "no protocol 'configuration-7': there are configuration-0, configuration-1"),
+def test_what_there_is_not_is_told_before_anything_is_trained(tiny: Path) -> None:
+    for override, options, message in (
+        ("seed=0", {"methods": ["ewc2"]}, "no method 'ewc2': there are .*; did you mean 'ewc'"),
+        ("seed=0", {"protocols": ["configuration-7"]}, "no protocol 'configuration-7': there are configuration-0, configur"),
+        ("evaluation.configurations=[7]", {}, "no protocol '7': there are configuration-0, configuration-1"),
+        ("evaluation.settings.model.depth=3", {}, "evaluation.settings.model.depth: there are"),
+        ("evaluation.settings.model.backbone='vgg'", {}, "backbone 'vgg'"),
+        ("evaluation.settings.net.depth=3", {}, "evaluation.settings.net: there are"),
+        ("evaluation.settings.view.side_px=0", {}, "side 0 px"),
+        ("evaluation.settings.memory.per_class=4", {}, "per_class 4: true or false: size says of how many"),
+        ("evaluation.settings.data.samples='some'", {}, "data.samples 'some': one of task, so_far, all"),
+        ("evaluation.settings.method.targets=1", {"methods": ["er"]}, "unexpected keyword argument 'targets'"),
+        ("vectors={kind='colours'}", {}, "backbone 'small_cnn' for vectors"),
+        ("seed=0", {"methods": ["icarl"]}, "'icarl' takes one class a sample, and samples here have sets of labels"),
     ):
-        with pytest.raises(ValueError, match=message):
-            iirc_runs.evaluate(settings("tiny"), str(trained), **options)  # type: ignore[arg-type]
-    for override, message in (
-        ("evaluation.settings.model.depth=3", "evaluation.settings.model.depth: there are"),
-        ("evaluation.settings.net.depth=3", "evaluation.settings.net: there are"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            iirc_runs.baseline_settings(settings("tiny", override), "er")
+        with pytest.raises(WrongUse, match=message):
+            iirc_runs.trainings(settings("tiny", override), str(tiny), **{"methods": [], "protocols": [], **options})
 
 
 def test_methods_learn_from_vectors_of_the_same_dataset(tiny: Path, tmp_path: Path) -> None:
     """Colours as vectors: the coloured classes can be told apart by them, and what is published stays the same."""
     chosen = ['vectors={kind="colours"}', "evaluation.settings.model={backbone='mlp', width=8}"]
-    c = settings("tiny", *chosen)
-    made(c, tmp_path)
-    (tmp_path / "dataset").symlink_to(tiny / "dataset")
-    index = DatasetIndex.open(str(tmp_path / "dataset"))
-    keys = index.table["key"].to_pylist()
-    vectors = iirc_runs.read_vectors(str(tmp_path), keys)
+    c, out = settings("tiny", *chosen), rerun(tiny, tmp_path / "run", *chosen)
+    index = DatasetIndex.open(str(out / "dataset"))
+    keys, digest = index.table["key"].to_pylist(), digests(out)["embedded"]
+    vectors = read_vectors(str(out), digest, keys)
     assert vectors.shape == (len(index), 11)
     shown = load_encoder(Colours()).encode_images([ShardDataset(index)[7]["png"]])
     np.testing.assert_array_equal(vectors[7:8], shown)
-    found = iirc_runs.evaluate(c, str(tmp_path), methods=["incremental_joint"])["incomplete"]["incremental_joint"]
-    assert found[0].curve("pw_js")[0] > 0.3
-    page = Path(iirc.report(c, str(tmp_path))).read_text()
-    assert "frozen vector" in page
-    assert digests(tmp_path)["shards"] == digests(tiny)["shards"]
-    with pytest.raises(ValueError, match=r"backbone 'small_cnn' for vectors"):
-        iirc_runs.evaluate(settings("tiny", chosen[0]), str(tmp_path), methods=["er"])
-    with pytest.raises(ValueError, match="has no vectors"):
-        iirc_runs.evaluate(c, str(tiny), methods=["er"])
+    api.train(str(out), methods=["incremental_joint"])
+    line = line_of(out, "incremental_joint")
+    assert line.matrix("pw_js", [""], split="test")[0, 0, 0] > 0.3
+    assert line.settings["data.vectors"] == digest
+    assert "view.side_px" not in line.settings
+    assert "frozen vector" in Path(api.report(str(out))).read_text()
+    assert digests(out)["shards"] == digests(tiny)["shards"]
+    with pytest.raises(WrongUse, match="has no vectors: run the pipeline"):
+        iirc_runs.trainings(c, str(tiny), ["er"], [])
+    with pytest.raises(ValueError, match=r"no vectors of digest 0{10}: train again"):
+        read_vectors(str(out), "0" * 64, keys)
 
 
 def test_joint_is_one_task_with_all_labels(tiny: Path, tmp_path: Path) -> None:
-    (tmp_path / "dataset").symlink_to(tiny / "dataset")
-    c = settings("tiny", "evaluation.settings.schedule.epochs=1", "evaluation.information=complete")
-    found = iirc_runs.evaluate(c, str(tmp_path), methods=["joint"])
-    (result,) = found["complete"]["joint"]
-    assert (len(result.tasks), result.learned) == (1, (11 * 24,))
-    assert sorted(result.kinds) == ["subclass_with"] * 9 + ["subclass_without"] * 2 + ["superclass"] * 3
+    overrides = ("evaluation.settings.schedule.epochs=1", "evaluation.information=complete")
+    out = rerun(tiny, tmp_path / "run", *overrides)
+    assert list(api.train(str(out), methods=["joint"])) == ["complete information"]
+    (found,) = predictions(out).values()
+    assert [one.samples for one in found.positions] == [11 * 24]
+    assert len(found.classes) == 9 + 2 + 3
+    line = line_of(out, "joint")
+    assert [line.values("pw_js", stratum=kind).shape for kind in ("superclass", "subclass_with", "subclass_without")] == [
+        (1,)
+    ] * 3
+    assert "No method met more than one task." in Path(api.report(str(out))).read_text()
 
 
 def test_the_report_shows_baselines(trained: Path) -> None:
@@ -397,19 +456,112 @@ def test_the_report_shows_baselines(trained: Path) -> None:
     assert "what would be right" in page
     assert "configurations 0, 1; trained: 0" in page
     assert "pw-JS, mean over tasks" in page
+    assert "settings changed from the paper" in page
+    assert "er, after task 2" in page
+
+
+def test_the_record_of_a_line_says_whether_its_settings_are_the_papers() -> None:
+    def line(**changes: Any) -> Line:
+        name, held = paper_settings("er", dataset="cifar100")
+        return Line(
+            "incomplete information", name, "pictures", {**flat(held), "data.roles": ["test"], **changes}, name, pa.table({})
+        )
+
+    assert as_published(line())
+    assert not as_published(line(**{"schedule.epochs": 3}))
+    assert not as_published(dataclasses.replace(line(), method="own.py:er"))
 
 
 def test_curves_are_averaged_over_configurations(tiny: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny, tmp_path / "run")
-    c = settings(
-        "tiny", "evaluation.settings.schedule.epochs=1", "evaluation.configurations=[0, 1]", 'evaluation.roles=["test"]'
-    )
-    found = iirc_runs.evaluate(c, str(tmp_path / "run"), methods=["finetune"])["incomplete"]["finetune"]
-    assert len(found) == 2
-    last = [one.curve("recall")[-1] for one in found]
-    told = iirc_runs.scores(c, str(tmp_path / "run"))["incomplete information"]["finetune"]
+    changed = ("evaluation.settings.schedule.epochs=1", "evaluation.configurations=[0, 1]", 'evaluation.roles=["test"]')
+    out = rerun(tiny, tmp_path / "run", *changed)
+    told = api.train(str(out), methods=["finetune"])["incomplete information"]["finetune"]
+    line = line_of(out, "finetune")
+    assert line.runs == [(0, 0), (1, 0)]
+    last = line.values("recall")
     assert told["mean"]["recall"] == pytest.approx(np.mean(last))
     assert told["std"]["recall"] == pytest.approx(np.std(last, ddof=1))
-    page = Path(iirc.report(c, str(tmp_path / "run"))).read_text()
+    page = Path(api.report(str(out))).read_text()
     assert "configurations 0, 1</p>" in page  # all were trained
     assert "one standard deviation over runs" in page
+
+
+def test_a_training_is_keyed_by_its_own_method_and_by_no_table_or_settings_type(tiny: Path) -> None:
+    """A method that is added to a table, or another one's edit, or a new setting, makes no training stale."""
+    every = iirc_runs.trainings(settings("tiny"), str(tiny), paper_methods(), [])
+    assert len({one.name("digest") for one in every}) == len(every) == 10
+    for one in every:
+        step = one.learn
+        codes = [step.code(), *(reached(step.settings[name]) for name in ("prepare", "method", "model"))]
+        names = {(module, name) for code in codes for module, found in code.definitions.items() for name in found}
+        assert not [
+            name for name in names if name[1] in ("METHODS", "MODELS", "METRICS", "ENCODERS", "IircConfig", "Evaluation")
+        ]
+        methods = {module.rpartition(".")[2] for module, _ in names if ".methods." in module} - {"method", "registry"}
+        assert methods <= {step.settings["method"].rpartition(":")[0].rpartition(".")[2], "finetune", "replay"}
+
+
+OWN = """
+    import torch
+    from benchwright.training.methods.method import Method
+    from benchwright.training.methods.replay import replay
+
+    def calm(*, strength=0.1):
+        def teach(lesson):
+            lesson.fit(lambda step: step.classification() + strength * step.logits.square().mean())
+        return Method("calm", replay, "finetune", {"strength": strength}, teach, "random")
+
+    def net(init, *, sample, width=4):
+        layer = torch.nn.Conv2d(3, width, 5, stride=4)
+        torch.nn.init.uniform_(layer.weight, -0.1, 0.1, generator=init)
+        torch.nn.init.zeros_(layer.bias)
+        network = torch.nn.Sequential(layer, torch.nn.Flatten())
+        network.width = width * ((sample[1] - 5) // 4 + 1) ** 2
+        return network
+
+    def empty(predictions):
+        test, last = predictions.tests[0], len(predictions.positions)
+        return float((predictions.predicted(last, test)[:, 0] < 0).mean())
+"""
+
+
+def test_own_method_model_and_metric_and_an_edit_of_the_method(tiny: Path, tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text(textwrap.dedent(OWN))
+    out = rerun(
+        tiny,
+        tmp_path / "run",
+        f"evaluation.methods=['finetune', '{own}:calm']",
+        "evaluation.method_settings={'own.py:calm'={method={strength=0.2}}}",
+        f"evaluation.metrics=['{own}:empty']",
+        f"evaluation.model='{own}:net'",
+        "evaluation.settings={model={width=3}, schedule={epochs=1, learning_rate=0.1}, view={side_px=16, resize_px=16}}",
+    )
+    scores = api.train(str(out))["incomplete information"]
+    assert list(scores) == ["finetune", "own.py:calm"]
+    assert 0 <= scores["finetune"]["mean"]["empty"] <= 1
+    line = line_of(out, "own.py:calm")
+    assert (line.model, line.settings["model.width"], line.settings["method.strength"]) == ("own.py:net", 3, 0.2)
+    before = stages(out)
+    own.write_text(textwrap.dedent(OWN).replace("square()", "abs()"))
+    assert api.stale(str(out)) == {"incomplete information own.py:calm": "own.calm changed"}
+    told: list[str] = []
+    api.train(str(out), progress=told.append)
+    assert [line for line in told if line.endswith(": trained")] == ["incomplete information own.py:calm, seed 0: trained"]
+    after = stages(out)
+    assert {name: before[name] for name in before if "finetune" in name}.items() <= after.items()
+    assert before != after
+
+
+def test_processes_train_to_the_same_bytes(trained: Path, tiny: Path, tmp_path: Path) -> None:
+    out = str(shutil.copytree(tiny, tmp_path / "run"))
+    api.train(out, methods=["er", "finetune"], scheduler="processes", workers=2)
+    assert stages(Path(out)).items() <= stages(trained).items()
+
+
+def test_a_loss_that_is_not_finite_stops_its_method_alone(tiny: Path, tmp_path: Path) -> None:
+    rate = "evaluation.method_settings.er.schedule.learning_rate=1e30"
+    out = str(rerun(tiny, tmp_path / "run", rate, "evaluation.settings.schedule.epochs=1"))
+    with pytest.raises(Diverged, match=r"1 training failed: incomplete information er, seed 0: training loss .*: change eval"):
+        api.train(out, methods=["er", "finetune"])
+    assert list(api.scores(out)["incomplete information"]) == ["finetune"]

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchwright.training.baselines.iirc import identity, learner_maker, paper_methods, paper_settings, picture_view
+from benchwright.training.baselines.iirc import paper_methods, paper_settings
 from benchwright.training.core.batches import Batch, Means
-from benchwright.training.core.criteria import CRITERIA, binary_cross_entropy, sigmoid_distillation
+from benchwright.training.core.build import Parts, learner_of, parts_of
+from benchwright.training.core.criteria import binary_cross_entropy, sigmoid_distillation
 from benchwright.training.core.exemplars import Capacity, by_class
 from benchwright.training.core.label_sets import multi_hot, precision_weighted_jaccard, predicted_sets
-from benchwright.training.core.learner import Learner, Memory
+from benchwright.training.core.learner import Learner
 from benchwright.training.core.lesson import Lesson, Step, frozen
 from benchwright.training.core.schedule import Plateau, Schedule
 from benchwright.training.data.examples import ArrayExamples
-from benchwright.training.data.pictures import Album, ArrayPictures, Pictures
+from benchwright.training.data.pictures import Album, ArrayPictures, Pictures, picture_view
 from benchwright.training.methods.agem import loss_of_new, project
 from benchwright.training.methods.bic import bic, split_classes
 from benchwright.training.methods.icarl import replaced
@@ -44,6 +45,7 @@ PLAN = Schedule(
     first_best="nothing",
 )
 SMALL = {"side_px": 8, "resize_px": 8, "pad_px": 1}
+SHAPE = (3, 8, 8)
 
 
 def a_lesson(model: Classifier, train: ArrayExamples, *, teacher: Classifier | None, fresh: int, **plan: Any) -> Lesson:
@@ -58,6 +60,7 @@ def a_lesson(model: Classifier, train: ArrayExamples, *, teacher: Classifier | N
         validate=(),
         state={},
         task=0 if teacher is None else 1,
+        old_classes=0 if teacher is None else teacher.classes,
         means=means,
     )
 
@@ -121,12 +124,12 @@ def test_quirk_eta_starts_anew_for_icarl_norm_and_is_kept_by_lucir(eta: Any, aft
     model.grow(2, torch.Generator())
     assert model.eta.item() == after
     for name, head in (("icarl_norm", "cosine_reset"), ("lucir", "cosine_kept"), ("icarl_cnn", "linear")):
-        assert paper_settings(name, dataset="cifar100")["model"]["head"] == head
+        assert paper_settings(name, dataset="cifar100")[1]["model"]["head"] == head
 
 
 def test_resnet_32_as_published():
     """0.46 million parameters (He et al., table 6), and 64 features to which the last block gives both signs."""
-    model = picture_net(torch.Generator().manual_seed(0), **paper_settings("er", dataset="cifar100")["model"])
+    model = picture_net(torch.Generator().manual_seed(0), sample=SHAPE, **paper_settings("er", dataset="cifar100")[1]["model"])
     assert sum(isinstance(m, nn.Conv2d) and m.kernel_size == (3, 3) for m in model.backbone.modules()) + 1 == 32
     assert sum(p.numel() for p in model.backbone.parameters()) == pytest.approx(0.46e6, rel=0.02)
     x = torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
@@ -135,10 +138,12 @@ def test_resnet_32_as_published():
     before_pooling = model.backbone[:-2]
     assert (before_pooling(x) < 0).any()
     assert not (before_pooling[:-1](x) < 0).any()
-    small = picture_net(torch.Generator().manual_seed(0), backbone="small_cnn", blocks=1, width=4, head="cosine_kept")
+    small = picture_net(
+        torch.Generator().manual_seed(0), sample=SHAPE, backbone="small_cnn", blocks=1, width=4, head="cosine_kept"
+    )
     assert (small.penultimate(x) < 0).any()
     with pytest.raises(ValueError, match="backbone 'vgg'"):
-        picture_net(torch.Generator(), backbone="vgg", blocks=1, width=4, head="linear")
+        picture_net(torch.Generator(), sample=SHAPE, backbone="vgg", blocks=1, width=4, head="linear")
 
 
 # --- losses
@@ -254,9 +259,12 @@ def test_memory_of_a_class_does_not_shrink():
     assert {label: rows.tolist() for label, rows in held.items()} == {0: [1], 1: [0, 2]}
 
 
+GIVEN = {"joint": "all", "incremental_joint": "so_far"}
+
+
 def test_published_settings():
     for name in paper_methods():
-        cifar, imagenet = (paper_settings(name, dataset=dataset)["schedule"] for dataset in ("cifar100", "imagenet"))
+        cifar, imagenet = (paper_settings(name, dataset=dataset)[1]["schedule"] for dataset in ("cifar100", "imagenet"))
         joint, fast = name == "joint", name in ("agem", "icarl_cnn")
         assert (cifar["learning_rate"], imagenet["learning_rate"]) == (1.0, 0.5 if fast else 0.1)
         assert (cifar["epochs"], imagenet["epochs"]) == ((200, 90) if joint else (140, 100))
@@ -266,10 +274,11 @@ def test_published_settings():
         assert cifar["plateau"] == {"factor": 0.1, "patience": 10, "threshold": 1e-3}
         assert imagenet["first_task_times"] == (1 if joint else 2)
         assert (cifar["ties"], cifar["optimiser"], cifar["eval_every"]) == ("last", "sgd", 1)
-        learner_maker(paper_settings(name, dataset="imagenet"))
-    cifar, imagenet = (paper_settings("lucir", dataset=dataset) for dataset in ("cifar100", "imagenet"))
-    assert cifar["method"] == {"name": "lucir", "strength": 5.0, "margin": 0.5, "rivals": 2}
-    assert cifar["memory"] == imagenet["memory"] == {"per_class": 20}
+        parts(*paper_settings(name, dataset="imagenet"))
+        assert paper_settings(name, dataset="cifar100")[1]["data"]["samples"] == GIVEN.get(name, "task")
+    (name, cifar), (_, imagenet) = (paper_settings("lucir", dataset=dataset) for dataset in ("cifar100", "imagenet"))
+    assert (name, cifar["method"]) == ("lucir", {"strength": 5.0, "margin": 0.5, "rivals": 2})
+    assert cifar["memory"] == imagenet["memory"] == {"size": 20, "per_class": True}
     assert cifar["model"] == {"backbone": "reduced_resnet", "blocks": 5, "width": 16, "head": "cosine_kept"}
     assert imagenet["model"]["backbone"] == "resnet50"
     assert cifar["view"] == {
@@ -288,8 +297,8 @@ def test_published_settings():
         "mean": [0.485, 0.456, 0.406],
         "std": [0.229, 0.224, 0.225],
     }
-    with pytest.raises(ValueError, match="no method 'gem'"):
-        paper_settings("gem", dataset="cifar100")
+    name, other = paper_settings("mas", dataset="cifar100")  # any other method has the settings of experience replay
+    assert (name, {**other, "method": {}}) == ("mas", paper_settings("er", dataset="cifar100")[1])
     with pytest.raises(ValueError, match="no data set 'mnist'"):
         paper_settings("er", dataset="mnist")
 
@@ -309,19 +318,25 @@ def pictures(task: int, role: str = "train", labels: int = 1) -> Pictures:
     sets = np.stack([own, np.full(len(own), -1)], axis=1)
     if labels == 2:
         sets[:, 1] = own - 2
-    settings = paper_settings("er", dataset="cifar100")
-    view = picture_view({"view": {**settings["view"], **SMALL}})
+    view = picture_view({**paper_settings("er", dataset="cifar100")[1]["view"], **SMALL})
     keys = [f"{role}{task}-{row}" for row in range(len(own))]
-    return Pictures(Album(ArrayPictures(pixels), view, hold=True), keys, np.arange(len(own)), sets)
+    return Pictures(Album(ArrayPictures(pixels), view), keys, np.arange(len(own)), sets)
 
 
-def small_settings(name: str, **schedule: Any) -> dict[str, Any]:
-    settings = paper_settings(name, dataset="cifar100")
+def small_settings(name: str, **schedule: Any) -> tuple[str, dict[str, Any]]:
+    own, settings = paper_settings(name, dataset="cifar100")
     settings["model"] |= {"backbone": "small_cnn", "width": 4}
     settings["schedule"] |= {"epochs": 3, "batch_size": 8, "learning_rate": 0.5, **schedule}
-    settings["view"] |= SMALL
-    settings["memory"] = {"per_class": 3}
-    return settings
+    settings["memory"] |= {"size": 3}
+    return own, settings
+
+
+def parts(name: str, settings: dict[str, Any]) -> Parts:
+    return parts_of(settings, lambda **given: method(name, **given), picture_net, labels="sets", classes="new")
+
+
+def a_learner(name: str, **schedule: Any) -> Learner:
+    return learner_of(parts(*small_settings(name, **schedule)), picture_net, sample=SHAPE, seed=0, sets=True)
 
 
 def learn(learner: Learner, tasks: range) -> Learner:
@@ -332,12 +347,11 @@ def learn(learner: Learner, tasks: range) -> Learner:
 
 @pytest.mark.parametrize("name", paper_methods())
 def test_every_method_learns_and_goes_on_to_the_same_bytes(name: str, tmp_path: Path):
-    make = learner_maker(small_settings(name))
     state = torch.get_rng_state()
-    whole = learn(make(0), range(1))
+    whole = learn(a_learner(name), range(1))
     assert [len(whole.record["epochs"])] == [3 if name == "joint" else 6]
     whole.save(tmp_path / "one.pt")
-    other = make(0)
+    other = a_learner(name)
     other.load(tmp_path / "one.pt", [pictures(0)])
     for number, learner in enumerate((whole, other)):
         learn(learner, range(1, 2)).save(tmp_path / f"{number}.pt")
@@ -357,7 +371,7 @@ def test_every_method_learns_and_goes_on_to_the_same_bytes(name: str, tmp_path: 
 
 def test_sets_are_learned():
     """Both labels of a sample are found, when both are given."""
-    learner = learner_maker(small_settings("incremental_joint", epochs=12))(0)
+    learner = a_learner("incremental_joint", epochs=12)
     learner.learn(pictures(0), [pictures(0, "val")], classes=2)
     learner.learn(pictures(1, labels=2), [pictures(1, "val", labels=2)], classes=2)
     test = pictures(1, "test", labels=2)
@@ -371,25 +385,20 @@ def test_sets_are_learned():
 
 
 def test_wrong_settings_are_told():
-    good = small_settings("er")
-    for changes, told in (
-        ({"criterion": "cross_entropy"}, "sets of labels need"),
-        ({"model": {**good["model"], "backbone": "vgg"}}, "backbone 'vgg'"),
-        ({"memory": {"per_class": 0}}, "capacity 0"),
-        ({"method": {"name": "icarl"}}, "sets of labels need the head"),
+    _, good = small_settings("er")
+    for name, changes, told in (
+        ("er", {"criterion": "cross_entropy"}, "criterion 'cross_entropy': there are binary_cross_entropy for sets of labels"),
+        ("er", {"model": {**good["model"], "depth": 3}}, "'depth'"),
+        ("er", {"memory": {"size": 0, "per_class": True}}, "capacity 0"),
+        ("er", {"memory": {"size": 20, "per_class": 4}}, "per_class 4: true or false"),
+        ("icarl", {"method": {}}, "takes one class a sample, and samples here have sets of labels"),
     ):
         with pytest.raises(ValueError, match=told):
-            learner_maker({**good, **changes})(0)
-    with pytest.raises(ValueError, match=r"are not among its new classes 0\.\.1"):
-        learner_maker(good)(0).learn(pictures(1), [], classes=2)
-    assert identity(good, seed=3)["seed"] == 3
-    made = Learner(
-        make_model=lambda init: picture_net(init, **good["model"]),
-        method=method("naive"),
-        schedule=PLAN,
-        criterion=CRITERIA["binary_cross_entropy"],
-        seed=0,
-        memory=Memory(Capacity(1, per_class=True)),
-        sets=True,
-    )
-    assert made.record == {}
+            parts(name, {**good, **changes})
+    with pytest.raises(ValueError, match=r"are not among its classes 0\.\.1"):
+        a_learner("er").learn(pictures(1), [], classes=2)
+    with pytest.raises(ValueError, match="backbone 'small_cnn' for vectors"):
+        picture_net(torch.Generator(), sample=(8,), **good["model"])
+    with pytest.raises(ValueError, match="unexpected keyword argument 'side'"):
+        picture_view({**good["view"], "side": 3})
+    assert a_learner("naive").record == {}

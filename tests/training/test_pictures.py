@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -18,9 +19,9 @@ def pixels(count: int = 6, side: int = 8) -> np.ndarray:
     return np.random.default_rng(0).integers(1, 256, (count, side, side, 3), dtype=np.uint8)
 
 
-def pictures(view: PictureView = PLAIN, *, hold: bool = True, side: int = 8) -> Pictures:
+def pictures(view: PictureView = PLAIN, *, side: int = 8, **held: int) -> Pictures:
     labels = np.array([[0, -1], [1, 0], [2, -1], [0, -1], [1, 0], [2, -1]])
-    album = Album(ArrayPictures(pixels(side=side)), view, hold=hold)
+    album = Album(ArrayPictures(pixels(side=side)), view, **held)
     return Pictures(album, [f"p{n}" for n in range(6)], np.arange(6), labels)
 
 
@@ -55,14 +56,30 @@ def test_a_crop_is_a_window_of_the_padded_square() -> None:
 
 def test_a_draw_depends_on_the_key_and_the_stage_alone() -> None:
     whole = pictures().load(range(6), DRAW)
-    assert torch.equal(pictures(hold=False).load([5, 2], DRAW), whole[[5, 2]])
+    assert torch.equal(pictures(held_bytes=0).load([5, 2], DRAW), whole[[5, 2]])
     assert torch.equal(pictures().take(np.array([3, 0])).load([1], DRAW), whole[[0]])
     assert not torch.equal(pictures().load(range(6), Draw(0, "another")), whole)
     assert not torch.equal(pictures().load(range(6), Draw(1, DRAW.stage)), whole)
 
 
+def test_squares_are_kept_while_there_is_room() -> None:
+    class Counted(ArrayPictures):
+        read_so_far = 0
+
+        def read(self, rows: Sequence[int]) -> list[np.ndarray]:
+            self.read_so_far += len(rows)
+            return super().read(rows)
+
+    store = Counted(pixels())
+    album = Album(store, PLAIN, held_bytes=3 * 3 * 8 * 8)
+    for _ in range(2):
+        seen = album.squares([0, 1, 2, 3, 0])
+        assert [square.tolist() for square in seen] == [pixels()[row].transpose(2, 0, 1).tolist() for row in (0, 1, 2, 3, 0)]
+    assert store.read_so_far == 4 + 1
+
+
 def test_one_picture_under_two_labels() -> None:
-    album = Album(ArrayPictures(pixels()), PLAIN, hold=True)
+    album = Album(ArrayPictures(pixels()), PLAIN)
     keys = [f"p{n}" for n in range(6)]
     first = Pictures(album, keys, np.array([0, 1]), np.array([[0, -1], [0, -1]]))
     second = Pictures(album, keys, np.array([1]), np.array([[3, -1]]))
@@ -76,7 +93,7 @@ def test_one_picture_under_two_labels() -> None:
 
 def test_imagenets_view() -> None:
     view = PictureView(side_px=8, resize_px=9, augment="resized_crop_flip", mean=(0, 0, 0), std=(1, 1, 1))
-    examples = pictures(view, hold=False, side=20)
+    examples = pictures(view, side=20)
     seen = examples.load([0, 1, 2], DRAW)
     assert seen.shape == (3, 3, 8, 8)
     assert 0 <= seen.min() <= seen.max() <= 1

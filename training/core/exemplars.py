@@ -33,6 +33,8 @@ class Capacity:
     def __post_init__(self) -> None:
         if self.size < 1 or self.unit not in ("samples", "parts"):
             raise ValueError(f"capacity {self.size} {self.unit!r}: at least 1, in 'samples' or 'parts'")
+        if not isinstance(self.per_class, bool):  # it was a number of samples once
+            raise ValueError(f"per_class {self.per_class!r}: true or false: size says of how many")
 
     def quota(self, classes: int) -> int:
         """m = capacity // classes seen. Raises ValueError where not one unit a class is left."""

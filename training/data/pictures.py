@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
@@ -52,6 +53,19 @@ class PictureView:
             raise ValueError(f"side {self.side_px} px of {self.resize_px} px, padding {self.pad_px} px: 1 <= side <= resize")
         if self.augment not in ("crop_flip", "resized_crop_flip", "none"):
             raise ValueError(f"augment {self.augment!r}: 'crop_flip', 'resized_crop_flip' or 'none'")
+
+
+def picture_view(values: Mapping[str, Any]) -> PictureView:
+    """The view of a table of JSON values.
+
+    Raises:
+        ValueError: a value is out of range, missing or unknown.
+    """
+    given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
+    try:
+        return PictureView(**given)
+    except TypeError as error:
+        raise ValueError(f"view {dict(values)}: {error}") from None
 
 
 class PictureStore(Protocol):
@@ -119,22 +133,30 @@ class ShardPictures:
         return hashlib.sha256(held + self._index.fingerprint().encode()).hexdigest()
 
 
-class Album:
-    """A store looked at in one way. The squares that evaluation cuts out are kept, where ``hold`` says so: small pictures are
-    decoded once a run."""
+HELD_BYTES = 1 << 31
+"""Room for squares that are kept: all of CIFAR or Tiny-ImageNet."""
 
-    def __init__(self, store: PictureStore, view: PictureView, *, hold: bool) -> None:
+
+class Album:
+    """A store looked at in one way.
+
+    The first squares that evaluation cuts out are kept, up to ``held_bytes``: small pictures are decoded once in a process.
+    """
+
+    def __init__(self, store: PictureStore, view: PictureView, *, held_bytes: int = HELD_BYTES) -> None:
         self.store, self.view = store, view
-        self._held: dict[int, Pixels] | None = {} if hold else None
+        self._held: dict[int, Pixels] = {}
+        self._room = held_bytes // (3 * view.side_px**2)
 
     def squares(self, rows: Sequence[int]) -> list[Pixels]:
         """(3, side, side) uint8 each: the shorter side scaled, the centre cut out."""
-        held = self._held if self._held is not None else {}
-        if missing := [row for row in dict.fromkeys(rows) if row not in held]:
+        made: dict[int, Pixels] = {}
+        if missing := [row for row in dict.fromkeys(rows) if row not in self._held]:
             crop = Crop(resize_px=self.view.resize_px, side_px=self.view.side_px, interpolation="bilinear")
             pictures = self.store.read(missing)
-            held |= {row: prepare(picture, crop) for row, picture in zip(missing, pictures, strict=True)}
-        return [held[row] for row in rows]
+            made = {row: prepare(picture, crop) for row, picture in zip(missing, pictures, strict=True)}
+            self._held |= dict(itertools.islice(made.items(), max(self._room - len(self._held), 0)))
+        return [made[row] if row in made else self._held[row] for row in rows]
 
 
 class Pictures:

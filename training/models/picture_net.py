@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -64,37 +65,39 @@ def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.M
     return init_network(network.to_empty(device="cpu"), init), 4 * width
 
 
-def picture_net(init: torch.Generator, *, backbone: str, blocks: int, width: int, head: str, inputs: int = 0) -> Classifier:
+def picture_net(
+    init: torch.Generator, *, sample: Sequence[int], backbone: str, blocks: int, width: int, head: str
+) -> Classifier:
     """A classifier of pictures, or of vectors of them, without outputs yet.
 
     Args:
         init: of all weights.
+        sample: shape of a picture, (3, h, w), or of a vector, (d,), which ``mlp`` takes.
         backbone: one of ``BACKBONES``.
         blocks: of a stage of ``reduced_resnet``.
         width: of ``reduced_resnet``, ``mlp``, and ``small_cnn``, which has no ReLU at its end either.
         head: "linear", "cosine_kept" or "cosine_reset": see ``Classifier``.
-        inputs: length of the vectors that ``mlp`` takes; 0 for the others, which take pictures.
 
     Raises:
         ValueError: see ``check_picture_net``.
     """
-    check_picture_net(backbone, head, inputs)
+    check_picture_net(backbone, head, vectors=len(sample) == 1)
     if backbone == "reduced_resnet":
         network, features = reduced_resnet(blocks, width, init)
     elif backbone == "small_cnn":
         network, features = small_cnn(width, init, last_relu=False)
     elif backbone == "mlp":
-        network, features = vector_net(inputs, width, init)
+        network, features = vector_net(sample[0], width, init)
     else:
         network, features = resnet(backbone, init, None)
     return Classifier(network, features, eta=HEADS[head])
 
 
-def check_picture_net(backbone: str, head: str, inputs: int) -> None:
+def check_picture_net(backbone: str, head: str, *, vectors: bool) -> None:
     """Raise ValueError where no backbone or head has that name, or pictures are given to ``mlp``, vectors to another."""
     if backbone not in BACKBONES or head not in HEADS:
         raise ValueError(f"backbone {backbone!r}, head {head!r}: there are {', '.join((*BACKBONES, *HEADS))}")
-    if (backbone == "mlp") != (inputs > 0):
+    if (backbone == "mlp") != vectors:
         raise ValueError(
-            f"backbone {backbone!r} for {'vectors' if inputs else 'pictures'}: 'mlp' is for vectors, and they for it"
+            f"backbone {backbone!r} for {'vectors' if vectors else 'pictures'}: 'mlp' is for vectors, and they for it"
         )
