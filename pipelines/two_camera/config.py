@@ -159,15 +159,21 @@ class Evaluation:
 
     Attributes:
         direction: ``1to2`` estimates the light in the first camera from T to the second.
-        baselines: ``linear_regression``, and names of ``training/illuminants/baselines.toml``, which need pictures.
+        baselines: ``linear_regression``, names of ``training/illuminants/baselines.toml``, which need pictures, and references
+            of your own (``path/to/file.py:name``): see ``eval.protocols.cross_validation.Estimator``.
         networks: by the name that tables show.
         longest_px: pictures are averaged down to at most this before baselines see them.
+        method_settings: of baselines by name: for one of your own its settings, else the values that it chooses from.
+        metrics: of your own, beside the paper's: references of functions that take ``Estimates`` of
+            ``eval.protocols.cross_validation`` and give a number, or numbers by name.
     """
 
     direction: Literal["1to2", "2to1"]
     baselines: list[str]
     networks: dict[str, Network]
     longest_px: Annotated[int, Field(ge=8)] = 256
+    method_settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    metrics: list[str] = Field(default_factory=list[str])
 
 
 @dataclass(frozen=True, config=_STRICT)
