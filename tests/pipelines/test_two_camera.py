@@ -6,10 +6,10 @@ import dataclasses
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -365,40 +365,9 @@ def test_methods_that_cannot_be_are_told_before_anything_is_read(tmp_path: Path)
 
 # ------------------------------------------------------------------------------------------------------ estimators of one's own
 
-OWN = """
-    \"\"\"The brightest colour on average, turned by what training pictures tell; and the nearest transform's light.\"\"\"
-    import numpy as np
-    from benchwright.training.illuminants.choice import PictureEstimator
-    from benchwright.training.illuminants.pictures import unit
-
-
-    def brightest(pictures, *, turn, power):
-        return unit((pictures.images.astype(float) ** power).mean(axis=(1, 2)) ** (1 / power) * turn)
-
-
-    def fit_turn(pictures, lights, *, power):
-        return {"turn": (unit(lights) / brightest(pictures, turn=1.0, power=power)).mean(axis=0)}
-
-
-    def turned(*, power=(2, 4)):
-        return PictureEstimator("turned", brightest, fit_turn, {"power": power})
-
-
-    class Nearest:
-        def estimate_folds(self, folds):
-            return {0: [self.of(fold) for fold in folds]}
-
-        def of(self, fold):
-            far = ((fold.X_test[:, None] - fold.X_train) ** 2).sum(axis=2)
-            return fold.gt_train[far.argmin(axis=1)]
-
-        def artifacts(self):
-            return {"note.txt": b"nothing was fitted"}
-
-
-    def above_3_deg(found):
-        return float(np.mean(np.concatenate(found.errors[0]) > 3))
-"""
+PAGE = SETTINGS.parent / "docs/illuminants.md"
+OWN = "\n\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
+"""The examples of the documentation, in one file."""
 
 
 def made_at(out: Path) -> dict[str, int]:
@@ -408,7 +377,8 @@ def made_at(out: Path) -> dict[str, int]:
 @pytest.mark.parametrize("scheduler", ["sync", "processes"])
 def test_estimators_and_metrics_of_ones_own_by_settings_and_by_name(scheduler: str, tmp_path: Path, bw) -> None:
     own, out = tmp_path / f"own_{scheduler}.py", tmp_path / "run"
-    own.write_text(textwrap.dedent(OWN))
+    assert len(OWN.splitlines()) <= 40
+    own.write_text(OWN)
     mine = tmp_path / "mine.toml"
     mine.write_text(
         'extends = "tiny"\n[source]\npairs = 60\n[evaluation]\n'
@@ -428,7 +398,7 @@ def test_estimators_and_metrics_of_ones_own_by_settings_and_by_name(scheduler: s
     assert f"{own.name}:turned" in (out / "report.html").read_text()
     assert bw("verify", out).code == bw("verify", out / "experiments").code == 0
     before = made_at(out)
-    own.write_text(textwrap.dedent(OWN).replace("argmin(axis=1)", "argmin(1)"))
+    own.write_text(OWN.replace("argmin(axis=1)", "argmin(1)"))
     assert list(api.stale(str(out)).values()) == [f"own_{scheduler}.Nearest changed"]
     assert bw(*words, "--method", f"{own}:Nearest", "--method", "gray_world", "--method", f"{own}:turned").code == 0
     after = made_at(out)
@@ -438,7 +408,7 @@ def test_estimators_and_metrics_of_ones_own_by_settings_and_by_name(scheduler: s
 
 def test_files_of_estimators_are_written_out(tmp_path: Path) -> None:
     own, other, out = tmp_path / "own_files.py", tmp_path / "own_folders.py", tmp_path / "run"
-    own.write_text(textwrap.dedent(OWN))
+    own.write_text(OWN)
     c = settings("two_camera/tiny.toml", "source.pairs=60", f"evaluation.networks.network-200.settings={QUICK}")
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(out), scheduler="sync")
     train(c, out, ["network-200", "gray_world", "linear_regression", f"{own}:Nearest"])
@@ -448,7 +418,7 @@ def test_files_of_estimators_are_written_out(tmp_path: Path) -> None:
     nets, names = load_networks(files["networks.npz"].read_bytes())
     assert (nets.runs, names) == (2, ["test part, seed 0", "test part, seed 1"])
     assert load_baseline(files["test-part.npz"].read_bytes()).setting == {"order": 0, "p": 1, "sigma": 0}
-    other.write_text(textwrap.dedent(OWN).replace("note.txt", "../note.txt"))
+    other.write_text(OWN.replace("note.txt", "../note.txt"))
     train(c, out, [f"{other}:Nearest"])
     with pytest.raises(ValueError, match=r"calls a file '\.\./note\.txt': a plain name"):
         baselines.write_files(str(out), str(tmp_path / "files"))
