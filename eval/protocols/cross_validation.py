@@ -270,8 +270,7 @@ class Estimates:
 
 def estimates_of(rows: Rows | pa.Table) -> Estimates:
     """The estimates among the rows of ``ESTIMATES`` that a training left."""
-    columns = ESTIMATES.names[1:-1]
-    table = rows.select(columns) if isinstance(rows, pa.Table) else rows.table(columns)
+    table = rows.table(ESTIMATES.names[1:-1]) if isinstance(rows, Rows) else rows
     table = table.filter(pc.is_valid(table["run"]))
     names: dict[str, list[str]] = {}
     truth: dict[str, Lights] = {}

@@ -123,7 +123,7 @@ def settings_of(config: TwoCameraConfig, name: str) -> Chosen:
     except (ValueError, TypeError, LookupError) as error:
         what = "network" if network is not None else "estimator"
         raise WrongUse(f"{what} {name!r}: {error}") from None
-    found = {
+    found: dict[str, Any] = {
         "direction": evaluation.direction,
         "reilluminated": network is not None and network.reilluminated,
         "lights_of_test": network is not None and network.lights_of_test,

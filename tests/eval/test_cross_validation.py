@@ -94,23 +94,13 @@ class Constant:
         return {"weights.bin": b"abc"}
 
 
-class Held:
-    """A table as the rows of a stage."""
-
-    def __init__(self, table: pa.Table) -> None:
-        self._table, self.num_rows = table, table.num_rows
-
-    def table(self, columns: list[str]) -> pa.Table:
-        return self._table.select(columns)
-
-
 def learned(estimator: Any, rows: Examples, **settings: Any) -> pa.Table:
     return pa.concat_tables(estimate_folds(estimator, rows, parts="rotating", **settings))
 
 
 def measured(table: pa.Table, **unfair: bool) -> dict[tuple[str, str, int | None], float | None]:
     """(metric, stratum, seed) -> value."""
-    values = measure_folds(predictions=Held(table), **{"looks_at_test": False, "lights_of_test": False, **unfair})
+    values = measure_folds(predictions=table, **{"looks_at_test": False, "lights_of_test": False, **unfair})
     return {(each.metric, each.stratum, each.seed): each.value for each in values}
 
 
