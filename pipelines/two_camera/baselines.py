@@ -14,8 +14,10 @@ from ...curation.flow import Step, step
 from ...curation.keys import how, named, sha256
 from ...curation.named import load
 from ...curation.verify import DATASET
+from ...eval.metrics.registry import METRICS
 from ...eval.protocols.cross_validation import ESTIMATES, measure_folds, measure_own
-from ...training.illuminants.registry import ESTIMATORS, candidates
+from ...training.illuminants import choice
+from ...training.illuminants.registry import ESTIMATORS, candidates, functions
 from ...training.two_camera.networks import hyper_of, settings
 from ..errors import WrongUse, did_you_mean
 from ..experiments import Training, predictions
@@ -24,7 +26,6 @@ from . import learning
 from .config import Metadata, Network, Radiometric, TwoCameraConfig
 
 LINEAR = "linear_regression"
-_TWO_CAMERA = "benchwright.training.two_camera"
 
 
 class Chosen(NamedTuple):
@@ -32,7 +33,8 @@ class Chosen(NamedTuple):
 
     Attributes:
         model: as results call it.
-        reference: where the function is that makes it.
+        reference: where the function or class is that makes it.
+        functions: references of what it is made of, where it works on pictures.
         settings: of the training, see ``settings_of``.
         seed: its first.
         change: the setting to change where it diverges.
@@ -40,6 +42,7 @@ class Chosen(NamedTuple):
 
     model: str
     reference: str
+    functions: dict[str, str]
     settings: dict[str, Any]
     seed: int
     change: str
@@ -73,14 +76,15 @@ def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: Chosen) 
         training={},
         digest="",
         dataset=how(dataset),
-        estimator=named(chosen.reference),
+        estimator=named(chosen.reference, **{part: named(each) for part, each in chosen.functions.items()}),
         rows=named(f"{here}:{rows}"),
         pictures=named(f"{here}:pictures_of") if "longest_px" in chosen.settings else None,
     )
     unfair = {flag: chosen.settings[flag] for flag in ("looks_at_test", "lights_of_test")}
+    metrics = [METRICS.only().find(each).reference for each in config.evaluation.metrics]
     own = {
         f"own_{number}": Step(measure_own, {"metric": named(reference), "name": reference.rpartition(":")[2]})
-        for number, reference in enumerate(config.evaluation.metrics)
+        for number, reference in enumerate(metrics)
     }
     return Training(
         protocol=config.folds.kind,
@@ -106,23 +110,22 @@ def settings_of(config: TwoCameraConfig, name: str) -> Chosen:
     """
     _check_names(config, name)
     evaluation, network = config.evaluation, config.evaluation.networks.get(name)
-    place = f"evaluation.method_settings.{name}"
-    changes = evaluation.method_settings.get(name, {})
+    changes = evaluation.method_settings.get(name, evaluation.method_settings.get(short(name), {}))
     try:
         if network is not None:
-            model, reference, own = _network(evaluation.networks, name, network)
-            place = f"evaluation.networks.{name}.settings"
-        elif name == LINEAR:
-            model, reference, own = LINEAR, f"{_TWO_CAMERA}.networks:LinearEstimator", dict(changes)
+            model, own = _network(evaluation.networks, name, network)
         elif name in candidates():
             model, choices = candidates()[name]
-            reference, own = ESTIMATORS[model], {**choices, **changes}
+            own = {**choices, **changes}
         else:
-            model, reference, own = short(name), name, dict(changes)
-        made = load(reference)(**own)
+            model, own = name, dict(changes)
+        reference = ESTIMATORS.find(model).reference
+        parts = functions(reference)
+        if parts:
+            reference = f"{choice.__name__}:PictureEstimator"
+        made = load(reference)(**{part: load(each) for part, each in parts.items()}, **own)
     except (ValueError, TypeError, LookupError) as error:
-        what = "network" if network is not None else "estimator"
-        raise WrongUse(f"{what} {name!r}: {error}") from None
+        raise WrongUse(f"{'estimator' if network is None else 'network'} {short(name)!r}: {error}") from None
     found: dict[str, Any] = {
         "direction": evaluation.direction,
         "reilluminated": network is not None and network.reilluminated,
@@ -131,9 +134,11 @@ def settings_of(config: TwoCameraConfig, name: str) -> Chosen:
         "estimator": own,
     }
     if getattr(made, "needs_pictures", False):
-        _check_pictures(config, name)
+        _check_pictures(config, short(name))
         found["longest_px"] = None if isinstance(config.source, Radiometric) else evaluation.longest_px
-    return Chosen(model, reference, found, min(own["seeds"]) if network is not None else 0, place)
+    seed = 0 if network is None else min(own["seeds"])
+    change = f"evaluation.{f'method_settings.{short(name)}' if network is None else f'networks.{name}.settings'}"
+    return Chosen(short(model), reference, parts, found, seed, change)
 
 
 def _check_names(config: TwoCameraConfig, name: str) -> None:
@@ -156,20 +161,20 @@ def _check_pictures(config: TwoCameraConfig, name: str) -> None:
         raise WrongUse(f"baseline {name!r} looks at the first camera's pictures: direction 1to2 is wanted")
 
 
-def _network(networks: Mapping[str, Network], name: str, network: Network) -> tuple[str, str, dict[str, Any]]:
-    """Model, reference and settings of the networks of one size."""
+def _network(networks: Mapping[str, Network], name: str, network: Network) -> tuple[str, dict[str, Any]]:
+    """Estimator and settings of the networks of one size."""
     hyper = dataclasses.asdict(hyper_of({**settings(network.preset), **network.settings}))
     own = {"parameters": network.parameters, "hyper": hyper, "seeds": network.seeds, "measured_times": network.measured_times}
     if network.taught_by is None:
-        return "network", f"{_TWO_CAMERA}.networks:network", own
+        return "network", own
     teacher = networks.get(network.taught_by)
     if teacher is None or teacher.taught_by is not None or "decay" not in hyper:
         raise ValueError(f"taught by {network.taught_by!r}: a network that has no teacher, and a preset with a decay")
     same = ("reilluminated", "lights_of_test")
     if unlike := [field for field in same if getattr(network, field) != getattr(teacher, field)]:
         raise ValueError(f"{unlike[0]} = {getattr(teacher, unlike[0])} is wanted, as {network.taught_by!r} has it")
-    own |= {"rows": network.taught_rows, "teacher": _network(networks, network.taught_by, teacher)[2]}
-    return "distilled", f"{_TWO_CAMERA}.distilled:distilled", own
+    own |= {"rows": network.taught_rows, "teacher": _network(networks, network.taught_by, teacher)[1]}
+    return "distilled", own
 
 
 def write_files(out: str, folder: str) -> list[Path]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchwright.curation.flow import PlanError, Step
-from benchwright.curation.keys import Named
+from benchwright.curation.keys import codes_in
 from benchwright.curation.reach import reached
 from benchwright.curation.run import Run, run
 from benchwright.datasets.reader.dataset import ShardDataset
@@ -382,8 +382,8 @@ def test_estimators_and_metrics_of_ones_own_by_settings_and_by_name(scheduler: s
     mine = tmp_path / "mine.toml"
     mine.write_text(
         'extends = "tiny"\n[source]\npairs = 60\n[evaluation]\n'
-        f"baselines = ['gray_world', '{own}:turned']\nmetrics = ['{own}:above_3_deg']\n"
-        f"method_settings = {{ '{own}:turned' = {{ power = [1, 3] }} }}\n"
+        f"baselines = ['gray_world', '{own.name}:brightness']\nmetrics = ['{own.name}:above_3_deg']\n"
+        f"method_settings = {{ '{own.name}:brightness' = {{ power = [1, 3] }} }}\n"
         f"[evaluation.networks.network-200]\nsettings = {QUICK}\n"
     )
     assert bw("run", "two_camera", "--config", mine, "--out", out, "-q").code == 0
@@ -392,15 +392,15 @@ def test_estimators_and_metrics_of_ones_own_by_settings_and_by_name(scheduler: s
     assert told.code == 0, told.err
     assert bw("train", out, "--method", f"{own}:Nearest").code == 0
     found = json.loads(bw("eval", out, "--json").out)["fixed"]
-    assert set(found) == {"network-200", "gray_world", f"{own.name}:turned", f"{own.name}:Nearest"}
+    assert set(found) == {"network-200", "gray_world", f"{own.name}:brightness", f"{own.name}:Nearest"}
     assert all(0 < one["mean"]["mean"] < 20 and 0 <= one["mean"]["above_3_deg"] <= 1 for one in found.values())
     assert bw("report", out).code == 0
-    assert f"{own.name}:turned" in (out / "report.html").read_text()
+    assert f"{own.name}:brightness" in (out / "report.html").read_text()
     assert bw("verify", out).code == bw("verify", out / "experiments").code == 0
     before = made_at(out)
     own.write_text(OWN.replace("argmin(axis=1)", "argmin(1)"))
     assert list(api.stale(str(out)).values()) == [f"own_{scheduler}.Nearest changed"]
-    assert bw(*words, "--method", f"{own}:Nearest", "--method", "gray_world", "--method", f"{own}:turned").code == 0
+    assert bw(*words, "--method", f"{own}:Nearest", "--method", "gray_world", "--method", f"{own}:brightness").code == 0
     after = made_at(out)
     (again,) = [name for name in after if after[name] != before[name]]
     assert "py_nearest" in again
@@ -439,8 +439,8 @@ def test_an_edit_of_an_estimator_trains_it_again_and_nothing_else(tmp_path: Path
 
 def modules_of(learn: Step) -> Iterator[str]:
     """Modules of which the key of a step holds a definition."""
-    for reference in [learn.function, *(value for value in learn.settings.values() if isinstance(value, Named))]:
-        found = reached(reference if callable(reference) else str(reference))
+    for code in [learn.function, *(code for value in learn.settings.values() for code in codes_in(value))]:
+        found = reached(str(code) if isinstance(code, str) else code)
         yield from (module for module, names in found.definitions.items() if any(names))
 
 

@@ -8,12 +8,8 @@ which are not centred.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from .choice import PictureEstimator
 from .gray_edge import norm
 from .pictures import Illuminants, Pictures, unit
 
@@ -46,8 +42,3 @@ def bright_dark_pca(pictures: Pictures, *, fraction: float) -> Illuminants:
     scatter = np.matmul(chosen.transpose(0, 2, 1), chosen).astype(np.float64)
     # Colours are not negative, so neither is the first direction, once its sign is chosen.
     return unit(np.abs(np.linalg.eigh(scatter).eigenvectors[:, :, -1]))
-
-
-def estimator(**choices: Sequence[Any]) -> PictureEstimator:
-    """``bright_dark_pca`` in folds; ``choices`` are the values that each of its settings may have."""
-    return PictureEstimator("bright_dark_pca", bright_dark_pca, None, choices)

@@ -6,12 +6,8 @@ Conference 2012: brightness is R + G + B, and the brightest fraction is averaged
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 
-from .choice import PictureEstimator
 from .gray_edge import norm
 from .pictures import Illuminants, Pictures, unit
 
@@ -35,8 +31,3 @@ def bright_pixels(pictures: Pictures, *, fraction: float, p: float) -> Illuminan
     ranked = np.sort(brightness.reshape(len(pictures), -1), axis=1)
     last = ranked[np.arange(len(pictures)), ranked.shape[1] - counts]
     return unit(norm(pictures.images, brightness >= last[:, None, None], p=p))
-
-
-def estimator(**choices: Sequence[Any]) -> PictureEstimator:
-    """``bright_pixels`` in folds; ``choices`` are the values that each of its settings may have."""
-    return PictureEstimator("bright_pixels", bright_pixels, None, choices)

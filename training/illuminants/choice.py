@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import io
 import json
 import zipfile
@@ -74,20 +75,23 @@ class PictureEstimator:
     for the comparison, and then, with the setting chosen, on all.
 
     Args:
-        name: of the estimator.
         estimate: see ``Estimate``.
         fit: see ``Fit``; None where there is nothing to train.
-        choices: the values that each setting may have, "inf" for infinity; every combination is tried.
+        **choices: the values that each setting may have, "inf" for infinity; every combination is tried.
     """
 
     needs_pictures = True
 
-    def __init__(self, name: str, estimate: Estimate, fit: Fit | None, choices: Mapping[str, Sequence[Any]]) -> None:
-        self.name, self.estimate, self.fit = name, estimate, fit
+    def __init__(self, *, estimate: Estimate, fit: Fit | None = None, **choices: Sequence[Any]) -> None:
+        self.name, self.estimate, self.fit = estimate.__name__, estimate, fit
+        if alone := [
+            name for name, each in choices.items() if isinstance(each, str) or not isinstance(each, Sequence) or not each
+        ]:
+            raise ValueError(f"{alone[0]} = {choices[alone[0]]!r}: a list of the values to choose from is wanted")
+        for function in (estimate, *([] if fit is None else [fit])):
+            inspect.signature(function).bind_partial(**choices)
         values = [[float(value) if isinstance(value, str) else value for value in each] for each in choices.values()]
         self.settings: list[Setting] = [dict(zip(choices, each, strict=True)) for each in product(*values)]
-        if not self.settings:
-            raise ValueError(f"{name}: {dict(choices)}: each setting needs a value")
         self._saved: dict[str, bytes] = {}
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Illuminants]]:

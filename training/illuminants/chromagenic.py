@@ -7,13 +7,9 @@ the estimate is the light of the map with the least sum of squares |P T - Q|^2 o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from .choice import PictureEstimator
 from .pictures import Illuminants, Images, Pictures, unit
 
 _BLOCK = 512  # rows of errors at once
@@ -66,8 +62,3 @@ def _pixels(view: Images, usable: NDArray[np.bool_], chromaticities: bool) -> ND
         total = colours.sum(axis=3, keepdims=True)
         colours /= np.where(total > 0, total, 1)
     return (colours * usable[..., None]).reshape(len(view), -1, 3)
-
-
-def estimator(**choices: Sequence[Any]) -> PictureEstimator:
-    """``chromagenic`` in folds; ``choices`` are the values that each of its settings may have."""
-    return PictureEstimator("chromagenic", chromagenic, fit_chromagenic, choices)

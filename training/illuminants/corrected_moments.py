@@ -8,14 +8,11 @@ direction is known: the lengths and the matrix take turns.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import combinations_with_replacement
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .choice import PictureEstimator
 from .gray_edge import magnitude, or_gray_world
 from .pictures import Illuminants, Pictures, unit
 
@@ -81,8 +78,3 @@ def corrected_moments(pictures: Pictures, matrix: NDArray[np.float64], *, degree
     """
     rows = moments(pictures, degree=degree, order=order, sigma=sigma)
     return unit(or_gray_world(np.maximum(rows @ matrix, 0), pictures))
-
-
-def estimator(**choices: Sequence[Any]) -> PictureEstimator:
-    """``corrected_moments`` in folds; ``choices`` are the values that each of its settings may have."""
-    return PictureEstimator("corrected_moments", corrected_moments, fit_corrected_moments, choices)

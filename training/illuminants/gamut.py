@@ -12,13 +12,9 @@ trace is taken: a linear program in three unknowns. Its light is 1 / d.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from .choice import PictureEstimator
 from .gray_edge import gradients, magnitude, or_gray_world
 from .pictures import Illuminants, Pictures, unit
 
@@ -168,8 +164,3 @@ def _extreme(values: Floats) -> Floats:
         return rows[ConvexHull(rows).vertices]
     except QhullError:
         return rows
-
-
-def estimator(**choices: Sequence[Any]) -> PictureEstimator:
-    """``gamut`` in folds; ``choices`` are the values that each of its settings may have."""
-    return PictureEstimator("gamut", gamut, fit_gamut, choices)

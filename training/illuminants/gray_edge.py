@@ -13,13 +13,9 @@ the Franklin Institute 310, 1980; white patch e(0, inf, 0), Land and McCann, "Li
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
-from .choice import PictureEstimator
 from .pictures import Illuminants, Images, Pictures, unit
 
 _ROUNDING = np.float32(1e-6)  # of a picture's largest value: a derivative below it is none, or flat pictures had edges
@@ -115,8 +111,3 @@ def _filtered(images: Images, sigma: float, order_y: int, order_x: int) -> Image
     if order_y + order_x:
         filtered[np.abs(filtered) < _ROUNDING * images.max(axis=(1, 2, 3), keepdims=True)] = 0
     return filtered
-
-
-def estimator(**choices: Sequence[Any]) -> PictureEstimator:
-    """``gray_edge`` in folds; ``choices`` are the values that each of its settings may have."""
-    return PictureEstimator("gray_edge", gray_edge, None, choices)

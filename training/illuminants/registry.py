@@ -1,29 +1,61 @@
-"""Estimators on pictures by name: ``baselines.toml``, whose tables name an estimator and the settings to choose from."""
+"""Illuminant estimators by name, and ``baselines.toml``, whose tables name one on pictures and the settings to choose from."""
 
 from __future__ import annotations
 
+import inspect
 import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
-from ...curation.named import load
+from ...curation.named import UnknownName, load
+from ...curation.registry import Registry
 from .choice import Baseline, PictureEstimator, saved
 from .pictures import Illuminants, Pictures
 
-ESTIMATORS: Mapping[str, str] = {
-    name: f"{__package__}.{name}:estimator"
-    for name in (
-        "bright_dark_pca",
-        "bright_pixels",
-        "chromagenic",
-        "corrected_moments",
-        "gamut",
-        "gray_edge",
-        "weighted_gray_edge",
-    )
+_ON_PICTURES = (
+    "bright_dark_pca",
+    "bright_pixels",
+    "chromagenic",
+    "corrected_moments",
+    "gamut",
+    "gray_edge",
+    "weighted_gray_edge",
+)
+_ON_TRANSFORMS = {
+    "distilled": "benchwright.training.two_camera.distilled:distilled",
+    "linear_regression": "benchwright.training.two_camera.networks:LinearEstimator",
+    "network": "benchwright.training.two_camera.networks:network",
 }
-"""Name -> where the function is that makes the estimator from the settings to choose from."""
+ESTIMATORS = Registry(
+    "estimator",
+    {**{name: f"benchwright.training.illuminants.{name}:{name}" for name in _ON_PICTURES}, **_ON_TRANSFORMS},
+    fits={
+        **{name: "pairs of pictures" if name == "chromagenic" else "pictures" for name in _ON_PICTURES},
+        **dict.fromkeys(_ON_TRANSFORMS, "transforms"),
+    },
+)
+"""On pictures ``estimate(pictures, **state, **setting)``; where it has to be trained, ``fit_<name>(pictures, lights,
+**setting)`` in the same module gives the state. Others are called with their settings and give what
+``eval.protocols.cross_validation.Estimator`` describes."""
+
+
+def functions(reference: str) -> dict[str, str]:
+    """References of what an estimator on pictures is made of: ``estimate`` and, where it has to be trained, ``fit``; none for
+    one of another kind.
+
+    Raises:
+        UnknownName: it cannot be loaded.
+    """
+    found, (place, _, attribute) = load(reference), reference.rpartition(":")
+    if inspect.isclass(found) or next(iter(inspect.signature(found).parameters), "") != "pictures":
+        return {}
+    fit = f"{place}:fit_{attribute}"
+    try:
+        load(fit)
+    except UnknownName:
+        return {"estimate": reference}
+    return {"estimate": reference, "fit": fit}
 
 
 def candidates() -> dict[str, tuple[str, dict[str, Sequence[Any]]]]:
@@ -32,6 +64,12 @@ def candidates() -> dict[str, tuple[str, dict[str, Sequence[Any]]]]:
     for name, table in tomllib.loads((files(__package__ or "") / "baselines.toml").read_text(encoding="utf-8")).items():
         found[name] = (table.pop("estimator"), table)
     return found
+
+
+def estimator(name: str, choices: Mapping[str, Sequence[Any]]) -> PictureEstimator:
+    """An estimator on pictures by its name in one of the three forms of ``curation.registry``."""
+    parts = {part: load(each) for part, each in functions(ESTIMATORS.find(name).reference).items()}
+    return PictureEstimator(**parts, **choices)
 
 
 def baseline(name: str) -> PictureEstimator:
@@ -43,8 +81,7 @@ def baseline(name: str) -> PictureEstimator:
     tables = candidates()
     if name not in tables:
         raise ValueError(f"no baseline is called {name!r}: there are {', '.join(tables)}")
-    estimator, choices = tables[name]
-    return load(ESTIMATORS[estimator])(**choices)
+    return estimator(*tables[name])
 
 
 def fit_baseline(name: str, pictures: Pictures, illuminants: Illuminants) -> Baseline:
@@ -52,13 +89,17 @@ def fit_baseline(name: str, pictures: Pictures, illuminants: Illuminants) -> Bas
     return baseline(name).fitted(pictures, illuminants)
 
 
-def load_baseline(data: bytes) -> Baseline:
-    """What ``Baseline.save`` gave of an estimator of this table.
+def load_baseline(data: bytes, name: str = "") -> Baseline:
+    """What ``Baseline.save`` gave.
+
+    Args:
+        data: the bytes.
+        name: of the estimator, which has to be given where it is none of the built-in ones: the bytes may be anyone's.
 
     Raises:
         ValueError: the bytes are none of a baseline's.
     """
-    name, setting, state = saved(data)
-    if name not in ESTIMATORS:
-        raise ValueError(f"no estimator is called {name!r}: there are {', '.join(ESTIMATORS)}")
-    return Baseline(load(ESTIMATORS[name])(**{key: [value] for key, value in setting.items()}), setting, state)
+    found, setting, state = saved(data)
+    if not name and found not in _ON_PICTURES:
+        raise ValueError(f"no estimator is called {found!r}: there are {', '.join(_ON_PICTURES)}")
+    return Baseline(estimator(name or found, {key: [value] for key, value in setting.items()}), setting, state)

@@ -9,12 +9,9 @@ turns.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
-from .choice import PictureEstimator
 from .gray_edge import gradients, or_gray_world
 from .pictures import Illuminants, Pictures, unit
 
@@ -63,8 +60,3 @@ def weighted_gray_edge(
         if not len(todo):
             break
     return unit(or_gray_world(light, pictures))
-
-
-def estimator(**choices: Sequence[Any]) -> PictureEstimator:
-    """``weighted_gray_edge`` in folds; ``choices`` are the values that each of its settings may have."""
-    return PictureEstimator("weighted_gray_edge", weighted_gray_edge, None, choices)

@@ -28,7 +28,9 @@ def distilled(
     rows: int,
     measured_times: int,
 ) -> DistilledEstimator:
-    """The estimator from settings; see ``DistilledEstimator`` and, for ``teacher``, ``networks.network``.
+    """Networks that learn what the average of others says, by their settings.
+
+    See ``DistilledEstimator`` and, for ``teacher``, ``networks.network``.
 
     Raises:
         TypeError: a hyper-parameter is missing, or there is no such.

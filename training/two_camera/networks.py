@@ -73,7 +73,7 @@ def hyper_of(values: Mapping[str, Any]) -> Hyper | Newton:
 
 
 def network(*, parameters: int, hyper: Mapping[str, Any], seeds: Sequence[int], measured_times: int = 1) -> NetworkEstimator:
-    """The estimator from settings; see ``NetworkEstimator`` and ``hyper_of``.
+    """The paper's networks of one size, by their settings; see ``NetworkEstimator`` and ``hyper_of``.
 
     Raises:
         TypeError: a hyper-parameter is missing, or there is no such.
