@@ -68,8 +68,8 @@ def candidates() -> dict[str, tuple[str, dict[str, Sequence[Any]]]]:
 
 def estimator(name: str, choices: Mapping[str, Sequence[Any]]) -> PictureEstimator:
     """An estimator on pictures by its name in one of the three forms of ``curation.registry``."""
-    parts = {part: load(each) for part, each in functions(ESTIMATORS.find(name).reference).items()}
-    return PictureEstimator(**parts, **choices)
+    given: dict[str, Any] = {part: load(each) for part, each in functions(ESTIMATORS.find(name).reference).items()}
+    return PictureEstimator(**{**given, **choices})
 
 
 def baseline(name: str) -> PictureEstimator:
