@@ -87,8 +87,9 @@ def nearest(pair, maps, lights):
 
 
 def main() -> None:
+    from benchwright.training.illuminants.choice import Baseline
     from benchwright.training.illuminants.pictures import Pictures, unit
-    from benchwright.training.illuminants.registry import ESTIMATORS, Baseline
+    from benchwright.training.illuminants.registry import estimator
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pictures", type=int, default=18000)
@@ -117,10 +118,10 @@ def main() -> None:
         ("corrected_moments", {"degree": 3, "order": 0, "sigma": 0}, None),
     ]
     for name, setting, loop in cases:
-        fit = ESTIMATORS[name][1]
-        state = {} if fit is None else fit(pictures[:500], lights[:500], **setting)
+        made = estimator(name, {})
+        state = {} if made.fit is None else made.fit(pictures[:500], lights[:500], **setting)
         start = time.process_time()
-        ours = Baseline(name, setting, state).estimate(pictures)
+        ours = Baseline(made, setting, state).estimate(pictures)
         spent = time.process_time() - start
         line = f"{name + ' ' + str(setting.get('order', '')):22}{spent:9.1f}{1000 * spent / len(pictures):9.2f}"
         if loop is not None:

@@ -20,11 +20,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from benchwright.datasets.two_camera.folds import parts
 from benchwright.datasets.two_camera.metadata import read_metadata
 from benchwright.datasets.two_camera.rows import MeasuredPair, TransformPairs
 from benchwright.eval.metrics.angular import angular_error_deg, fold_mean, pooled
-from benchwright.eval.protocols.cross_validation import AVERAGE, Estimator, Examples, evaluate_folds, examples, rotating_folds
+from benchwright.eval.protocols.cross_validation import (
+    AVERAGE,
+    Estimates,
+    Estimator,
+    Examples,
+    estimate_folds,
+    estimates_of,
+    examples,
+    rotating_folds,
+)
 from benchwright.training.two_camera.batched import Fitted, estimates
 from benchwright.training.two_camera.distilled import DistilledEstimator
 from benchwright.training.two_camera.networks import (
@@ -86,7 +97,7 @@ class Once(NetworkEstimator):
         super().__init__(200, hyper_of(values), seeds, measured_times=12)
         self.kept = kept
 
-    def estimate_folds(self, folds: Sequence[Fold]) -> dict[str, list[np.ndarray]]:
+    def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[np.ndarray]]:
         if self._trained is None and self.kept.exists():
             nets, names = load_networks(self.kept.read_bytes())
             self._trained = Fitted(nets, np.zeros(len(names), dtype=np.int64), np.empty((0, len(names)))), names
@@ -94,7 +105,7 @@ class Once(NetworkEstimator):
             super().estimate_folds(folds)
         assert self._trained is not None
         found = iter(estimates(self._trained[0].nets, [fold.X_test for _ in self.seeds for fold in folds]))
-        return {f"seed {seed}": [with_green(next(found)) for _ in folds] for seed in self.seeds}
+        return {seed: [with_green(next(found)) for _ in folds] for seed in self.seeds}
 
 
 DECAYS = {200: (1.0, 0.3, 0.1), 470: (0.1, 0.03), 1460: (0.001,)}
@@ -180,12 +191,25 @@ def inner_errors(
     return json.loads(path.read_text())
 
 
-def line(name: str, summary: Mapping[str, Any], inner: Mapping[str, list[float]] | None, seconds: str) -> str:
-    over = summary["over_runs"]["fold_mean"]
-    means = over["mean"]
-    text = f"{name:38}{means['median']:7.3f} ({means['min']:.2f}-{means['max']:.2f}){over['median']['median']:8.3f}"
-    average = summary["runs"].get(AVERAGE)
-    text += f"{average['fold_mean']['mean']:9.3f}" if average else " " * 9
+def tested(made: Estimator, rows: Examples, out: Path, *, lights_of_test: bool) -> Estimates:
+    """Estimates on all folds, from the folder where they are there; with the weights beside them."""
+    path = out / "estimates.parquet"
+    if not path.exists():
+        out.mkdir(parents=True, exist_ok=True)
+        found = pa.concat_tables(estimate_folds(made, rows, parts="rotating", lights_of_test=lights_of_test))
+        for row in found.select(["name", "file"]).to_pylist():
+            if row["file"] is not None:
+                (out / row["name"]).write_bytes(row["file"])
+        pq.write_table(found, out / "half.parquet")
+        (out / "half.parquet").rename(path)
+    return estimates_of(pq.read_table(path))
+
+
+def line(name: str, found: Estimates, inner: Mapping[str, list[float]] | None, seconds: str) -> str:
+    each = [fold_mean(errors) for run, errors in found.errors.items() if run != AVERAGE]
+    means = [one.mean for one in each]
+    text = f"{name:38}{np.median(means):7.3f} ({min(means):.2f}-{max(means):.2f}){np.median([one.median for one in each]):8.3f}"
+    text += f"{fold_mean(found.errors[AVERAGE]).mean:9.3f}" if AVERAGE in found.errors else " " * 9
     text += f"{np.mean(inner['seeds']):9.3f}{np.mean(inner['average']):9.3f}" if inner else " " * 18
     return text + f"  {seconds}"
 
@@ -209,8 +233,7 @@ def main() -> None:
     print(
         f"{'':38}{'median of seeds (range)':>22}{'median':>7}{'average':>9}{'inner':>9}{'inner av.':>9}  CPU and wall seconds"
     )
-    linear = evaluate_folds(LinearEstimator(), measured, parts="rotating", identity={}, out=args.out / "linear")
-    print(line("linear regression", linear.summary, None, ""))
+    print(line("linear regression", tested(LinearEstimator(), measured, args.out / "linear", lights_of_test=False), None, ""))
     folder = args.out / ("200 reilluminated" if epochs == 1 else f"200 reilluminated, epochs x {epochs}")
     teacher = Once(epochs, SEEDS, folder / "networks.npz")
     inner_teacher = Once(epochs, INNER_SEEDS, folder / "inner_networks.npz")
@@ -223,21 +246,19 @@ def main() -> None:
             rows = more if variant.more else measured
             out = args.out / (f"{parameters} {name}" if epochs == 1 else f"{parameters} {name}, epochs x {epochs}")
             cpu, wall = time.process_time(), time.perf_counter()
-            known = (out / "results.json").exists()
+            known = (out / "estimates.parquet").exists()
             made = variant.estimator(parameters, SEEDS, epochs, teacher)
-            results = evaluate_folds(made, rows, parts="rotating", identity={}, out=out, lights_of_test=variant.lights_of_test)
+            found = tested(made, rows, out, lights_of_test=variant.lights_of_test)
             if not known:
                 spent = f"{time.process_time() - cpu:.0f} {time.perf_counter() - wall:.0f}"
                 (out / "seconds.txt").write_text(spent)
-            errors = results.errors
+            errors = found.errors
             if name in compared:
                 inner_of[name] = inner_errors(variant, rows, parameters, out, epochs, inner_teacher)
                 errors_of[name] = errors
-            print(
-                line(f"{parameters} {name}", results.summary, inner_of.get(name), (out / "seconds.txt").read_text()), flush=True
-            )
+            print(line(f"{parameters} {name}", found, inner_of.get(name), (out / "seconds.txt").read_text()), flush=True)
             if name in AS_RELEASED:
-                best = [min((errors[f"seed {seed}"][k] for seed in SEEDS), key=np.mean) for k in range(3)]
+                best = [min((errors[seed][k] for seed in SEEDS), key=np.mean) for k in range(3)]
                 print(f"    and of the ten starts that of the least test error, fold by fold: {fold_mean(best).mean:.3f}")
         for kind in ("seeds", "average") if inner_of else ():
             print_choice(f"{parameters} chosen on inner folds, {kind}", kind, inner_of, errors_of)
@@ -246,7 +267,7 @@ def main() -> None:
 def print_choice(title: str, kind: str, inner_of: Mapping[str, Any], errors_of: Mapping[str, Any]) -> None:
     """The figure to quote: each fold takes the variant of the least inner error, which its own training pairs alone decide."""
     chosen = [min(inner_of, key=lambda name, k=k: inner_of[name][kind][k]) for k in range(3)]
-    names = [AVERAGE] if kind == "average" else [f"seed {seed}" for seed in SEEDS]
+    names = [AVERAGE] if kind == "average" else [*SEEDS]
     runs = [[errors_of[name][run][k] for k, name in enumerate(chosen)] for run in names]
     means = [fold_mean(run).mean for run in runs]
     middle, of_all = (np.median([of(run).median for run in runs]) for of in (fold_mean, pooled))

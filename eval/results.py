@@ -31,6 +31,7 @@ class Value:
         memory_samples: samples that the memory held, where there is a memory.
         memory_parts: frames, or other parts of samples, that it held.
         order: which order of tasks or classes was learned, where a benchmark has several; else 0.
+        seed: of the run, where one training carries out several side by side; else None.
     """
 
     key: str
@@ -43,6 +44,7 @@ class Value:
     memory_samples: int | None = None
     memory_parts: int | None = None
     order: int = 0
+    seed: int | None = None
 
 
 def measured(
@@ -55,6 +57,7 @@ def measured(
     stratum: str = "",
     memory: tuple[int | None, int | None] = (None, None),
     order: int = 0,
+    seed: int | None = None,
 ) -> Value:
     """A ``Value`` with the key that its place gives it; NaN is none.
 
@@ -62,8 +65,9 @@ def measured(
     'accuracy/0/2/2005/test/'
     """
     number = None if value is None or math.isnan(value) else float(value)
-    key = "/".join([metric, str(order), "" if position is None else str(position), tested, split, stratum])
-    return Value(key, position, tested, split, stratum, metric, number, *memory, order)
+    run = [] if seed is None else [str(seed)]
+    key = "/".join([metric, str(order), "" if position is None else str(position), tested, split, stratum, *run])
+    return Value(key, position, tested, split, stratum, metric, number, *memory, order, seed)
 
 
 RESULTS = pa.schema(
@@ -76,7 +80,7 @@ RESULTS = pa.schema(
         ("model", pa.string()),
         ("settings", pa.string()),
         ("seed", pa.int64()),
-        *(field for field in schema_of(Value) if field.name != "key"),
+        *(field for field in schema_of(Value) if field.name not in ("key", "seed")),
     ]
 )
 """Columns of a table of results: the training that a value is of, and the value.

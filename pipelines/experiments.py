@@ -299,6 +299,7 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
                 columns[field.name] = (
                     pa.array([facts[field.name]] * values.num_rows, field.type) if same else values[field.name]
                 )
+            columns["seed"] = pc.coalesce(values["seed"], columns["seed"])
             tables.append(pa.table(columns, schema=RESULTS))
     return pa.concat_tables(tables) if tables else RESULTS.empty_table()
 
@@ -338,6 +339,7 @@ def scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             "mean": {heading: statistics.fmean(those) if those else None for heading, those in known.items()},
             "std": {heading: statistics.stdev(those) if len(those) > 1 else None for heading, those in known.items()},
             "runs": len(line.runs),
+            **({"unit": "degrees"} if any(name.endswith("_deg") for name in shown.values()) else {}),
         }
     for those in found.values():  # columns that no line of a protocol has are left out
         there = [name for name in _headings(those) if any(one["mean"].get(name) is not None for one in those.values())]

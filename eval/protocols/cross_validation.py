@@ -1,39 +1,37 @@
 """Illuminant estimation in folds: every measured pair is tested once, by an estimator that has not seen it.
 
-Source: PROTOCOLS.md 3.3 and 3.5. The protocol holds back what the released code looks at: the truth of a test fold, by which
-that code selects its checkpoint, and training rows that were re-illuminated with the light of a test pair. Both can be had
-(``looks_at_test``, ``lights_of_test``), and the results then say so in words.
-
-An estimator's folder holds ``errors.csv`` (a line an image and run), ``results.json`` (statistics; it names the CSV with its
-SHA-256 and is written last), and what the estimator gives as artifacts. A folder that is finished is read, not made again.
+The protocol is that of Abdelhamed, Punnappurath and Brown, "Leveraging the Availability of Two Cameras for Illuminant
+Estimation", CVPR 2021. It holds back what the released code looks at: the truth of a test fold, by which that code selects its
+checkpoint, and training rows that were re-illuminated with the light of a test pair. Both can be had (``looks_at_test``,
+``lights_of_test``), and the results then say so.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import hashlib
-import io
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Protocol
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...curation.files import remove_half_written, write_whole
+from ...curation.store import Rows
 from ...datasets.two_camera.rows import TransformPairs
 from ..metrics.angular import AngularStatistics, angular_error_deg, angular_statistics, first_two_folds_mean, fold_mean, pooled
-from .run import Occupied, check_identity, read_results, to_json
+from ..results import Value, measured
 
 Lights = NDArray[np.float64]
 Direction = Literal["1to2", "2to1"]
-COLUMNS = ("run", "fold", "image", "gt_r_g", "gt_b_g", "estimate_r_g", "estimate_b_g", "error_deg")
+Parts = Literal["rotating", "fixed"]
 AVERAGE = "average"
-"""The run that averages the others: the mean of log R/G and of log B/G over seeds."""
+"""What averages the runs: the mean of log R/G and of log B/G over them."""
 
-_LOOKED = "the checkpoint was selected on the test fold, as the released code does: not a fair figure"
-_LIGHTS = "training rows wear the lights of test pairs, as in the released augmentation: not a fair figure"
+
+def no_pictures(keys: NDArray[np.str_]) -> Any:
+    """Stands in a fold for its pictures where the estimator has not said that it needs them."""
+    raise ValueError(f"pictures of {len(keys)} pairs: an estimator that looks at pictures says so: needs_pictures = True")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +48,8 @@ class Fold:
         key_test: (m,) keys of the measured pairs that are tested.
         X_test: (m, 9) float32.
         gt_test: (m, 3) float64; None where it is held back from the estimator.
+        pictures: keys of measured pairs -> their ``training.illuminants.pictures.Pictures``, of both cameras; for estimators
+            that have ``needs_pictures = True``.
     """
 
     name: str
@@ -62,28 +62,20 @@ class Fold:
     key_test: NDArray[np.str_]
     X_test: NDArray[np.float32]
     gt_test: Lights | None
+    pictures: Callable[[NDArray[np.str_]], Any] = no_pictures
 
 
 class Estimator(Protocol):
     """What the protocol asks of an estimator; nothing is inherited. All folds come at once, so that they may be trained side by
-    side."""
+    side.
 
-    @property
-    def identity(self) -> Mapping[str, Any]:
-        """JSON values that say what it is: settings, seeds."""
-        ...
+    It may have more: ``looks_at_test = True`` where it needs ``gt_test``, which the results then say; ``needs_pictures = True``
+    where it looks at ``Fold.pictures``; ``artifacts()``, file name -> bytes of what is worth keeping of the last call
+    (weights); and ``progress``, which is set to a function that is told one line now and then.
+    """
 
-    @property
-    def looks_at_test(self) -> bool:
-        """Whether it needs ``gt_test``. The results say so."""
-        ...
-
-    def estimate_folds(self, folds: Sequence[Fold]) -> Mapping[str, Sequence[Lights]]:
-        """Name of a run (a seed, say) -> (m, 3) estimates, in any scale, of each fold's test rows."""
-        ...
-
-    def artifacts(self) -> Mapping[str, bytes]:
-        """File name -> content, of what is worth keeping of the last call (weights)."""
+    def estimate_folds(self, folds: Sequence[Fold]) -> Mapping[int, Sequence[Lights]]:
+        """Seed, or number of the run -> (m, 3) estimates, in any scale, of each fold's test rows."""
         ...
 
 
@@ -106,16 +98,6 @@ class Examples:
     gt: Lights
     fold: NDArray[np.int64]
     original: NDArray[np.bool_]
-
-    @property
-    def fingerprint(self) -> str:
-        """SHA-256 of all arrays."""
-        digest = hashlib.sha256()
-        for field in dataclasses.fields(self):
-            array = np.ascontiguousarray(getattr(self, field.name))
-            digest.update(f"{field.name} {array.dtype.str} {array.shape};".encode())
-            digest.update(array.tobytes())
-        return digest.hexdigest()
 
 
 def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False) -> Examples:
@@ -189,153 +171,182 @@ def _fold(name: str, rows: Examples, train: Any, validate: Any, test: Any, revea
 
 # ---------------------------------------------------------------------------------------------------------------- running
 
+ESTIMATES = pa.schema(
+    [
+        ("key", pa.string()),
+        ("run", pa.int64()),
+        ("fold", pa.string()),
+        ("name", pa.string()),
+        ("gt_r_g", pa.float64()),
+        ("gt_b_g", pa.float64()),
+        ("estimate_r_g", pa.float64()),
+        ("estimate_b_g", pa.float64()),
+        ("file", pa.binary()),
+    ]
+)
+"""What a training leaves. Two kinds of row: an estimate, by run and fold, of the test row whose key is ``name``, with the
+truth; and a file called ``name`` that the estimator gives as an artifact, which has no run."""
 
-@dataclasses.dataclass(frozen=True)
-class Results:
-    """What an estimator gave.
 
-    Attributes:
-        errors: run -> errors (m,) in degrees of each fold's test rows.
-        summary: the content of ``results.json``.
-    """
-
-    errors: Mapping[str, Sequence[NDArray[np.float64]]]
-    summary: Mapping[str, Any]
-
-
-def evaluate_folds(
+def estimate_folds(
     estimator: Estimator,
     rows: Examples,
     *,
-    parts: Literal["rotating", "fixed"],
-    identity: Mapping[str, Any],
-    out: Path,
+    parts: Parts,
     lights_of_test: bool = False,
-) -> Results:
-    """Train and test on every fold and write the results, or read them where ``out`` holds this very evaluation.
+    pictures: Callable[[NDArray[np.str_]], Any] = no_pictures,
+) -> Iterator[pa.Table]:
+    """Train and test on every fold: tables of ``ESTIMATES``.
 
     Args:
         estimator: see ``Estimator``; it gets the truth of the test rows only if it says that it looks at it.
         rows: see ``examples``.
         parts: "rotating" (``rotating_folds``) or "fixed" (``fixed_parts``).
-        identity: JSON values beside the estimator's own that tell this evaluation from others (direction, data).
-        out: folder of this estimator alone.
         lights_of_test: see ``rotating_folds``.
+        pictures: see ``Fold``.
 
     Raises:
-        Occupied: ``out`` holds another evaluation.
-        ValueError: ``out`` is damaged, or the estimates do not fit the folds.
+        ValueError: the estimates do not fit the folds.
     """
-    whose = {
-        **identity,
-        "data": rows.fingerprint,
-        "estimator": dict(estimator.identity),
-        "lights_of_test": lights_of_test,
-        "parts": parts,
-    }
-    if (held := _held(out, whose)) is not None:
-        return held
-    remove_half_written(out)
-    reveal = estimator.looks_at_test
+    reveal = bool(getattr(estimator, "looks_at_test", False))
     if parts == "fixed":
         folds = fixed_parts(rows, reveal_test=reveal)
     else:
         folds = rotating_folds(rows, reveal_test=reveal, lights_of_test=lights_of_test)
+    folds = [dataclasses.replace(fold, pictures=pictures) for fold in folds]
     at = {key: row for row, key in enumerate(rows.key.tolist())}
-    truths = [rows.gt[[at[key] for key in fold.key_test.tolist()]] for fold in folds]
-    found = _checked(estimator.estimate_folds(folds), folds)
-    if len(found) > 1:
-        logs = [[np.log(np.maximum(lights, 1e-6)) for lights in run] for run in found.values()]
-        found[AVERAGE] = [np.exp(np.mean(fold, axis=0)) for fold in zip(*logs, strict=True)]
-    errors = {name: [angular_error_deg(e, gt) for e, gt in zip(run, truths, strict=True)] for name, run in found.items()}
-    files = {"errors.csv": _errors_csv(found, errors, folds, truths), **estimator.artifacts()}
-    for name, data in files.items():
-        write_whole(out / name, data)
-    summary = {
-        "format": 1,
-        "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
-        "identity": whose,
-        "warnings": [*([_LOOKED] if reveal else []), *([_LIGHTS] if lights_of_test else [])],
-        **_statistics(errors, [fold.name for fold in folds]),
-    }
-    write_whole(out / "results.json", to_json(summary))
-    return Results(errors, summary)
+    tables: list[pa.Table] = []
+    for run, estimates in _checked(estimator.estimate_folds(folds), folds).items():
+        for fold, lights in zip(folds, estimates, strict=True):
+            names = fold.key_test.tolist()
+            truth = rows.gt[[at[name] for name in names]]
+            columns = [truth[:, 0], truth[:, 2], lights[:, 0], lights[:, 2], pa.nulls(len(names), pa.binary())]
+            keys = [f"{run}/{fold.name}/{name}" for name in names]
+            tables.append(pa.table([keys, [run] * len(names), [fold.name] * len(names), names, *columns], schema=ESTIMATES))
+    yield pa.concat_tables(tables)
+    files: Mapping[str, bytes] = estimator.artifacts() if hasattr(estimator, "artifacts") else {}  # type: ignore[attr-defined]
+    if files:
+        given = [{"key": f"file/{name}", "fold": "", "name": name, "file": data} for name, data in sorted(files.items())]
+        yield pa.Table.from_pylist(given, schema=ESTIMATES)
 
 
-def _checked(estimated: Mapping[str, Sequence[Lights]], folds: Sequence[Fold]) -> dict[str, list[Lights]]:
+def _checked(estimated: Mapping[int, Sequence[Lights]], folds: Sequence[Fold]) -> dict[int, list[Lights]]:
     """Estimates divided by green."""
-    if not estimated or AVERAGE in estimated:
-        raise ValueError(f"runs {list(estimated)}: at least one is needed, and none is called {AVERAGE!r}")
-    found: dict[str, list[Lights]] = {}
-    for name, lights in estimated.items():
-        shapes = [one.shape for one in lights]
+    if not estimated or not all(type(run) is int for run in estimated):
+        raise ValueError(f"runs {list(estimated)}: at least one is needed, and each is a whole number, such as its seed")
+    found: dict[int, list[Lights]] = {}
+    for run, lights in estimated.items():
+        shapes = [np.shape(one) for one in lights]
         if shapes != [(len(fold.key_test), 3) for fold in folds]:
-            raise ValueError(f"run {name!r}: estimates {shapes}, and the folds test {[len(f.key_test) for f in folds]} rows")
-        if not all((np.isfinite(one) & (one >= 0)).all() and (one[:, 1] > 0).all() for one in lights):
-            raise ValueError(f"run {name!r}: estimates must be finite, not below 0, and above 0 in green")
-        found[name] = [np.asarray(one, dtype=np.float64) / one[:, 1:2] for one in lights]
+            raise ValueError(f"run {run}: estimates {shapes}, and the folds test {[len(f.key_test) for f in folds]} rows")
+        given = [np.asarray(one, dtype=np.float64) for one in lights]
+        if not all((np.isfinite(one) & (one >= 0)).all() and (one[:, 1] > 0).all() for one in given):
+            raise ValueError(f"run {run}: estimates must be finite, not below 0, and above 0 in green")
+        found[run] = [one / one[:, 1:2] for one in given]
     return found
 
 
-def _statistics(errors: Mapping[str, Sequence[NDArray[np.float64]]], names: Sequence[str]) -> dict[str, Any]:
-    """``runs``: run -> fold_mean, pooled, folds, as_released_first_two_folds_mean; ``over_runs``: of the runs' fold means."""
-    runs: dict[str, Any] = {}
-    for run, folds in errors.items():
-        runs[run] = {
-            "fold_mean": _json(fold_mean(folds)),
-            "folds": {name: _json(angular_statistics(fold)) for name, fold in zip(names, folds, strict=True)},
-            "pooled": _json(pooled(folds)),
-        }
-        if len(folds) == 3:
-            runs[run]["as_released_first_two_folds_mean"] = _json(first_two_folds_mean(folds))
-    each = {run: values for run, values in runs.items() if run != AVERAGE}
-    over = {
-        kind: {
-            name: {"max": max(values), "median": float(np.median(values)), "min": min(values)}
-            for name in runs[next(iter(each))][kind]
-            for values in [[run[kind][name] for run in each.values()]]
-        }
-        for kind in ("fold_mean", "pooled")
+# -------------------------------------------------------------------------------------------------------------- measuring
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimates:
+    """What a training left, as arrays.
+
+    Attributes:
+        folds: their names.
+        names: keys of the test rows of each fold.
+        truth: (m, 3) lights of each fold, green 1.
+        runs: seed or number of the run -> (m, 3) estimates of each fold, green 1; of several runs there is ``AVERAGE``, too.
+        errors: run -> (m,) errors in degrees of each fold.
+    """
+
+    folds: list[str]
+    names: list[list[str]]
+    truth: list[Lights]
+    runs: dict[int | str, list[Lights]]
+    errors: dict[int | str, list[NDArray[np.float64]]]
+
+
+def estimates_of(rows: Rows | pa.Table) -> Estimates:
+    """The estimates among the rows of ``ESTIMATES`` that a training left."""
+    table = rows.table(ESTIMATES.names[1:-1]) if isinstance(rows, Rows) else rows
+    table = table.filter(pc.is_valid(table["run"]))
+    names: dict[str, list[str]] = {}
+    truth: dict[str, Lights] = {}
+    runs: dict[int | str, list[Lights]] = {}
+    for run in pc.unique(table["run"]).to_pylist():
+        of_run = table.filter(pc.equal(table["run"], run))
+        for fold in pc.unique(of_run["fold"]).to_pylist():
+            mine = of_run.filter(pc.equal(of_run["fold"], fold))
+            names[fold], truth[fold] = mine["name"].to_pylist(), _lights(mine, "gt")
+            runs.setdefault(run, []).append(_lights(mine, "estimate"))
+    if len(runs) > 1:
+        logs = [[np.log(np.maximum(lights, 1e-6)) for lights in run] for run in runs.values()]
+        runs[AVERAGE] = [np.exp(np.mean(fold, axis=0)) for fold in zip(*logs, strict=True)]
+    errors = {
+        run: [angular_error_deg(one, gt) for one, gt in zip(found, truth.values(), strict=True)] for run, found in runs.items()
     }
-    return {"over_runs": over, "runs": runs}
+    return Estimates(list(names), list(names.values()), list(truth.values()), runs, errors)
 
 
-def _json(statistics: AngularStatistics) -> dict[str, float]:
-    return dataclasses.asdict(statistics)
+def _lights(table: pa.Table, name: str) -> Lights:
+    return np.column_stack([table[f"{name}_r_g"].to_numpy(), np.ones(table.num_rows), table[f"{name}_b_g"].to_numpy()])
 
 
-def _errors_csv(
-    found: Mapping[str, Sequence[Lights]],
-    errors: Mapping[str, Sequence[NDArray[np.float64]]],
-    folds: Sequence[Fold],
-    truths: Sequence[Lights],
-) -> bytes:
-    """``COLUMNS``; numbers are exact (repr)."""
-    stream = io.StringIO()
-    lines = csv.writer(stream, lineterminator="\n")
-    lines.writerow(COLUMNS)
-    for run, lights in found.items():
-        for k, fold in enumerate(folds):
-            numbers = np.column_stack([truths[k][:, [0, 2]], lights[k][:, [0, 2]], errors[run][k]]).tolist()
-            lines.writerows([run, fold.name, key, *row] for key, row in zip(fold.key_test.tolist(), numbers, strict=True))
-    return stream.getvalue().encode()
+def measure_folds(*, predictions: Rows, looks_at_test: bool, lights_of_test: bool) -> Iterator[Value]:
+    """Source step: the statistics of ``AngularStatistics`` in degrees, each run's as a value of its seed.
+
+    ``mean_deg`` and so on of each fold, which is the stratum; over all folds ``fold_mean_mean_deg`` and so on, ``pooled_...``
+    and, of three folds, ``first_two_folds_mean_...`` (see ``metrics.angular``). The average of several runs has strata of its
+    own, and so have the least, the median and the largest value of all runs. Where results are not fair, ``looks_at_test`` or
+    ``lights_of_test`` is among them with the value 1.
+
+    Args:
+        predictions: what the training left; nothing where it diverged.
+        looks_at_test: whether the truth of the test rows selected the checkpoint, as in the released code.
+        lights_of_test: whether training rows wear the lights of test pairs, as in the released augmentation.
+    """
+    if not predictions.num_rows:
+        return
+    unfair = {"looks_at_test": looks_at_test, "lights_of_test": lights_of_test}
+    yield from (measured(name, 1.0, split="test") for name, is_so in unfair.items() if is_so)
+    found = estimates_of(predictions)
+    of_runs: dict[str, list[float]] = {}
+    for run, errors in found.errors.items():
+        average = run == AVERAGE
+        seed = None if average else int(run)
+        for fold, each in zip(found.folds, errors, strict=True):
+            for name, value in _numbers(angular_statistics(each)):
+                yield measured(name, value, split="test", stratum=f"{fold}, {AVERAGE}" if average else fold, seed=seed)
+        for kind, over_folds in _over_folds(errors).items():
+            for name, value in _numbers(over_folds):
+                yield measured(f"{kind}_{name}", value, split="test", stratum=AVERAGE if average else "", seed=seed)
+                if not average:
+                    of_runs.setdefault(f"{kind}_{name}", []).append(value)
+    for metric, values in of_runs.items():
+        for stratum, value in {"least": min(values), "median": float(np.median(values)), "largest": max(values)}.items():
+            yield measured(metric, value, split="test", stratum=f"{stratum} of runs")
 
 
-def _held(out: Path, whose: Mapping[str, Any]) -> Results | None:
-    """What ``out`` holds of this evaluation; None where it is not finished."""
-    path = out / "results.json"
-    if not path.exists():
-        return None
-    try:
-        summary = read_results(path, "files", "runs", "warnings")
-    except ValueError as error:
-        raise Occupied(out, str(error).partition(": remove it")[0]) from None
-    check_identity(summary["identity"], whose, out)
-    for name, digest in summary["files"].items():
-        if not (out / name).exists() or hashlib.sha256((out / name).read_bytes()).hexdigest() != digest:
-            raise Occupied(out, f"{out / name} is missing or is not the one that results.json names")
-    errors: dict[str, dict[str, list[float]]] = {}
-    with (out / "errors.csv").open(encoding="utf-8", newline="") as stream:
-        for line in csv.DictReader(stream):
-            errors.setdefault(line["run"], {}).setdefault(line["fold"], []).append(float(line["error_deg"]))
-    return Results({run: [np.array(fold) for fold in folds.values()] for run, folds in errors.items()}, summary)
+def _over_folds(errors: Sequence[NDArray[np.float64]]) -> dict[str, AngularStatistics]:
+    found = {"fold_mean": fold_mean(errors), "pooled": pooled(errors)}
+    return {**found, "first_two_folds_mean": first_two_folds_mean(errors)} if len(errors) == 3 else found
+
+
+def _numbers(statistics: AngularStatistics) -> Iterator[tuple[str, float]]:
+    return ((f"{name}_deg", value) for name, value in dataclasses.asdict(statistics).items())
+
+
+def measure_own(*, predictions: Rows, metric: Callable[[Estimates], float | Mapping[str, float]], name: str) -> Iterator[Value]:
+    """Source step: a metric of somebody's own.
+
+    Args:
+        predictions: what the training left.
+        metric: takes ``Estimates`` and gives a number, or numbers by name.
+        name: of the metric, where it gives one number.
+    """
+    if predictions.num_rows:
+        found = metric(estimates_of(predictions))
+        numbers = found if isinstance(found, Mapping) else {name: found}
+        yield from (measured(each, float(number)) for each, number in numbers.items())

@@ -7,7 +7,10 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from ...eval.metrics.registry import METRICS
+from ...training.illuminants.registry import ESTIMATORS, candidates
 from ..config import Location, Rejects
+from ..names import OneOf
 
 _STRICT = ConfigDict(extra="forbid")
 Corners = Annotated[list[float], Field(min_length=8, max_length=8)]
@@ -159,15 +162,22 @@ class Evaluation:
 
     Attributes:
         direction: ``1to2`` estimates the light in the first camera from T to the second.
-        baselines: ``linear_regression``, and names of ``training/illuminants/baselines.toml``, which need pictures.
+        baselines: ``linear_regression``, names of ``training/illuminants/baselines.toml``, which need pictures, and references
+            of your own (``path/to/file.py:name``): see docs/illuminants.md.
         networks: by the name that tables show.
         longest_px: pictures are averaged down to at most this before baselines see them.
+        method_settings: of baselines by name, of your own without the folders of the file: on pictures the values that each
+            setting may have, else the settings.
+        metrics: further ones: functions that take ``Estimates`` of ``eval.protocols.cross_validation`` and give a number, or
+            numbers by name.
     """
 
     direction: Literal["1to2", "2to1"]
-    baselines: list[str]
+    baselines: list[Annotated[str, OneOf(ESTIMATORS.only("linear_regression"), tuple(candidates()))]]
     networks: dict[str, Network]
     longest_px: Annotated[int, Field(ge=8)] = 256
+    method_settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    metrics: list[Annotated[str, OneOf(METRICS.only())]] = Field(default_factory=list[str])
 
 
 @dataclass(frozen=True, config=_STRICT)

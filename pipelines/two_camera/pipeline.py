@@ -8,6 +8,8 @@ with the columns of ``datasets.two_camera.rows.TransformPair``.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...curation.budget import Budget
 from ...curation.flow import Flow, rows_of, source, step
 from ...curation.keys import where
@@ -31,7 +33,8 @@ from ...datasets.two_camera.samples import patch_sample, picture_sample, place, 
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
-from . import baselines, card
+from ..experiments import Training
+from . import card
 from .config import Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
 
 
@@ -155,14 +158,24 @@ def report(config: TwoCameraConfig, out: str) -> str:
     return write_report(config, out)
 
 
+def trainings(config: TwoCameraConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
+    """See ``baselines.trainings``."""
+    from . import baselines
+
+    return baselines.trainings(config, out, methods, protocols)
+
+
 BENCHMARK = Benchmark(
     name="two_camera",
     title=TITLES["two_camera"],
     config=TwoCameraConfig,
     plan=plan,
     publish=card.publish,
-    evaluate=baselines.evaluate,
-    scores=baselines.scores,
-    stale=baselines.stale,
+    trainings=trainings,
+    shown={
+        **{name: f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3")},
+        "looked at the test": "looks_at_test",
+        "lights of the test": "lights_of_test",
+    },
     report=report,
 )

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import posixpath
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from ...curation.artifact import Artifact
-from ...curation.records import check_file
+from ...curation.keys import canonical
 from ...curation.shards import read_sample
 from ...curation.stages.raw import upright
 from ...curation.store import Rows, Store
@@ -23,13 +21,19 @@ from ...datasets.two_camera.facts import STATISTICS, TABLE, facts
 from ...datasets.two_camera.rows import TransformPairs, as_pairs
 from ...datasets.two_camera.samples import IMAGES, VALID
 from ...eval.metrics.angular import angular_error_deg
+from ...eval.protocols.cross_validation import AVERAGE, Estimates, estimates_of
 from ...eval.report.blocks import Block, Cards, Cell, Figure, ImageGrid, Section, Table, Text, Thumb, Value
 from ...eval.report.figures import line_chart
+from ...eval.results import Line, lines
+from ...training.two_camera.networks import settings
+from ..experiments import predictions, results
 from ..own import shown
 from ..report import finished_stages, stage_cards, write_page
-from ..results import EVAL
-from .baselines import LINEAR, SHOWN, scores
-from .config import Metadata, QuasiReal, Radiometric, RawPairs, TwoCameraConfig
+from .baselines import LINEAR
+from .config import Metadata, Radiometric, RawPairs, TwoCameraConfig
+
+SHOWN = tuple(f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3"))
+"""Metrics in the order of the published tables."""
 
 _PAIRS = 3
 _SQUARES = 8
@@ -54,8 +58,8 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
         index = DatasetIndex.open(posixpath.join(out, "dataset"), where={"original": True})
         pairs = as_pairs(index.table)
         pictures = _Pictures(index, config)
-        sections += [_pairs(pictures, pairs), _transforms(config, pairs, index)]
-        sections += _results(config, out, pictures, pairs)
+        sections += [_pairs(pictures, pairs), _transforms(config, made, pairs, index)]
+        sections += _results(config, out, made, pictures, pairs)
     drawn = f"spectra that colour-science ships, seed {config.seed}"
     subtitle = f"{shown(config.source.kind)}, transforms {config.transform.preset}, seed {config.seed}"
     return write_page("Two-camera illuminant estimation", subtitle, sections, made, out, drawn=drawn)
@@ -77,12 +81,10 @@ def _honesty(config: TwoCameraConfig) -> list[Block]:
         cameras = " and ".join(config.source.cameras)
         told.append(
             f"Pictures of this run are made from spectra, for {cameras}. The paper names neither its cameras nor its seed, and "
-            "its 87 lights cannot be had: its figures are of other pairs, and stand here for orientation."
+            "its 87 lights are not available: its figures are of other pairs."
         )
     if isinstance(config.source, Metadata):
         told.append("Lights and transforms are the released ones. Without the pictures, baselines that need them cannot run.")
-    if isinstance(config.source, RawPairs | QuasiReal) and config.compare_with is not None:
-        told.append("The paper's figures are of its own pictures: they can be compared only where these are the same.")
     if config.augmentation is not None and config.augmentation.targets == "any":
         told.append(
             "Re-illumination takes any other picture, as in the paper. Training rows that wear the light of a test pair are "
@@ -189,8 +191,8 @@ def _png(linear: np.ndarray, top: float, width_px: int = _THUMB_PX) -> bytes:
 # ----------------------------------------------------------------------------------------------------------- transforms
 
 
-def _transforms(config: TwoCameraConfig, pairs: TransformPairs, index: DatasetIndex) -> Section:
-    published = facts().sets["s20"] if config.compare_with == "s20" else {}
+def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: TransformPairs, index: DatasetIndex) -> Section:
+    published = facts().sets["s20"] if not _other_data(config, made) else {}
     lines: list[Sequence[Value]] = []
     for name, told in (("", "image_error_deg"), ("chart_", "chart_error_deg")):
         for way in ("1to2", "2to1"):
@@ -218,11 +220,11 @@ def _transforms(config: TwoCameraConfig, pairs: TransformPairs, index: DatasetIn
 # -------------------------------------------------------------------------------------------------------------- results
 
 
-def _paper_name(method: str) -> str:
+def _paper_name(line: Line) -> str:
     """Row of the published tables that a method of ours stands beside."""
-    if method.startswith("network-"):
-        return f"ours-{method.split('-')[1]}"
-    return {"bright_dark_pca": "pca"}.get(method, method.replace("_", " "))
+    if line.model == "network":
+        return f"ours-{line.settings['estimator.parameters']}"
+    return {"bright_dark_pca": "pca"}.get(line.method, line.method.replace("_", " "))
 
 
 _LEARNED = ("chromagenic", "corrected_moments")
@@ -231,76 +233,109 @@ _ON_LEARNED = (
     "fitted to the training pictures and their lights, as the networks are, and see pictures where the networks see the nine "
     "numbers of T. The chromagenic lights can only name lights that training pictures have shown."
 )
+_UNFAIR = {
+    "looks_at_test": "the checkpoint was selected on the test fold, as the released code does: not a fair figure",
+    "lights_of_test": "training rows wear the lights of test pairs, as in the released augmentation: not a fair figure",
+}
 
 
-def _kind(config: TwoCameraConfig, method: str) -> str:
-    if method in config.evaluation.networks:
+def _kind(line: Line) -> str:
+    if line.model in ("network", "distilled"):
         return "network on T"
-    if method == LINEAR:
+    if line.model == LINEAR:
         return "regression on T"
-    return "learned from pictures" if method in _LEARNED else "statistics of pictures"
+    if line.model in _LEARNED:
+        return "learned from pictures"
+    return "of your own" if ":" in line.model else "statistics of pictures"
 
 
-def _results(config: TwoCameraConfig, out: str, pictures: _Pictures, pairs: TransformPairs) -> list[Section]:
-    found = scores(config, out).get(config.folds.kind, {})
-    if not found:
+def _warnings(line: Line) -> list[str]:
+    return [told for flag, told in _UNFAIR.items() if line.settings[flag]]
+
+
+def _other_data(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
+    """Why published figures are of other data than this run's; "" where the run's record says that they are of the same."""
+    if config.compare_with is None:
+        return "the settings name no published set"
+    known = facts().sets[config.compare_with].get("folded_sha256")
+    if known is None:
+        return "its transforms were not released, so this run's cannot be shown to be the same"
+    found = made["folded"].digest if "folded" in made else ""
+    return "" if found == known else "the lights, transforms or folds of this run are not those that were released"
+
+
+def _like_the_paper(config: TwoCameraConfig, line: Line) -> bool:
+    """Whether the record of a training says that it is the paper's, on the paper's data."""
+    own = line.settings
+    if own["direction"] != "1to2" or own["reilluminated"]:
+        return False
+    if line.model == "network":
+        paper = {**settings("as_released"), "patience_epochs": own.get("estimator.hyper.patience_epochs")}
+        drawn = config.augmentation is not None and config.augmentation.count == facts().targets
+        return drawn and all(own.get(f"estimator.hyper.{name}") == value for name, value in paper.items())
+    return line.model != "distilled" and ":" not in line.model
+
+
+def _results(
+    config: TwoCameraConfig, out: str, made: Mapping[str, Artifact], pictures: _Pictures, pairs: TransformPairs
+) -> list[Section]:
+    means = {line.label: (line, [float(np.nanmean(line.values(metric))) for metric in SHOWN]) for line in lines(results(out))}
+    if not means:
         return []
-    order = sorted(found, key=lambda name: found[name]["mean"]["mean"])
-    headings = ["method", *STATISTICS]
+    found = dict(sorted(means.items(), key=lambda item: item[1][1][0]))
     ours: list[Sequence[Value]] = [
-        [
-            Cell(name, note="not a fair figure" if found[name]["warnings"] else ""),
-            _kind(config, name),
-            *(found[name]["mean"][s] for s in SHOWN),
-        ]
-        for name in order
+        [Cell(label, note="not a fair figure" if _warnings(line) else ""), _kind(line), *values]
+        for label, (line, values) in found.items()
     ]
     caption = "This run: angular errors in degrees, means over seeds and folds"
     blocks: list[Block] = [Table(["method", "kind", *STATISTICS], ours, caption, decimals=2)]
-    if set(order) & set(_LEARNED):
+    if {line.model for line, _ in found.values()} & set(_LEARNED):
         blocks.append(Text([_ON_LEARNED]))
-    if config.compare_with is not None:
-        table = facts().tables[config.compare_with]
-        theirs: list[Sequence[Value]] = [[name, *row] for name, row in sorted(table.items(), key=lambda item: item[1][0])]
-        blocks.append(Table(headings, theirs, f"{TABLE[config.compare_with]} of the paper", decimals=2))
-        beside: list[Sequence[Value]] = [
-            [
-                name,
-                found[name]["mean"]["mean"],
-                table[_paper_name(name)][0],
-                found[name]["mean"]["mean"] - table[_paper_name(name)][0],
-            ]
-            for name in order
-            if _paper_name(name) in table
-        ]
-        blocks.append(Table(["method", "ours, mean", "paper, mean", "difference"], beside, "Side by side", decimals=2))
-    warnings = sorted({line for name in order for line in found[name]["warnings"]})
-    if warnings:
-        blocks.append(Text([f"Not a fair figure: {line}." for line in warnings], tone="note"))
-    errors = {name: _errors(Path(out) / EVAL / config.folds.kind / name / "errors.csv") for name in order}
-    sections = [Section("Results", blocks), Section("Errors", [_distribution({name: errors[name] for name in order[:6]})])]
-    fair = next((name for name in order if not found[name]["warnings"]), order[0])
+    blocks += _beside_the_paper(config, made, found)
+    if warnings := sorted({told for line, _ in found.values() for told in _warnings(line)}):
+        blocks.append(Text([f"Not a fair figure: {told}." for told in warnings], tone="note"))
+    tested = {
+        (facts["method"], canonical(facts["settings"])): estimates_of(rows) for facts, rows in predictions(out) if rows.num_rows
+    }
+    errors = {label: _errors(tested[line.method, line.rows["settings"][0].as_py()]) for label, (line, _) in found.items()}
+    first = dict(list(errors.items())[:6])
+    sections = [Section("Results", blocks), Section("Errors", [_distribution(first)])]
+    fair = next((label for label, (line, _) in found.items() if not _warnings(line)), next(iter(found)))
     if pictures.there:
-        sections.append(_corrected(fair, errors[fair], pictures, pairs, config))
+        sections.append(_corrected(fair, found[fair][0].settings["direction"], errors[fair], pictures, pairs))
     return sections
+
+
+def _beside_the_paper(
+    config: TwoCameraConfig, made: Mapping[str, Artifact], found: Mapping[str, tuple[Line, Sequence[float]]]
+) -> list[Block]:
+    """The published table and ours beside it, where data, folds and training are the paper's; else why it is not shown."""
+    if config.compare_with is None:
+        return []
+    name, table = TABLE[config.compare_with], facts().tables[config.compare_with]
+    if why := _other_data(config, made):
+        return [Text([f"{name} of the paper does not stand here: {why}."], tone="note")]
+    theirs: list[Sequence[Value]] = [[row, *values] for row, values in sorted(table.items(), key=lambda item: item[1][0])]
+    beside: list[Sequence[Value]] = []
+    for label, (line, values) in found.items():
+        if _like_the_paper(config, line) and (row := _paper_name(line)) in table:
+            beside.append([label, values[0], table[row][0], values[0] - table[row][0]])
+    note = "Methods stand side by side where the record of their training says that it is the paper's in all that it states."
+    return [
+        Table(["method", *STATISTICS], theirs, f"{name} of the paper", decimals=2),
+        *([Table(["method", "ours, mean", "paper, mean", "difference"], beside, "Side by side", decimals=2)] if beside else []),
+        Text([note]),
+    ]
 
 
 Errors = dict[str, tuple[float, np.ndarray]]
 
 
-def _errors(path: Path) -> Errors:
+def _errors(found: Estimates) -> Errors:
     """Pair -> error in degrees and estimated light, of the average of the runs, or of the only run."""
-    runs: dict[str, Errors] = {}
-    try:
-        check_file(path)
-        with path.open(encoding="utf-8", newline="") as stream:
-            for line in csv.DictReader(stream):
-                light = np.array([float(line["estimate_r_g"]), 1.0, float(line["estimate_b_g"])])
-                runs.setdefault(line["run"], {})[line["image"]] = (float(line["error_deg"]), light)
-        return runs["average"] if "average" in runs else next(iter(runs.values()))
-    except (ValueError, LookupError, TypeError, StopIteration, csv.Error) as error:
-        told = f"{path} has not the form of a table of errors ({type(error).__name__}: {error})"
-        raise ValueError(f"{told}: remove its folder and train again") from None
+    run = AVERAGE if AVERAGE in found.runs else next(iter(found.runs))
+    parts = zip(found.names, found.errors[run], found.runs[run], strict=True)
+    return {name: (float(error), light) for part in parts for name, error, light in zip(part[0], part[1], part[2], strict=True)}
 
 
 def _distribution(errors: Mapping[str, Errors]) -> Figure:
@@ -316,10 +351,10 @@ def _distribution(errors: Mapping[str, Errors]) -> Figure:
     )
 
 
-def _corrected(method: str, errors: Errors, pictures: _Pictures, pairs: TransformPairs, config: TwoCameraConfig) -> Section:
+def _corrected(method: str, direction: str, errors: Errors, pictures: _Pictures, pairs: TransformPairs) -> Section:
     ranked = sorted(errors, key=lambda key: errors[key][0])
     at = {key: row for row, key in enumerate(pairs.key.tolist())}
-    first = config.evaluation.direction == "1to2"
+    first = direction == "1to2"
     blocks: list[Block] = [
         Text(
             [

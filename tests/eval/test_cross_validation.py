@@ -1,27 +1,34 @@
-"""Folds: who sees what, files that can be taken up, and linear regression on the published folds."""
+"""Folds: who sees what, estimates as rows, statistics of them, and linear regression on the published folds."""
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from benchwright.curation.flow import rows_of, source, step
+from benchwright.curation.run import run
 from benchwright.datasets.two_camera.folds import parts
 from benchwright.datasets.two_camera.metadata import read_metadata
 from benchwright.datasets.two_camera.rows import TransformPairs
 from benchwright.eval.metrics.angular import angular_error_deg, angular_statistics
 from benchwright.eval.protocols.cross_validation import (
     AVERAGE,
-    COLUMNS,
+    ESTIMATES,
+    Estimates,
     Examples,
-    evaluate_folds,
+    estimate_folds,
+    estimates_of,
     examples,
     fixed_parts,
+    measure_folds,
+    measure_own,
     rotating_folds,
 )
+from benchwright.eval.results import Value
 from benchwright.training.two_camera.networks import LinearEstimator
 from benchwright.training.two_camera.reillumination import reilluminated
 
@@ -73,23 +80,28 @@ def drawn(n: int = 12, more: bool = True) -> Examples:
 
 @dataclasses.dataclass
 class Constant:
-    """Estimates one light; remembers what it was given."""
+    """Estimates one light a run; remembers what it was given."""
 
-    lights: dict[str, list[float]]
+    lights: dict[Any, list[float]]
     looks_at_test: bool = False
-    calls: int = 0
     seen: tuple = ()
 
-    @property
-    def identity(self):
-        return {"lights": self.lights}
-
     def estimate_folds(self, folds):
-        self.calls, self.seen = self.calls + 1, tuple(folds)
-        return {name: [np.tile(light, (len(fold.X_test), 1)) for fold in folds] for name, light in self.lights.items()}
+        self.seen = tuple(folds)
+        return {run: [np.tile(light, (len(fold.X_test), 1)) for fold in folds] for run, light in self.lights.items()}
 
     def artifacts(self):
         return {"weights.bin": b"abc"}
+
+
+def learned(estimator: Any, rows: Examples, **settings: Any) -> pa.Table:
+    return pa.concat_tables(estimate_folds(estimator, rows, parts="rotating", **settings))
+
+
+def measured(table: pa.Table, **unfair: bool) -> dict[tuple[str, str, int | None], float | None]:
+    """(metric, stratum, seed) -> value."""
+    values = measure_folds(predictions=table, **{"looks_at_test": False, "lights_of_test": False, **unfair})
+    return {(each.metric, each.stratum, each.seed): each.value for each in values}
 
 
 def test_each_measured_row_is_tested_once_and_no_training_row_shows_it_or_wears_its_light():
@@ -123,82 +135,71 @@ def test_fixed_parts_are_learned_from_validated_and_tested_in_this_order():
     np.testing.assert_array_equal(fold.key_test, rows.key[(rows.fold == 2) & rows.original])
 
 
-def test_files_hold_every_estimate_and_its_statistics(tmp_path: Path):
+def test_rows_hold_every_estimate_and_values_their_statistics():
     rows = drawn(more=False)
-    estimator = Constant({"a": [1.0, 1.0, 1.0], "b": [2.0, 1.0, 0.5]})
-    results = evaluate_folds(estimator, rows, parts="rotating", identity={"direction": "1to2"}, out=tmp_path / "x")
-    lines = list(csv.DictReader((tmp_path / "x" / "errors.csv").open()))
-    assert tuple(lines[0]) == COLUMNS
-    assert [line["run"] for line in lines] == ["a"] * 12 + ["b"] * 12 + [AVERAGE] * 12
+    table = learned(Constant({3: [1.0, 1.0, 1.0], 5: [2.0, 1.0, 0.5]}), rows)
+    assert table.schema == ESTIMATES
+    lines = table.to_pylist()
+    assert [line["run"] for line in lines] == [3] * 12 + [5] * 12 + [None]
+    assert (lines[-1]["name"], lines[-1]["file"]) == ("weights.bin", b"abc")
+    assert len({line["key"] for line in lines}) == 25
     at = {key: row for row, key in enumerate(rows.key)}
-    for line in lines:
-        truth = [float(line["gt_r_g"]), 1, float(line["gt_b_g"])]
-        assert truth == rows.gt[at[line["image"]]].tolist()
-        estimate = [float(line["estimate_r_g"]), 1, float(line["estimate_b_g"])]
-        assert float(line["error_deg"]) == angular_error_deg([estimate], [truth])[0]
-    # The average of R/G 1 and 2 is their geometric mean.
-    assert float(lines[-1]["estimate_r_g"]) == pytest.approx(2**0.5)
-    summary = json.loads((tmp_path / "x" / "results.json").read_bytes())
-    assert summary["warnings"] == []
-    errors = [float(line["error_deg"]) for line in lines[:12]]
-    assert summary["runs"]["a"]["pooled"] == dataclasses.asdict(angular_statistics(errors))
-    means = [summary["runs"][run]["fold_mean"]["mean"] for run in ("a", "b")]
-    assert summary["over_runs"]["fold_mean"]["mean"] == {
-        "max": max(means),
-        "median": pytest.approx(np.mean(means)),
-        "min": min(means),
+    found = estimates_of(table)
+    errors = {
+        (run, name): error
+        for run in found.runs
+        for k in range(3)
+        for name, error in zip(found.names[k], found.errors[run][k], strict=True)
     }
-    two = [summary["runs"]["a"]["folds"][fold]["mean"] for fold in ("fold 0", "fold 1")]
-    assert summary["runs"]["a"]["as_released_first_two_folds_mean"]["mean"] == pytest.approx(np.mean(two))
-    assert [len(fold) for fold in results.errors["a"]] == [4, 4, 4]
+    for line in lines[:-1]:
+        truth = [line["gt_r_g"], 1, line["gt_b_g"]]
+        assert truth == rows.gt[at[line["name"]]].tolist()
+        estimate = [line["estimate_r_g"], 1, line["estimate_b_g"]]
+        assert errors[line["run"], line["name"]] == angular_error_deg([estimate], [truth])[0]
+    # The average of R/G 1 and 2 is their geometric mean.
+    assert found.runs[AVERAGE][2][-1, 0] == pytest.approx(2**0.5)
+    values = measured(table)
+    of_3 = np.concatenate(found.errors[3])
+    for name, value in dataclasses.asdict(angular_statistics(of_3)).items():
+        assert values[f"pooled_{name}_deg", "", 3] == value
+    assert values["mean_deg", "fold 1", 5] == angular_statistics(found.errors[5][1]).mean
+    assert values["mean_deg", f"fold 1, {AVERAGE}", None] == angular_statistics(found.errors[AVERAGE][1]).mean
+    means = [values["fold_mean_mean_deg", "", seed] for seed in (3, 5)]
+    over = [values["fold_mean_mean_deg", f"{which} of runs", None] for which in ("least", "median", "largest")]
+    assert over == [min(means), pytest.approx(np.mean(means)), max(means)]
+    two = [values["mean_deg", fold, 3] for fold in ("fold 0", "fold 1")]
+    assert values["first_two_folds_mean_mean_deg", "", 3] == pytest.approx(np.mean(two))
+    assert not {"looks_at_test", "lights_of_test"} & {metric for metric, _, _ in values}
+    assert [len(fold) for fold in found.errors[3]] == [4, 4, 4]
 
 
-def test_what_is_finished_is_read_and_what_is_broken_off_is_made_again(tmp_path: Path):
+def test_values_say_loudly_who_looked_at_the_test():
     rows = drawn()
-    estimator = Constant({"a": [1.0, 1.0, 1.0]})
-    first = evaluate_folds(estimator, rows, parts="rotating", identity={}, out=tmp_path)
-    files = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    again = evaluate_folds(estimator, rows, parts="rotating", identity={}, out=tmp_path)
-    assert estimator.calls == 1
-    assert again.summary == json.loads(json.dumps(first.summary))
-    for one, other in zip(first.errors["a"], again.errors["a"], strict=True):
-        np.testing.assert_array_equal(one, other)
-    (tmp_path / "results.json").unlink()  # killed before the last file
-    (tmp_path / ".tmp-1-half").write_bytes(b"what a kill left")
-    evaluate_folds(estimator, rows, parts="rotating", identity={}, out=tmp_path)
-    assert estimator.calls == 2
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == files
-
-
-def test_a_folder_of_another_evaluation_or_a_damaged_one_is_refused(tmp_path: Path):
-    rows = drawn()
-    evaluate_folds(Constant({"a": [1.0, 1, 1]}), rows, parts="rotating", identity={}, out=tmp_path)
-    with pytest.raises(ValueError, match=r"estimator\.lights\.a was "):
-        evaluate_folds(Constant({"a": [1.0, 1, 2]}), rows, parts="rotating", identity={}, out=tmp_path)
-    moved = dataclasses.replace(rows, X=rows.X * 2)
-    with pytest.raises(ValueError, match="data was "):
-        evaluate_folds(Constant({"a": [1.0, 1, 1]}), moved, parts="rotating", identity={}, out=tmp_path)
-    (tmp_path / "weights.bin").write_bytes(b"abd")
-    with pytest.raises(ValueError, match=r"weights\.bin is missing or is not the one"):
-        evaluate_folds(Constant({"a": [1.0, 1, 1]}), rows, parts="rotating", identity={}, out=tmp_path)
-    for text in ("x", "[]", "{}", '{"identity": {}}'):
-        (tmp_path / "results.json").write_text(text)
-        with pytest.raises(ValueError, match=r"results\.json .*: choose another folder, or remove that one"):
-            evaluate_folds(Constant({"a": [1.0, 1, 1]}), rows, parts="rotating", identity={}, out=tmp_path)
-
-
-def test_results_say_loudly_who_looked_at_the_test(tmp_path: Path):
-    rows = drawn()
-    fair = Constant({"a": [1.0, 1, 1]})
-    evaluate_folds(fair, rows, parts="rotating", identity={}, out=tmp_path / "fair")
+    fair = Constant({0: [1.0, 1, 1]})
+    learned(fair, rows)
     assert all(fold.gt_test is None for fold in fair.seen)
-    peeking = Constant({"a": [1.0, 1, 1]}, looks_at_test=True)
-    results = evaluate_folds(peeking, rows, parts="rotating", identity={}, out=tmp_path / "peeking", lights_of_test=True)
+    peeking = Constant({0: [1.0, 1, 1]}, looks_at_test=True)
+    table = learned(peeking, rows, lights_of_test=True)
     assert all(fold.gt_test is not None for fold in peeking.seen)
-    warnings = results.summary["warnings"]
-    assert len(warnings) == 2
-    assert "selected on the test fold" in warnings[0]
-    assert "lights of test pairs" in warnings[1]
+    values = measured(table, looks_at_test=True, lights_of_test=True)
+    assert values["looks_at_test", "", None] == values["lights_of_test", "", None] == 1
+
+
+def drawn_estimates():
+    """Source step: what an estimator of one light leaves."""
+    yield from estimate_folds(Constant({0: [1.0, 1.0, 1.0]}), drawn(), parts="rotating")
+
+
+def largest_error(found: Estimates) -> float:
+    return max(float(errors.max()) for errors in found.errors[0])
+
+
+def test_estimates_and_values_are_stages(tmp_path: Path):
+    flow = source("learned", step(drawn_estimates), gives=ESTIMATES)
+    own = step(measure_own, predictions=rows_of("learned"), metric=largest_error, name="largest")
+    done = run(type(flow)((*flow.stages, *source("measured", own, gives=Value).stages)), str(tmp_path), scheduler="sync")
+    (value,) = done.rows("measured").table().to_pylist()
+    assert (value["metric"], value["value"]) == ("largest", largest_error(estimates_of(done.rows("learned"))))
 
 
 def test_directions_take_their_own_transform_and_light(s20: TransformPairs):
@@ -213,16 +214,15 @@ def test_directions_take_their_own_transform_and_light(s20: TransformPairs):
         examples(dataclasses.replace(s20, transform_1to2=without), direction="1to2")
 
 
-def test_linear_regression_on_the_published_folds(s20: TransformPairs, tmp_path: Path):
+def test_linear_regression_on_the_published_folds(s20: TransformPairs):
     """The paper's Table 3 has a mean of 2.49 for linear regression; plain least squares on all nine numbers gives 2.54."""
-    results = evaluate_folds(
-        LinearEstimator(), examples(s20, direction="1to2"), parts="rotating", identity={}, out=tmp_path / "linear"
-    )
-    (mean, middle) = (results.summary["runs"]["linear"]["fold_mean"][name] for name in ("mean", "median"))
+    table = learned(LinearEstimator(), examples(s20, direction="1to2"))
+    values = measured(table)
+    (mean, middle) = (values[f"fold_mean_{name}_deg", "", 0] for name in ("mean", "median"))
     assert mean == pytest.approx(2.49, abs=0.06)
     assert mean == pytest.approx(2.538, abs=0.002)
     assert middle == pytest.approx(1.983, abs=0.002)
-    assert [len(fold) for fold in results.errors["linear"]] == [54, 54, 54]
+    assert [len(fold) for fold in estimates_of(table).errors[0]] == [54, 54, 54]
 
 
 def test_reilluminated_rows_stay_within_their_folds_lights(s20: TransformPairs):
@@ -234,20 +234,17 @@ def test_reilluminated_rows_stay_within_their_folds_lights(s20: TransformPairs):
         assert len(fold.key_test) == 10
 
 
-def test_errors_say_value_and_rule(tmp_path: Path):
+def test_errors_say_value_and_rule():
     rows = drawn()
-
-    def run(estimator: Constant) -> None:
-        evaluate_folds(estimator, rows, parts="rotating", identity={}, out=tmp_path)
-
     with pytest.raises(ValueError, match="must be finite, not below 0"):
-        run(Constant({"a": [1.0, 1.0, -1.0]}))
+        learned(Constant({0: [1.0, 1.0, -1.0]}), rows)
     with pytest.raises(ValueError, match="above 0 in green"):
-        run(Constant({"a": [1.0, 0.0, 1.0]}))
+        learned(Constant({0: [1.0, 0.0, 1.0]}), rows)
     with pytest.raises(ValueError, match=r"the folds test \[4, 4, 4\] rows"):
-        run(Constant({"a": [1.0, 1.0]}))
-    with pytest.raises(ValueError, match="none is called 'average'"):
-        run(Constant({AVERAGE: [1.0, 1.0, 1.0]}))
-    assert list(tmp_path.iterdir()) == []
+        learned(Constant({0: [1.0, 1.0]}), rows)
+    with pytest.raises(ValueError, match=r"runs \['a'\]: at least one is needed, and each is a whole number"):
+        learned(Constant({"a": [1.0, 1.0, 1.0]}), rows)
+    with pytest.raises(ValueError, match="needs_pictures = True"):
+        rotating_folds(rows)[0].pictures(rows.key[:2])
     with pytest.raises(ValueError, match=r"folds \[0\]: at least two"):
         rotating_folds(dataclasses.replace(rows, fold=rows.fold * 0))

@@ -14,14 +14,6 @@ from benchwright.pipelines.cli import main as cli
 
 
 @pytest.fixture(scope="module")
-def two_camera(tmp_path_factory: pytest.TempPathFactory) -> str:
-    out = str(tmp_path_factory.mktemp("two_camera") / "out")
-    api.run(api.job("two_camera", config="tiny", overrides=["source.pairs=60"]), out, scheduler="sync")
-    api.train(out, methods=["gray_world", "bright_pixels"])
-    return out
-
-
-@pytest.fixture(scope="module")
 def kowl(tmp_path_factory: pytest.TempPathFactory) -> str:
     out = str(tmp_path_factory.mktemp("kowl") / "out")
     api.run(api.job("kowl", config="tiny"), out, scheduler="sync")
@@ -38,19 +30,6 @@ def edited(path: Path, change: Callable[[Any], None]) -> bytes:
     return old
 
 
-def no_runs(value: Any) -> None:
-    value["runs"] = dict.fromkeys(value["runs"])
-
-
-def no_statistics(value: Any) -> None:
-    for run in value["runs"].values():
-        run["fold_mean"] = {}
-
-
-def list_of_runs(value: Any) -> None:
-    value["runs"] = list(value["runs"])
-
-
 def check(out: str, path: Path, change: Callable[[Any], None], capsys: pytest.CaptureFixture[str], *commands: str) -> None:
     old = edited(path, change)
     try:
@@ -65,36 +44,6 @@ def check(out: str, path: Path, change: Callable[[Any], None], capsys: pytest.Ca
     assert api.scores(out)
 
 
-@pytest.mark.parametrize("change", [no_runs, no_statistics, list_of_runs])
-def test_errors_of_another_form(two_camera: str, change: Any, capsys: pytest.CaptureFixture[str]) -> None:
-    (path,) = Path(two_camera, "eval").rglob("gray_world/results.json")
-    check(two_camera, path, change, capsys, "eval", "report")
-
-
 def test_measures_of_another_form(kowl: str, capsys: pytest.CaptureFixture[str]) -> None:
     (path,) = Path(kowl, "eval").rglob("evm/results.json")
     check(kowl, path, lambda value: value.update(cumulative=[1]), capsys, "eval")
-
-
-@pytest.mark.parametrize("text", ["", "run,image\n", "run,image,error_deg,estimate_r_g,estimate_b_g\na,b,c,d,e\n"])
-def test_a_table_of_errors_of_another_form(two_camera: str, text: str) -> None:
-    (path,) = Path(two_camera, "eval").rglob("gray_world/errors.csv")
-    old = path.read_bytes()
-    write_whole(path, text.encode() or b"\n")
-    try:
-        with pytest.raises(ValueError, match=r"gray_world/errors\.csv has not the form of a table of errors") as raised:
-            api.report(two_camera)
-        assert "\n" not in str(raised.value)
-    finally:
-        write_whole(path, old)
-
-
-def test_a_result_that_is_nested_too_deep(two_camera: str) -> None:
-    (path,) = Path(two_camera, "eval").rglob("gray_world/results.json")
-    old = path.read_bytes()
-    write_whole(path, b"[" * 200_000)
-    try:
-        with pytest.raises(ValueError, match=r"gray_world/results\.json is not JSON"):
-            api.scores(two_camera)
-    finally:
-        write_whole(path, old)

@@ -57,16 +57,6 @@ CASES = [
     Case(
         "kowl", [], "gmm_finch", "evm", ["1"], "training/predictors/gmm_finch.py", "len(self._pool) < 2", "len(self._pool) <= 1"
     ),
-    Case(
-        "two_camera",
-        ["source.pairs=60"],
-        "bright_pixels",
-        "gray_world",
-        [],
-        "training/illuminants/bright_pixels.py",
-        "return unit(norm(",
-        "return 1 * unit(norm(",
-    ),
 ]
 
 
@@ -172,12 +162,6 @@ def test_a_damaged_checkpoint_is_told_and_made_again(damage: str, tmp_path: Path
     [
         ("vclimb", ["evaluation.method_settings.ewc.schedule.learning_rate=1e30", QUICK], "ewc", "naive"),
         ("kowl", ["evaluation.settings.ann.learning_rate=1e30", "evaluation.feedback=[1]"], "ann", "evm"),
-        (
-            "two_camera",
-            ["evaluation.networks.network-200.settings.learning_rate=1e30", "source.pairs=60"],
-            "network-200",
-            "linear_regression",
-        ),
     ],
 )
 def test_a_loss_that_is_not_finite_stops_its_method_alone(

@@ -6,26 +6,33 @@ import dataclasses
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from benchwright.curation.flow import PlanError
+from benchwright.curation.flow import PlanError, Step
+from benchwright.curation.keys import codes_in
+from benchwright.curation.reach import reached
 from benchwright.curation.run import Run, run
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.two_camera.facts import facts
-from benchwright.pipelines import api, config
+from benchwright.eval.protocols.cross_validation import estimates_of
+from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.config import ConfigError
-from benchwright.pipelines.two_camera import baselines as two_camera_runs
+from benchwright.pipelines.errors import WrongUse
+from benchwright.pipelines.experiments import Diverged
+from benchwright.pipelines.two_camera import baselines, learning
 from benchwright.pipelines.two_camera import pipeline as two_camera
 from benchwright.pipelines.two_camera.config import TwoCameraConfig
-
-from tests.pipelines.conftest import with_another_dataset
+from benchwright.training.illuminants.registry import load_baseline
+from benchwright.training.two_camera.networks import load_networks
 
 SETTINGS = Path(two_camera.__file__).parents[1]
 QUICK = "{ epochs = 3, batch_size = 64, learning_rate = 1e-2, schedule = 'cosine', patience_epochs = 3 }"
@@ -96,7 +103,8 @@ def test_packaged_settings_make_plans_that_hold_together(name: str) -> None:
     schemas = two_camera.plan(c, "out").schemas()
     rows = {"key", "fold", "original", "source_key", "gt_1", "transform_1to2", "shard"}
     assert rows <= set(schemas["shards"].names)
-    two_camera_runs._check_methods(c, [*c.evaluation.networks, *c.evaluation.baselines])
+    for method in (*c.evaluation.networks, *c.evaluation.baselines):
+        assert baselines.settings_of(c, method).settings["direction"] == "1to2"
 
 
 def test_the_published_settings_are_the_facts() -> None:
@@ -162,7 +170,7 @@ def test_dark_raw_pairs_give_their_transform_unless_the_released_fit_is_asked_fo
     for asked in ([], ["transform.preset=as_released"]):
         c = raw_settings(root, same, *asked)
         api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path / f"out{len(asked)}"), scheduler="sync")
-        pairs = two_camera_runs.read_pairs(str(tmp_path / f"out{len(asked)}" / "dataset"))
+        pairs = learning.read_pairs(str(tmp_path / f"out{len(asked)}" / "dataset"))
         found = pairs.transform_1to2[pairs.original]
         off[len(asked)] = np.linalg.norm(found - truth, axis=(1, 2)) / np.linalg.norm(truth)
     assert off[0].max() < 0.02
@@ -175,7 +183,7 @@ def test_shards_hold_thumbnails_and_numbers(tmp_path: Path) -> None:
     sample = ShardDataset(index, seed=None)[7]
     assert sample["image_1.npy"].shape == (32, 48, 3)
     assert sample["json"]["transform_1to2"] == index.table["transform_1to2"][7].as_py()
-    pairs = two_camera_runs.read_pairs(str(tmp_path / "dataset"))
+    pairs = learning.read_pairs(str(tmp_path / "dataset"))
     # What the shards hold is enough to make T again, to the rounding of 16 bits.
     patches = [sample[name][::8, ::8].reshape(24, 3).astype(float) for name in ("image_1.npy", "image_2.npy")]
     one, two = (each / each.sum(axis=1, keepdims=True) for each in patches)
@@ -185,78 +193,139 @@ def test_shards_hold_thumbnails_and_numbers(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------------------- raw pairs
 
 
+def scores(out: Path) -> dict:
+    return experiments.scores(str(out), two_camera.BENCHMARK.shown)
+
+
+def train(c: TwoCameraConfig, out: Path, methods: list[str] | None = None) -> None:
+    experiments.train(two_camera.trainings(c, str(out), methods or [], []), str(out))
+
+
 def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None:
     c = raw_settings(raw)
-    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="threads", workers=2)
-    pairs = two_camera_runs.read_pairs(str(tmp_path / "dataset"))
+    out = tmp_path / "out"
+    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(out), scheduler="threads", workers=2)
+    pairs = learning.read_pairs(str(out / "dataset"))
     assert len(pairs) == 9 * 4
     assert np.bincount(pairs.fold[pairs.original]).tolist() == [3, 3, 3]
     # Copies lie in the fold of what they show.
     fold = dict(zip(pairs.key[pairs.original], pairs.fold[pairs.original], strict=True))
     assert [fold[key] for key in pairs.source_key] == pairs.fold.tolist()
-    results = two_camera_runs.evaluate(c, str(tmp_path))
-    assert set(results) == {"network-200", "linear_regression", "gray_world"}
-    found = two_camera_runs.scores(c, str(tmp_path))["rotating"]
-    assert found["network-200"]["warnings"] == []
+    train(c, out)
+    found = scores(out)["rotating"]
+    assert set(found) == {"network-200", "linear_regression", "gray_world"}
+    assert found["network-200"]["runs"] == 2
+    assert "looked at the test" not in found["network-200"]["mean"]
     assert 0 < found["gray_world"]["mean"]["mean"] < 20
-    page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
+    page = Path(two_camera.report(c, str(out))).read_text("utf-8")
     assert "do not add up" not in page
     assert "several rows are made of one (augmented)" in page
-    for told in ("Alignment", "both cameras in turn", "Table 3 of the paper", "by the estimate", "no_partner"):
+    for told in ("Alignment", "both cameras in turn", "This run: angular errors", "by the estimate", "no_partner"):
         assert told in page, told
+    assert "Table 3 of the paper does not stand here: the lights, transforms or folds of this run are not those" in page
+    assert "2.49" not in page, "no figure of the paper stands beside other pictures"
     assert page.count("data:image/png") + page.count("data:image/jpeg") >= 15
-    assert two_camera_runs.stale(c, str(tmp_path)) == {}
-    out = with_another_dataset(tmp_path, tmp_path / "other")
-    assert two_camera_runs.scores(c, out) == {}
-    assert list(two_camera_runs.stale(c, out).values()) == ["of an earlier dataset"] * 3
+    assert experiments.stale_trainings(str(out)) == {}
+    manifest = out / "dataset/dataset.json"
+    manifest.write_text(json.dumps(json.loads(manifest.read_text()) | {"digest": "0" * 64}))
+    assert scores(out) == {}
+    assert set(experiments.stale_trainings(str(out)).values()) == {"trained on another dataset"}
 
 
 def test_baselines_see_masked_pictures_averaged_down(raw: Path, tmp_path: Path) -> None:
     c = raw_settings(raw, "evaluation.longest_px=30")
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="threads", workers=2)
-    pictures = two_camera_runs.read_pictures(str(tmp_path), c)
+    assert baselines.settings_of(c, "gray_world").settings["longest_px"] == 30
+    pictures, at = learning.pictures_of(str(tmp_path / "dataset"), "digest", 30)
     assert pictures.images.shape == (9, 21, 28, 3)
     assert 0.5 < pictures.usable.mean() < 0.95
+    pairs = learning.read_pairs(str(tmp_path / "dataset"))
+    assert list(at) == pairs.key[pairs.original].tolist()
 
 
 def test_averaging_down_keeps_means_and_invalidates_mixed_squares() -> None:
     picture = np.arange(6 * 9 * 3, dtype=np.uint16).reshape(6, 9, 3)
-    small = two_camera_runs.averaged(picture, 3)
+    small = learning.averaged(picture, 3)
     assert small.shape == (2, 3, 3)
     assert small[0, 0] == pytest.approx(picture[:3, :3].mean(axis=(0, 1)) / 65535)
     mask = np.ones((6, 9), dtype=bool)
     mask[0, 0] = False
-    assert (two_camera_runs.averaged(mask, 3) == 1).tolist() == [[False, True, True], [True, True, True]]
+    assert (learning.averaged(mask, 3) == 1).tolist() == [[False, True, True], [True, True, True]]
 
 
 # ------------------------------------------------------------------------------------------------------- released numbers
 
 
-def test_linear_regression_on_the_released_pairs_is_that_of_table_3(shared_data: Path, tmp_path: Path) -> None:
+def released(shared_data: Path, out: Path, *overrides: str) -> TwoCameraConfig:
+    """A run of the released metadata."""
     path = shared_data / "two_camera" / "s20_metadata_162_pairs.json"
-    c = settings("two_camera/metadata.toml", f"source.path={path}")
-    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="sync")
-    two_camera_runs.evaluate(c, str(tmp_path), methods=["linear_regression"])
-    mean = two_camera_runs.scores(c, str(tmp_path))["rotating"]["linear_regression"]["mean"]["mean"]
+    c = settings("two_camera/metadata.toml", f"source.path={path}", *overrides)
+    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(out), scheduler="sync")
+    return c
+
+
+def test_linear_regression_on_the_released_pairs_is_that_of_table_3(shared_data: Path, tmp_path: Path) -> None:
+    c = released(shared_data, tmp_path)
+    train(c, tmp_path, ["linear_regression"])
+    mean = scores(tmp_path)["rotating"]["linear_regression"]["mean"]["mean"]
     assert mean == pytest.approx(facts().tables["s20"]["linear regression"][0], abs=0.06)
     page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
     assert "holds no pictures" in page
-    assert "2.19" in page
+    for told in ("2.19", "2.49", "Table 3 of the paper", "Side by side"):
+        assert told in page, told
+
+
+@pytest.mark.parametrize("other", ["folds.seed=998", "evaluation.direction=2to1"])
+def test_published_figures_stand_beside_the_papers_data_and_settings_alone(
+    other: str, shared_data: Path, tmp_path: Path
+) -> None:
+    c = released(shared_data, tmp_path, other)
+    train(c, tmp_path, ["linear_regression"])
+    page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
+    assert "Side by side" not in page
+    assert ("2.49" in page) == other.startswith("evaluation"), "the table of the paper stands by the paper's data"
+
+
+def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(shared_data: Path, tmp_path: Path) -> None:
+    quick = "evaluation.networks={ network-200 = { parameters=200, preset='decayed', seeds=[0], settings={ iterations=2 } } }"
+    c = released(shared_data, tmp_path, quick)
+    train(c, tmp_path)
+    page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
+    side_by_side = page[page.index("Side by side") :].partition("</table>")[0]
+    assert "linear_regression" in side_by_side
+    assert "network-200" not in side_by_side
+
+
+def test_results_say_in_values_and_words_who_looked_at_the_test(shared_data: Path, tmp_path: Path) -> None:
+    looks = "parameters = 200, preset = 'as_released', seeds = [0], settings = { epochs = 3, check_epochs = 1 }"
+    wears = "parameters = 200, preset = 'decayed', seeds = [0], settings = { iterations = 2 }, lights_of_test = true"
+    c = released(shared_data, tmp_path, f"evaluation.networks={{ looks = {{ {looks} }}, wears = {{ {wears} }} }}")
+    train(c, tmp_path)
+    found = scores(tmp_path)["rotating"]
+    assert {name: one["mean"]["looked at the test"] for name, one in found.items() if one["mean"]["looked at the test"]} == {
+        "looks": 1
+    }
+    assert {name for name, one in found.items() if one["mean"]["lights of the test"]} == {"wears"}
+    page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
+    assert "Not a fair figure: the checkpoint was selected on the test fold" in page
+    assert "Not a fair figure: training rows wear the lights of test pairs" in page
 
 
 def test_networks_that_are_taught_by_others_are_evaluated_with_them(shared_data: Path, tmp_path: Path) -> None:
     path = shared_data / "two_camera" / "s20_metadata_162_pairs.json"
-    short = "seeds = [0], settings = { iterations = 2 }, measured_times = 2, reilluminated = true"
+    short = "seeds = [4, 3], settings = { iterations = 2 }, measured_times = 2, reilluminated = true"
     pupil = f"{{ parameters = 470, preset = 'pupil', taught_by = 'teacher', taught_rows = 50, {short} }}"
     teacher = f"{{ parameters = 200, preset = 'decayed', {short} }}"
     given = ("evaluation.baselines=[]", f"source.path={path}")
     c = settings("two_camera/metadata.toml", *given, f"evaluation.networks={{ pupil = {pupil}, teacher = {teacher} }}")
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="sync")
-    found = two_camera_runs.evaluate(c, str(tmp_path), methods=["pupil"])["pupil"]
-    told = found["identity"]["estimator"]
-    assert (told["estimator"], told["parameters"], told["rows"]) == ("distilled network", 470, 50)
-    assert told["teacher"]["parameters"] == 200
-    assert found["warnings"] == []
+    train(c, tmp_path, ["pupil"])
+    ((told, rows),) = experiments.predictions(str(tmp_path))
+    own = told["settings"]["estimator"]
+    assert (told["model"], own["parameters"], own["rows"]) == ("distilled", 470, 50)
+    assert own["teacher"]["parameters"] == 200
+    assert list(estimates_of(rows).runs) == [4, 3, "average"]
+    assert scores(tmp_path)["rotating"]["pupil"]["runs"] == 2
     for changes, message in [
         ((("'teacher',", "'nobody',"),), "taught by 'nobody'"),
         ((("'pupil', taught", "'as_written', taught"), ("iterations", "epochs")), "a preset with a decay"),
@@ -266,23 +335,125 @@ def test_networks_that_are_taught_by_others_are_evaluated_with_them(shared_data:
         for old, new in changes:
             text = text.replace(old, new)
         wrong = settings("two_camera/metadata.toml", *given, f"evaluation.networks={{ pupil = {text}, teacher = {teacher} }}")
-        with pytest.raises(ValueError, match=message):
-            two_camera_runs.evaluate(wrong, str(tmp_path), methods=["pupil"])
+        with pytest.raises(WrongUse, match=message):
+            two_camera.trainings(wrong, str(tmp_path), ["pupil"], [])
 
 
-def test_methods_that_cannot_be_are_told(tmp_path: Path) -> None:
+def test_methods_that_cannot_be_are_told_before_anything_is_read(tmp_path: Path) -> None:
     c = settings("two_camera/tiny.toml")
-    for methods, told in ((["network-9"], "no method 'network-9'"), (["gamut"], "no method 'gamut'")):
-        with pytest.raises(ValueError, match=told):
-            two_camera_runs.evaluate(c, str(tmp_path), methods=methods)
-    with pytest.raises(ValueError, match="no protocol 'rotating': this run has the folds 'fixed'"):
-        two_camera_runs.evaluate(c, str(tmp_path), protocols=["rotating"])
+    nothing = str(tmp_path / "nothing")
+    for methods, told in (
+        (["network-9"], "no method 'network-9'"),
+        (["gamut"], "no method 'gamut'"),
+        (["nothing.py:mine"], "nothing.py"),
+        (["json:mine"], "json has no 'mine'"),
+    ):
+        with pytest.raises(WrongUse, match=told):
+            two_camera.trainings(c, nothing, methods, [])
+    with pytest.raises(WrongUse, match="no protocol 'rotating': this run has the folds 'fixed'"):
+        two_camera.trainings(c, nothing, [], ["rotating"])
     bare = settings("two_camera/tiny.toml", "source.patch_px=0")
-    with pytest.raises(ValueError, match="baseline 'gray_world' needs pictures"):
-        two_camera_runs.evaluate(bare, str(tmp_path))
+    with pytest.raises(WrongUse, match="baseline 'gray_world' needs pictures"):
+        two_camera.trainings(bare, nothing, [], [])
     wrong = settings("two_camera/tiny.toml", "evaluation.networks.network-200.settings.rate=1")
-    with pytest.raises(ValueError, match=r"network 'network-200': .*rate"):
-        two_camera_runs._network(wrong.evaluation.networks, "network-200", lambda _: None)
+    with pytest.raises(WrongUse, match=r"network 'network-200': .*rate"):
+        two_camera.trainings(wrong, nothing, [], [])
+    wrong = settings("two_camera/tiny.toml", "evaluation.method_settings.linear_regression.rate=1")
+    with pytest.raises(WrongUse, match=r"estimator 'linear_regression': .*LinearEstimator"):
+        two_camera.trainings(wrong, nothing, ["linear_regression"], [])
+
+
+# ------------------------------------------------------------------------------------------------------ estimators of one's own
+
+PAGE = SETTINGS.parent / "docs/illuminants.md"
+OWN = "\n\n".join(re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL))
+"""The examples of the documentation, in one file."""
+
+
+def made_at(out: Path) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_mtime_ns for path in (out / "experiments/stages").glob("learned_*/artifact.json")}
+
+
+@pytest.mark.parametrize("scheduler", ["sync", "processes"])
+def test_estimators_and_metrics_of_ones_own_by_settings_and_by_name(scheduler: str, tmp_path: Path, bw) -> None:
+    own, out = tmp_path / f"own_{scheduler}.py", tmp_path / "run"
+    assert len(OWN.splitlines()) <= 40
+    own.write_text(OWN)
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        'extends = "tiny"\n[source]\npairs = 60\n[evaluation]\n'
+        f"baselines = ['gray_world', '{own.name}:brightness']\nmetrics = ['{own.name}:above_3_deg']\n"
+        f"method_settings = {{ '{own.name}:brightness' = {{ power = [1, 3] }} }}\n"
+        f"[evaluation.networks.network-200]\nsettings = {QUICK}\n"
+    )
+    assert bw("run", "two_camera", "--config", mine, "--out", out, "-q").code == 0
+    words = ["train", out, "--scheduler", scheduler, "--workers", "2"]
+    told = bw(*words)
+    assert told.code == 0, told.err
+    assert bw("train", out, "--method", f"{own}:Nearest").code == 0
+    found = json.loads(bw("eval", out, "--json").out)["fixed"]
+    assert set(found) == {"network-200", "gray_world", f"{own.name}:brightness", f"{own.name}:Nearest"}
+    assert all(0 < one["mean"]["mean"] < 20 and 0 <= one["mean"]["above_3_deg"] <= 1 for one in found.values())
+    assert bw("report", out).code == 0
+    assert f"{own.name}:brightness" in (out / "report.html").read_text()
+    assert bw("verify", out).code == bw("verify", out / "experiments").code == 0
+    before = made_at(out)
+    own.write_text(OWN.replace("argmin(axis=1)", "argmin(1)"))
+    assert list(api.stale(str(out)).values()) == [f"own_{scheduler}.Nearest changed"]
+    assert bw(*words, "--method", f"{own}:Nearest", "--method", "gray_world", "--method", f"{own}:brightness").code == 0
+    after = made_at(out)
+    (again,) = [name for name in after if after[name] != before[name]]
+    assert "py_nearest" in again
+
+
+def test_files_of_estimators_are_written_out(tmp_path: Path) -> None:
+    own, other, out = tmp_path / "own_files.py", tmp_path / "own_folders.py", tmp_path / "run"
+    own.write_text(OWN)
+    c = settings("two_camera/tiny.toml", "source.pairs=60", f"evaluation.networks.network-200.settings={QUICK}")
+    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(out), scheduler="sync")
+    train(c, out, ["network-200", "gray_world", "linear_regression", f"{own}:Nearest"])
+    files = {path.name: path for path in baselines.write_files(str(out), str(tmp_path / "files"))}
+    assert set(files) == {"networks.npz", "test-part.npz", "note.txt"}
+    assert files["note.txt"].read_bytes() == b"nothing was fitted"
+    nets, names = load_networks(files["networks.npz"].read_bytes())
+    assert (nets.runs, names) == (2, ["test part, seed 0", "test part, seed 1"])
+    assert load_baseline(files["test-part.npz"].read_bytes()).setting == {"order": 0, "p": 1, "sigma": 0}
+    other.write_text(OWN.replace("note.txt", "../note.txt"))
+    train(c, out, [f"{other}:Nearest"])
+    with pytest.raises(ValueError, match=r"calls a file '\.\./note\.txt': a plain name"):
+        baselines.write_files(str(out), str(tmp_path / "files"))
+
+
+def test_an_edit_of_an_estimator_trains_it_again_and_nothing_else(tmp_path: Path) -> None:
+    """Keys hold the code that each estimator reaches, and none of the others'."""
+    c = settings("two_camera/published.toml", "source.patch_px=8")
+    own = {one.method: set(modules_of(one.learn)) for one in two_camera.trainings(c, str(tmp_path), [], [])}
+    assert "benchwright.training.illuminants.gamut" in own["gamut_pixel"]
+    assert "benchwright.training.two_camera.newton" in own["network-200"]
+    for name, modules in own.items():
+        others = {"chromagenic", "bright_pixels", "bright_dark_pca", "corrected_moments", "gamut", "weighted_gray_edge"}
+        reaching = {module.rpartition(".")[2] for module in modules if ".illuminants." in module} & others
+        assert reaching == {baselines.settings_of(c, name).model} & others, name
+        assert (".two_camera.newton" in " ".join(modules)) == name.startswith("network"), name
+
+
+def modules_of(learn: Step) -> Iterator[str]:
+    """Modules of which the key of a step holds a definition."""
+    for code in [learn.function, *(code for value in learn.settings.values() for code in codes_in(value))]:
+        found = reached(str(code) if isinstance(code, str) else code)
+        yield from (module for module, names in found.definitions.items() if any(names))
+
+
+def test_a_loss_that_is_not_finite_is_a_reject_and_the_others_go_on(tmp_path: Path, bw) -> None:
+    small = ["source.pairs=60", f"evaluation.networks.network-200.settings={QUICK.replace('1e-2', '1e30')}"]
+    c = settings("two_camera/tiny.toml", *small)
+    api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(tmp_path), scheduler="sync")
+    with pytest.raises(Diverged, match=r"network-200.*change evaluation\.networks\.network-200\.settings"):
+        train(c, tmp_path, ["network-200", "linear_regression"])
+    assert set(scores(tmp_path)["fixed"]) == {"linear_regression"}
+    (line,) = bw("rejects", tmp_path / "experiments").out.splitlines()
+    assert "diverged" in line
+    assert Path(two_camera.report(c, str(tmp_path))).is_file()
 
 
 # --------------------------------------------------------------------------------------------------------- command line

@@ -8,11 +8,12 @@ import zipfile
 import numpy as np
 import pytest
 from benchwright.training.illuminants import gamut as gamuts
+from benchwright.training.illuminants.choice import Baseline
 from benchwright.training.illuminants.chromagenic import chromagenic, fit_chromagenic
 from benchwright.training.illuminants.corrected_moments import corrected_moments, fit_corrected_moments, moments
 from benchwright.training.illuminants.gray_edge import gray_edge
 from benchwright.training.illuminants.pictures import Pictures, unit
-from benchwright.training.illuminants.registry import Baseline, candidates, fit_baseline
+from benchwright.training.illuminants.registry import baseline, candidates, fit_baseline, load_baseline
 from scipy.optimize import linprog
 
 NAMES = sorted(candidates())
@@ -234,7 +235,7 @@ def test_each_baseline_answers_the_odd_pictures_too(name, fitted):
 def test_what_is_saved_comes_back(name, fitted):
     data = fitted[name].save()
     assert data == fitted[name].save()
-    again = Baseline.load(data)
+    again = load_baseline(data)
     assert again.setting == fitted[name].setting
     pictures, _ = mondrians(4, seed=7)
     np.testing.assert_array_equal(again.estimate(pictures), fitted[name].estimate(pictures))
@@ -244,7 +245,7 @@ def test_the_setting_is_the_best_of_its_list_on_the_held_out_pictures(fitted):
     pictures, lights = mondrians(150, seed=5)
     held = pictures[np.arange(0, 150, 5)]
     for name in ("shades_of_gray", "gray_edge_1", "bright_pixels"):
-        _, settings = candidates()[name]
+        settings = baseline(name).settings
         errors = [angle_deg(Baseline(fitted[name].estimator, s, {}).estimate(held), lights[::5]).mean() for s in settings]
         assert fitted[name].setting == settings[int(np.argmin(errors))]
         assert len(settings) > 1
@@ -280,7 +281,7 @@ def saved_with(**arrays):
 )
 def test_what_is_no_saved_baseline(data, message):
     with pytest.raises(ValueError, match=message):
-        Baseline.load(data)
+        load_baseline(data)
 
 
 def test_a_file_that_was_cut_is_no_baseline(fitted):
@@ -288,7 +289,7 @@ def test_a_file_that_was_cut_is_no_baseline(fitted):
     assert zipfile.is_zipfile(io.BytesIO(data))
     for length in (10, len(data) // 2, len(data) - 5):
         with pytest.raises(ValueError, match="no saved baseline"):
-            Baseline.load(data[:length])
+            load_baseline(data[:length])
 
 
 def test_wrong_calls_say_so():

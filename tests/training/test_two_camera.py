@@ -192,12 +192,12 @@ def test_estimator_gives_each_seed_its_lights_and_files(tmp_path):
     folds = [part("fold 0"), part("fold 1")]
     estimator = NetworkEstimator(200, SHORT, [3, 5])
     found = estimator.estimate_folds(folds)
-    assert list(found) == ["seed 3", "seed 5"]
+    assert list(found) == [3, 5]
     nets, names = load_networks(estimator.artifacts()["networks.npz"])
     assert names == ["fold 0, seed 3", "fold 1, seed 3", "fold 0, seed 5", "fold 1, seed 5"]
     again = estimates(nets, [fold.X_test for _ in range(2) for fold in folds])
-    np.testing.assert_allclose(ratios_of(found["seed 5"][1]), again[3], rtol=1e-6)
-    assert (found["seed 5"][1][:, 1] == 1).all()
+    np.testing.assert_allclose(ratios_of(found[5][1]), again[3], rtol=1e-6)
+    assert (found[5][1][:, 1] == 1).all()
     same = NetworkEstimator(200, SHORT, [3, 5])
     same.estimate_folds(folds)
     assert same.artifacts() == estimator.artifacts()
@@ -214,7 +214,7 @@ def test_validation_rows_of_a_fold_are_used_and_the_test_fold_only_when_revealed
         peeking.estimate_folds([fold])
     assert peeking._run(part(reveal=True), 0, 0).watch.tolist() == list(range(40, 60))
     found = peeking.estimate_folds([part(reveal=True)])
-    assert found["seed 0"][0].shape == (20, 3)
+    assert found[0][0].shape == (20, 3)
 
 
 def test_presets_of_paper_and_code():

@@ -174,7 +174,7 @@ def test_a_pupil_says_what_the_average_of_its_teachers_says_and_needs_no_truth_o
     logs = [np.mean([np.log(ratios_of(run[k])) for run in said.values()], axis=0) for k in range(2)]
     for k, averaged in enumerate(teacher.averaged([fold.X_test for fold in folds])):
         np.testing.assert_allclose(np.log(averaged), logs[k], atol=1e-6)
-        spread = np.abs(np.log(ratios_of(found["seed 5"][k])) - logs[k]).mean()
+        spread = np.abs(np.log(ratios_of(found[5][k])) - logs[k]).mean()
         assert spread < 0.2 * np.abs(logs[k] - logs[k].mean(axis=0)).mean()
     nets, names = load_networks(pupils.artifacts()["networks.npz"])
     assert (nets.runs, names) == (2, ["fold 0, seed 5", "fold 1, seed 5"])

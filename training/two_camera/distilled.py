@@ -7,17 +7,39 @@ Neural Network", 2015.
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...curation.rng import rng
 from ..models.illuminant_net import hidden_layers_of
-from .batched import Run, estimates
-from .networks import Features, Fold, Lights, NetworkEstimator, networks_npz, with_green
+from .batched import Progress, Run, estimates
+from .networks import Features, Fold, Lights, NetworkEstimator, hyper_of, network, networks_npz, with_green
 from .newton import Newton, fit_newton
+
+
+def distilled(
+    *,
+    teacher: Mapping[str, Any],
+    parameters: int,
+    hyper: Mapping[str, Any],
+    seeds: Sequence[int],
+    rows: int,
+    measured_times: int,
+) -> DistilledEstimator:
+    """Networks that learn what the average of others says, by their settings.
+
+    See ``DistilledEstimator`` and, for ``teacher``, ``networks.network``.
+
+    Raises:
+        TypeError: a hyper-parameter is missing, or there is no such.
+        ValueError: a value that makes no sense.
+    """
+    chosen = hyper_of(hyper)
+    if not isinstance(chosen, Newton):
+        raise ValueError("a network that is taught by others needs a preset with a decay")
+    return DistilledEstimator(network(**teacher), parameters, chosen, seeds, rows=rows, measured_times=measured_times)
 
 
 class DistilledEstimator:
@@ -52,36 +74,31 @@ class DistilledEstimator:
         self._weights: dict[str, bytes] = {}
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """What is trained, as JSON values."""
-        return {
-            "estimator": "distilled network",
-            "hyper": dataclasses.asdict(self.hyper),
-            "measured_times": self.measured_times,
-            "parameters": self.parameters,
-            "rows": self.rows,
-            "seeds": list(self.seeds),
-            "teacher": self.teacher.identity,
-        }
+    def progress(self) -> Progress | None:
+        """The teacher's: told how training goes."""
+        return self.teacher.progress
+
+    @progress.setter
+    def progress(self, tell: Progress | None) -> None:
+        self.teacher.progress = tell
 
     @property
     def looks_at_test(self) -> bool:
         """Whether the teacher does."""
         return self.teacher.looks_at_test
 
-    def estimate_folds(self, folds: Sequence[Fold]) -> dict[str, list[Lights]]:
-        """Train teacher and pupils; a pupil ("seed 0", ...) -> (n, 3) lights of each fold's test rows, green 1."""
+    def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Lights]]:
+        """Train teacher and pupils; seed of a pupil -> (n, 3) lights of each fold's test rows, green 1."""
         self.teacher.estimate_folds(folds)
         X = np.concatenate([fold.X_train for fold in folds])
         ratios = np.concatenate(self.teacher.averaged([fold.X_train for fold in folds]))
         starts = np.cumsum([0, *(len(fold.X_train) for fold in folds)])
         runs = [self._run(fold, int(starts[k]), seed) for seed in self.seeds for k, fold in enumerate(folds)]
-        layers, tell = self.hidden_layers, self.teacher.progress
-        fitted = fit_newton(X, ratios, runs, hidden_layers=layers, hyper=self.hyper, progress=tell)
+        fitted = fit_newton(X, ratios, runs, hidden_layers=self.hidden_layers, hyper=self.hyper, progress=self.progress)
         self._weights = {"networks.npz": networks_npz(fitted.nets, [f"{run.key}, seed {run.seed}" for run in runs])}
         tests: list[Features] = [fold.X_test for _ in self.seeds for fold in folds]
         found = [with_green(ratios) for ratios in estimates(fitted.nets, tests)]
-        return {f"seed {seed}": found[at * len(folds) : (at + 1) * len(folds)] for at, seed in enumerate(self.seeds)}
+        return {seed: found[at * len(folds) : (at + 1) * len(folds)] for at, seed in enumerate(self.seeds)}
 
     def artifacts(self) -> dict[str, bytes]:
         """``networks.npz`` of the pupils; empty before ``estimate_folds``."""

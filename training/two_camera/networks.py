@@ -1,13 +1,12 @@
 """What tells the light from the transform between two cameras: the paper's networks, and linear regression.
 
-Source: Abdelhamed, Punnappurath and Brown, "Leveraging the Availability of Two Cameras for Illuminant Estimation", CVPR 2021;
-PROTOCOLS.md 3.4. ``two_camera.toml`` holds the paper's settings and ours. Both estimators are what
+Source: Abdelhamed, Punnappurath and Brown, "Leveraging the Availability of Two Cameras for Illuminant Estimation", CVPR 2021.
+``two_camera.toml`` holds the paper's settings and ours. Both estimators are what
 ``eval.protocols.cross_validation`` asks for.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -73,6 +72,16 @@ def hyper_of(values: Mapping[str, Any]) -> Hyper | Newton:
     return Newton(**values) if "decay" in values else Hyper(**values)
 
 
+def network(*, parameters: int, hyper: Mapping[str, Any], seeds: Sequence[int], measured_times: int = 1) -> NetworkEstimator:
+    """The paper's networks of one size, by their settings; see ``NetworkEstimator`` and ``hyper_of``.
+
+    Raises:
+        TypeError: a hyper-parameter is missing, or there is no such.
+        ValueError: a value that makes no sense.
+    """
+    return NetworkEstimator(parameters, hyper_of(hyper), seeds, measured_times=measured_times)
+
+
 class NetworkEstimator:
     """The networks of one size on all folds, a run a seed; all folds and seeds are trained side by side.
 
@@ -104,23 +113,12 @@ class NetworkEstimator:
         self._trained: tuple[Fitted, list[str]] | None = None
 
     @property
-    def identity(self) -> dict[str, Any]:
-        """What is trained, as JSON values."""
-        return {
-            "estimator": "network",
-            "hyper": dataclasses.asdict(self.hyper),
-            "measured_times": self.measured_times,
-            "parameters": self.parameters,
-            "seeds": list(self.seeds),
-        }
-
-    @property
     def looks_at_test(self) -> bool:
         """Whether it needs the truth of the test rows to choose its weights."""
         return self.hyper.keep == "test_fold"
 
-    def estimate_folds(self, folds: Sequence[Fold]) -> dict[str, list[Lights]]:
-        """Train on each fold's training rows; a run ("seed 0", ...) -> (n, 3) lights of each fold's test rows, green 1."""
+    def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Lights]]:
+        """Train on each fold's training rows; seed -> (n, 3) lights of each fold's test rows, green 1."""
         X, ratios, starts = _stacked(folds)
         runs = [self._run(fold, start, seed) for seed in self.seeds for fold, start in zip(folds, starts, strict=True)]
         layers, hyper = self.hidden_layers, self.hyper
@@ -131,7 +129,7 @@ class NetworkEstimator:
         self._trained = fitted, [f"{run.key}, seed {run.seed}" for run in runs]
         found = estimates(fitted.nets, [fold.X_test for _ in self.seeds for fold in folds])
         return {
-            f"seed {seed}": [with_green(ratios) for ratios in found[at * len(folds) : (at + 1) * len(folds)]]
+            seed: [with_green(ratios) for ratios in found[at * len(folds) : (at + 1) * len(folds)]]
             for at, seed in enumerate(self.seeds)
         }
 
@@ -213,20 +211,13 @@ def with_green(ratios: NDArray[np.floating[Any]]) -> Lights:
 class LinearEstimator:
     """Least squares from the nine numbers and a constant to [R/G, B/G]: the "linear regression" of the paper's Table 3."""
 
-    identity: Mapping[str, Any] = {"estimator": "linear regression"}
-    looks_at_test = False
-
-    def estimate_folds(self, folds: Sequence[Fold]) -> dict[str, list[Lights]]:
-        """ "linear" -> (n, 3) lights of each fold's test rows, green 1; ratios are kept above 0.001."""
+    def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Lights]]:
+        """0 -> (n, 3) lights of each fold's test rows, green 1; ratios are kept above 0.001."""
         found: list[Lights] = []
         for fold in folds:
             weights, *_ = np.linalg.lstsq(_with_one(fold.X_train), ratios_of(fold.gt_train), rcond=None)
             found.append(with_green(np.maximum(_with_one(fold.X_test) @ weights, 1e-3)))
-        return {"linear": found}
-
-    def artifacts(self) -> dict[str, bytes]:
-        """Nothing is kept."""
-        return {}
+        return {0: found}
 
 
 def _with_one(X: Features) -> Lights:

@@ -1,0 +1,126 @@
+"""How an estimator learns the dataset of a two-camera run: rows and pictures read from the shards, and the step that trains."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ...curation.rows import REJECTS, Sifted, without_addresses
+from ...curation.shards import read_sample
+from ...datasets.reader.decode import decode_npy
+from ...datasets.reader.features import read_features
+from ...datasets.reader.index import DatasetIndex, ShardFiles
+from ...datasets.two_camera.rows import TransformPairs, as_pairs
+from ...datasets.two_camera.samples import IMAGES, VALID
+from ...eval.protocols.cross_validation import ESTIMATES, Direction, Estimator, Examples, estimate_folds, examples, no_pictures
+from ...training.illuminants.pictures import Pictures
+from ...training.two_camera.reillumination import reilluminated
+from ..experiments import DIVERGED, LOGGER, told
+
+
+def learn_folds(
+    *,
+    training: Mapping[str, Any],
+    digest: str,
+    dataset: str,
+    estimator: Callable[..., Estimator],
+    rows: Callable[[str, str, Direction], Examples],
+    pictures: Callable[..., tuple[Pictures, Mapping[str, int]]] | None,
+) -> Iterator[pa.Table | Sifted]:
+    """Source step: train and test an estimator on every fold.
+
+    Args:
+        training: facts, see ``experiments.Training``; its settings are those of ``baselines.settings_of``.
+        digest: content digest of the dataset.
+        dataset: its folder.
+        estimator: makes the estimator from its settings.
+        rows: ``dataset_rows`` or ``with_reilluminated_rows``.
+        pictures: ``pictures_of``; None for an estimator that needs none.
+    """
+    settings = training["settings"]
+    made = estimator(**settings["estimator"])
+    if hasattr(made, "progress"):
+        made.progress = lambda line: LOGGER.info("%s: %s", told(training), line)  # type: ignore[attr-defined]
+
+    def pictures_by(keys: NDArray[np.str_]) -> Pictures:
+        if pictures is None:
+            return no_pictures(keys)
+        seen, at = pictures(dataset, digest, settings["longest_px"])
+        return seen[np.asarray([at[key] for key in keys.tolist()])]
+
+    try:
+        yield from estimate_folds(
+            made,
+            rows(dataset, digest, settings["direction"]),
+            parts=training["protocol"],
+            lights_of_test=settings["lights_of_test"],
+            pictures=pictures_by,
+        )
+    except ArithmeticError as error:
+        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+            raise
+        reject = {"key": DIVERGED, "reason": DIVERGED, "detail": without_addresses(str(error))}
+        yield Sifted(ESTIMATES.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
+
+
+@functools.lru_cache(maxsize=2)
+def dataset_rows(dataset: str, digest: str, direction: Direction) -> Examples:
+    """All rows of the dataset; ``digest`` names the content."""
+    return examples(read_pairs(dataset), direction=direction)
+
+
+@functools.lru_cache(maxsize=2)
+def with_reilluminated_rows(dataset: str, digest: str, direction: Direction) -> Examples:
+    """Its measured rows, and those that ``training.two_camera.reillumination`` makes of them."""
+    pairs = read_pairs(dataset)
+    return examples(reilluminated(pairs.take(pairs.original)), direction=direction)
+
+
+def read_pairs(url: str) -> TransformPairs:
+    """All rows of a published dataset, in the order of its index."""
+    return as_pairs(DatasetIndex.open(url).table)
+
+
+@functools.lru_cache(maxsize=1)
+def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[Pictures, Mapping[str, int]]:
+    """The pictures of all measured pairs in the order of the index, all in memory, and the place of each key.
+
+    Args:
+        dataset: folder.
+        digest: names its content: trainings in one process share the pictures.
+        longest_px: see ``averaged``; None for patches, which are taken as they are and have no mask.
+    """
+    index = DatasetIndex.open(dataset, where={"original": True})
+    keys = index.table["key"].to_pylist()
+    at = {key: row for row, key in enumerate(keys)}
+    if longest_px is None:
+        first, second = (read_features(index, name)[0] for name in IMAGES)
+        for picture in (first, second):
+            picture /= np.float32(65535)
+        return Pictures.of(first, second=second), at
+    places = list(zip(*(index.table[name].to_pylist() for name in ("shard", "offset", "size")), strict=True))
+    views: list[list[np.ndarray]] = [[], [], []]
+    for key, place, data in zip(keys, places, ShardFiles(index.url).read(places), strict=True):
+        members = read_sample(data, key, place=place[0], base=place[1])
+        valid = decode_npy(members[VALID])
+        for view, value in zip(views, (*(decode_npy(members[name]) for name in IMAGES), valid), strict=True):
+            view.append(averaged(value, longest_px))
+    if len(shapes := {view.shape for view in views[0]}) > 1:
+        raise ValueError(f"pictures of the shapes {sorted(shapes)}: baselines need one shape")
+    usable = np.stack(views[2]) == 1
+    return Pictures.of(np.stack(views[0]), usable, second=np.stack(views[1])), at
+
+
+def averaged(picture: np.ndarray, longest_px: int) -> np.ndarray:
+    """A picture (h, w[, 3]) averaged over squares so that no side is above ``longest_px``, float32; integers as shares of their
+    greatest value. A mask is 1 where all of a square is valid."""
+    scale = 1.0 if picture.dtype == np.bool_ else 1 / np.iinfo(picture.dtype).max
+    each = -(-max(picture.shape[:2]) // longest_px)
+    height, width = picture.shape[0] // each, picture.shape[1] // each
+    squares = picture[: height * each, : width * each].reshape(height, each, width, each, *picture.shape[2:])
+    return (squares.mean(axis=(1, 3), dtype=np.float64) * scale).astype(np.float32)

@@ -1,0 +1,162 @@
+"""Estimators on pictures in folds: settings chosen on the training pictures, fitted, tested, saved."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import io
+import json
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from itertools import product
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .pictures import Illuminants, Pictures, unit
+
+Setting = Mapping[str, Any]
+State = Mapping[str, NDArray[np.float64]]
+Estimate = Callable[..., Illuminants]
+"""``estimate(pictures, **state, **setting)`` -> (n, 3) lights in the first camera, of length 1."""
+Fit = Callable[..., State]
+"""``fit(pictures, lights, **setting)`` -> arrays by name."""
+
+_PIXELS = 1_000_000  # estimated at once
+_CHOOSING = 1000  # pictures that settings are compared on
+
+
+class Fold(Protocol):
+    """What is read of a fold; see ``eval.protocols.cross_validation.Fold``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def gt_train(self) -> Illuminants: ...
+    @property
+    def pair_train(self) -> NDArray[np.str_]: ...
+    @property
+    def light_train(self) -> NDArray[np.str_]: ...
+    @property
+    def key_test(self) -> NDArray[np.str_]: ...
+    @property
+    def pictures(self) -> Callable[[NDArray[np.str_]], Any]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """An estimator with its setting and, where it was trained, its arrays."""
+
+    estimator: PictureEstimator
+    setting: Setting
+    state: State
+
+    def estimate(self, pictures: Pictures) -> Illuminants:
+        """The illuminant of each picture, (n, 3) float64 of length 1, in the first camera's colours."""
+        step = max(1, _PIXELS // pictures.usable[0].size)
+        parts = [pictures[start : start + step] for start in range(0, len(pictures), step)]
+        return np.concatenate([self.estimator.estimate(part, **self.state, **self.setting) for part in parts])
+
+    def save(self) -> bytes:
+        """The content of an .npz file; the same baseline gives the same bytes with the same numpy."""
+        stream = io.BytesIO()
+        what = json.dumps({"estimator": self.estimator.name, "setting": dict(self.setting)}, sort_keys=True)
+        np.savez(
+            stream, allow_pickle=False, baseline=np.array(what), **{f"state.{k}": self.state[k] for k in sorted(self.state)}
+        )
+        return stream.getvalue()
+
+
+class PictureEstimator:
+    """An estimator on pictures, as ``eval.protocols.cross_validation`` asks for one.
+
+    Settings are compared by mean angular error on every fifth picture, at most 1,000; what is trained is trained without these
+    for the comparison, and then, with the setting chosen, on all.
+
+    Args:
+        estimate: see ``Estimate``.
+        fit: see ``Fit``; None where there is nothing to train.
+        **choices: the values that each setting may have, "inf" for infinity; every combination is tried.
+    """
+
+    needs_pictures = True
+
+    def __init__(self, *, estimate: Estimate, fit: Fit | None = None, **choices: Sequence[Any]) -> None:
+        self.name, self.estimate, self.fit = estimate.__name__, estimate, fit
+        if alone := [
+            name for name, each in choices.items() if isinstance(each, str) or not isinstance(each, Sequence) or not each
+        ]:
+            raise ValueError(f"{alone[0]} = {choices[alone[0]]!r}: a list of the values to choose from is wanted")
+        for function in (estimate, *([] if fit is None else [fit])):
+            inspect.signature(function).bind_partial(**choices)
+        values = [[float(value) if isinstance(value, str) else value for value in each] for each in choices.values()]
+        self.settings: list[Setting] = [dict(zip(choices, each, strict=True)) for each in product(*values)]
+        self._saved: dict[str, bytes] = {}
+
+    def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Illuminants]]:
+        """0 -> lights of each fold's test rows; settings are chosen on the fold's measured training rows."""
+        found: list[Illuminants] = []
+        for fold in folds:
+            measured = fold.pair_train == fold.light_train
+            baseline = self.fitted(fold.pictures(fold.pair_train[measured]), fold.gt_train[measured])
+            self._saved[f"{fold.name.replace(' ', '-')}.npz"] = baseline.save()
+            estimates = np.maximum(baseline.estimate(fold.pictures(fold.key_test)), 1e-6)
+            found.append(estimates / estimates[:, 1:2])
+        return {0: found}
+
+    def artifacts(self) -> dict[str, bytes]:
+        """The baseline of each fold, with its setting."""
+        return self._saved
+
+    def fitted(self, pictures: Pictures, illuminants: Illuminants) -> Baseline:
+        """The estimator with the setting chosen, and trained, on these pictures.
+
+        Args:
+            pictures: the training fold, n pictures.
+            illuminants: (n, 3), their lights in the first camera; gamut mapping takes a length for the light's strength.
+
+        Raises:
+            ValueError: lights that do not go with the pictures, or what the estimator refuses.
+        """
+        lights = np.asarray(illuminants, dtype=np.float64)
+        if lights.shape != (len(pictures), 3):
+            raise ValueError(f"illuminants of shape {lights.shape}: {len(pictures)} pictures need ({len(pictures)}, 3)")
+        setting = self.settings[0] if len(self.settings) == 1 else self._best(pictures, lights)
+        return self._with(setting, pictures, lights)
+
+    def _with(self, setting: Setting, pictures: Pictures, lights: Illuminants) -> Baseline:
+        return Baseline(self, setting, {} if self.fit is None else self.fit(pictures, lights, **setting))
+
+    def _best(self, pictures: Pictures, lights: Illuminants) -> Setting:
+        """The first of the settings with the least mean angle on the held-out pictures."""
+        held = np.arange(0, len(pictures), 5)
+        held = held[:: -(-len(held) // _CHOOSING)]
+        rest = np.setdiff1d(np.arange(len(pictures)), held)
+        if self.fit is None:
+            rest = held[:1]  # nothing is trained: one picture spares the copy of all others
+        elif not len(rest):
+            raise ValueError(f"{len(pictures)} pictures: to choose between {len(self.settings)} settings takes two at least")
+        some, truth = pictures[held], unit(lights[held])
+        train, train_lights = pictures[rest], lights[rest]
+
+        def mean_angle(setting: Setting) -> float:
+            estimates = self._with(setting, train, train_lights).estimate(some)
+            return float(np.arccos(np.clip((estimates * truth).sum(axis=1), -1, 1)).mean())
+
+        return min(self.settings, key=mean_angle)
+
+
+def saved(data: bytes) -> tuple[str, Setting, State]:
+    """Name of the estimator, setting and arrays of what ``Baseline.save`` gave.
+
+    Raises:
+        ValueError: the bytes are none of a baseline's.
+    """
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            what = json.loads(str(arrays["baseline"]))
+            state = {name.removeprefix("state."): arrays[name] for name in arrays.files if name != "baseline"}
+        return str(what["estimator"]), what["setting"], state
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{len(data)} bytes are no saved baseline: {error}") from error
