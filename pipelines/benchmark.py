@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import importlib.util
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..curation.flow import Flow
 from ..curation.run import Run
 from .catalogue import TITLES
 from .errors import WrongUse, did_you_mean
+
+if TYPE_CHECKING:
+    from ..curation.qa.rounds import Round
 
 
 class Publish(Protocol):
@@ -34,14 +38,13 @@ class Benchmark:
         config: pydantic dataclass of its settings.
         plan: ``plan(config, out) -> Flow``.
         publish: what is written beside the stages when the plan is done.
-        answer: called where the run waits: answers for the person where the settings say so (simulated votes), and
-            returns whether it did.
+        rounds: what people are asked, by ``rounds(config)``; see ``curation.qa.rounds``.
         evaluate: train and evaluate baselines on the shards: ``evaluate(config, out, methods=, protocols=, progress=)``;
             no method or no protocol named: those of the settings.
         scores: results of the baselines that were run, by ``scores(config, out)``: protocol -> method -> what ``eval`` prints.
             Only what is of the dataset, the settings and the code as they are now.
         stale: the other results, by ``stale(config, out)``: folder within the run -> why.
-        report: write the HTML report of a run and return its path.
+        report: write the HTML report of a run and return its path; None for the one that ``find`` gives every benchmark.
         release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
     """
 
@@ -50,7 +53,7 @@ class Benchmark:
     config: type
     plan: Callable[[Any, str], Flow]
     publish: Publish
-    answer: Callable[[Run, Any, str], bool] = lambda run, config, out: False
+    rounds: Callable[[Any], Sequence[Round]] = lambda config: ()
     evaluate: Callable[..., Any] | None = None
     scores: Callable[[Any, str], Any] = lambda config, out: {}
     stale: Callable[[Any, str], Mapping[str, str]] = lambda config, out: {}
@@ -63,19 +66,31 @@ class UnknownBenchmark(WrongUse):
 
 
 def find(name: str) -> Benchmark:
-    """The benchmark of that name, or the ``BENCHMARK`` of a user's own Python file.
+    """The benchmark of that name, or the ``BENCHMARK`` of a user's own Python file. It has a report, its own or the default one.
 
     Raises:
         UnknownBenchmark: where there is none.
     """
     if name in TITLES:
-        return importlib.import_module(f"{__package__}.{name}.pipeline").BENCHMARK
+        return _with_report(importlib.import_module(f"{__package__}.{name}.pipeline").BENCHMARK)
     if name.endswith(".py"):
-        return _from_file(Path(name))
+        return _with_report(_from_file(Path(name)))
     raise UnknownBenchmark(
         f"no benchmark {name!r}: there are {', '.join(TITLES)}, or name a Python file that has a BENCHMARK"
         f"{did_you_mean(name, TITLES)}"
     )
+
+
+def _with_report(benchmark: Benchmark) -> Benchmark:
+    report = benchmark.report or functools.partial(_default_report, benchmark)
+    return dataclasses.replace(benchmark, report=report)
+
+
+def _default_report(benchmark: Benchmark, config: Any, out: str) -> str:
+    from .report import write_default
+
+    scores, rounds = benchmark.scores(config, out), benchmark.rounds(config)
+    return write_default(benchmark.title, out, scores=scores, rounds=rounds)
 
 
 def _from_file(path: Path) -> Benchmark:

@@ -6,16 +6,19 @@ import dataclasses
 import posixpath
 from collections.abc import Iterable, Mapping
 from importlib.resources.abc import Traversable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..curation.artifact import RunRecord, load_artifact, load_run
-from ..curation.flow import Flow
+from ..curation.flow import Flow, PlanError
 from ..curation.records import check_tree
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET
 from .benchmark import Benchmark, UnknownBenchmark, find
 from .catalogue import TITLES
 from .config import ConfigError, checked, find_config, load
+
+if TYPE_CHECKING:
+    from ..curation.qa.rounds import Round
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +40,14 @@ class Job:
     def flow(self, out: str) -> Flow:
         """The plan for a run in ``out``."""
         return self.benchmark.plan(self.config, out)
+
+    def rounds(self) -> dict[str, Round]:
+        """What people are asked: name -> round. Raises ``PlanError`` where two have one name."""
+        rounds = self.benchmark.rounds(self.config)
+        named = {each.name: each for each in rounds}
+        if len(named) < len(rounds) or (len(named) > 1 and "" in named):
+            raise PlanError(f"{self.benchmark.name}: of {len(rounds)} rounds of questions each needs a name of its own")
+        return named
 
 
 def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) -> Job:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.artifact import Artifact
-from ...curation.qa.agreement import votes_kappa
 from ...curation.store import Rows, Store
 from ...datasets.clear.facts import facts
 from ...eval.metrics.clear import IID_METRICS, STREAMING_METRICS
@@ -19,11 +18,10 @@ from ...eval.report.blocks import Block, Card, Cards, Section, Table, Text, Thum
 from ...eval.report.figures import bar_chart, common_scale
 from ...eval.report.images import encode, thumbnail
 from ...eval.report.sections import Scores, accuracy_blocks, contact_section, counts_table, metric_blocks
-from ..cli.text import printed_kappa
-from ..report import OWNERS, finished_stages, write_page
+from ..report import OWNERS, finished_stages, votes_sections, write_page
 from .baselines import scores
 from .config import ClearConfig, FolderSource
-from .votes import votes_of, workers_of
+from .rounds import rounds
 
 _THUMB_PX = 96
 _THUMBS = 6
@@ -74,7 +72,7 @@ def write_report(config: ClearConfig, out: str) -> str:
         _buckets(store, made),
         _classes(config, store, made),
         *_sheets(config, store, made),
-        *_votes(config, out),
+        *(votes_sections(rounds(config), out) if config.qa.votes != "none" else []),
         *_baselines(results),
     ]
     subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {config.encoder.kind}"
@@ -180,44 +178,6 @@ def _sheets(config: ClearConfig, store: Store, made: Mapping[str, Artifact]) -> 
             grid.append(Thumb(small, row["key"], row["score"]))
     intro = f"The first {_THUMBS} images of each class and bucket by rank, with the cosine of image and prompt."
     return [contact_section(thumbs, title="Contact sheets", intro=intro, side_px=_THUMB_PX)]
-
-
-def _votes(config: ClearConfig, out: str) -> list[Section]:
-    votes = votes_of(config, out)
-    if votes is None:
-        return []
-    forms = pc.unique(votes["form"]).to_pylist()
-    kappas: list[Sequence[Any]] = [
-        [form, votes.filter(pc.equal(votes["form"], form)).num_rows, printed_kappa(votes_kappa(votes, form=form))]
-        for form in forms
-    ]
-    workers = workers_of(config, out, votes)
-    shown = {
-        "worker": "worker",
-        "num_labels": "labels",
-        "num_sensitive": "sensitive",
-        "agreement": "agreement",
-        "num_gold": "gold",
-        "gold_right": "gold right",
-        "yes_rate": "yes rate",
-        "median_seconds": "median s",
-        "flags": "flags",
-    }
-    rows = workers.select(list(shown)).to_pylist()
-    lines = [[", ".join(row[name]) if name == "flags" else row[name] for name in shown] for row in rows]
-    return [
-        Section(
-            "Votes",
-            [
-                Table(
-                    ["form", "votes", "Fleiss' kappa"],
-                    kappas,
-                    "Agreement between annotators: 1 is perfect, 0 is chance",
-                ),
-                Table(list(shown.values()), lines[:40], "Workers (hashed)"),
-            ],
-        )
-    ]
 
 
 def _baselines(results: Mapping[str, Mapping[str, Any]]) -> list[Section]:

@@ -66,6 +66,10 @@ Pipeline = Annotated[
     str | None,
     typer.Option("--pipeline", metavar="FILE.py", help="The Python file of the run's pipeline, where it is your own."),
 ]
+Round = Annotated[
+    str | None,
+    typer.Option("--round", metavar="NAME", help="The round of questions, where the pipeline has several."),
+]
 
 Methods = Annotated[
     list[str] | None,
