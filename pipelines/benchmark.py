@@ -17,6 +17,7 @@ from ..curation.flow import Flow
 from ..curation.run import Run
 from .catalogue import TITLES
 from .errors import WrongUse, did_you_mean
+from .publish import publish_plainly
 
 if TYPE_CHECKING:
     from ..curation.qa.rounds import Round
@@ -37,14 +38,14 @@ class Benchmark:
         title: one line.
         config: pydantic dataclass of its settings.
         plan: ``plan(config, out) -> Flow``.
-        publish: what is written beside the stages when the plan is done.
+        publish: what is written beside the stages when the plan is done; by default its shards, with a card that has no prose.
         rounds: what people are asked, by ``rounds(config)``; see ``curation.qa.rounds``.
         evaluate: train and evaluate baselines on the shards: ``evaluate(config, out, methods=, protocols=, progress=)``;
             no method or no protocol named: those of the settings.
         scores: results of the baselines that were run, by ``scores(config, out)``: protocol -> method -> what ``eval`` prints.
             Only what is of the dataset, the settings and the code as they are now.
         stale: the other results, by ``stale(config, out)``: folder within the run -> why.
-        report: write the HTML report of a run and return its path; None for the one that ``find`` gives every benchmark.
+        report: write the HTML report of a run and return its path; by default that of ``report.write_default``.
         release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
     """
 
@@ -52,7 +53,7 @@ class Benchmark:
     title: str
     config: type
     plan: Callable[[Any, str], Flow]
-    publish: Publish
+    publish: Publish = publish_plainly
     rounds: Callable[[Any], Sequence[Round]] = lambda config: ()
     evaluate: Callable[..., Any] | None = None
     scores: Callable[[Any, str], Any] = lambda config, out: {}
@@ -60,30 +61,9 @@ class Benchmark:
     report: Callable[[Any, str], str] | None = None
     release: Callable[[Any, str, str], int] | None = None
 
-
-class UnknownBenchmark(WrongUse):
-    """A name that stands for no benchmark. Says which there are."""
-
-
-def find(name: str) -> Benchmark:
-    """The benchmark of that name, or the ``BENCHMARK`` of a user's own Python file. It has a report, its own or the default one.
-
-    Raises:
-        UnknownBenchmark: where there is none.
-    """
-    if name in TITLES:
-        return _with_report(importlib.import_module(f"{__package__}.{name}.pipeline").BENCHMARK)
-    if name.endswith(".py"):
-        return _with_report(_from_file(Path(name)))
-    raise UnknownBenchmark(
-        f"no benchmark {name!r}: there are {', '.join(TITLES)}, or name a Python file that has a BENCHMARK"
-        f"{did_you_mean(name, TITLES)}"
-    )
-
-
-def _with_report(benchmark: Benchmark) -> Benchmark:
-    report = benchmark.report or functools.partial(_default_report, benchmark)
-    return dataclasses.replace(benchmark, report=report)
+    def __post_init__(self) -> None:
+        if self.report is None:
+            object.__setattr__(self, "report", functools.partial(_default_report, self))
 
 
 def _default_report(benchmark: Benchmark, config: Any, out: str) -> str:
@@ -91,6 +71,26 @@ def _default_report(benchmark: Benchmark, config: Any, out: str) -> str:
 
     scores, rounds = benchmark.scores(config, out), benchmark.rounds(config)
     return write_default(benchmark.title, out, scores=scores, rounds=rounds)
+
+
+class UnknownBenchmark(WrongUse):
+    """A name that stands for no benchmark. Says which there are."""
+
+
+def find(name: str) -> Benchmark:
+    """The benchmark of that name, or the ``BENCHMARK`` of a user's own Python file.
+
+    Raises:
+        UnknownBenchmark: where there is none.
+    """
+    if name in TITLES:
+        return importlib.import_module(f"{__package__}.{name}.pipeline").BENCHMARK
+    if name.endswith(".py"):
+        return _from_file(Path(name))
+    raise UnknownBenchmark(
+        f"no benchmark {name!r}: there are {', '.join(TITLES)}, or name a Python file that has a BENCHMARK"
+        f"{did_you_mean(name, TITLES)}"
+    )
 
 
 def _from_file(path: Path) -> Benchmark:

@@ -16,7 +16,7 @@ from ...datasets.clear.facts import facts
 from ...eval.metrics.clear import IID_METRICS, STREAMING_METRICS
 from ...eval.report.blocks import Block, Card, Cards, Section, Table, Text, Thumb
 from ...eval.report.figures import bar_chart, common_scale
-from ...eval.report.images import encode, thumbnail
+from ...eval.report.images import small
 from ...eval.report.sections import Scores, accuracy_blocks, contact_section, counts_table, metric_blocks
 from ..report import OWNERS, finished_stages, votes_sections, write_page
 from .baselines import scores
@@ -173,9 +173,8 @@ def _sheets(config: ClearConfig, store: Store, made: Mapping[str, Artifact]) -> 
     for row in table.drop_columns(["image"]).append_column("at", pa.array(range(table.num_rows))).to_pylist():
         grid = thumbs[row["concept"]].setdefault(f"bucket {row['bucket']}", [])
         if len(grid) < _THUMBS:
-            blob = store.blob(table["image"][row["at"]].as_py())
-            small = encode(thumbnail(blob.read(), _THUMB_PX, where=row["key"]), quality=70)
-            grid.append(Thumb(small, row["key"], row["score"]))
+            data = store.blob(table["image"][row["at"]].as_py()).read()
+            grid.append(Thumb(small(data, _THUMB_PX, where=row["key"]), row["key"], row["score"]))
     intro = f"The first {_THUMBS} images of each class and bucket by rank, with the cosine of image and prompt."
     return [contact_section(thumbs, title="Contact sheets", intro=intro, side_px=_THUMB_PX)]
 
