@@ -17,7 +17,7 @@ from ..curation.shards import read_sample
 from ..curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ..curation.store import Rows, Store
 from ..datasets.reader.decode import decode_npy
-from ..eval.report.blocks import Block, Cell, Fold, ImageGrid, Section, Table, Text, Thumb, Value
+from ..eval.report.blocks import Block, Cell, ImageGrid, Section, Table, Text, Thumb, Value
 from ..eval.report.images import small
 
 _SIDE_PX = 96
@@ -29,8 +29,12 @@ _SAMPLES = 12
 _SHOWN = 6
 """Samples in the table; all of ``_SAMPLES`` have their picture."""
 _COLUMNS = 8
+"""Columns of a table, and files of a sample."""
 _LETTERS = 80
+_ITEMS = 4
+"""Of a list."""
 _MOST_BYTES = 1 << 26
+"""Larger payloads are not read."""
 _PLACE = ("key", "shard", "offset", "size", "sha256")
 
 
@@ -45,7 +49,8 @@ def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section
         made: its finished stages, by name.
     """
     lines: list[Sequence[Value]] = []
-    shown: list[tuple[int, Fold]] = []
+    shown: list[tuple[int, ImageGrid]] = []
+    broken = 0
     for stage, artifact in made.items():
         examples = _examples(store, artifact)
         for reason, count in sorted(artifact.rejects.items(), key=lambda each: (-each[1], each[0])):
@@ -53,19 +58,18 @@ def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section
             first = rows[0] if rows else {"key": None, "detail": None}
             example = _cell(first["key"], code=True)
             lines.append([stage, reason, count, example, _cell(first["detail"])])
-            thumbs, broken = _pictures_of(store, artifact, made, [row["key"] for row in rows])
-            if thumbs or broken:
-                title = f"{stage}: {reason} ({count:,})"
-                told = [Text([f"{broken} of the first {len(rows)} cannot be shown as a picture."])] if broken else []
-                grids = [ImageGrid("the first of them", thumbs, _SIDE_PX)] if thumbs else []
-                shown.append((count, Fold(title, [*grids, *told])))
+            thumbs, lost = _pictures_of(store, artifact, made, [row["key"] for row in rows])
+            broken += lost
+            if thumbs:
+                shown.append((count, ImageGrid(f"{stage}: {reason}", thumbs, _SIDE_PX)))
     if not lines:
         return []
     most = sorted(range(len(shown)), key=lambda at: -shown[at][0])[:_REASONS]
-    folds = [shown[at][1] for at in sorted(most)]
     blocks: list[Block] = [Table(["stage", "reason", "rows", "for example", "detail"], lines)]
-    if folds:
-        blocks += [Text(["What the rejected rows showed, before they were rejected."]), *folds]
+    if shown:
+        told = f"The first {_EXAMPLES} pictures that were rejected for a reason, as they were before the stage."
+        more = f" {broken} of them cannot be shown." if broken else ""
+        blocks += [Text([told + more]), *(shown[at][1] for at in sorted(most))]
     return [Section("Rejected rows", blocks)]
 
 
@@ -144,10 +148,11 @@ def samples_sections(store: Store, artifact: Artifact) -> list[Section]:
         for key, members in zip(table["key"].to_pylist(), found, strict=True)
         if any(map(_is_picture, members.values()))
     )
+    few = [*range(0, count, -(-count // _SHOWN))]
     blocks: list[Block] = [ImageGrid("Pictures", thumbs, _SIDE_PX)] if thumbs else []
     spread = "All" if count == artifact.rows else f"{count} of {artifact.rows:,}, evenly spaced"
     intro = Text([f"{spread}, of stage {artifact.stage}."])
-    return [Section("Samples", [intro, *blocks, *_tables(table.slice(0, _SHOWN), found[:_SHOWN])])]
+    return [Section("Samples", [intro, *blocks, *_tables(table.take(pa.array(few)), [found[n] for n in few])])]
 
 
 def _members(store: Store, artifact: Artifact, row: Mapping[str, Any]) -> dict[str, bytes]:
@@ -202,6 +207,9 @@ def _cell(value: Any, *, code: bool = False) -> Cell:
     """A value that fits into a table; the whole of it comes up under the pointer."""
     if value is None or isinstance(value, int | float):
         return Cell(value)
+    if isinstance(value, list):
+        more = f", ... ({len(value)})" if len(value) > _ITEMS else ""
+        value = ", ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in value[:_ITEMS]) + more
     text = " ".join(str(value).split())
     short = text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
     return Cell(short, code=code, title=text[:2000] if short != text else "")

@@ -48,6 +48,7 @@ def plan_chart(stages: Sequence[PlanStage], *, caption: str = "") -> Figure:
     """
     tops = {stage.name: at * _STEP for at, stage in enumerate(stages)}
     most = max([stage.rows or 0 for stage in stages] + [1])
+    joined = any({*stage.inputs} - {above} for stage, above in zip(stages, ["", *tops], strict=False))
 
     def draw(axes: Axes, theme: Theme) -> None:
         for stage, following in zip(stages, [*stages[1:], None], strict=True):
@@ -58,7 +59,7 @@ def plan_chart(stages: Sequence[PlanStage], *, caption: str = "") -> Figure:
                 axes.fill_between(x, y, y + _STEP - _HIGH, color=theme.series[0], alpha=0.35, linewidth=0)
             _box(axes, theme, stage, top)
             _second_inputs(axes, theme, stage, stages, tops)
-        axes.set_xlim(-1.0, 9.4)
+        axes.set_xlim(-0.95 if joined else -0.02, 9.4)
         axes.set_ylim(tops[stages[-1].name] + _HIGH + 0.1, -0.1)
         axes.set_axis_off()
 
