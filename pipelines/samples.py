@@ -9,16 +9,18 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from PIL import Image
 
 from ..curation.artifact import Artifact
 from ..curation.part_writer import folder
-from ..curation.rows import is_array, is_blob
+from ..curation.rows import Reject, is_array, is_blob
 from ..curation.shards import read_sample
+from ..curation.stages.decode import decoded_rgb
 from ..curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ..curation.store import Rows, Store
 from ..datasets.reader.decode import decode_npy
 from ..eval.report.blocks import Block, Cell, ImageGrid, Section, Table, Text, Thumb, Value
-from ..eval.report.images import small
+from ..eval.report.images import encode
 
 _SIDE_PX = 96
 _EXAMPLES = 6
@@ -35,6 +37,9 @@ _ITEMS = 4
 """Of a list."""
 _MOST_BYTES = 1 << 26
 """Larger payloads are not read."""
+_MOST_PIXELS = 30_000_000
+_UNSHOWN = ("sensitive", "sensitive_score")
+"""Reasons whose pictures nobody should come upon in a report."""
 _PLACE = ("key", "shard", "offset", "size", "sha256")
 
 
@@ -51,6 +56,7 @@ def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section
     lines: list[Sequence[Value]] = []
     shown: list[tuple[int, ImageGrid]] = []
     broken = 0
+    hidden = any(reason in _UNSHOWN for artifact in made.values() for reason in artifact.rejects)
     for stage, artifact in made.items():
         examples = _examples(store, artifact)
         for reason, count in sorted(artifact.rejects.items(), key=lambda each: (-each[1], each[0])):
@@ -58,7 +64,8 @@ def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section
             first = rows[0] if rows else {"key": None, "detail": None}
             example = _cell(first["key"], code=True)
             lines.append([stage, reason, count, example, _cell(first["detail"])])
-            thumbs, lost = _pictures_of(store, artifact, made, [row["key"] for row in rows])
+            keys = [row["key"] for row in rows] if reason not in _UNSHOWN else []
+            thumbs, lost = _pictures_of(store, artifact, made, keys)
             broken += lost
             if thumbs:
                 shown.append((count, ImageGrid(f"{stage}: {reason}", thumbs, _SIDE_PX)))
@@ -69,6 +76,7 @@ def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section
     if shown:
         told = f"The first {_EXAMPLES} pictures that were rejected for a reason, as they were before the stage."
         more = f" {broken} of them cannot be shown." if broken else ""
+        more += " Pictures that were rejected as sensitive are left out." if hidden else ""
         blocks += [Text([told + more]), *(shown[at][1] for at in sorted(most))]
     return [Section("Rejected rows", blocks)]
 
@@ -91,7 +99,7 @@ def _pictures_of(
 ) -> tuple[list[Thumb], int]:
     """Pictures that rows had before this stage, in the order of ``keys``, and how many cannot be shown."""
     found: dict[str, Any] = {}
-    for name in artifact.recipe["inputs"]:
+    for name in artifact.recipe["inputs"] if keys else ():
         if name not in made:
             continue
         rows = made[name].rows_view(store)
@@ -125,9 +133,12 @@ def _thumbs(pictures: Iterable[tuple[str, bytes]]) -> list[Thumb]:
     thumbs: list[Thumb] = []
     for key, data in pictures:
         try:
-            thumbs.append(Thumb(small(data, _SIDE_PX, where=key), key))
-        except ValueError:  # broken, which may be why it was rejected
+            with decoded_rgb(data, min_short_side_px=_SIDE_PX, max_pixels=_MOST_PIXELS) as pixels:
+                picture = Image.fromarray(pixels)
+        except Reject:  # broken or too large, which may be why it was rejected
             continue
+        picture.thumbnail((_SIDE_PX, _SIDE_PX))
+        thumbs.append(Thumb(encode(picture), key))
     return thumbs
 
 

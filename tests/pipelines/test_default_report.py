@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import struct
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -34,12 +36,15 @@ class Graded(Tile):
 
 
 PNG = stored_png(np.full((20, 30), 90, dtype=np.uint8))
+_HEADER = PNG[12:16] + struct.pack(">II", 6_000, 6_000) + PNG[24:29]
+HUGE = PNG[:12] + _HEADER + struct.pack(">I", zlib.crc32(_HEADER)) + PNG[33:]
+"""Its header asks for 36 million pixels."""
 
 
 def tiles() -> Iterator[Tile]:
     for number in range(40):
-        broken = PNG[:60] if number == 3 else b"no picture" if number == 5 else PNG
-        yield Tile(f"t<{number:02d}>", Blob(broken), "white")
+        broken = {3: PNG[:60], 5: b"no picture", 7: HUGE}
+        yield Tile(f"t<{number:02d}>", Blob(broken.get(number, PNG)), "white")
 
 
 def grade(row: Tile) -> Graded:
@@ -47,7 +52,7 @@ def grade(row: Tile) -> Graded:
     if number % 2:
         raise Reject("odd", f"number <b>{number}</b>")
     if number < 6:
-        raise Reject("early", "")
+        raise Reject("sensitive" if number == 2 else "early", "")
     return Graded(row.key, row.picture, row.concept, tuple(number / 3 for _ in range(6)))
 
 
@@ -79,13 +84,13 @@ def test_rejected_rows_are_shown_by_reason_with_their_pictures(made: Path) -> No
     page = page_of(made)
     part = page[page.index(">Rejected rows</h2>") : page.index(">Samples</h2>")]
     rows = re.findall(r"<tr><th[^>]*>([^<]*)</th>\s*<td[^>]*>([^<]*)</td>\s*<td[^>]*>([^<]*)</td>", part)
-    assert rows == [("graded", "odd", "20"), ("graded", "early", "3")]
+    assert rows == [("graded", "odd", "20"), ("graded", "early", "2"), ("graded", "sensitive", "1")]
     assert "number &lt;b&gt;1&lt;/b&gt;" in part
     grids = re.findall(r"<h4>([^<]*) <small>(\d+)</small></h4>", part)
-    assert grids == [("graded: odd", "4"), ("graded: early", "3")], "of the first six odd ones two are broken"
-    assert "2 of them cannot be shown." in part
+    assert grids == [("graded: odd", "3"), ("graded: early", "2")], "of the first six odd ones two are broken, and one is huge"
+    assert "3 of them cannot be shown. Pictures that were rejected as sensitive are left out." in part
     assert 'alt="t&lt;01&gt;"' in part
-    assert 'alt="t&lt;03&gt;"' not in part
+    assert not {f'alt="t&lt;0{number}&gt;"' for number in (2, 3, 5, 7)} & {*re.findall('alt="[^"]*"', part)}
 
 
 def test_samples_are_evenly_spaced_with_pictures_columns_and_files(made: Path) -> None:
@@ -106,7 +111,7 @@ def test_samples_are_evenly_spaced_with_pictures_columns_and_files(made: Path) -
 
 def test_the_same_run_gives_the_same_page(made: Path, tmp_path: Path) -> None:
     run(flow(), str(tmp_path), scheduler="threads", workers=2, pipeline="tiles")
-    seconds = re.compile(r'<td class="number ">\d+\.\d</td>')
+    seconds = re.compile(r'<td class="number plain">\d+\.\d</td>')
     assert seconds.sub("", page_of(tmp_path)) == seconds.sub("", page_of(made))
 
 
