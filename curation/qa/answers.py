@@ -42,9 +42,11 @@ def answer(run: Run, asked: Round, out: str) -> bool:
         return False
     with contextlib.ExitStack() as stack:
         # Beside the run for people to look at, apart from what people were asked; where that is no folder, only the votes stay.
-        temporary = contextlib.nullcontext() if store.local else tempfile.TemporaryDirectory()
-        beside = stack.enter_context(temporary)
-        folder = store.local / asked.folder / "simulated" if store.local else Path(str(beside))
+        folder = (
+            store.local / asked.folder / "simulated"
+            if store.local
+            else Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        )
         files = export_questions(asked, out, str(folder / "export"))
         results = simulate_results(
             [str(path) for path in files if path.suffix == ".csv"],

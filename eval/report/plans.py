@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .blocks import Figure, Table
 from .figures import Theme, drawn_figure
@@ -75,7 +75,7 @@ def _box(axes: Axes, theme: Theme, stage: PlanStage, top: float) -> None:
     from matplotlib.patches import FancyBboxPatch
 
     made = stage.rows is not None
-    frame = {"edgecolor": theme.faint, "linewidth": 0.9, "linestyle": "-" if made else (0, (3, 2))}
+    frame: Any = {"edgecolor": theme.faint, "linewidth": 0.9, "linestyle": "-" if made else (0, (3, 2))}
     shape = f"round,pad=0,rounding_size={_HIGH / 5}"
     axes.add_patch(FancyBboxPatch((0, top), _WIDE, _HIGH, boxstyle=shape, facecolor=theme.page, **frame))
     axes.text(0.12, top + 0.24, _short(stage.name, 22), fontsize=9, weight="bold", va="center")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import re
-import struct
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from benchwright.curation.run import run
 from benchwright.curation.shards import Placed, assign_shards
 from benchwright.curation.store import StoreError
 from benchwright.pipelines.report import write_default
+from PIL import Image
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,9 +36,10 @@ class Graded(Tile):
 
 
 PNG = stored_png(np.full((20, 30), 90, dtype=np.uint8))
-_HEADER = PNG[12:16] + struct.pack(">II", 6_000, 6_000) + PNG[24:29]
-HUGE = PNG[:12] + _HEADER + struct.pack(">I", zlib.crc32(_HEADER)) + PNG[33:]
-"""Its header asks for 36 million pixels."""
+_LARGE = io.BytesIO()
+Image.new("L", (6_000, 6_000)).save(_LARGE, "PNG")
+HUGE = _LARGE.getvalue()
+"""36 million pixels."""
 
 
 def tiles() -> Iterator[Tile]:

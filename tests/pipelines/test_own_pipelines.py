@@ -172,7 +172,8 @@ def test_a_pipeline_of_several_rounds_is_told_which(bw: Cli, shapes: Path, tmp_p
     named_alike = text.replace('name="again"', 'name="form"')
     shapes.write_text(named_alike)
     told = bw("run", shapes, "--out", tmp_path / "new", "-q")
-    assert (told.code, told.err.count("\n")) == (2, 1)
+    error = "shapes: of 2 rounds of questions each needs a name of its own"
+    assert (told.code, told.err) == (2, f"benchwright: {error}\n")
 
 
 def test_a_run_that_turns_every_row_away_is_one_line(bw: Cli, texts: Path, tmp_path: Path) -> None:
