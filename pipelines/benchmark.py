@@ -45,7 +45,8 @@ class Benchmark:
         scores: results of the baselines that were run, by ``scores(config, out)``: protocol -> method -> what ``eval`` prints.
             Only what is of the dataset, the settings and the code as they are now.
         stale: the other results, by ``stale(config, out)``: folder within the run -> why.
-        report: write the HTML report of a run and return its path; by default that of ``report.write_default``.
+        report: write the HTML report of a run and return its path. A benchmark that has none is given the default one by
+            ``find``: see ``report.write_default``.
         release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
     """
 
@@ -61,17 +62,6 @@ class Benchmark:
     report: Callable[[Any, str], str] | None = None
     release: Callable[[Any, str, str], int] | None = None
 
-    def __post_init__(self) -> None:
-        if self.report is None:
-            object.__setattr__(self, "report", functools.partial(_default_report, self))
-
-
-def _default_report(benchmark: Benchmark, config: Any, out: str) -> str:
-    from .report import write_default
-
-    scores, rounds = benchmark.scores(config, out), benchmark.rounds(config)
-    return write_default(benchmark.title, out, scores=scores, rounds=rounds)
-
 
 class UnknownBenchmark(WrongUse):
     """A name that stands for no benchmark. Says which there are."""
@@ -84,13 +74,27 @@ def find(name: str) -> Benchmark:
         UnknownBenchmark: where there is none.
     """
     if name in TITLES:
-        return importlib.import_module(f"{__package__}.{name}.pipeline").BENCHMARK
+        return _with_report(importlib.import_module(f"{__package__}.{name}.pipeline").BENCHMARK)
     if name.endswith(".py"):
-        return _from_file(Path(name))
+        return _with_report(_from_file(Path(name)))
     raise UnknownBenchmark(
         f"no benchmark {name!r}: there are {', '.join(TITLES)}, or name a Python file that has a BENCHMARK"
         f"{did_you_mean(name, TITLES)}"
     )
+
+
+def _with_report(benchmark: Benchmark) -> Benchmark:
+    # Not done by ``Benchmark``, which would reach all code of reports, and so would the steps of every file that makes one.
+    if benchmark.report is not None:
+        return benchmark
+    return dataclasses.replace(benchmark, report=functools.partial(_default_report, benchmark))
+
+
+def _default_report(benchmark: Benchmark, config: Any, out: str) -> str:
+    from .report import write_default
+
+    scores, rounds = benchmark.scores(config, out), benchmark.rounds(config)
+    return write_default(benchmark.title, out, scores=scores, rounds=rounds)
 
 
 def _from_file(path: Path) -> Benchmark:
