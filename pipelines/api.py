@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import posixpath
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
@@ -21,6 +21,9 @@ from .errors import did_you_mean
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
 from .outputs import qa_export, qa_import, release, report, scores, stale, train
+
+if TYPE_CHECKING:
+    from ..curation.qa.rounds import Round
 
 __all__ = [
     "Job",
@@ -118,6 +121,7 @@ def run(
         The run; its ``waiting`` says what a person has to do where it could not reach its end.
     """
     told = _Once(on_progress)
+    rounds = todo.rounds()
     waited = ""
     while True:
         done = engine.run(
@@ -135,21 +139,27 @@ def run(
         )
         retry = ()
         if not done.waiting:
-            _check_not_empty(done, out)
+            check_not_empty(done, out, "to publish")
             todo.benchmark.publish(done, todo.config, posixpath.join(out, DATASET))
             manifest = posixpath.join(DATASET, "dataset.json")
             if done.store.exists(manifest):
                 sha256 = file_sha256(done.store, manifest)
                 dataclasses.replace(load_run(done.store), published=sha256, outdated=False).save(done.store)
             return done
-        if done.waiting == waited or not todo.benchmark.answer(done, todo.config, out):
+        if done.waiting == waited or not _answer(done, rounds.values(), out):
             told.wait()
             return done
         waited = done.waiting
 
 
-def _check_not_empty(done: engine.Run, out: str) -> None:
-    check_not_empty(done, out, "to publish")
+def _answer(done: engine.Run, rounds: Collection[Round], out: str) -> bool:
+    """Let SIMULATED annotators answer the rounds that say so. Returns whether one was answered."""
+    if not rounds:
+        return False
+    from ..curation.qa.answers import answer
+
+    check_not_empty(done, out, "to ask annotators about")  # people neither
+    return any(answer(done, each, out) for each in rounds)
 
 
 class _Once:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -12,8 +13,10 @@ from ..curation.registry import Entry, load_entry
 from ..curation.run import Run
 from .catalogue import BENCHMARKS
 from .errors import WrongUse
+from .publish import publish_plainly
 
 if TYPE_CHECKING:
+    from ..curation.qa.rounds import Round
     from .experiments import Training
 
 
@@ -32,9 +35,8 @@ class Benchmark:
         title: one line.
         config: pydantic dataclass of its settings.
         plan: ``plan(config, out) -> Flow``.
-        publish: what is written beside the stages when the plan is done.
-        answer: called where the run waits: answers for the person where the settings say so (simulated votes), and
-            returns whether it did.
+        publish: what is written beside the stages when the plan is done; by default its shards, with a card that has no prose.
+        rounds: what people are asked, by ``rounds(config)``; see ``curation.qa.rounds``.
         trainings: the baselines: ``trainings(config, out, methods, protocols) -> [Training]``; no method or no protocol named:
             those of the settings.
         shown: what ``eval`` prints of them: heading -> metric.
@@ -43,7 +45,8 @@ class Benchmark:
         scores: results of the baselines that were run, by ``scores(config, out)``: protocol -> method -> what ``eval`` prints.
             Only what is of the dataset, the settings and the code as they are now.
         stale: the other results, by ``stale(config, out)``: folder within the run -> why.
-        report: write the HTML report of a run and return its path.
+        report: write the HTML report of a run and return its path. A benchmark that has none is given the default one by
+            ``find``: see ``report.write_default``.
         release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
         entry: where it was found; ``find`` fills it in. Beside its module lie its settings, see ``config.find_config``.
     """
@@ -52,8 +55,8 @@ class Benchmark:
     title: str
     config: type
     plan: Callable[[Any, str], Flow]
-    publish: Publish
-    answer: Callable[[Run, Any, str], bool] = lambda run, config, out: False
+    publish: Publish = publish_plainly
+    rounds: Callable[[Any], Sequence[Round]] = lambda config: ()
     trainings: Callable[[Any, str, Sequence[str], Sequence[str]], Sequence[Training]] | None = None
     shown: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     evaluate: Callable[..., Any] | None = None
@@ -89,4 +92,18 @@ def find(name: str) -> Benchmark:
         place, _, attribute = entry.reference.rpartition(":")
         rule = f"{place} has no {attribute} of type benchwright.pipelines.benchmark.Benchmark"
         raise UnknownBenchmark(f"benchmark {name!r}: {rule}")
-    return dataclasses.replace(benchmark, entry=entry)
+    return _with_report(dataclasses.replace(benchmark, entry=entry))
+
+
+def _with_report(benchmark: Benchmark) -> Benchmark:
+    # Not done by ``Benchmark``, which would reach all code of reports, and so would the steps of every file that makes one.
+    if benchmark.report is not None:
+        return benchmark
+    return dataclasses.replace(benchmark, report=functools.partial(_default_report, benchmark))
+
+
+def _default_report(benchmark: Benchmark, config: Any, out: str) -> str:
+    from .experiments import scores
+    from .report import write_default
+
+    return write_default(benchmark.title, out, scores=scores(out, benchmark.shown), rounds=benchmark.rounds(config))

@@ -6,10 +6,10 @@ import contextlib
 import dataclasses
 import posixpath
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..curation.artifact import RunRecord, load_artifact, load_run
-from ..curation.flow import Flow
+from ..curation.flow import Flow, PlanError
 from ..curation.named import UnknownName
 from ..curation.records import check_tree
 from ..curation.registry import BUILT_IN, Entry
@@ -19,6 +19,9 @@ from .benchmark import Benchmark, UnknownBenchmark, find
 from .catalogue import BENCHMARKS
 from .config import ConfigError, checked, find_config, load
 from .trust import check, remember
+
+if TYPE_CHECKING:
+    from ..curation.qa.rounds import Round
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +52,14 @@ class Job:
         own = [entry] if entry is not None and entry.origin != BUILT_IN else []
         told = {f"{each.kind} {each.name}": each.origin or each.reference for each in (*own, *self.used)}
         return {**({"pipeline": own[0].name} if own else {}), **told}
+
+    def rounds(self) -> dict[str, Round]:
+        """What people are asked: name -> round. Raises ``PlanError`` where two have one name."""
+        rounds = self.benchmark.rounds(self.config)
+        named = {each.name: each for each in rounds}
+        if len(named) < len(rounds) or (len(named) > 1 and "" in named):
+            raise PlanError(f"{self.benchmark.name}: of {len(rounds)} rounds of questions each needs a name of its own")
+        return named
 
 
 def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) -> Job:

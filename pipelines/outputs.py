@@ -11,13 +11,13 @@ from ..curation.files import remove_folder
 from ..curation.store import Store, StoreError
 from ..eval.protocols.run import Occupied
 from . import experiments
-from .errors import WrongUse
+from .errors import WrongUse, did_you_mean
 from .jobs import Job, check_dataset, check_finished, dataset_of, job_of, record_of
 from .results import naming_malformed
 
 if TYPE_CHECKING:
-    from .clear.config import ClearConfig
-    from .clear.votes import Imported
+    from ..curation.qa.imports import Imported
+    from ..curation.qa.rounds import Round
 
 
 def train(
@@ -156,19 +156,28 @@ def qa_export(
     thumbnails: bool = True,
     gold: str | None = None,
     gold_per_batch: int = 5,
+    round: str | None = None,
     pipeline: str | None = None,
 ) -> list[Path]:
-    """Write what annotators are asked; ``qa/export`` in the run's folder by default. See ``votes.export_questions``."""
-    from .clear import votes
+    """Write what annotators are asked in a round of questions, which must be named where the run has several.
+
+    See ``curation.qa.rounds.export_questions``. ``folder`` is ``qa/export`` in the run's folder by default, and
+    ``qa/<round>/export`` for a round with a name.
+
+    Raises:
+        WrongUse: where the pipeline asks nobody, or has no such round.
+    """
+    from ..curation.qa.rounds import export_questions
 
     if folder is None and "://" in out:
         raise WrongUse(f"{out}: name a local folder for the files, with --to FOLDER")
     if gold is not None and tool != "mturk":
         raise WrongUse(f"--gold {gold}: gold questions go to mturk alone")
-    return votes.export_questions(
-        _asking(out, pipeline),
+    asked = _asking(out, pipeline, round)
+    return export_questions(
+        asked,
         out,
-        folder or f"{out}/qa/export",
+        folder or f"{out}/{asked.folder}/export",
         tool=tool,
         batch_size=batch_size,
         thumbnails=thumbnails,
@@ -178,29 +187,40 @@ def qa_export(
 
 
 def qa_import(
-    out: str, results: Sequence[str], *, salt: str | None = None, replace: bool = False, pipeline: str | None = None
+    out: str,
+    results: Sequence[str],
+    *,
+    salt: str | None = None,
+    replace: bool = False,
+    round: str | None = None,
+    pipeline: str | None = None,
 ) -> Imported:
-    """Add the votes of result files to those that the run looks for. See ``votes.import_votes``.
+    """Add the votes of result files to those that the run looks for. See ``curation.qa.imports.import_votes``.
 
-    ``salt`` is kept in ``qa/salt`` of the run's folder by default.
+    ``salt`` is kept in ``qa/salt`` of the run's folder by default. ``round`` is as for ``qa_export``, and so are the errors.
     """
-    from .clear import votes
+    from ..curation.qa.imports import import_votes, own_salt
 
     if salt is None and "://" in out:
         raise WrongUse(f"{out}: give --salt TEXT, the same every time, and keep it yourself: none is kept beside such a run")
     if missing := [name for name in results if not Path(name).is_file()]:
         raise FileNotFoundError(f"{missing[0]}: no such file")
-    config = _asking(out, pipeline)
-    return votes.import_votes(config, out, results, salt=salt or votes.own_salt(out), replace=replace)
+    asked = _asking(out, pipeline, round)
+    return import_votes(asked, out, results, salt=salt or own_salt(out), replace=replace)
 
 
-def _asking(out: str, pipeline: str | None) -> ClearConfig:
-    from .clear.config import ClearConfig
-
-    config = job_of(out, pipeline=pipeline).config
-    if not isinstance(config, ClearConfig):
+def _asking(out: str, pipeline: str | None, name: str | None) -> Round:
+    """The round of that name; without a name the only one."""
+    rounds = job_of(out, pipeline=pipeline).rounds()
+    if not rounds:
         raise WrongUse(f"{out}: this pipeline asks no annotators")
-    return config
+    if name is None and len(rounds) > 1:
+        raise WrongUse(f"{out}: this pipeline asks annotators in several rounds: give --round, one of {', '.join(rounds)}")
+    name = next(iter(rounds)) if name is None else name
+    if name not in rounds:
+        known = ", ".join(each for each in rounds if each) or "the only round has no name: leave out --round"
+        raise WrongUse(f"{out}: no round of questions {name!r}: {known}{did_you_mean(name, rounds)}")
+    return rounds[name]
 
 
 def _check_local(out: str, what: str) -> None:

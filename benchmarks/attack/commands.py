@@ -43,9 +43,11 @@ def _copy(of: Path, to: Path) -> Path:
 
 
 def _questions() -> list[tuple[str, str]]:
-    from benchwright.pipelines.clear.votes import asked_rows
+    from benchwright.curation.qa.rounds import asked_rows
+    from benchwright.pipelines import api
 
-    rows = asked_rows(str(_asked()))[1].table(["key", "concept"]).to_pylist()
+    out = str(_asked())
+    rows = asked_rows(api.job_of(out).rounds()[""], out)[1].table(["key", "concept"]).to_pylist()
     return [(row["key"], row["concept"]) for row in rows[:6]]
 
 

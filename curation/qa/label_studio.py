@@ -42,6 +42,7 @@ def export_tasks(
     background: str,
     images: Images | None = None,
     thumbnail_px: int = 320,
+    instructions: str = "",
 ) -> Project:
     """Write ``folder/tasks.json`` and ``folder/config.xml``.
 
@@ -53,6 +54,7 @@ def export_tasks(
         options: the choices, as for ``mturk.export_batches``.
         images: key -> bytes or ``Blob``: put thumbnails into the tasks rather than URLs.
         thumbnail_px: longest side of a thumbnail.
+        instructions: plain text above the question.
     """
     needs = ["key", "bucket"] + ([] if images is not None else ["url"])
     missing = [name for name in needs if name not in table.column_names]
@@ -63,18 +65,20 @@ def export_tasks(
         address = row["url"] if images is None else data_uri(images, row["key"], side_px=thumbnail_px)
         tasks.append({"data": {"image": address, "key": row["key"], "bucket": row["bucket"]}})
     root = Path(folder)
-    config = labelling_config(options, background=background)
+    config = labelling_config(options, background=background, instructions=instructions)
     return Project(
         _write(root / "tasks.json", json.dumps(tasks, indent=1, ensure_ascii=False) + "\n"),
         _write(root / "config.xml", config),
     )
 
 
-def labelling_config(options: Sequence[Option], *, background: str) -> str:
+def labelling_config(options: Sequence[Option], *, background: str, instructions: str = "") -> str:
     """The labelling interface as XML. Answers come back under ``alias``, the option's name."""
     check_options(options, background=background)
     view = ET.Element("View")
     ET.SubElement(view, "Image", name="image", value="$image")
+    if instructions:
+        ET.SubElement(view, "Header", value=instructions)
     ET.SubElement(view, "Header", value=f"Select one or more elements in this image. Or select '{NONE_OF_THE_ABOVE}'.")
     labels = ET.SubElement(view, "Choices", name="labels", toName="image", choice="multiple", required="true")
     for option in options:

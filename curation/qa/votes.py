@@ -126,20 +126,25 @@ def count_votes(
     sensitive: Sensitive | int = "as_released",
     rule: Rule = "majority_exact",
     forms: Sequence[str] = ("labels", "sensitive"),
+    question: str = "concept",
 ) -> Iterator[Sifted]:
     """Stage ``whole``: add the columns of ``Voted`` and turn away the images that the votes do not confirm.
 
+    Counts of an earlier round of questions make room for those of this one.
+
     Args:
-        rows: with ``key`` and ``concept``; every other column is carried.
+        rows: with ``key`` and the column ``question``; every other column is carried.
         votes: path of a Parquet file of ``VOTES``.
-        classes: the class names; a ``concept`` that is neither one of them nor ``background`` is an error.
+        classes: the class names; a row about none of them, nor about ``background``, is an error.
+        question: text column with the class that the image is believed to show.
 
     The other settings, and the reasons, are those of ``aggregate_votes``.
     """
-    asked = rows.table(["key", "concept"])
+    asked = rows.table(["key", question]).rename_columns(["key", "concept"])
     unknown = set(asked["concept"].unique().to_pylist()) - {*classes, background}
     if unknown:
-        raise ValueError(f"concept {min(map(str, unknown))!r} is neither one of the {len(classes)} classes nor {background!r}")
+        told = f"neither one of the {len(classes)} classes nor {background!r}"
+        raise ValueError(f"{question} {min(map(str, unknown))!r} is {told}")
     judged = aggregate_votes(
         asked,
         read_votes(votes),
@@ -154,6 +159,7 @@ def count_votes(
     for part in rows.batches():
         verdicts = judged.slice(start, part.num_rows)
         start += part.num_rows
+        part = part.drop_columns([name for name in COUNTS if name in part.column_names])
         for name in COUNTS:
             part = part.append_column(pa.field(name, pa.int64(), nullable=False), verdicts[name])
         yield Sifted(part.filter(verdicts["reason"].is_null()), _rejects(verdicts))

@@ -35,6 +35,11 @@ def thumbnail(image: bytes, side_px: int, *, where: str = "image") -> Image.Imag
         raise ValueError(f"{where}: {len(image)} bytes that cannot be shown as an image: {error}") from error
 
 
+def small(image: bytes, side_px: int, *, where: str = "image") -> bytes:
+    """JPEG of ``thumbnail``, which a page can hold by the hundred."""
+    return encode(thumbnail(image, side_px, where=where), quality=70)
+
+
 def encode(image: Image.Image, form: Literal["jpeg", "png"] = "jpeg", quality: int = 80) -> bytes:
     """Bytes without metadata: equal pixels give equal bytes, on one version of Pillow."""
     memory = io.BytesIO()

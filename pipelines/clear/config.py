@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from ...curation.encoders.registry import ENCODERS
 from ...curation.encoders.spec import Colours, Conse, OpenClip
 from ...curation.qa.options import Option, check_options, text_rule
-from ...curation.qa.simulated import POOL
+from ...curation.qa.simulated import POOL, ErrorRates
 from ...curation.stages.buckets import Limits, checked_limits
 from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
 from ...curation.stages.fetch import FetchLimits, FetchPace
@@ -198,7 +198,7 @@ class Class:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Rates:
+class Rates(ErrorRates):
     """Chances of a wrong answer of simulated annotators; the first three exclude one another."""
 
     none: Chance = 0.05

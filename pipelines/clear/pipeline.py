@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, source, step
 from ...curation.keys import how, where
+from ...curation.qa.rounds import ask
 from ...curation.qa.sensitive import screen_sensitive
-from ...curation.qa.votes import Voted, count_votes
 from ...curation.shards import Placed
 from ...curation.stages.buckets import (
     Bucketed,
@@ -43,7 +43,7 @@ from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..experiments import Training
 from ..own import OwnSource, encoder_of, own_source
-from . import card, release, votes
+from . import card, release, rounds
 from .config import (
     CalendarBuckets,
     ClearConfig,
@@ -93,7 +93,8 @@ def plan(c: ClearConfig, out: str) -> Flow:
         screen = step(screen_sensitive, threshold=c.qa.max_sensitive_score)
         flow = flow.each_batch("screened", screen, max_rejects=None, rows_per_part=c.rows_per_part)
     if c.qa.votes != "none":
-        flow = _voted(flow, c, out)
+        qa = c.qa
+        flow = ask(flow, rounds.asked(c), out, majority=qa.majority, sensitive=qa.sensitive, rule=qa.rule)
     names = [each.name for each in c.classes]
     return (
         flow.whole(
@@ -184,26 +185,6 @@ def _buckets(flow: Flow, c: ClearConfig) -> Flow:
     return flow.whole("bucketed", cut, gives=Bucketed, max_rejects=None)
 
 
-def _voted(flow: Flow, c: ClearConfig, out: str) -> Flow:
-    counted = step(
-        count_votes,
-        votes=votes.votes_place(c, out),
-        classes=[each.name for each in c.classes],
-        background=c.retrieval.background,
-        workers=c.qa.workers,
-        majority=c.qa.majority,
-        sensitive=c.qa.sensitive,
-        rule=c.qa.rule,
-    )
-    return flow.whole(
-        "voted",
-        counted,
-        gives=Voted,
-        max_rejects=None,
-        waits=f"ask the annotators (`benchwright qa export {out}`), bring `benchwright qa import {out} RESULTS...`, run again",
-    )
-
-
 def report(config: ClearConfig, out: str) -> str:
     """Write ``report.html`` and return its path."""
     from .report import write_report
@@ -224,7 +205,7 @@ BENCHMARK = Benchmark(
     config=ClearConfig,
     plan=plan,
     publish=card.publish,
-    answer=votes.answer,
+    rounds=rounds.rounds,
     trainings=trainings,
     shown={"in-domain": "in_domain", "next-domain": "next_domain", "acc": "acc", "bwt": "bwt", "fwt": "fwt"},
     report=report,

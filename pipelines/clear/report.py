@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.artifact import Artifact
-from ...curation.qa.agreement import votes_kappa
 from ...curation.store import Rows, Store
 from ...curation.verify import DATASET
 from ...datasets.clear.facts import facts
@@ -19,15 +17,14 @@ from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import METRICS
 from ...eval.report.blocks import Block, Card, Cards, Section, Table, Text, Thumb
 from ...eval.report.figures import bar_chart, common_scale
-from ...eval.report.images import encode, thumbnail
+from ...eval.report.images import small
 from ...eval.report.sections import Scores, accuracy_blocks, contact_section, counts_table, metric_blocks
 from ...eval.results import Line, lines
-from ..cli.text import printed_kappa
 from ..experiments import results
 from ..own import shown
-from ..report import OWNERS, finished_stages, write_page
+from ..report import OWNERS, finished_stages, votes_sections, write_page
 from .config import ClearConfig, FolderSource
-from .votes import votes_of, workers_of
+from .rounds import rounds
 
 _THUMB_PX = 96
 _THUMBS = 6
@@ -78,7 +75,7 @@ def write_report(config: ClearConfig, out: str) -> str:
         _buckets(store, made),
         _classes(config, store, made),
         *_sheets(config, store, made),
-        *_votes(config, out),
+        *(votes_sections(rounds(config), out) if config.qa.votes != "none" else []),
         *_baselines(found, _names(out) if found else []),
     ]
     subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {shown(config.encoder.kind)}"
@@ -184,49 +181,10 @@ def _sheets(config: ClearConfig, store: Store, made: Mapping[str, Artifact]) -> 
     for row in table.drop_columns(["image"]).append_column("at", pa.array(range(table.num_rows))).to_pylist():
         grid = thumbs[row["concept"]].setdefault(f"bucket {row['bucket']}", [])
         if len(grid) < _THUMBS:
-            blob = store.blob(table["image"][row["at"]].as_py())
-            small = encode(thumbnail(blob.read(), _THUMB_PX, where=row["key"]), quality=70)
-            grid.append(Thumb(small, row["key"], row["score"]))
+            data = store.blob(table["image"][row["at"]].as_py()).read()
+            grid.append(Thumb(small(data, _THUMB_PX, where=row["key"]), row["key"], row["score"]))
     intro = f"The first {_THUMBS} images of each class and bucket by rank, with the cosine of image and prompt."
     return [contact_section(thumbs, title="Contact sheets", intro=intro, side_px=_THUMB_PX)]
-
-
-def _votes(config: ClearConfig, out: str) -> list[Section]:
-    votes = votes_of(config, out)
-    if votes is None:
-        return []
-    forms = pc.unique(votes["form"]).to_pylist()
-    kappas: list[Sequence[Any]] = [
-        [form, votes.filter(pc.equal(votes["form"], form)).num_rows, printed_kappa(votes_kappa(votes, form=form))]
-        for form in forms
-    ]
-    workers = workers_of(config, out, votes)
-    shown = {
-        "worker": "worker",
-        "num_labels": "labels",
-        "num_sensitive": "sensitive",
-        "agreement": "agreement",
-        "num_gold": "gold",
-        "gold_right": "gold right",
-        "yes_rate": "yes rate",
-        "median_seconds": "median s",
-        "flags": "flags",
-    }
-    rows = workers.select(list(shown)).to_pylist()
-    lines = [[", ".join(row[name]) if name == "flags" else row[name] for name in shown] for row in rows]
-    return [
-        Section(
-            "Votes",
-            [
-                Table(
-                    ["form", "votes", "Fleiss' kappa"],
-                    kappas,
-                    "Agreement between annotators: 1 is perfect, 0 is chance",
-                ),
-                Table(list(shown.values()), lines[:40], "Workers (hashed)"),
-            ],
-        )
-    ]
 
 
 def _baselines(found: Sequence[Line], buckets: Sequence[str]) -> list[Section]:

@@ -87,6 +87,10 @@ Pipeline = Annotated[
     typer.Option("--pipeline", metavar="FILE.py", help="The run's pipeline, by default the one that it has recorded."),
 ]
 TrustCode = Annotated[bool, typer.Option("--trust-code", help="Run the code that the run names, though you have not named it.")]
+Round = Annotated[
+    str | None,
+    typer.Option("--round", metavar="NAME", help="The round of questions, where the pipeline has several."),
+]
 
 Methods = Annotated[
     list[str] | None,

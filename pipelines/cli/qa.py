@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import Out, Pipeline, TrustCode, trust
+from .options import Out, Pipeline, Round, TrustCode, trust
 
 qa = typer.Typer(
     no_args_is_help=True,
@@ -41,13 +41,14 @@ def qa_export(
         str, typer.Option(metavar="TOOL", help="mturk, or label-studio.", callback=_tool, autocompletion=lambda: list(TOOLS))
     ] = "mturk",
     batch_size: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Most images a batch; one batch a bucket by default.")
+        int | None, typer.Option(metavar="N", min=1, help="Most images a batch; one batch a group (bucket) by default.")
     ] = None,
     urls: Annotated[bool, typer.Option("--urls", help="Send the addresses of the images, not thumbnails.")] = False,
     gold: Annotated[
         str | None, typer.Option(metavar="GOLD.csv", help="Questions with known answers: columns file or url, class_name.")
     ] = None,
     gold_per_batch: Annotated[int, typer.Option(metavar="N", min=1, help="Gold questions a batch.")] = 5,
+    round: Round = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
 ) -> None:
@@ -72,6 +73,7 @@ def qa_export(
         thumbnails=not urls,
         gold=gold,
         gold_per_batch=gold_per_batch,
+        round=round,
         pipeline=pipeline,
     )
     for path in written:
@@ -89,6 +91,7 @@ def qa_import(
         typer.Option(metavar="TEXT", help="Secret text for the hashes of worker ids; kept in DIR/qa/salt by default."),
     ] = None,
     replace: Annotated[bool, typer.Option("--replace", help="Forget the votes of earlier imports.")] = False,
+    round: Round = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
 ) -> None:
@@ -105,11 +108,10 @@ def qa_import(
       benchwright qa import out results/*.csv --replace
     """
     from .. import api
-    from ..clear.votes import VOTES_FILE
     from .text import printed_kappa
 
     trust(out, trust_code)
-    done = api.qa_import(out, results, salt=salt, replace=replace, pipeline=pipeline)
+    done = api.qa_import(out, results, salt=salt, replace=replace, round=round, pipeline=pipeline)
     print(f"{done.added} votes added, {done.votes} in all")
     if done.withdrawn:
         print(f"{done.withdrawn} votes of earlier imports taken back: their assignments count no longer")
@@ -128,4 +130,4 @@ def qa_import(
         print(f"Fleiss' kappa, form {form}: {printed_kappa(kappa)}")
     for count in done.missing["form"].value_counts().to_pylist():
         print(f"{count['counts']} images are short of votes on the form {count['values']}")
-    print(f"Run again to go on: the pipeline finds the votes in {out}/{VOTES_FILE}")
+    print(f"Run again to go on: the pipeline finds the votes in {done.votes_file}")

@@ -17,7 +17,7 @@ from ...datasets.iirc.facts import facts
 from ...datasets.iirc.view import RefinedView
 from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Thumb, Value
 from ...eval.report.figures import bar_chart
-from ...eval.report.images import encode, thumbnail
+from ...eval.report.images import small
 from ...eval.report.label_trees import tree_figure
 from ...eval.report.sections import contact_section
 from ...eval.results import Line, lines
@@ -214,4 +214,4 @@ def _pictures(artifact: Artifact, store: Store) -> Section:
 
 def _thumb(table: pa.Table, row: int, store: Store) -> Thumb:
     data = store.blob(table["image"][row].as_py()).read()
-    return Thumb(encode(thumbnail(data, _THUMB_PX, where=table["key"][row].as_py()), quality=70), table["key"][row].as_py())
+    return Thumb(small(data, _THUMB_PX, where=table["key"][row].as_py()), table["key"][row].as_py())

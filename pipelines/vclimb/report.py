@@ -17,7 +17,7 @@ from ...datasets.vclimb.facts import facts
 from ...datasets.vclimb.tables import coverage, leaks, per_task, table_1
 from ...datasets.videos.rows import ROLES
 from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Thumb, Value
-from ...eval.report.images import encode, thumbnail
+from ...eval.report.images import small
 from ...eval.report.sections import contact_section
 from ...eval.results import Line, lines
 from ..experiments import results
@@ -242,7 +242,7 @@ def _strip(row: Mapping[str, Any], jpegs: Sequence[bytes]) -> list[Thumb]:
     shown = sorted({len(jpegs) * (2 * n + 1) // (2 * _FRAMES) for n in range(_FRAMES)})
     return [
         Thumb(
-            encode(thumbnail(jpegs[at], _THUMB_PX, where=row["key"]), quality=70),
+            small(jpegs[at], _THUMB_PX, where=row["key"]),
             f"{row['frame_index'][at]}: {row['frame_time_s'][at]:.2f} s",
         )
         for at in shown

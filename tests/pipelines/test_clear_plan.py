@@ -11,10 +11,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchwright.curation.flow import Flow
+from benchwright.curation.qa.imports import import_votes
+from benchwright.curation.qa.rounds import votes_of
 from benchwright.curation.stages.fetch import FetchLimits
 from benchwright.datasets.clear.facts import facts, published_limits
 from benchwright.pipelines import api
-from benchwright.pipelines.clear import votes as clear_votes
 from PIL import Image
 
 from tests.pipelines.conftest import Cli, files_of
@@ -55,7 +56,7 @@ def test_published_settings_are_the_papers_facts() -> None:
 
 
 def test_worker_options_are_those_that_were_shown() -> None:
-    from benchwright.pipelines.clear.votes import options_of
+    from benchwright.pipelines.clear.rounds import options_of
 
     config = api.job("clear", overrides=["source.metadata=yfcc"]).config
     shown = {option.stands_for: option.shown for option in options_of(config)}
@@ -217,15 +218,15 @@ def test_simulated_votes_are_not_taken_for_those_of_people(tmp_path: Path) -> No
     simulate(tmp_path)
     people = api.job("clear", config="tiny", overrides=[*SMALL, "qa.votes=imported"])
     assert "benchwright qa import" in api.run(people, str(tmp_path)).waiting
-    assert clear_votes.votes_of(people.config, str(tmp_path)) is None
+    assert votes_of(people.rounds()[""], str(tmp_path)) is None
     results = [str(path) for path in sorted((tmp_path / "qa/simulated/results").glob("*.csv"))]
-    imported = clear_votes.import_votes(people.config, str(tmp_path), results, salt="s")
+    imported = import_votes(people.rounds()[""], str(tmp_path), results, salt="s")
     assert not api.run(people, str(tmp_path)).waiting
-    kept = (tmp_path / clear_votes.VOTES_FILE).read_bytes()
+    kept = (tmp_path / "qa/votes.parquet").read_bytes()
     simulate(tmp_path, "seed=5")
-    assert (tmp_path / clear_votes.VOTES_FILE).read_bytes() == kept
+    assert (tmp_path / "qa/votes.parquet").read_bytes() == kept
     assert not api.run(people, str(tmp_path)).waiting
-    votes = clear_votes.votes_of(people.config, str(tmp_path))
+    votes = votes_of(people.rounds()[""], str(tmp_path))
     assert votes is not None
     assert votes.num_rows == imported.votes
 

@@ -12,12 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from benchwright.curation.qa.gold import gold_key
 from benchwright.curation.qa.simulated import simulate_results
 from benchwright.curation.qa.votes import VOTES, read_votes, write_votes
 from benchwright.curation.run import lock
 from benchwright.curation.store import Store
 from benchwright.pipelines import api
-from benchwright.pipelines.clear import votes as clear_votes
+from benchwright.pipelines.clear.rounds import options_of
 from benchwright.pipelines.cli import main as cli
 from PIL import Image
 
@@ -106,11 +107,11 @@ def gold(tmp_path: Path) -> Path:
 def answers(out: Path, batch: Path, into: Path, *, gold_is: str | None = None) -> list[str]:
     """Three workers answer a batch, on both forms; all gold questions alike where ``gold_is`` is given."""
     config = api.job_of(str(out)).config
-    truth = {key: name if gold_is is None else gold_is for key, name in clear_votes.gold_key(str(out)).items()}
+    truth = {key: name if gold_is is None else gold_is for key, name in gold_key(Store(str(out)), "qa").items()}
     with batch.open(newline="") as stream:
         truth = {row["ID"]: row["query"] for row in csv.DictReader(stream)} | truth
     table = pa.table({"key": list(truth), "true_class": list(truth.values())})
-    options = clear_votes.options_of(config)
+    options = options_of(config)
     return simulate_results([str(batch)], table, str(into / batch.stem), options=options, seed=0, workers=3, pool=3)
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from benchwright.curation.qa.imports import import_votes
+from benchwright.curation.qa.rounds import export_questions
 from benchwright.curation.qa.simulated import ErrorRates, simulate_results
 from benchwright.datasets.clear.drawn import draw_pictures
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
-from benchwright.pipelines.clear import votes as clear_votes
+from benchwright.pipelines.clear.rounds import options_of
 
 COUNT = 400
 COLUMNS = 23
@@ -81,13 +83,13 @@ def test_from_metadata_to_shards(tmp_path: Path, server: str, drawn: dict[str, t
     assert set(rejects["fetched"]) <= {"gone", "not_an_image", "too_small_file"}
     assert "truncated" in rejects["checked"]
 
-    files = clear_votes.export_questions(todo.config, out, f"{out}/qa/export", batch_size=60)
+    files = export_questions(todo.rounds()[""], out, f"{out}/qa/export", batch_size=60)
     batches = [str(path) for path in files if path.suffix == ".csv"]
     assert len(batches) > 1
     truth = pa.table({"key": list(drawn), "true_class": [value[1] for value in drawn.values()]})
-    options = clear_votes.options_of(todo.config)
+    options = options_of(todo.config)
     results = simulate_results(batches, truth, str(tmp_path / "results"), options=options, seed=3, errors=ErrorRates())
-    imported = clear_votes.import_votes(todo.config, out, results, salt="s")
+    imported = import_votes(todo.rounds()[""], out, results, salt="s")
     assert imported.missing.num_rows == 0
     assert not imported.rejects
     assert 0.5 < imported.kappas["labels"] <= 1

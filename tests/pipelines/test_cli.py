@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 from benchwright.curation.artifact import sealed
+from benchwright.curation.qa.imports import own_salt
 from benchwright.curation.records import json_text
 from benchwright.pipelines import api
-from benchwright.pipelines.clear import votes as clear_votes
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
 from PIL import Image
@@ -357,9 +357,9 @@ def test_a_salt_that_is_none_is_named(bw: Cli, tiny: Path, tmp_path: Path, salt:
 
 
 def test_a_salt_is_for_its_owner_alone(tmp_path: Path) -> None:
-    salt = clear_votes.own_salt(str(tmp_path))
+    salt = own_salt(str(tmp_path))
     assert re.fullmatch("[0-9a-f]{32}", salt)
-    assert clear_votes.own_salt(str(tmp_path)) == salt
+    assert own_salt(str(tmp_path)) == salt
     assert [path.name for path in (tmp_path / "qa").iterdir()] == ["salt"]
     assert (tmp_path / "qa" / "salt").stat().st_mode & 0o777 == 0o600
 

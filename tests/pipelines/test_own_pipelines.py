@@ -90,10 +90,85 @@ def test_a_run_records_its_pipeline_for_the_commands_after_it(bw: Cli, texts: Pa
     assert bw("run", words, "--set", f"folder={texts}", "--out", out, "-q").code == 0  # words.toml lies beside it
     assert bw("verify", out, "--remake", tmp_path / "again").code == 0
     assert bw("verify", out, "--remake", tmp_path / "once_more", "--pipeline", words).code == 0
-    assert bw("report", out).code == 2
+    assert bw("report", out).out == f"{out}/report.html\n"
     assert "words has no baselines" in bw("train", out).err
     assert "words has no baselines" in bw("train", out, "--pipeline", words).err
     assert "asks no annotators" in bw("qa", "export", out).err
+
+
+# ---------------------------------------------------------------------------------------------- a benchmark in one file
+
+
+@pytest.fixture
+def shapes(tmp_path: Path) -> Path:
+    """The example of 40 lines, outside of the package."""
+    for name in ("shapes.py", "shapes.toml"):
+        (tmp_path / name).write_bytes((EXAMPLES / name).read_bytes())
+    assert len((tmp_path / "shapes.py").read_text().splitlines()) <= 40
+    return tmp_path / "shapes.py"
+
+
+def test_a_benchmark_in_one_file_has_questions_a_report_and_verify(bw: Cli, shapes: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert bw("run", shapes, "--out", out, "-q").code == 0
+    rows = {stage["name"]: stage for stage in json.loads(bw("show", out, "--json").out)["stages"]}
+    assert rows["drawn"]["rejects"] == {"too_small": 10}
+    assert 0 < sum(rows["voted"]["rejects"].values()) < 10
+    with tarfile.open(out / "dataset" / "disc-00000.tar") as tar:
+        assert {member.name.partition(".")[2] for member in tar} == {"json", "png"}
+    told = bw("qa", "export", out, "--pipeline", shapes)
+    assert told.code == 0, told.err
+    assert [Path(line).name for line in told.out.splitlines()] == ["labels.html", "sensitive.html", "bucket00.csv"]
+    assert bw("report", out, "--pipeline", shapes).out == f"{out}/report.html\n"
+    page = (out / "report.html").read_text()
+    for title in ("Summary", "Pipeline", "Rejected rows", "Samples", "Votes", "Provenance"):
+        assert f">{title}</h2>" in page
+    assert "These annotators are SIMULATED" in page
+    assert "10 rejected: too_small 10" in page
+    assert bw("verify", out).code == 0
+    simulated = sorted((out / "qa" / "simulated" / "results").glob("*.csv"))
+    told = bw("qa", "import", out, *simulated, "--pipeline", shapes)
+    assert told.out.startswith("300 votes added, 300 in all\n"), told.err
+    assert f"the pipeline finds the votes in {out}/qa/votes.parquet" in told.out
+
+
+def test_a_pipeline_of_several_rounds_is_told_which(bw: Cli, shapes: Path, tmp_path: Path) -> None:
+    text = shapes.read_text().replace('"square")], 0,', '"square")], 0, name="form",')
+    text = text.replace("def draw", 'AGAIN = rounds.Round("voted_form", ASKED.options, 0, name="again")\n\n\ndef draw')
+    text = text.replace("    placed =", "    voted = rounds.ask(voted, AGAIN, out)\n    placed =").replace(
+        "[ASKED])", "[ASKED, AGAIN])"
+    )
+    shapes = shapes.rename(tmp_path / "two_rounds.py")
+    shapes.write_text(text)
+    (tmp_path / "shapes.toml").rename(tmp_path / "two_rounds.toml")
+    out = tmp_path / "out"
+    told = bw("run", shapes, "--out", out, "-q")
+    assert f"`benchwright qa export {out} --round again`" in told.out
+    own = ["--pipeline", shapes]
+    for words, error in (
+        ([], "this pipeline asks annotators in several rounds: give --round, one of form, again"),
+        (["--round", "agian"], "no round of questions 'agian': form, again; did you mean 'again'?"),
+    ):
+        told = bw("qa", "export", out, *words, *own)
+        assert (told.code, told.err) == (2, f"benchwright: {out}: {error}\n")
+    told = bw("qa", "export", out, "--round", "again", *own)
+    assert told.out.splitlines()[-1] == f"{out}/qa/again/export/upload/bucket00.csv"
+    results = sorted((out / "qa" / "form" / "simulated" / "results").glob("*.csv"))
+    told = bw("qa", "import", out, *results, "--round", "again", *own)
+    assert told.code == 0, told.err
+    assert "turned away: " in told.out, "answers about images that the first round rejected"
+    assert (out / "qa" / "again" / "votes.parquet").is_file()
+    assert (out / "qa" / "salt").is_file()
+    assert bw("run", shapes, "--out", out, "-q").code == 0
+    assert bw("verify", out).code == 0
+    assert bw("report", out, *own).code == 0
+    assert ">Votes: form</h2>" in (out / "report.html").read_text()
+    assert ">Votes: again</h2>" in (out / "report.html").read_text()
+    named_alike = text.replace('name="again"', 'name="form"')
+    shapes.write_text(named_alike)
+    told = bw("run", shapes, "--out", tmp_path / "new", "-q")
+    error = "shapes: of 2 rounds of questions each needs a name of its own"
+    assert (told.code, told.err) == (2, f"benchwright: {error}\n")
 
 
 def test_a_run_that_turns_every_row_away_is_one_line(bw: Cli, texts: Path, tmp_path: Path) -> None:

@@ -1,0 +1,281 @@
+"""Rounds of questions to people: about which rows, what goes out to them, and where their votes are looked for.
+
+A pipeline that waits for people describes each round with a ``Round`` and has ``ask`` in its plan, which adds the stage that
+counts the votes. The answers come in by ``imports``, or by ``answers`` where they are SIMULATED.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+
+from ..artifact import load_artifact
+from ..flow import Flow, PlanError, step
+from ..keys import WhereOfRows, as_json, canonical, sha256, where, where_of_rows
+from ..rows import Blob, is_blob
+from ..store import Rows, Store, StoreError
+from .gold import gold_questions, keep_gold_key
+from .label_studio import export_tasks
+from .mturk import export_batches, read_gold_key
+from .options import Option
+from .simulated import ErrorRates
+from .votes import Rule, Sensitive, Voted, count_votes, read_votes
+
+FOLDER = "qa"
+"""What the rounds of a run leave in its folder, and the salt of their workers' ids."""
+
+SIMULATED = "votes-SIMULATED-"
+"""How the names of files of simulated votes begin."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+_TAKEN = ("export", "salt", "simulated")
+"""Names in ``qa/`` that are those of the files of a round without a name."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Simulated:
+    """SIMULATED annotators answer, for demonstrations and tests.
+
+    Attributes:
+        truth: where the right class of an image stands (null: none of the above): a text column of the rows, or a label of
+            their column ``labels``, which holds the JSON objects that image sources give.
+        errors: chances of wrong answers.
+    """
+
+    truth: str
+    errors: ErrorRates = dataclasses.field(default_factory=ErrorRates)
+
+
+@dataclasses.dataclass(frozen=True)
+class Round:
+    """One round of questions about the rows of a stage: which classes does the image show, and is it sensitive?
+
+    Attributes:
+        stage: the stage whose rows are asked about, one question each.
+        options: the classes to choose from, in the order in which annotators see them.
+        seed: draws where gold questions stand, and simulated answers.
+        name: snake_case; "" where the pipeline has no other round. Its files lie in ``qa/``, those of a named one in
+            ``qa/<name>/``.
+        workers: votes that an image needs on each form.
+        background: the class whose right answer is "None of the above"; "" for none.
+        question: text column: the class that an image is believed to show.
+        image: column of the encoded images.
+        address: column of the images' addresses, for ``qa export --urls``.
+        group: column of whole numbers that divides the rows into batches; "" puts all into one.
+        instructions: plain text above the question.
+        simulated: who answers in the place of people; None where people do.
+    """
+
+    stage: str
+    options: Sequence[Option]
+    seed: int
+    name: str = ""
+    workers: int = 3
+    background: str = ""
+    question: str = "concept"
+    image: str = "image"
+    address: str = "url"
+    group: str = ""
+    instructions: str = ""
+    simulated: Simulated | None = None
+
+    def __post_init__(self) -> None:
+        if self.name and (not _NAME.match(self.name) or self.name in _TAKEN):
+            raise PlanError(f"round of questions {self.name!r}: its name must be snake_case, and none of {', '.join(_TAKEN)}")
+
+    @property
+    def folder(self) -> str:
+        """Where its files lie within the folder of a run."""
+        return posixpath.join(FOLDER, self.name) if self.name else FOLDER
+
+    @property
+    def votes_file(self) -> str:
+        """Where the votes of people lie within the folder of a run."""
+        return posixpath.join(self.folder, "votes.parquet")
+
+    @property
+    def title(self) -> str:
+        """What messages call it."""
+        return f"round of questions {self.name!r}" if self.name else "the round of questions"
+
+
+def ask(
+    flow: Flow,
+    asked: Round,
+    out: str,
+    *,
+    majority: int = 2,
+    sensitive: Sensitive | int = "as_released",
+    rule: Rule = "majority_exact",
+) -> Flow:
+    """The plan with the stage that waits for the votes of a round and counts them: ``voted``, or ``voted_<name>``.
+
+    Args:
+        flow: a plan that ends with the stage that is asked about.
+        asked: the round.
+        out: the run.
+        majority, sensitive, rule: which images stay, see ``votes.aggregate_votes``.
+
+    Raises:
+        PlanError: where the plan ends with another stage, or that stage has not the columns that the round names.
+    """
+    if flow.last != asked.stage:
+        raise PlanError(f"{asked.title} is about stage {asked.stage!r}, and its votes are counted after {flow.last!r}")
+    _check_columns(asked, flow.schemas()[asked.stage])
+    counted = step(
+        count_votes,
+        votes=votes_place(asked, out),
+        classes=[each.stands_for for each in asked.options],
+        background=asked.background,
+        workers=asked.workers,
+        majority=majority,
+        sensitive=sensitive,
+        rule=rule,
+        question=asked.question,
+    )
+    which = f" --round {asked.name}" if asked.name else ""
+    export, imported = f"`benchwright qa export {out}{which}`", f"`benchwright qa import {out} RESULTS...{which}`"
+    return flow.whole(
+        f"voted_{asked.name}" if asked.name else "voted",
+        counted,
+        gives=Voted,
+        max_rejects=None,
+        waits=f"ask the annotators ({export}), bring {imported}, run again",
+    )
+
+
+def votes_place(asked: Round, out: str) -> str:
+    """Where the votes of a round lie, as a setting of a step. Those of people stay in one file.
+
+    Simulated votes have a file for all that they depend on: the settings, and the rows that were asked about.
+    """
+    simulated = asked.simulated
+    if simulated is None:
+        return where(posixpath.join(out, asked.votes_file))
+    settings = [asked.seed, asked.workers, simulated.truth, simulated.errors, asked.options, asked.background]
+    name = f"{SIMULATED}{sha256(canonical(as_json('qa', settings)))[:16]}.parquet"
+    return where_of_rows(posixpath.join(out, asked.folder, name))
+
+
+def votes_of(asked: Round, out: str) -> pa.Table | None:
+    """The votes that a run counts in a round, None where there are none yet."""
+    place = votes_place(asked, out)
+    if isinstance(place, WhereOfRows):
+        artifact = load_artifact(Store(out), asked.stage)
+        place = place.of(artifact.digest) if artifact else ""
+    return read_votes(place) if Path(place).is_file() else None
+
+
+def asked_rows(asked: Round, out: str) -> tuple[Store, Rows]:
+    """The rows that annotators are asked about.
+
+    Raises:
+        StoreError: where the run has not made them yet.
+        PlanError: where they have not the columns that the round names.
+    """
+    store = Store(out)
+    artifact = load_artifact(store, asked.stage)
+    if artifact is None:
+        raise StoreError(
+            f"{out}: there are no rows of stage {asked.stage!r} to ask annotators about yet: run the pipeline first"
+        )
+    rows = artifact.rows_view(store)
+    _check_columns(asked, rows.schema)
+    return store, rows
+
+
+def _check_columns(asked: Round, schema: pa.Schema) -> None:
+    rules = {
+        "question": (pa.types.is_string, "text"),
+        "image": (lambda kind: is_blob(pa.field("image", kind)), "encoded images (Blob)"),
+        **({"group": (pa.types.is_integer, "whole numbers")} if asked.group else {}),
+    }
+    for setting, (holds, what) in rules.items():
+        column = getattr(asked, setting)
+        if column not in schema.names:
+            raise PlanError(
+                f"{asked.title}: {setting} = {column!r}: stage {asked.stage!r} has no such column: there are "
+                f"{', '.join(schema.names)}"
+            )
+        if not holds(schema.field(column).type):
+            found = schema.field(column).type
+            raise PlanError(f"{asked.title}: {setting} = {column!r}: a column of {what} is needed, and it holds {found}")
+
+
+def export_questions(
+    asked: Round,
+    out: str,
+    folder: str,
+    *,
+    tool: Literal["mturk", "label-studio"] = "mturk",
+    batch_size: int | None = None,
+    thumbnails: bool = True,
+    gold: str | None = None,
+    gold_per_batch: int = 5,
+) -> list[Path]:
+    """Write the forms and batches for the annotators of a round.
+
+    Args:
+        asked: the round.
+        out: the run.
+        folder: where the files go.
+        tool: who asks: MTurk, or Label Studio.
+        batch_size: most images a batch; a batch a group by default.
+        thumbnails: put images into the batches, rather than their addresses.
+        gold: CSV file of questions whose answer is known (MTurk only): ``class_name`` and ``file``, a path beside the CSV, or
+            ``url`` where addresses are sent. Their right answers lie in ``private/``, which is not for upload, and beside the
+            run, where the import looks for them.
+        gold_per_batch: how many of them each batch gets.
+
+    Returns:
+        The files to upload.
+    """
+    store, rows = asked_rows(asked, out)
+    if not thumbnails and asked.address not in rows.column_names:
+        raise ValueError(f"{out}: its images have no addresses: leave out --urls to send thumbnails")
+    table = _questions(asked, rows, addresses=not thumbnails)
+    images = images_of(asked, rows) if thumbnails else None
+    options, background, instructions = asked.options, asked.background, asked.instructions
+    if tool == "label-studio":
+        project = export_tasks(table, folder, options=options, background=background, images=images, instructions=instructions)
+        return list(project)
+    classes = {*(each.stands_for for each in options), background}
+    written = export_batches(
+        table,
+        folder,
+        options=options,
+        background=background,
+        seed=asked.seed,
+        batch_size=batch_size,
+        images=images,
+        gold=None if gold is None else gold_questions(gold, gold_per_batch, classes, thumbnails=thumbnails),
+        instructions=instructions,
+    )
+    if written.gold_key is not None:
+        keep_gold_key(store, asked.folder, read_gold_key(str(written.gold_key)))
+    return [*written.forms, *written.batches]
+
+
+def _questions(asked: Round, rows: Rows, *, addresses: bool) -> pa.Table:
+    """The columns of a batch, under the names that ``export_batches`` gives them."""
+    names = {"key": "key", "bucket": asked.group, "concept": asked.question, **({"url": asked.address} if addresses else {})}
+    table = rows.table([*dict.fromkeys(name for name in names.values() if name)])
+    one = pa.array([0] * table.num_rows, pa.int64())
+    return pa.table({name: table[column] if column else one for name, column in names.items()})
+
+
+def images_of(asked: Round, rows: Rows) -> dict[str, Blob]:
+    """Key -> image, of the rows that are asked about."""
+    return dict(zip(rows.table(["key"])["key"].to_pylist(), rows.blobs(asked.image), strict=True))
+
+
+def questions_of(asked: Round, rows: Rows) -> dict[str, str]:
+    """Key -> the class that the image is believed to show."""
+    table = rows.table(["key", asked.question])
+    return dict(zip(table["key"].to_pylist(), table[asked.question].to_pylist(), strict=True))

@@ -1,0 +1,132 @@
+"""A drawing of a plan: its stages from top to bottom, the rows that go from one to the next, and those that leave."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .blocks import Figure, Table
+from .figures import Theme, drawn_figure
+
+if TYPE_CHECKING:  # matplotlib takes a second to import
+    from matplotlib.axes import Axes
+
+_WIDE, _HIGH, _STEP = 3.3, 0.62, 0.95
+_THICKEST, _THINNEST = 2.4, 0.04
+"""Widths of the band between two stages: the most rows, and one row."""
+_REASONS = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanStage:
+    """A stage of a drawing.
+
+    Attributes:
+        name: what it is called.
+        kind: what sort of stage it is.
+        step: the function that it calls.
+        inputs: names of the stages that it reads.
+        rows: how many it gave; None where it is not made.
+        rejects: reason -> rows.
+    """
+
+    name: str
+    kind: str = ""
+    step: str = ""
+    inputs: Sequence[str] = ()
+    rows: int | None = None
+    rejects: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
+
+
+def plan_chart(stages: Sequence[PlanStage], *, caption: str = "") -> Figure:
+    """Boxes joined by bands as wide as there are rows; rejected rows leave to the right, second inputs come in on the left.
+
+    Args:
+        stages: in the order of the plan, one at least.
+        caption: see ``Figure``.
+    """
+    tops = {stage.name: at * _STEP for at, stage in enumerate(stages)}
+    most = max([stage.rows or 0 for stage in stages] + [1])
+    joined = any({*stage.inputs} - {above} for stage, above in zip(stages, ["", *tops], strict=False))
+
+    def draw(axes: Axes, theme: Theme) -> None:
+        for stage, following in zip(stages, [*stages[1:], None], strict=True):
+            top = tops[stage.name]
+            if following is not None and stage.name in following.inputs and stage.rows is not None:
+                half = max(_THICKEST * stage.rows / most, _THINNEST) / 2
+                x, y = [_WIDE / 2 - half, _WIDE / 2 + half], top + _HIGH
+                axes.fill_between(x, y, y + _STEP - _HIGH, color=theme.series[0], alpha=0.35, linewidth=0)
+            _box(axes, theme, stage, top)
+            _second_inputs(axes, theme, stage, stages, tops)
+        axes.set_xlim(-0.95 if joined else -0.02, 9.4)
+        axes.set_ylim(tops[stages[-1].name] + _HIGH + 0.1, -0.1)
+        axes.set_axis_off()
+
+    words = [f"{one.name} {'not made' if one.rows is None else f'{one.rows:,} rows'}{_lost(one)}" for one in stages]
+    table = Table(
+        ["stage", "kind", "step", "reads", "rows", "rejected"],
+        [[one.name, one.kind, one.step, ", ".join(one.inputs), one.rows, sum(one.rejects.values())] for one in stages],
+    )
+    return drawn_figure(draw, (8.4, 0.3 + 0.5 * len(stages)), f"Stages from top to bottom: {'; '.join(words)}.", caption, table)
+
+
+def _box(axes: Axes, theme: Theme, stage: PlanStage, top: float) -> None:
+    from matplotlib.patches import FancyBboxPatch
+
+    made = stage.rows is not None
+    frame: Any = {"edgecolor": theme.faint, "linewidth": 0.9, "linestyle": "-" if made else (0, (3, 2))}
+    shape = f"round,pad=0,rounding_size={_HIGH / 5}"
+    axes.add_patch(FancyBboxPatch((0, top), _WIDE, _HIGH, boxstyle=shape, facecolor=theme.page, **frame))
+    axes.text(0.12, top + 0.24, _short(stage.name, 22), fontsize=9, weight="bold", va="center")
+    axes.text(0.12, top + 0.46, _short(stage.kind or "not made yet", 20), fontsize=7, va="center", color=theme.faint)
+    if made:
+        axes.text(_WIDE - 0.12, top + 0.24, f"{stage.rows:,}", fontsize=9, ha="right", va="center")
+        axes.text(
+            _WIDE - 0.12,
+            top + 0.46,
+            "row" if stage.rows == 1 else "rows",
+            fontsize=7,
+            ha="right",
+            va="center",
+            color=theme.faint,
+        )
+    if stage.rejects:
+        told = _lost(stage).removeprefix(", ")
+        axes.annotate(
+            _short(told, 64),
+            xy=(_WIDE, top + _HIGH / 2),
+            xytext=(_WIDE + 0.55, top + _HIGH / 2),
+            fontsize=8,
+            va="center",
+            color=theme.series[1],
+            arrowprops={"arrowstyle": "<|-", "color": theme.series[1], "linewidth": 0.9, "shrinkA": 2, "shrinkB": 0},
+        )
+
+
+def _second_inputs(axes: Axes, theme: Theme, stage: PlanStage, stages: Sequence[PlanStage], tops: Mapping[str, float]) -> None:
+    """Lines on the left from stages that are not the one above."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    at = [one.name for one in stages].index(stage.name)
+    above = stages[at - 1].name if at else ""
+    for name in stage.inputs:
+        if name == above or name not in tops:
+            continue
+        a, b = tops[name] + _HIGH / 2, tops[stage.name] + _HIGH / 2
+        x = -0.25 - 0.12 * min((b - a) / _STEP, 5)
+        codes = [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]
+        axes.add_patch(PathPatch(Path([(0, a), (x, a), (x, b), (0, b)], codes), facecolor="none", edgecolor=theme.series[0]))
+
+
+def _lost(stage: PlanStage) -> str:
+    if not stage.rejects:
+        return ""
+    ranked = sorted(stage.rejects.items(), key=lambda each: (-each[1], each[0]))
+    named = ", ".join(f"{reason} {count:,}" for reason, count in ranked[:_REASONS])
+    return f", {sum(stage.rejects.values()):,} rejected: {named}{', ...' if len(ranked) > _REASONS else ''}"
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"

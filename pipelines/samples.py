@@ -1,0 +1,226 @@
+"""Rows and samples that a report shows of any run: rejected ones by reason, and some of what is published, with pictures."""
+
+from __future__ import annotations
+
+import json
+import posixpath
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from PIL import Image
+
+from ..curation.artifact import Artifact
+from ..curation.part_writer import folder
+from ..curation.rows import Reject, is_array, is_blob
+from ..curation.shards import read_sample
+from ..curation.stages.decode import decoded_rgb
+from ..curation.stages.image_format import PILLOW_NAMES, sniff_extension
+from ..curation.store import Rows, Store
+from ..datasets.reader.decode import decode_npy
+from ..eval.report.blocks import Block, Cell, ImageGrid, Section, Table, Text, Thumb, Value
+from ..eval.report.images import encode
+
+_SIDE_PX = 96
+_EXAMPLES = 6
+"""Rejected rows of each reason, and their pictures."""
+_REASONS = 12
+"""Reasons with pictures, those of most rows."""
+_SAMPLES = 12
+_SHOWN = 6
+"""Samples in the table; all of ``_SAMPLES`` have their picture."""
+_COLUMNS = 8
+"""Columns of a table, and files of a sample."""
+_LETTERS = 80
+_ITEMS = 4
+"""Of a list."""
+_MOST_BYTES = 1 << 26
+"""Larger payloads are not read."""
+_MOST_PIXELS = 30_000_000
+_UNSHOWN = ("sensitive", "sensitive_score")
+"""Reasons whose pictures nobody should come upon in a report."""
+_PLACE = ("key", "shard", "offset", "size", "sha256")
+
+
+# ------------------------------------------------------------------------------------------------------------- rejects
+
+
+def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section]:
+    """Rejected rows by stage and reason, with an example of each and the pictures that they had; none where none was rejected.
+
+    Args:
+        store: the run.
+        made: its finished stages, by name.
+    """
+    lines: list[Sequence[Value]] = []
+    shown: list[tuple[int, ImageGrid]] = []
+    broken = 0
+    hidden = any(reason in _UNSHOWN for artifact in made.values() for reason in artifact.rejects)
+    for stage, artifact in made.items():
+        examples = _examples(store, artifact)
+        for reason, count in sorted(artifact.rejects.items(), key=lambda each: (-each[1], each[0])):
+            rows = examples.get(reason, [])
+            first = rows[0] if rows else {"key": None, "detail": None}
+            example = _cell(first["key"], code=True)
+            lines.append([stage, reason, count, example, _cell(first["detail"])])
+            keys = [row["key"] for row in rows] if reason not in _UNSHOWN else []
+            thumbs, lost = _pictures_of(store, artifact, made, keys)
+            broken += lost
+            if thumbs:
+                shown.append((count, ImageGrid(f"{stage}: {reason}", thumbs, _SIDE_PX)))
+    if not lines:
+        return []
+    most = sorted(range(len(shown)), key=lambda at: -shown[at][0])[:_REASONS]
+    blocks: list[Block] = [Table(["stage", "reason", "rows", "for example", "detail"], lines)]
+    if shown:
+        told = f"The first {_EXAMPLES} pictures that were rejected for a reason, as they were before the stage."
+        more = f" {broken} of them cannot be shown." if broken else ""
+        more += " Pictures that were rejected as sensitive are left out." if hidden else ""
+        blocks += [Text([told + more]), *(shown[at][1] for at in sorted(most))]
+    return [Section("Rejected rows", blocks)]
+
+
+def _examples(store: Store, artifact: Artifact) -> dict[str, list[dict[str, str]]]:
+    """The first rejected rows of each reason, in the order of the stage."""
+    found: dict[str, list[dict[str, str]]] = {reason: [] for reason in artifact.rejects}
+    for name in artifact.reject_files():
+        if all(len(found[reason]) >= min(_EXAMPLES, count) for reason, count in artifact.rejects.items()):
+            break
+        table = store.read_parquet(name)
+        for reason, rows in found.items():
+            mine = table.filter(pc.equal(table["reason"], reason)).slice(0, _EXAMPLES - len(rows))
+            rows += mine.to_pylist()
+    return found
+
+
+def _pictures_of(
+    store: Store, artifact: Artifact, made: Mapping[str, Artifact], keys: Sequence[str]
+) -> tuple[list[Thumb], int]:
+    """Pictures that rows had before this stage, in the order of ``keys``, and how many cannot be shown."""
+    found: dict[str, Any] = {}
+    for name in artifact.recipe["inputs"] if keys else ():
+        if name not in made:
+            continue
+        rows = made[name].rows_view(store)
+        for column in [field.name for field in rows.schema if is_blob(field)]:
+            refs = _payloads(rows, column, keys)
+            if any(_is_picture(store.blob(ref).read()) for ref in list(refs.values())[:1]):
+                found = refs
+                break
+    thumbs = _thumbs((key, store.blob(found[key]).read()) for key in keys if key in found and found[key]["size"] < _MOST_BYTES)
+    return thumbs, len(found) - len(thumbs)
+
+
+def _payloads(rows: Rows, column: str, keys: Sequence[str]) -> dict[str, Any]:
+    """Key -> reference of a payload, of those rows of a stage that have one. Reads no further than it must."""
+    wanted = pa.array(keys, pa.string())
+    found: dict[str, Any] = {}
+    for table in rows.batches(["key", column]):
+        mine = table.filter(pc.and_(pc.is_in(table["key"], value_set=wanted), table[column].is_valid()))
+        found |= dict(zip(mine["key"].to_pylist(), mine[column].to_pylist(), strict=True))
+        if len(found) == len(keys):
+            break
+    return found
+
+
+def _is_picture(data: bytes) -> bool:
+    return sniff_extension(data) in PILLOW_NAMES
+
+
+def _thumbs(pictures: Iterable[tuple[str, bytes]]) -> list[Thumb]:
+    """Those that can be shown."""
+    thumbs: list[Thumb] = []
+    for key, data in pictures:
+        try:
+            with decoded_rgb(data, min_short_side_px=_SIDE_PX, max_pixels=_MOST_PIXELS) as pixels:
+                picture = Image.fromarray(pixels)
+        except Reject:  # broken or too large, which may be why it was rejected
+            continue
+        picture.thumbnail((_SIDE_PX, _SIDE_PX))
+        thumbs.append(Thumb(encode(picture), key))
+    return thumbs
+
+
+# ------------------------------------------------------------------------------------------------------------- samples
+
+
+def samples_sections(store: Store, artifact: Artifact) -> list[Section]:
+    """Some rows of the last stage, evenly spaced: their pictures, and a table of their columns and of what their files hold."""
+    if not artifact.rows:
+        return []
+    rows = artifact.rows_view(store)
+    count = min(_SAMPLES, artifact.rows)
+    at = [artifact.rows * (2 * n + 1) // (2 * count) for n in range(count)]
+    table = pa.concat_tables([rows.slice(n, n + 1) for n in at])
+    found = [_members(store, artifact, row) for row in table.to_pylist()]
+    thumbs = _thumbs(
+        (key, next(data for data in members.values() if _is_picture(data)))
+        for key, members in zip(table["key"].to_pylist(), found, strict=True)
+        if any(map(_is_picture, members.values()))
+    )
+    few = [*range(0, count, -(-count // _SHOWN))]
+    blocks: list[Block] = [ImageGrid("Pictures", thumbs, _SIDE_PX)] if thumbs else []
+    spread = "All" if count == artifact.rows else f"{count} of {artifact.rows:,}, evenly spaced"
+    intro = Text([f"{spread}, of stage {artifact.stage}."])
+    return [Section("Samples", [intro, *blocks, *_tables(table.take(pa.array(few)), [found[n] for n in few])])]
+
+
+def _members(store: Store, artifact: Artifact, row: Mapping[str, Any]) -> dict[str, bytes]:
+    """What a row holds beside its columns: the members of its sample in a shard, or its payloads by column."""
+    if artifact.kind == "shards":
+        if row["size"] > _MOST_BYTES:
+            return {}
+        name = posixpath.join(folder(artifact.stage), f"{row['shard']}.tar")
+        return read_sample(store.read(name, row["offset"], row["size"]), row["key"], place=name, base=row["offset"])
+    fields = [field for field in artifact.rows_view(store).schema if is_blob(field) and row[field.name]]
+    return {one.name: store.blob(row[one.name]).read() for one in fields if row[one.name]["size"] < _MOST_BYTES}
+
+
+def _tables(table: pa.Table, found: Sequence[Mapping[str, bytes]]) -> list[Block]:
+    plain = [field.name for field in table.schema if not (is_blob(field) or is_array(field) or field.name in _PLACE)]
+    keys = table["key"].to_pylist()
+    blocks: list[Block] = []
+    if plain:
+        values = table.select(plain[:_COLUMNS]).to_pylist()
+        lines: list[Sequence[Value]] = [[_cell(key), *map(_cell, row.values())] for key, row in zip(keys, values, strict=True)]
+        more = f", the first {_COLUMNS} of {len(plain)}" if len(plain) > _COLUMNS else ""
+        blocks.append(Table(["key", *plain[:_COLUMNS]], lines, f"Columns{more}"))
+    names = list(dict.fromkeys(name for members in found for name in members))[:_COLUMNS]
+    if names:
+        lines = [
+            [_cell(key), *(_cell(_holds(members.get(name))) for name in names)]
+            for key, members in zip(keys, found, strict=True)
+        ]
+        blocks.append(Table(["key", *names], lines, "What the files of a sample hold"))
+    return blocks
+
+
+def _holds(data: bytes | None) -> str | None:
+    """A file in a few words: what sort of picture or array it is, or how its text begins."""
+    if data is None:
+        return None
+    if extension := sniff_extension(data):
+        return f"{extension}, {len(data):,} bytes"
+    try:
+        if data.startswith(b"\x93NUMPY"):
+            array = decode_npy(data)
+            return f"{array.dtype} ({', '.join(map(str, array.shape))})"
+        text = json.dumps(json.loads(data), ensure_ascii=False) if data[:1] in (b"{", b"[") else data.decode()
+        if " ".join(text.split()).isprintable():
+            return text
+    except ValueError:
+        pass
+    return f"{len(data):,} bytes"
+
+
+def _cell(value: Any, *, code: bool = False) -> Cell:
+    """A value that fits into a table; the whole of it comes up under the pointer."""
+    if value is None or isinstance(value, int | float):
+        return Cell(value)
+    if isinstance(value, list):
+        more = f", ... ({len(value)})" if len(value) > _ITEMS else ""
+        value = ", ".join(f"{item:.4g}" if isinstance(item, float) else str(item) for item in value[:_ITEMS]) + more
+    text = " ".join(str(value).split())
+    short = text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
+    return Cell(short, code=code, title=text[:2000] if short != text else "")

@@ -1,0 +1,148 @@
+"""The report that every pipeline has without code of its own: what was rejected, what is published, what was measured."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchwright.curation.flow import Flow, source, step
+from benchwright.curation.png import stored_png
+from benchwright.curation.qa.options import Option
+from benchwright.curation.qa.rounds import Round, ask
+from benchwright.curation.rows import Blob, Reject
+from benchwright.curation.run import run
+from benchwright.curation.shards import Placed, assign_shards
+from benchwright.curation.store import StoreError
+from benchwright.pipelines.report import write_default
+from PIL import Image
+
+
+@dataclasses.dataclass(frozen=True)
+class Tile:
+    key: str
+    picture: Blob
+    concept: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Graded(Tile):
+    grades: tuple[float, ...]
+
+
+PNG = stored_png(np.full((20, 30), 90, dtype=np.uint8))
+_LARGE = io.BytesIO()
+Image.new("L", (6_000, 6_000)).save(_LARGE, "PNG")
+HUGE = _LARGE.getvalue()
+"""36 million pixels."""
+
+
+def tiles() -> Iterator[Tile]:
+    for number in range(40):
+        broken = {3: PNG[:60], 5: b"no picture", 7: HUGE}
+        yield Tile(f"t<{number:02d}>", Blob(broken.get(number, PNG)), "white")
+
+
+def grade(row: Tile) -> Graded:
+    number = int(row.key[2:4])
+    if number % 2:
+        raise Reject("odd", f"number <b>{number}</b>")
+    if number < 6:
+        raise Reject("sensitive" if number == 2 else "early", "")
+    return Graded(row.key, row.picture, row.concept, tuple(number / 3 for _ in range(6)))
+
+
+def members(row: Graded) -> Mapping[str, Any]:
+    note = b"a line of text\n" * 20 if row.key < "t<20>" else b"\0\1"
+    return {"png": row.picture.read(), "txt": note, "vector.npy": np.zeros((3, 2), np.float32), "json": {"grades": row.grades}}
+
+
+def flow() -> Flow:
+    graded = source("tiles", step(tiles)).each("graded", step(grade), max_rejects=None, rows_per_part=8)
+    placed = graded.whole("placed", step(assign_shards, by=[], max_samples=10), gives=Placed)
+    return placed.shards("shards", step(members))
+
+
+def page_of(out: Path, **changes: Any) -> str:
+    given: dict[str, Any] = {"scores": {}, "rounds": (), **changes}
+    return Path(write_default("Tiles & more", str(out), **given)).read_text()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run. Only its report may be written."""
+    out = tmp_path_factory.mktemp("tiles")
+    run(flow(), str(out), scheduler="sync", pipeline="tiles")
+    return out
+
+
+def test_rejected_rows_are_shown_by_reason_with_their_pictures(made: Path) -> None:
+    page = page_of(made)
+    part = page[page.index(">Rejected rows</h2>") : page.index(">Samples</h2>")]
+    rows = re.findall(r"<tr><th[^>]*>([^<]*)</th>\s*<td[^>]*>([^<]*)</td>\s*<td[^>]*>([^<]*)</td>", part)
+    assert rows == [("graded", "odd", "20"), ("graded", "early", "2"), ("graded", "sensitive", "1")]
+    assert "number &lt;b&gt;1&lt;/b&gt;" in part
+    grids = re.findall(r"<h4>([^<]*) <small>(\d+)</small></h4>", part)
+    assert grids == [("graded: odd", "3"), ("graded: early", "2")], "of the first six odd ones two are broken, and one is huge"
+    assert "3 of them cannot be shown. Pictures that were rejected as sensitive are left out." in part
+    assert 'alt="t&lt;01&gt;"' in part
+    assert not {f'alt="t&lt;0{number}&gt;"' for number in (2, 3, 5, 7)} & {*re.findall('alt="[^"]*"', part)}
+
+
+def test_samples_are_evenly_spaced_with_pictures_columns_and_files(made: Path) -> None:
+    part = page_of(made)
+    part = part[part.index(">Samples</h2>") :]
+    assert "12 of 17, evenly spaced, of stage shards." in part
+    shown = re.findall(r'alt="t&lt;(\d\d)&gt;"', part)
+    assert len(shown) == 12
+    assert shown == sorted(shown)
+    assert (shown[0], shown[-1]) == ("06", "38")
+    assert ">white<" in part
+    assert ">2, 2, 2, 2, ... (6)<" in part
+    assert "float32 (3, 2)" in part
+    assert "a line of text a line of text" in part
+    assert "2 bytes" in part
+    assert "png, " in part
+
+
+def test_the_same_run_gives_the_same_page(made: Path, tmp_path: Path) -> None:
+    run(flow(), str(tmp_path), scheduler="threads", workers=2, pipeline="tiles")
+    seconds = re.compile(r'<td class="number plain">\d+\.\d</td>')
+    assert seconds.sub("", page_of(tmp_path)) == seconds.sub("", page_of(made))
+
+
+def test_results_are_tables_by_protocol(made: Path) -> None:
+    iid = {"er": {"mean": {"acc": 0.5, "bwt": None}, "std": {"acc": 0.125, "bwt": None}}}
+    angles = {"shades of grey": {"mean": {"mean": 3.25}, "std": {"mean": None}, "unit": "degrees"}}
+    page = page_of(made, scores={"iid": iid, "folds": angles})
+    part = page[page.index(">Results</h2>") :]
+    assert re.search(r">er</th>\s*<td[^>]*>50\.0 <small>± 12\.5</small></td>\s*<td[^>]*>–</td>", part)
+    assert "folds: degrees" in part
+    assert ">3.25</td>" in part
+    assert ">Results</h2>" not in page_of(made)
+
+
+def test_a_run_that_waits_for_people_has_a_report(tmp_path: Path) -> None:
+    asked = Round("tiles", [Option("white")], 0, image="picture")
+    run(ask(source("tiles", step(tiles)), asked, str(tmp_path)), str(tmp_path), scheduler="sync", pipeline="tiles")
+    page = page_of(tmp_path, rounds=[asked])
+    assert "The run has not reached its end: stage voted is the first that is not made." in page
+    assert "12 of 40, evenly spaced, of stage tiles." in page
+    assert "voted not made" in page
+    assert ">Votes</h2>" not in page
+    shown = re.findall(r'<li style[^>]*><img [^>]*alt="([^"]*)"', page)
+    assert len(shown) == 11, "one of the twelve is no picture"
+    assert "t&lt;05&gt;" not in shown
+
+
+def test_a_damaged_shard_is_named(tmp_path: Path) -> None:
+    run(flow(), str(tmp_path), scheduler="sync", pipeline="tiles")
+    shard = next((tmp_path / "stages" / "shards").glob("*.tar"))
+    shard.write_bytes(shard.read_bytes()[:700])
+    with pytest.raises((StoreError, ValueError), match=shard.name):
+        page_of(tmp_path)
