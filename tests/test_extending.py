@@ -14,11 +14,12 @@ from benchwright.curation.stages.transforms import TRANSFORMS
 from benchwright.curation.stages.visual_transforms import transform_by
 from benchwright.eval.metrics.registry import METRICS
 from benchwright.pipelines import api
-from benchwright.training.core.learner import BufferLearner
-from benchwright.training.core.loop import Hyper
+from benchwright.training.baselines.clear import paper_settings
+from benchwright.training.core.build import learner_of, parts_of
+from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.illuminants.pictures import Pictures
-from benchwright.training.illuminants.registry import Baseline, estimator_of, fit_baseline
-from benchwright.training.methods.registry import maker, method
+from benchwright.training.illuminants.registry import fit_baseline, functions, load_baseline
+from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.registry import MODELS
 from benchwright.training.predictors.registry import make_predictor, parts
 from PIL import Image
@@ -91,40 +92,31 @@ def test_the_transform(folder: Path) -> None:
 
 
 def test_the_methods(folder: Path) -> None:
-    newest = method(f"{folder}/example_methods.py:newest", start="scratch", rows=3)
-    assert newest.name == "newest-rows=3-scratch"
-    assert newest.choose((), [2, 3], 0).tolist() == [2, 3, 4]
+    newest = method(f"{folder}/example_methods.py:newest", rows=3)
+    assert newest.rule((), [2, 3], seed=0).tolist() == [2, 3, 4]
     small = method(f"{folder}/example_methods.py:small_outputs", strength=0.5)
     assert (small.name, dict(small.settings)) == ("small_outputs", {"strength": 0.5})
     assert small.teach is not None
-    with pytest.raises(ValueError, match="missing a required argument: 'strength'"):
-        method(f"{folder}/example_methods.py:small_outputs")
-    with pytest.raises(ValueError, match="it should give a Method, or be a rule"):
+    with pytest.raises(ValueError, match="missing a required argument: 'rows'"):
+        method(f"{folder}/example_methods.py:newest")
+    with pytest.raises(ValueError, match="gives str, and not a Method"):
         method("platform:machine")
-    assert maker("reservoir").__name__ == "reservoir"
 
 
-def test_the_model_learns_with_the_rule(folder: Path) -> None:
-    make = load_name(MODELS, f"{folder}/example_models.py:Prototypes")
+def test_the_model_learns_with_the_method(folder: Path) -> None:
+    make = load_name(MODELS, f"{folder}/example_models.py:Distances")
     draw = np.random.default_rng(0)
     y = draw.integers(0, 2, 200)
-    X = (draw.normal(size=(200, 4)) + 4 * y[:, None]).astype(np.float32)
-    hyper = Hyper(
-        epochs=20,
-        batch_size=50,
-        learning_rate=0.05,
-        decay_after_epochs=20,
-        decay_factor=0.1,
-        momentum=0.9,
-        weight_decay=0.0,
-        keep="last",
-    )
-    rule = method(f"{folder}/example_methods.py:newest", rows=100)
-    learner = BufferLearner(make_model=make, classes=2, hyper=hyper, method=rule, seed=0)
-    learner.learn(X, y)
+    samples = ArrayExamples((draw.normal(size=(200, 4)) + 4 * y[:, None]).astype(np.float32), y)
+    _, settings = paper_settings("linear")
+    schedule = {**settings["schedule"], "epochs": 20, "batch_size": 50, "learning_rate": 0.05}
+    given = {**settings, "schedule": schedule, "method": {"rows": 100}, "model": {"width": 8}}
+    newest = load_name(METHODS, f"{folder}/example_methods.py:newest")
+    learner = learner_of(parts_of(given, newest, make, labels="one", classes="same"), make, sample=(4,), seed=0)
+    learner.learn(samples, [], classes=2)
     assert len(learner.buffer) == 100
-    assert (learner.predict(X) == y).mean() > 0.95
-    assert torch.equal(*(make(4, 2, init=torch.Generator().manual_seed(3)).points for _ in range(2)))
+    assert (learner.predict(samples) == y).mean() > 0.95
+    assert torch.equal(*(make(torch.Generator().manual_seed(3), sample=(4,)).points for _ in range(2)))
 
 
 def test_the_predictor(folder: Path) -> None:
@@ -152,10 +144,8 @@ def test_the_estimator(folder: Path) -> None:
     lights = np.tile([0.0, 3.0, 4.0], (6, 1))
     fitted = fit_baseline(name, pictures, lights)
     np.testing.assert_allclose(fitted.estimate(pictures), np.tile([0, 0.6, 0.8], (6, 1)))
-    assert [function.__name__ for function in estimator_of(name)] == ["mean_light", "fit_mean_light"]
-    np.testing.assert_array_equal(Baseline.load(fitted.save(), name).state["light"], fitted.state["light"])
-    with pytest.raises(ValueError, match="no estimator is called"):
-        Baseline.load(fitted.save())  # whose bytes may be anyone's
+    assert set(functions(name)) == {"estimate", "fit"}
+    np.testing.assert_array_equal(load_baseline(fitted.save(), name).state["light"], fitted.state["light"])
 
 
 def test_the_metric(folder: Path) -> None:
