@@ -172,10 +172,12 @@ class Evaluation:
 
     Attributes:
         feedback: shares of the training labels that are given, a run each.
-        predictors: names of ``training.predictors.registry``.
-        prior_knowledge: what the predictors know before increment 0; written into every result file.
-        settings: predictor -> changes to the paper's hyper-parameters (``training/predictors/kowl.toml``).
+        predictors: names of ``training.predictors.registry``, or references to predictors of one's own.
+        prior_knowledge: what the predictors know before increment 0, such as the backbone and the data that it was trained on.
+            It belongs to the settings of every training; an empty table claims that there is none.
+        settings: predictor -> changes to the paper's hyper-parameters (``training/predictors/kowl.toml``), or all of one's own.
         experience_limit: rows that a predictor may learn from; None: all.
+        metrics: references to metrics of one's own, which take ``eval.protocols.open_world_predictions.Predictions``.
         device: where the predictors run.
     """
 
@@ -184,6 +186,7 @@ class Evaluation:
     prior_knowledge: dict[str, Any]
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     experience_limit: Annotated[int, Field(ge=1)] | None = None
+    metrics: list[str] = Field(default_factory=list[str])
     device: str = "cpu"
 
 
