@@ -105,7 +105,10 @@ class Sums:
             yield measured(metric(phase, task, novel_to, measure), value, position=position, split=split, stratum=stratum)
 
     def so_far(self, phase: str, position: int | None, splits: Container[str] | None = None) -> Iterator[Value]:
-        """Values of the sums of a phase up to an increment, or of the whole training where that is None; of some splits alone."""
+        """Values of the sums of a phase up to an increment, or of the whole training where that is None.
+
+        ``splits``: those that are told of; None: all.
+        """
         begin = "" if position is None else CUMULATIVE
         samples: set[tuple[str, str]] = set()
         for (of_phase, task, novel_to, split, stratum), ordered in self._sums.items():

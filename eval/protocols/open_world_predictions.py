@@ -37,11 +37,11 @@ COLUMNS = pa.schema(
 )
 """Columns of a table of predictions, in the order of what happened. Two kinds of row:
 
-* for each increment one on its feedback, between ``phase`` "pre" and "post", with ``phase`` and ``split`` "": the increment's
-  ``name``; ``labelled``, which of its training ``samples`` got labels, in the order asked for; the classes known to the evaluator
-  and to the predictor from then on; and how many samples the ``experience`` holds. That of increment 0 has ``class_names``, too;
+* for each increment one on its feedback, which stands between "pre" and "post" with ``phase`` and ``split`` "": the increment's
+  ``name``; ``labelled``, which of its training ``samples`` got labels, in the order asked for; the classes known to the
+  evaluator and to the predictor from then on; how many samples the ``experience`` holds; and ``class_names``, for increment 0;
 * for each increment, phase and split at least one: ``keys`` and ``truth`` (class indices) of its samples, the labels of the
-  ``columns``, and the ``probabilities``, (samples, columns) little-endian float32. Several follow each other where there is much.
+  ``columns``, and the ``probabilities``, (samples, columns) little-endian float32; several rows where there are many samples.
 """
 
 _AT_ONCE = 1 << 26
@@ -159,9 +159,10 @@ class Predictions:
         return tuple(names[0].as_py())
 
     def __iter__(self) -> Iterator[Predicted]:
-        tables = (table.slice(n, 1) for table in self._rows.batches() for n in range(table.num_rows) if table["phase"][n].as_py())
-        for place, rows in itertools.groupby(tables, lambda row: tuple(row[name][0].as_py() for name in _PLACE)):
-            yield self._predicted(*place, [_arrays(row) for row in rows])
+        rows = (table.slice(n, 1) for table in self._rows.batches() for n in range(table.num_rows))
+        for place, some in itertools.groupby(rows, lambda row: tuple(row[name][0].as_py() for name in _PLACE)):
+            if place[1]:  # a phase
+                yield self._predicted(*place, [_arrays(row) for row in some])
 
     def _predicted(self, increment: int, phase: str, split: str, rows: list[tuple[Any, ...]]) -> Predicted:
         uid, truth, columns, probabilities = zip(*rows, strict=True)

@@ -44,8 +44,8 @@ def learn_open_world(
     """Source step: take a predictor through the increments and give its predictions.
 
     Args:
-        training: facts, see ``experiments.Training``; its settings are ``predictor``, of the predictor, ``experience_limit`` and
-            ``prior_knowledge``.
+        training: facts, see ``experiments.Training``; its settings are ``predictor``, those of the predictor,
+            ``experience_limit`` and ``prior_knowledge``.
         digest: content digest of the dataset.
         dataset: its folder.
         features: folder for a file of all features, which trainings on the dataset share.

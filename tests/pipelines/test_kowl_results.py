@@ -21,9 +21,11 @@ import torch
 from benchwright.curation.flow import Flow
 from benchwright.curation.run import run
 from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.eval.protocols.open_world_measures import tidy
 from benchwright.pipelines import api
 from benchwright.pipelines.cli import main as cli
-from benchwright.pipelines.kowl import baselines as kowl_runs
+from benchwright.pipelines.experiments import results
+from benchwright.pipelines.kowl.stream import read_increments
 
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
@@ -41,7 +43,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def vectors(tiny: Path) -> tuple[list[str], np.ndarray]:
     """Keys and features of that run, in another order."""
-    increments, _, _ = kowl_runs.read_increments(str(tiny / "dataset"))
+    increments, _ = read_increments(str(tiny / "dataset"))
     every = [samples for one in increments for samples in one.splits.values()]
     uid = np.concatenate([samples.uid for samples in every])
     X = np.concatenate([samples.X for samples in every])
@@ -79,7 +81,7 @@ def test_stored_features_give_what_drawn_ones_give(
     columns = ["key", "increment", "role", "position", "label_recent_first", "sha256"]
     columns = [name for name in columns if name in mine.column_names]
     assert mine.select(columns).equals(theirs.select(columns))
-    ours, other = (kowl_runs.read_increments(str(folder / "dataset"))[0] for folder in (out, tiny))
+    ours, other = (read_increments(str(folder / "dataset"))[0] for folder in (out, tiny))
     for a, b in zip(ours, other, strict=True):
         for split, samples in a.splits.items():
             np.testing.assert_array_equal(samples.X, b.splits[split].X)
@@ -131,6 +133,8 @@ def test_unknown_predictors_amounts_and_hyper_parameters_are_wrong_use(tiny: Pat
         ("evaluation.settings.ann.momentum=1", "evaluation.settings.ann has no 'momentum'"),
         ("evaluation.settings.gmm_finch.epsilon=-1", "evaluation.settings.gmm_finch: min_error_tol 0.05, epsilon -1"),
         ("evaluation.settings.svm.c=1", "no predictor 'svm'"),
+        ("evaluation.predictors=['gone.py:Nothing']", "'gone.py:Nothing'"),
+        ("evaluation.metrics=['gone.py:nothing']", "evaluation.metrics: 'gone.py:nothing'"),
     ]:
         out = tmp_path / re.sub(r"\W", "-", setting)
         assert bw("run", "kowl", "--config", "tiny", "--set", setting, "--out", out, "--quiet").code == 0
@@ -147,19 +151,17 @@ def test_a_dry_run_makes_nothing(tmp_path: Path, bw: Cli) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    """By path in the folder: names alone repeat from step to step."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def learned(out: Path) -> dict[str, str]:
+    return {stage["name"]: stage["digest"] for stage in api.show(str(out / "experiments"))["stages"]}
 
 
-def test_a_killed_loop_goes_on_to_the_same_bytes(tmp_path: Path, bw: Cli) -> None:
-    """kill -9 after the second increment; the same command again ends in the bytes of a loop that was not killed."""
+def test_a_killed_loop_goes_on_to_the_same_rows(tmp_path: Path, bw: Cli) -> None:
+    """kill -9 after the second increment; the same command again ends in the rows of a loop that was not killed."""
     out = tmp_path / "run"
     assert bw("run", "kowl", "--config", "tiny", "--set", ANN, "--out", out, "--quiet").code == 0
     command = [sys.executable, "-c", "from benchwright.pipelines.cli.main import main; main()"]
     command += ["train", str(out), "--method", "ann", "--protocol", "0.5"]
     environment = {**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
-    progress = out / "eval" / "feedback-0.5" / "ann" / "progress.json"
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
     ) as killed_run:
@@ -169,32 +171,31 @@ def test_a_killed_loop_goes_on_to_the_same_bytes(tmp_path: Path, bw: Cli) -> Non
                 break
         killed_run.send_signal(signal.SIGKILL)
     assert killed_run.returncode == -signal.SIGKILL
-    done = progress.read_bytes()
-    assert not (progress.parent / "results.json").exists()
+    assert len(list(out.glob("experiments/stages/learned_*/*/*/progress.json"))) == 1
+    assert not list(out.glob("experiments/stages/learned_*/artifact.json"))
     told = bw("train", out, "--method", "ann", "--protocol", "0.5")
     assert told.code == 0
     assert "increment 0 " not in told.err
     assert "increment 5 " in told.err
-    killed = files_of(progress.parent)
-    assert killed["progress.json"] != done
-    (out / "eval" / "feedback-0.5").rename(tmp_path / "killed")
+    killed = learned(out)
+    assert len(killed) == 2
+    assert bw("verify", out).code == 0
+    (out / "experiments").rename(tmp_path / "killed")
     assert bw("train", out, "--method", "ann", "--protocol", "0.5", "--quiet").code == 0
-    whole = files_of(progress.parent)
-    assert killed == whole
-    stamp = (progress.parent / "results.json").stat().st_mtime_ns
+    assert learned(out) == killed
     again = bw("train", out, "--method", "ann", "--protocol", "0.5")
     assert again.code == 0
     assert "increment " not in again.err
-    assert (progress.parent / "predictions" / "step-000-post").stat().st_mtime_ns < stamp
+    assert "up to date" in again.err
 
 
 def test_features_are_mapped_once_and_by_digest(tiny: Path, tmp_path: Path) -> None:
-    held, names, _ = kowl_runs.read_increments(str(tiny / "dataset"))
-    mapped, same, _ = kowl_runs.read_increments(str(tiny / "dataset"), tmp_path)
+    held, names = read_increments(str(tiny / "dataset"))
+    file = tmp_path / "features-0123456789abcdef.npy"
+    (tmp_path / "features-of-an-older-run.npy").write_bytes(b"old")
+    mapped, same = read_increments(str(tiny / "dataset"), str(file))
     assert names == same
-    (file,) = tmp_path.iterdir()
-    digest = api.show(str(tiny))["digest"]
-    assert file.name == f"features-{digest[:16]}.npy"
+    assert list(tmp_path.iterdir()) == [file]
     for a, b in zip(held, mapped, strict=True):
         for split, samples in a.splits.items():
             other = b.splits[split].X
@@ -202,9 +203,60 @@ def test_features_are_mapped_once_and_by_digest(tiny: Path, tmp_path: Path) -> N
             assert not other.flags.owndata
             assert not other.flags.writeable
     stamp = file.stat().st_mtime_ns
-    (tmp_path / "features-0123456789abcdef.npy").write_bytes(b"of an older run")
-    kowl_runs.read_increments(str(tiny / "dataset"), tmp_path)
+    read_increments(str(tiny / "dataset"), str(file))
     assert file.stat().st_mtime_ns == stamp
+
+
+OWN = """
+import numpy as np
+
+class Majority:
+    def __init__(self, *, seed, device, weight=1.0):
+        self.weight = weight
+    def fit(self, experience, validation):
+        y = np.concatenate([y for _, _, y in experience])
+        self.classes, counts = np.unique(y[y >= 0], return_counts=True)
+        self.share = (counts / counts.sum()).astype(np.float32)
+    def predict(self, uid, X):
+        return self.classes, np.tile(self.share, (len(X), 1))
+    def request(self, uid, X):
+        return list(uid)
+    def state(self):
+        return {"classes": self.classes, "share": self.share}
+    def restore(self, state, experience):
+        self.classes, self.share = state["classes"], state["share"]
+
+def unsure(predictions):
+    shares = [part.probabilities.max(axis=1).mean() for part in predictions if part.phase == "pre"]
+    return {"unsure": 1 - np.mean(shares), "increments": len(predictions.feedback)}
+"""
+
+
+def test_predictors_and_metrics_of_ones_own(tiny: Path, tmp_path: Path, bw: Cli) -> None:
+    """By reference; side by side in processes; an edit trains that predictor again and nothing else."""
+    out, own = tmp_path / "run", tmp_path / "own_novelty.py"
+    own.write_text(OWN)
+    settings = [f'evaluation.predictors=["evm", "{own}:Majority"]', "evaluation.feedback=[0, 1]"]
+    settings += [f'evaluation.settings={{"{own}:Majority" = {{weight = 0.5}}}}', f'evaluation.metrics=["{own}:unsure"]']
+    words = [word for text in settings for word in ("--set", text)]
+    assert bw("run", "kowl", "--config", "tiny", *words, "--out", out, "--quiet").code == 0
+    told = bw("train", out, "--scheduler", "processes", "--workers", "2")
+    assert told.code == 0, told.err
+    found = api.scores(str(out))["feedback 1"]
+    assert list(found) == ["evm", "own_novelty.py:Majority"]
+    mean = found["own_novelty.py:Majority"]["mean"]
+    assert 0 < mean["unsure"] < 1
+    assert mean["increments"] == 6
+    first = {path: path.stat().st_mtime_ns for path in out.glob("experiments/stages/learned_*/artifact.json")}
+    own.write_text(OWN.replace("counts / counts.sum()", "np.ones(len(counts)) / len(counts)"))
+    command = [sys.executable, "-c", "from benchwright.pipelines.cli.main import main; main()", "train", str(out)]
+    again = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONSAFEPATH": "1"})
+    changed = {path for path, stamp in first.items() if path.stat().st_mtime_ns != stamp}
+    assert changed == {path for path in first if "majority" in str(path)}
+    assert "evm, seed 0: up to date" in again.stderr
+    assert bw("train", out, "--method", f"{own}:Minority").code == 2
+    wrong = bw("train", out, "--method", f"{own}:unsure")
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
 
 
 @pytest.fixture(scope="module")
@@ -235,12 +287,8 @@ def annotated(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int]]]) -> None:
     out, told = annotated
-    c = api.job_of(str(out)).config
-    table = kowl_runs.tidy(c, str(out), "strata.arrow")
-    whole = kowl_runs.tidy(c, str(out))
-    assert table is not None
-    assert whole is not None
-    frame = pl.DataFrame(pl.from_arrow(table))
+    everything = pl.DataFrame(pl.from_arrow(tidy(results(str(out)))))
+    whole, frame = (everything.filter((pl.col("stratification") == "") == whole) for whole in (True, False))
     last = frame.filter(pl.col("cumulative"), pl.col("increment") == 5, pl.col("phase") == "post", pl.col("measure") == "mcc")
     index = DatasetIndex.open(out / "dataset").table.to_pylist()
     tested = [row["key"] for row in index if row["role"] != "train"]
@@ -253,7 +301,7 @@ def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int
     top1 = top1.filter(pl.col("measure") == "top1_accuracy", pl.col("stratification") == "area")
     assert set(top1["stratum"]) == {"SM", "AVG", "LG", "N/A"}
     mean = float((top1["value"] * top1["n"]).sum() / top1["n"].sum())
-    same = pl.DataFrame(pl.from_arrow(whole)).filter(
+    same = whole.filter(
         pl.col("cumulative"),
         pl.col("increment") == 5,
         pl.col("phase") == "post",
