@@ -206,12 +206,12 @@ def test_other_settings_stand_beside_each_other(evaluated: Path, tmp_path: Path)
         train(settings("kowl/tiny.toml", *overrides), out, ["evm"], ["0.5"])
     assert load_run(Store(str(out / "experiments"))).pipeline == "kowl experiments"
     assert list(experiments.scores(str(out), kowl.BENCHMARK.shown)["feedback 0.5"]) == [
-        "evm, predictor.tail_size = 100, experience_limit = None",
-        "evm, predictor.tail_size = 50, experience_limit = None",
-        "evm, predictor.tail_size = 100, experience_limit = 300",
+        "evm, experience_limit = None, predictor.tail_size = 100",
+        "evm, experience_limit = None, predictor.tail_size = 50",
+        "evm, experience_limit = 300, predictor.tail_size = 100",
     ]
     page = Path(kowl.report(settings("kowl/tiny.toml"), str(out))).read_text()
-    assert "evm, predictor.tail_size = 50, experience_limit = None, feedback 0.5" in page
+    assert "evm, experience_limit = None, predictor.tail_size = 50, feedback 0.5" in page
 
 
 def test_without_features_the_table_is_published(tmp_path: Path) -> None:

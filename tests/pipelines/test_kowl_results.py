@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -205,6 +207,58 @@ def test_features_are_mapped_once_and_by_digest(tiny: Path, tmp_path: Path) -> N
     stamp = file.stat().st_mtime_ns
     read_increments(str(tiny / "dataset"), str(file))
     assert file.stat().st_mtime_ns == stamp
+
+
+ROOT = Path(__file__).resolve().parents[2]
+_EDITED = """
+import json, sys
+import benchwright.training.predictors.evm as edited
+from benchwright.pipelines import api
+out, told = sys.argv[1], []
+before = {"file": edited.__file__, "stale": api.stale(out), "scores": api.scores(out)}
+api.train(out, methods=["evm", "gmm_finch"], protocols=["1"], progress=told.append)
+print(json.dumps({**before, "told": told, "after": api.stale(out), "again": api.scores(out)}))
+"""
+
+
+def test_an_edit_of_a_predictor_trains_it_alone(tiny: Path, tmp_path: Path) -> None:
+    out, package = tmp_path / "run", tmp_path / "edited" / "benchwright"
+    shutil.copytree(tiny, out)
+    first = api.train(str(out), methods=["evm", "gmm_finch"], protocols=["1"])
+    for name in ("curation", "datasets", "training", "eval", "pipelines"):
+        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "front_door" / "__init__.py", package)
+    source = package / "training/predictors/evm.py"
+    text = source.read_text()
+    assert text.count("scores[:, 0] = 1 - ") == 1
+    source.write_text(text.replace("scores[:, 0] = 1 - ", "scores[:, 0] = 2 - "))
+    environment = {**os.environ, "PYTHONPATH": str(package.parent), "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-c", _EDITED, str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["file"] == str(source)
+    assert list(told["stale"]) == ["feedback 1 evm, seed 0"]
+    assert "training.predictors.evm" in told["stale"]["feedback 1 evm, seed 0"]
+    assert set(told["scores"]["feedback 1"]) == {"gmm_finch"}
+    assert "feedback 1 gmm_finch, seed 0: up to date" in told["told"]
+    assert "feedback 1 evm, seed 0: trained" in told["told"]
+    assert told["after"] == {}
+    assert told["again"]["feedback 1"]["gmm_finch"] == first["feedback 1"]["gmm_finch"]
+    assert told["again"]["feedback 1"]["evm"] != first["feedback 1"]["evm"]
+
+
+def test_weights_that_are_not_finite_stop_their_predictor_alone(tmp_path: Path, bw: Cli) -> None:
+    out = tmp_path / "run"
+    words = ["--set", "evaluation.settings.ann.learning_rate=1e30", "--set", "evaluation.feedback=[1]"]
+    assert bw("run", "kowl", "--config", "tiny", *words, "--out", out, "--quiet").code == 0
+    told = bw("train", out, "--method", "ann", "--method", "evm", "-q")
+    assert (told.code, told.err.count("\n")) == (1, 1)
+    assert "feedback 1 ann, seed 0: weights are not finite" in told.err
+    assert "change evaluation.settings.ann" in told.err
+    assert set(api.scores(str(out))["feedback 1"]) == {"evm"}
+    assert [row["reason"] for row in api.rejects(str(out / "experiments"))] == ["diverged"]
+    assert bw("report", out).code == 0
 
 
 OWN = """
