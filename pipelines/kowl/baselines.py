@@ -8,13 +8,15 @@ from typing import Any
 
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, work_folder
-from ...curation.named import load
+from ...curation.named import UnknownName
+from ...curation.registry import BUILT_IN, load_entry
 from ...curation.verify import DATASET
 from ...datasets.reader.index import DatasetIndex
+from ...eval.metrics.registry import METRICS
 from ...eval.protocols.open_world_measures import PROTOCOL, measure_open_world
 from ...eval.protocols.open_world_predictions import COLUMNS, Predictions
-from ...training.predictors import registry
-from ..errors import WrongUse, did_you_mean
+from ...training.predictors.registry import PREDICTORS, made, paper_settings
+from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest
 from ..streams import short, with_metrics
 from .config import KowlConfig
@@ -36,13 +38,12 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
     if config.features is None:
         raise WrongUse(f"{out} has no features: give the settings [features] and run again")
     e, dataset = config.evaluation, posixpath.join(out, DATASET)
-    chosen = list(methods) or e.predictors
-    _check_names([*chosen, *e.settings])
+    chosen = [_predictor(config, name) for name in list(methods) or e.predictors]
+    _check_settings(config, [name for name, _, _ in chosen])
     amounts = [_amount(name) for name in protocols] or e.feedback
     measures = _measures(config, out)
     found: list[Training] = []
-    for name in chosen:
-        reference, settings = predictor_of(config, name)
+    for name, reference, settings in chosen:
         learn = step(
             learn_open_world,
             training={},
@@ -56,7 +57,7 @@ def trainings(config: KowlConfig, out: str, methods: Iterable[str], protocols: I
         facts = {"predictor": settings, "experience_limit": e.experience_limit, "prior_knowledge": e.prior_knowledge}
         change = f"evaluation.settings.{name}"
         found += [
-            Training(_protocol(amount), short(name), "", facts, config.seed, learn, COLUMNS, measures, change=change)
+            Training(_protocol(amount), name, "", facts, config.seed, learn, COLUMNS, measures, change=change)
             for amount in amounts
         ]
     return found
@@ -67,29 +68,35 @@ def _measures(config: KowlConfig, out: str) -> dict[str, Step]:
     measures = {"whole": Step(measure_open_world, {})}
     if {"stratum_area", "transform"}.intersection(DatasetIndex.open(dataset).table.column_names):
         measures["strata"] = Step(measure_strata, {"dataset": how(dataset), "digest": dataset_digest(out)})
+    for name in config.evaluation.metrics:
+        if (entry := METRICS.find(name)).origin == BUILT_IN:
+            raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, and not of predictions in an open world")
+    return with_metrics(measures, config.evaluation.metrics, Predictions)
+
+
+def _predictor(config: KowlConfig, name: str) -> tuple[str, str, dict[str, Any]]:
+    """Name, reference and hyper-parameters of a predictor, checked before anything runs."""
     try:
-        return with_metrics(measures, config.evaluation.metrics, Predictions)
-    except LookupError as error:
-        raise WrongUse(f"evaluation.metrics: {error}") from None
-
-
-def _check_names(names: Sequence[str]) -> None:
-    known = registry.PREDICTORS
-    if unknown := [name for name in names if name not in known and ":" not in name]:
-        raise WrongUse(f"no predictor {unknown[0]!r}: there are {', '.join(known)}{did_you_mean(unknown[0], known)}")
-
-
-def predictor_of(config: KowlConfig, name: str) -> tuple[str, dict[str, Any]]:
-    """Reference and hyper-parameters of a predictor, checked before anything runs."""
-    paper, changes = registry.paper_settings().get(name, {}), config.evaluation.settings.get(name, {})
-    if name in registry.PREDICTORS and (strange := sorted(changes.keys() - paper.keys())):
+        entry = PREDICTORS.find(name)
+    except UnknownName as error:
+        raise WrongUse(str(error)) from None
+    paper, known = paper_settings().get(entry.name, {}), short(entry.name)
+    changes = next((values for key, values in config.evaluation.settings.items() if short(key) == known), {})
+    if entry.origin == BUILT_IN and (strange := sorted(changes.keys() - paper.keys())):
         raise WrongUse(f"evaluation.settings.{name} has no {strange[0]!r}: there are {', '.join(paper)}")
-    reference, settings = registry.reference(name), {**paper, **changes}
+    settings = {**paper, **changes}
     try:
-        load(reference)(seed=config.seed, device="cpu", **settings)
-    except (LookupError, ValueError, TypeError) as error:
-        raise WrongUse(f"evaluation.settings.{name}: {error}") from None
-    return reference, settings
+        made(load_entry(entry), settings, seed=config.seed)
+    except (ValueError, TypeError) as error:  # UnknownName among them
+        raise WrongUse(f"evaluation.settings.{known}: {error}") from None
+    return known, entry.reference, settings
+
+
+def _check_settings(config: KowlConfig, chosen: Sequence[str]) -> None:
+    """Settings of a predictor that nobody knows are a mistake."""
+    known = {*PREDICTORS.builtin, *chosen, *map(short, config.evaluation.predictors)}
+    if strange := [name for name in config.evaluation.settings if short(name) not in known]:
+        raise WrongUse(f"evaluation.settings.{strange[0]}: no predictor {strange[0]!r}: there are {', '.join(sorted(known))}")
 
 
 def _amount(text: str) -> float:

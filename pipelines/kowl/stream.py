@@ -20,10 +20,10 @@ from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.open_world import Increment, Samples, Setting, run_open_world
 from ...eval.protocols.open_world_measures import PROTOCOL
 from ...eval.protocols.open_world_predictions import COLUMNS
-from ...eval.protocols.predictor import Predictor
 from ...eval.protocols.strata import measures_by_stratum
 from ...eval.results import Value
 from ...training.core.devices import device_of
+from ...training.predictors.registry import made
 from ..experiments import LOGGER, told
 from ..streams import diverged
 
@@ -37,7 +37,7 @@ def learn_open_world(
     digest: str,
     dataset: str,
     features: str,
-    predictor: Callable[..., Predictor],
+    predictor: Callable[..., Any],
     device: str,
     folder: str,
 ) -> Iterator[pa.Table | Sifted]:
@@ -49,17 +49,17 @@ def learn_open_world(
         digest: content digest of the dataset.
         dataset: its folder.
         features: folder for a file of all features, which trainings on the dataset share.
-        predictor: ``make(*, seed, device, **settings)``.
+        predictor: see ``training.predictors.registry.made``.
         device: see ``core.devices.device_of``.
         folder: for checkpoints.
     """
     settings = training["settings"]
     increments, classes = read_increments(dataset, str(Path(features) / f"features-{digest[:16]}.npy"))
-    made = predictor(seed=training["seed"], device=device_of(device), **settings["predictor"])
+    fresh = made(predictor, settings["predictor"], seed=training["seed"], device=device_of(device))
     setting = Setting(float(training["protocol"].removeprefix(PROTOCOL)), settings["experience_limit"])
     tell = functools.partial(LOGGER.info, "%s: %s", told(training))
     try:
-        yield from run_open_world(made, increments, classes, setting=setting, folder=Path(folder), tell=tell)
+        yield from run_open_world(fresh, increments, classes, setting=setting, folder=Path(folder), tell=tell)
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise

@@ -166,10 +166,11 @@ def test_facts_of_a_training_and_what_it_depends_on(evaluated: Path) -> None:
     assert settings_of["experience_limit"] is None
     assert settings_of["prior_knowledge"] == dict(settings("kowl/tiny.toml").evaluation.prior_knowledge)
     assert settings_of["predictor"]["tail_size"] > 1
-    assert found["predictor"]["of"] == "benchwright.training.predictors.evm:evm"
+    assert found["predictor"]["of"] == "benchwright.training.predictors.evm:Evm"
     assert not {"dataset", "features", "device", "folder"} & found.keys()
     code = json.loads(next(evaluated.glob("experiments/stages/learned_feedback_1_evm*/code.json")).read_bytes())["definitions"]
-    assert not [name for name in code if name.endswith((".ann", ".gmm_finch", ".finch", "predictors.registry"))]
+    assert not [name for name in code if name.endswith((".ann", ".gmm_finch", ".finch"))]
+    assert list(code["benchwright.training.predictors.registry"]) == ["made"]
     assert "benchwright.training.predictors.evm" in code
 
 

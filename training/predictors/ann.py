@@ -70,11 +70,6 @@ class AnnSetting:
         check_request(self.request)
 
 
-def ann(*, seed: int, device: str = "cpu", **settings: Any) -> Ann:
-    """The predictor of settings that ``AnnSetting`` names."""
-    return Ann(setting=AnnSetting(**settings), seed=seed, device=device)
-
-
 class Ann:
     """The predictor. Without a new label (feedback 0) it is not fitted again.
 

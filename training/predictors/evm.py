@@ -72,11 +72,6 @@ class EvmSetting:
         check_request(self.request)
 
 
-def evm(*, seed: int, device: str = "cpu", **settings: Any) -> Evm:
-    """The predictor of settings that ``EvmSetting`` names."""
-    return Evm(setting=EvmSetting(**settings), seed=seed, device=device)
-
-
 class Evm:
     """The predictor. Rows that it was fitted on once are not compared with each other again.
 

@@ -71,11 +71,6 @@ class GmmFinchSetting:
         check_request(self.request)
 
 
-def gmm_finch(*, seed: int, device: str = "cpu", **settings: Any) -> GmmFinch:
-    """The predictor of settings that ``GmmFinchSetting`` names."""
-    return GmmFinch(setting=GmmFinchSetting(**settings), seed=seed, device=device)
-
-
 class GmmFinch:
     """The predictor. A class is fitted again only when its labelled rows changed, which gives the same mixtures.
 
