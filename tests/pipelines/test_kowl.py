@@ -184,7 +184,7 @@ def test_results_of_an_earlier_dataset_are_left_out(evaluated: Path, tmp_path: P
     (out / "experiments").symlink_to(evaluated / "experiments")
     assert experiments.results(str(out)).num_rows == 0
     assert experiments.scores(str(out), kowl.BENCHMARK.shown) == {}
-    assert list(experiments.stale_trainings(str(out)).values()) == ["it was trained on another dataset"] * 6
+    assert list(experiments.stale_trainings(str(out)).values()) == ["trained on another dataset"] * 6
 
 
 def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path) -> None:

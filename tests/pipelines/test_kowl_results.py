@@ -238,8 +238,8 @@ def test_an_edit_of_a_predictor_trains_it_alone(tiny: Path, tmp_path: Path) -> N
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["file"] == str(source)
-    assert list(told["stale"]) == ["feedback 1 evm, seed 0"]
-    assert "training.predictors.evm" in told["stale"]["feedback 1 evm, seed 0"]
+    assert list(told["stale"]) == ["feedback 1 evm"]
+    assert "training.predictors.evm" in told["stale"]["feedback 1 evm"]
     assert set(told["scores"]["feedback 1"]) == {"gmm_finch"}
     assert "feedback 1 gmm_finch, seed 0: up to date" in told["told"]
     assert "feedback 1 evm, seed 0: trained" in told["told"]
@@ -304,7 +304,8 @@ def test_predictors_and_metrics_of_ones_own(tiny: Path, tmp_path: Path, bw: Cli)
     first = {path: path.stat().st_mtime_ns for path in out.glob("experiments/stages/learned_*/artifact.json")}
     own.write_text(OWN.replace("counts / counts.sum()", "np.ones(len(counts)) / len(counts)"))
     command = [sys.executable, "-c", "from benchwright.pipelines.cli.main import main; main()", "train", str(out)]
-    again = subprocess.run(command, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONSAFEPATH": "1"})
+    again = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONSAFEPATH": "1"})
+    assert again.returncode == 0, again.stderr
     changed = {path for path, stamp in first.items() if path.stat().st_mtime_ns != stamp}
     assert changed == {path for path in first if "majority" in str(path)}
     assert "evm, seed 0: up to date" in again.stderr
