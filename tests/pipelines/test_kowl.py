@@ -116,7 +116,8 @@ def test_shards_hold_the_stream(evaluated: Path) -> None:
 
 def linked(evaluated: Path, folder: Path) -> Path:
     """A run of the same dataset without results."""
-    (folder / "dataset").symlink_to(evaluated / "dataset")
+    for name in ("dataset", "stages"):
+        (folder / name).symlink_to(evaluated / name)
     (folder / "run.json").write_bytes((evaluated / "run.json").read_bytes())
     return folder
 
