@@ -131,9 +131,11 @@ def _row(increment: int, phase: str, split: str, part: int = 0, **values: Any) -
 def feedbacks(table: pa.Table) -> list[Feedback]:
     """Those of the rows on feedback in a table of predictions."""
     found: list[Feedback] = []
-    for row in table.select(FEEDBACK).to_pylist():
+    rows: list[dict[str, Any]] = table.select(FEEDBACK).to_pylist()
+    for row in rows:
         if row["name"] is not None:
-            found.append(Feedback(**{**row, "labelled": np.asarray(row["labelled"], dtype=np.int64)}))
+            row["labelled"] = np.asarray(row["labelled"], dtype=np.int64)
+            found.append(Feedback(**row))
     return found
 
 
@@ -160,9 +162,9 @@ class Predictions:
 
     def __iter__(self) -> Iterator[Predicted]:
         rows = (table.slice(n, 1) for table in self._rows.batches() for n in range(table.num_rows))
-        for place, some in itertools.groupby(rows, lambda row: tuple(row[name][0].as_py() for name in _PLACE)):
-            if place[1]:  # a phase
-                yield self._predicted(*place, [_arrays(row) for row in some])
+        for (increment, phase, split), some in itertools.groupby(rows, _place):
+            if phase:
+                yield self._predicted(increment, phase, split, [_arrays(row) for row in some])
 
     def _predicted(self, increment: int, phase: str, split: str, rows: list[tuple[Any, ...]]) -> Predicted:
         uid, truth, columns, probabilities = zip(*rows, strict=True)
@@ -173,7 +175,8 @@ class Predictions:
         return Predicted(increment, phase, split, names, labels, columns[0], shares, known)
 
 
-_PLACE = ("increment", "phase", "split")
+def _place(row: pa.Table) -> tuple[int, str, str]:
+    return row["increment"][0].as_py(), row["phase"][0].as_py(), row["split"][0].as_py()
 
 
 def _arrays(row: pa.Table) -> tuple[Uids, Labels, Labels, Probabilities]:
