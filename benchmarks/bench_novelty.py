@@ -111,8 +111,11 @@ def measures(samples: int, classes: int, rounds: int) -> None:
 
 def loop(**world_size: int) -> None:
     sys.path.insert(0, str(Path(__file__).parent))
+    from benchwright.curation.store import PartInfo, Rows, Store, write_parquet
     from benchwright.eval.protocols.open_world import Setting, run_open_world
-    from benchwright.training.predictors.registry import identity, make_predictor, paper_settings
+    from benchwright.eval.protocols.open_world_measures import measure_open_world
+    from benchwright.eval.protocols.open_world_predictions import COLUMNS
+    from benchwright.training.predictors.registry import make_predictor, paper_settings
     from make_kowl_features import make_world
 
     print("means over ten increments of the test rows before feedback; the final MCC is of all labels after feedback")
@@ -122,26 +125,26 @@ def loop(**world_size: int) -> None:
         settings = paper_settings()[kind]
         for world in ("separable", "overlapping"):
             made = make_world(world, seed=0, **world_size)
-            setting = Setting(1.0, None, {})
             with tempfile.TemporaryDirectory() as folder:
                 begun, used = time.perf_counter(), time.process_time()
-                table = run_open_world(
-                    make_predictor(kind, settings, seed=0),
-                    *made,
-                    setting=setting,
-                    identity=identity(kind, settings, seed=0),
-                    out=Path(folder) / "run",
-                )
+                predictor = make_predictor(kind, settings, seed=0)
+                store, parts = Store(folder), list[PartInfo]()
+                for table in run_open_world(predictor, *made, setting=Setting(1.0), folder=Path(folder)):
+                    parts.append(PartInfo(f"part-{len(parts):05}.parquet", table.num_rows))
+                    with store.writing(parts[-1].name) as stream:
+                        write_parquet(stream, table, {})
+                values = list(measure_open_world(predictions=Rows(store, COLUMNS, tuple(parts))))
                 spent, cpu = time.perf_counter() - begun, time.process_time() - used
             total += cpu if kind in ("ann", "gmm_finch") else 0
-            test = [row for row in table if row["split"] == "test" and not row["cumulative"]]
-            detection = [
-                row["value"] for row in test if row["phase"] == "pre" and row["task"] == "detection" and row["measure"] == "mcc"
-            ]
-            reaction = [row["value"] for row in test if row["measure"] == "reaction_time.last_sample.strict"]
-            final = [
-                row["value"] for row in test if row["phase"] == "post" and row["task"] == "none" and row["measure"] == "mcc"
-            ]
+            test = {value.metric: list[float | None]() for value in values}
+            for value in values:
+                if value.split == "test" and value.position is not None:
+                    test[value.metric].append(value.value)
+            whose = ("predictor", "evaluator")
+            detection = [each for who in whose for each in test[f"pre.detection.{who}.mcc"]]
+            strict = "reaction_time.last_sample.strict"
+            reaction = [each for who in whose for each in test[f"pre.detection.{who}.{strict}"]]
+            final = test["post.none.mcc"]
             print(
                 f"{kind:12}{world:>14}{spent:9.1f}{cpu:8.1f}{np.mean(detection):15.2f}{np.mean(reaction):10.2f}{final[-1]:11.2f}"
             )

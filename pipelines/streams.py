@@ -186,27 +186,32 @@ def _loaded(reference: str) -> Any:
     return load(reference)
 
 
-def with_metrics(measures: Mapping[str, Step], metrics: Sequence[str]) -> dict[str, Step]:
+def with_metrics(
+    measures: Mapping[str, Step], metrics: Sequence[str], reader: Callable[[Rows], Any] = Predictions
+) -> dict[str, Step]:
     """``measures``, and a step for each further metric that the settings name: see ``measure_by``."""
     found = [METRICS.find(name).reference for name in metrics]
     own = {
-        f"own_{number}": Step(measure_by, {"metric": named(reference), "name": reference.rpartition(":")[2]})
+        f"own_{number}": Step(measure_by, {"metric": named(reference), "name": reference.rpartition(":")[2], "reader": reader})
         for number, reference in enumerate(found)
     }
     return {**measures, **own}
 
 
-def measure_by(*, predictions: Rows, metric: Callable[..., float | Mapping[str, float]], name: str) -> Iterator[Value]:
+def measure_by(
+    *, predictions: Rows, metric: Callable[..., float | Mapping[str, float]], name: str, reader: Callable[[Rows], Any]
+) -> Iterator[Value]:
     """Source step: a further metric of whole trainings.
 
     Args:
         predictions: what the training left.
-        metric: takes ``Predictions``, or what they give as ``matrix`` where its first argument is called so; gives a number, or
-            numbers by name.
+        metric: takes what ``reader`` gives, or what that gives as ``matrix`` where its first argument is called so; gives a
+            number, or numbers by name.
         name: of the metric, where it gives one number.
+        reader: makes ``Predictions`` of the rows.
     """
     if predictions.num_rows:
-        whole = Predictions(predictions)
+        whole = reader(predictions)
         by_matrix = next(iter(inspect.signature(metric).parameters)) == "matrix"
         found = metric(whole.matrix() if by_matrix else whole)
         numbers = found if isinstance(found, Mapping) else {name: found}

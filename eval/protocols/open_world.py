@@ -1,6 +1,6 @@
 """KOWL's loop: an evaluator presents increments in which new classes turn up, a predictor recognises, asks and learns.
 
-For every increment t (Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81, 2024; PROTOCOLS.md 2.6):
+For every increment t (Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81, 2024):
 
 a. *pre-feedback*: predictions for its training, validation and test rows, labels hidden (not for increment 0);
 b. feedback: the predictor names its training rows in the order in which it wants labels, and gets the first
@@ -8,28 +8,29 @@ b. feedback: the predictor names its training rows in the order in which it want
 c. the rows join the experience, and the predictor fits on all of it;
 d. *post-feedback*: predictions for the same rows.
 
-Predictions are stored, and every measure is computed from what is stored (``open_world_measures``). A killed run goes on
-after its last finished increment and ends in the same bytes; nothing timed or dated is written.
+Predictions are stored, and every measure is computed from what is stored (``open_world_measures``). A run that was killed goes
+on after its last finished increment and gives the same rows.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
-from ...curation.files import remove_half_written
-from .open_world_files import Record, Stored, commit, read_progress, read_rows, write_array, write_prediction
-from .open_world_measures import write_results
+from .checkpoints import commit, held
+from .open_world_predictions import COLUMNS, FEEDBACK, Feedback, feedback_row, feedbacks, predicted_rows
 from .predictor import Features, Labels, Predictor, Seen, Uids
 
-Progress = Callable[[str], None]
+_LOGGER = logging.getLogger("benchwright.training")
 HIDDEN = -1
 
 
@@ -81,13 +82,10 @@ class Setting:
     Attributes:
         feedback: share in [0, 1] of an increment's training rows whose labels are given, increment 0 excepted.
         experience_limit: rows that the predictor may learn from; the newest stay (our choice). None: all.
-        prior_knowledge: what the predictor knows before increment 0, in JSON values: the backbone and the data that it was
-            trained on, say. Written into the results; an empty mapping claims that there is none.
     """
 
     feedback: float
-    experience_limit: int | None
-    prior_knowledge: Mapping[str, Any]
+    experience_limit: int | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.feedback <= 1:
@@ -106,83 +104,99 @@ def run_open_world(
     classes: Sequence[str],
     *,
     setting: Setting,
-    identity: Mapping[str, Any],
-    out: Path,
-    progress: Progress | None = None,
-) -> list[dict[str, Any]]:
-    """Run, or go on where ``out`` stops, and write ``results.json``, ``measures.csv`` and ``measures.arrow``.
+    folder: Path,
+    tell: Callable[[str], None] = _LOGGER.info,
+) -> Iterator[pa.Table]:
+    """Run, or go on from the checkpoint in ``folder``, and give the rows of ``open_world_predictions``, one a table.
 
     Args:
-        predictor: fresh; its state is replaced where ``out`` holds a part of this run.
+        predictor: fresh; its state is replaced where the folder holds a part of this run.
         increments: in order; uids are unique over all of them.
         classes: names of the class indices.
-        identity: JSON values that say what the predictor is (kind, hyper-parameters, seed). A folder that holds a run of
-            another identity, setting or data is refused.
-        out: folder of this run alone; see ``open_world_files`` for what it holds.
+        setting: see ``Setting``.
+        folder: of this run alone, see ``curation.keys.work_folder``. What was predicted waits there until all is done, so that
+            memory holds the predictions for one split.
+        tell: told a line after each increment.
 
-    Returns:
-        The rows of the tidy table (``open_world_measures.COLUMNS``).
+    Raises:
+        ArithmeticError: the predictor's weights did not stay finite. Nothing was given then.
     """
     _check(increments, classes)
-    out.mkdir(parents=True, exist_ok=True)
-    whose = {
-        "predictor": dict(identity),
-        "setting": {**dataclasses.asdict(setting), "prior_knowledge": dict(setting.prior_knowledge)},
-        "data": fingerprint(increments),
-        "classes": list(classes),
-    }
-    steps, experience = _take_up(predictor, increments, setting, whose, out)
-    for t in range(len(steps), len(increments)):
-        known = steps[-1]["post"]["known_to_predictor"] if t else []
-        shown = steps[-1]["post"]["known_to_evaluator"] if t else []
-        record = _step(predictor, increments[t], t, setting, (known, shown), experience, increments[0].validate, out)
-        steps.append(record)
-        commit(out, whose, steps, predictor.state())
-        if progress is not None:
-            given, rows = record["labels_given"], len(increments[t].train.y)
-            progress(f"increment {t} ({increments[t].name}, {t + 1} of {len(increments)}): {given} of {rows} labels given")
-    return write_results(out)
+    past, files = list[Feedback](), dict[str, str]()
+    experience: list[Seen] = []
+    if (found := held(folder)) is not None and _whole(folder, found.fields):
+        files = dict(found.fields)
+        past = [told for name in files for told in feedbacks(pq.read_table(folder / name, columns=FEEDBACK))]
+        for told, increment in zip(past, increments, strict=False):
+            _extend(experience, increment.train, told.labelled, setting.experience_limit)
+        with np.load(found.state, allow_pickle=False) as arrays:
+            predictor.restore({name: arrays[name] for name in arrays.files}, tuple(experience))
+    for t in range(len(past), len(increments)):
+        place = folder / f"increment-{t:04}.parquet"
+        with pq.ParquetWriter(place, COLUMNS) as writer:
+            for row in _step(predictor, increments, t, setting, past, experience, list(classes)):
+                writer.write_table(row)
+        files[place.name] = _digest(place)
+        commit(folder, lambda path: _save(predictor, path), t + 1, files)
+        told = past[t]
+        given = f"{len(told.labelled)} of {told.samples} labels given"
+        tell(f"increment {t} ({told.name}, {t + 1} of {len(increments)}): {given}")
+    for name in files:
+        with pq.ParquetFile(folder / name) as file:
+            yield from (file.read_row_group(number) for number in range(file.num_row_groups))
+
+
+def _save(predictor: Predictor, path: Path) -> None:
+    state = predictor.state()
+    with path.open("wb") as stream:
+        np.savez(stream, allow_pickle=False, **{name: np.asarray(state[name]) for name in sorted(state)})
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _whole(folder: Path, files: Mapping[str, str]) -> bool:
+    places = {folder / Path(name).name: digest for name, digest in files.items()}
+    return all(place.is_file() and _digest(place) == digest for place, digest in places.items())
 
 
 def _step(
     predictor: Predictor,
-    increment: Increment,
+    increments: Sequence[Increment],
     t: int,
     setting: Setting,
-    known: tuple[list[int], list[int]],
+    past: list[Feedback],
     experience: list[Seen],
-    validation: Samples,
-    out: Path,
-) -> Record:
-    """One increment; extends ``experience`` in place, and returns the record of what was done."""
+    classes: list[str],
+) -> Iterator[pa.Table]:
+    """One increment: its rows. Extends ``past`` and ``experience`` in place."""
+    increment, validation = increments[t], increments[0].validate
     train = increment.train
-    folder = out / "predictions"
-    record: Record = {"name": increment.name, "pre": None}
     if t > 0:
-        record["pre"] = {
-            "known_to_evaluator": known[1],
-            "known_to_predictor": known[0],
-            "splits": _predict(predictor, increment, folder / f"step-{t:03}-pre"),
-        }
+        yield from _predicted(predictor, increment, t, "pre")
     rows = np.arange(len(train.y), dtype=np.int64)
     given = setting.labels_given(t, len(rows))
     if 0 < given < len(rows):
         rows = _requested(predictor, train, given)
     rows = rows[:given]
-    record["feedback"] = write_array(folder / f"step-{t:03}-feedback.npy", rows)
-    record["labels_given"] = given
     _extend(experience, train, rows, setting.experience_limit)
     predictor.fit(tuple(experience), (validation.uid, validation.X, validation.y))
-    record["post"] = {
-        "known_to_evaluator": _union(known[1], train.y),
-        "known_to_predictor": _union(known[0], train.y[rows]),
-        "splits": _predict(predictor, increment, folder / f"step-{t:03}-post"),
-    }
-    return record
+    told = Feedback(
+        increment.name,
+        len(train.y),
+        rows,
+        _union(past[-1].known_to_evaluator if past else [], train.y),
+        _union(past[-1].known_to_predictor if past else [], train.y[rows]),
+        sum(len(y) for _, _, y in experience),
+    )
+    past.append(told)
+    yield feedback_row(t, told, classes if t == 0 else None)
+    yield from _predicted(predictor, increment, t, "post")
 
 
-def _predict(predictor: Predictor, increment: Increment, folder: Path) -> Record:
-    records: Record = {}
+def _predicted(predictor: Predictor, increment: Increment, t: int, phase: str) -> Iterator[pa.Table]:
     for split, samples in increment.splits.items():
         columns, probabilities = predictor.predict(samples.uid, samples.X)
         columns = np.asarray(columns)
@@ -201,8 +215,7 @@ def _predict(predictor: Predictor, increment: Increment, folder: Path) -> Record
             raise ValueError(
                 f"{where}: row {at} sums to {sums[at]} with least {probabilities[at].min()}: probabilities are needed"
             )
-        records[split] = write_prediction(folder, split, Stored(samples.uid, samples.y, columns, probabilities))
-    return records
+        yield from predicted_rows(t, phase, split, samples.uid, samples.y, columns, probabilities)
 
 
 def _requested(predictor: Predictor, train: Samples, given: int) -> Labels:
@@ -234,23 +247,6 @@ def _union(known: list[int], labels: Labels) -> list[int]:
     return np.union1d(np.asarray(known, dtype=np.int64), labels).tolist()
 
 
-def _take_up(
-    predictor: Predictor, increments: Sequence[Increment], setting: Setting, whose: Mapping[str, Any], out: Path
-) -> tuple[list[Record], list[Seen]]:
-    """Records and experience of the increments that ``out`` holds already; the predictor takes up its state."""
-    held = read_progress(out, whose)
-    remove_half_written(out)
-    experience: list[Seen] = []
-    if held is None:
-        return [], experience
-    steps, state = held
-    for t, record in enumerate(steps):
-        rows = read_rows(out / "predictions" / f"step-{t:03}-feedback.npy", record["feedback"])
-        _extend(experience, increments[t].train, rows, setting.experience_limit)
-    predictor.restore(state, tuple(experience))
-    return steps, experience
-
-
 def _check(increments: Sequence[Increment], classes: Sequence[str]) -> None:
     if not increments or not len(increments[0].train.y):
         raise ValueError("increment 0 has no training rows: there is nothing to learn first")
@@ -267,16 +263,3 @@ def _check(increments: Sequence[Increment], classes: Sequence[str]) -> None:
         raise ValueError(
             f"uid {values[np.argmax(counts)]!r} comes {counts.max()} times: a sample belongs to one split of one increment"
         )
-
-
-def fingerprint(increments: Sequence[Increment]) -> str:
-    """SHA-256 over names, uids, labels and features: a resumed run must find the rows that it started with."""
-    whole = hashlib.sha256()
-    for increment in increments:
-        for split, samples in increment.splits.items():
-            whole.update(f"{increment.name} {split} {samples.X.shape}\n".encode())
-            whole.update("\n".join(samples.uid.tolist()).encode())
-            whole.update(np.ascontiguousarray(samples.y).data)
-            for start in range(0, len(samples.X), 4096):
-                whole.update(np.ascontiguousarray(samples.X[start : start + 4096]).data)
-    return whole.hexdigest()

@@ -1,26 +1,28 @@
-"""Measures of an open-world run, from its stored predictions alone, as one tidy table.
+"""Measures of a training in an open world, from its stored predictions alone.
 
-One row is one number: what figures need is a filter. The paper's Figures 7 to 10, 12 and 13 draw ``mcc``,
-``top1_accuracy``, ``top5_accuracy`` or ``nmi_arithmetic`` of a task against ``at``; its Figure 11 draws a reaction time with
-``novel_to`` = "evaluator".
+The name of a metric says phase, task, whose known classes the task goes by, and measure: ``pre.detection.predictor.mcc``,
+``post.none.top1_accuracy``. Its position is the increment. Sums over this increment and all before it are called
+``cumulative.post.none.mcc``; those over all increments, which are of the whole training, have the bare name.
+
+The paper's Figures 7 to 10, 12 and 13 draw ``mcc``, ``top1_accuracy``, ``top5_accuracy`` or ``nmi_arithmetic`` of a task; its
+Figure 11 draws a reaction time with the known classes of the evaluator. For these there is one tidy table (``tidy``): what a
+figure needs is a filter.
 """
 
 from __future__ import annotations
 
-import csv
-import io
+import itertools
 import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 
-from ...curation.files import write_whole
+from ...curation.store import Rows
 from ..metrics.confusion import (
     TASKS,
+    UNKNOWN,
     Ordered,
     Task,
     matthews_correlation,
@@ -29,11 +31,12 @@ from ..metrics.confusion import (
     top_labels,
 )
 from ..metrics.novelty import is_novel, reaction_times, says_unknown
-from .open_world_files import Record, read_prediction, read_progress
+from ..results import Value, flat, labelled, measured
+from .open_world_predictions import Predictions
 from .predictor import Labels
-from .run import to_json
 
 TOP = 5
+CUMULATIVE = "cumulative."
 COLUMNS = pa.schema(
     {
         "increment": pa.int64(),
@@ -47,11 +50,12 @@ COLUMNS = pa.schema(
         "measure": pa.string(),
         "n": pa.int64(),  # samples
         "value": pa.float64(),  # null where undefined
+        "predictor": pa.string(),  # and every setting in which it differs from others
+        "stratification": pa.string(),  # "" for all samples
+        "stratum": pa.string(),
     }
 )
 """The tidy table's columns."""
-
-Key = tuple[str, str, str, Task]  # phase, split, novel_to, task
 
 
 def ordered_measures(ordered: Ordered) -> dict[str, float]:
@@ -63,6 +67,11 @@ def ordered_measures(ordered: Ordered) -> dict[str, float]:
         "mutual_information": mutual_information(ordered.first),
         "nmi_arithmetic": normalised_mutual_information(ordered.first),
     }
+
+
+def metric(phase: str, task: str, novel_to: str, measure: str) -> str:
+    """The name of a metric, see above."""
+    return ".".join(filter(None, [phase, task, novel_to, measure]))
 
 
 def matrices(truth: Labels, top: Labels, known: Mapping[str, Sequence[int]]) -> dict[tuple[str, Task], Ordered]:
@@ -80,106 +89,143 @@ def matrices(truth: Labels, top: Labels, known: Mapping[str, Sequence[int]]) -> 
     return found
 
 
-def tidy_rows(out: Path, steps: Sequence[Record], feedback: float) -> Iterator[dict[str, Any]]:
-    """All rows of the table, increment by increment."""
-    sums: dict[Key, Ordered] = {}
-    for t, record in enumerate(steps):
-        for phase, at in (("pre", t), ("post", t + 0.5)):
-            if record[phase] is None:
+class Sums:
+    """Values of sums of ordered confusion matrices, increment by increment and over all of them."""
+
+    def __init__(self) -> None:
+        self._sums: dict[tuple[str, str, str, str, str], Ordered] = {}
+
+    def add(
+        self, ordered: Ordered, phase: str, task: str, novel_to: str, *, position: int, split: str, stratum: str = ""
+    ) -> Iterator[Value]:
+        """Values of one increment."""
+        place = (phase, task, novel_to, split, stratum)
+        self._sums[place] = self._sums[place] + ordered if place in self._sums else ordered
+        for measure, value in ordered_measures(ordered).items():
+            yield measured(metric(phase, task, novel_to, measure), value, position=position, split=split, stratum=stratum)
+
+    def so_far(self, phase: str, position: int | None, splits: Container[str] | None = None) -> Iterator[Value]:
+        """Values of the sums of a phase up to an increment, or of the whole training where that is None.
+
+        ``splits``: those that are told of; None: all.
+        """
+        begin = "" if position is None else CUMULATIVE
+        samples: set[tuple[str, str]] = set()
+        for (of_phase, task, novel_to, split, stratum), ordered in self._sums.items():
+            if of_phase != phase or (splits is not None and split not in splits):
                 continue
-            base: dict[str, Any] = {"increment": t, "at": float(at), "phase": phase, "feedback": feedback}
-            for split, (truth, top) in _tops(out / "predictions" / f"step-{t:03}-{phase}", record[phase]).items():
-                known = {who: record[phase][f"known_to_{who}"] for who in ("predictor", "evaluator")}
-                for (novel_to, task), ordered in matrices(truth, top, known).items():
-                    key: Key = (phase, split, novel_to, task)
-                    sums[key] = sums[key] + ordered if key in sums else ordered
-                    of = {**base, "split": split, "novel_to": novel_to, "task": task}
-                    yield from _rows(of, ordered, cumulative=False)
-                    yield from _rows(of, sums[key], cumulative=True)
-                for novel_to, classes in known.items() if phase == "pre" else ():
-                    of = {
-                        **base,
-                        "split": split,
-                        "novel_to": novel_to,
-                        "task": "detection",
-                        "cumulative": False,
-                        "n": len(truth),
-                    }
-                    times = reaction_times(is_novel(truth, classes), says_unknown(top[:, 0]))
-                    yield from (
-                        {**of, "measure": f"reaction_time.{name}", "value": _number(time)} for name, time in times.items()
-                    )
+            if (split, stratum) not in samples:
+                samples.add((split, stratum))
+                count = f"{begin}{phase}.samples"
+                yield measured(count, ordered.first.n, position=position, split=split, stratum=stratum)
+            for measure, value in ordered_measures(ordered).items():
+                name = f"{begin}{metric(phase, task, novel_to, measure)}"
+                yield measured(name, value, position=position, split=split, stratum=stratum)
 
 
-def _tops(folder: Path, phase: Record) -> dict[str, tuple[Labels, Labels]]:
-    """Split -> (truth, top labels), validation and test also as one, one after the other."""
-    found: dict[str, tuple[Labels, Labels]] = {}
-    for split, record in phase["splits"].items():
-        stored = read_prediction(folder, split, record)
-        found[split] = stored.truth, top_labels(stored.columns, stored.probabilities, TOP)
-    both = [found[split] for split in ("validate", "test") if split in found]
-    if both:
-        width = min(top.shape[1] for _, top in both)  # differ where there are fewer than five columns, and a cluster comes up
-        found["validate+test"] = np.concatenate([t for t, _ in both]), np.concatenate([top[:, :width] for _, top in both])
-    return found
+def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
+    """Source step: measures of every phase, split and task; reaction times before feedback; and what was told in increments.
+
+    Args:
+        predictions: what the training left; nothing where it diverged.
+    """
+    if not predictions.num_rows:
+        return
+    found, sums = Predictions(predictions), Sums()
+    for increment, told in enumerate(found.feedback):
+        memory = told.experience, None
+        for name in ("known_to_evaluator", "known_to_predictor"):
+            yield measured(name, len(getattr(told, name)), position=increment, memory=memory)
+        yield measured("labels_given", len(told.labelled), position=increment, memory=memory)
+    phases: dict[str, None] = {}
+    for (increment, phase), parts in itertools.groupby(found, lambda part: (part.increment, part.phase)):
+        phases[phase] = None
+        tops, known = dict[str, tuple[Labels, Labels]](), dict[str, list[int]]()
+        for part in parts:
+            known |= part.known
+            tops[part.split] = part.truth, top_labels(part.columns, part.probabilities, TOP)
+            if phase == "post":
+                clusters = np.count_nonzero(part.columns < UNKNOWN)
+                yield measured("recognised_clusters", clusters, position=increment, split=part.split)
+        tops = _with_both(tops)
+        for split, (truth, top) in tops.items():
+            yield measured(f"{phase}.samples", len(truth), position=increment, split=split)
+            for (novel_to, task), ordered in matrices(truth, top, known).items():
+                yield from sums.add(ordered, phase, task, novel_to, position=increment, split=split)
+            for novel_to, classes in known.items() if phase == "pre" else ():
+                for name, time in reaction_times(is_novel(truth, classes), says_unknown(top[:, 0])).items():
+                    of = metric(phase, "detection", novel_to, f"reaction_time.{name}")
+                    yield measured(of, time, position=increment, split=split)
+        yield from sums.so_far(phase, increment, tops)
+    for phase in phases:
+        yield from sums.so_far(phase, None)
 
 
-def _rows(of: Mapping[str, Any], ordered: Ordered, *, cumulative: bool) -> Iterator[dict[str, Any]]:
-    n = ordered.first.n
-    for measure, value in ordered_measures(ordered).items():
-        yield {**of, "cumulative": cumulative, "measure": measure, "n": n, "value": _number(value)}
+def _with_both(tops: Mapping[str, tuple[Labels, Labels]]) -> dict[str, tuple[Labels, Labels]]:
+    """Splits, and validation and test also as one, one after the other."""
+    both = [tops[split] for split in ("validate", "test") if split in tops]
+    if not both:
+        return dict(tops)
+    width = min(top.shape[1] for _, top in both)  # differ where there are fewer than five columns, and a cluster comes up
+    joined = np.concatenate([truth for truth, _ in both]), np.concatenate([top[:, :width] for _, top in both])
+    return {**tops, "validate+test": joined}
 
 
-def _number(value: float) -> float | None:
-    return None if math.isnan(value) else float(value)
+def tidy(results: pa.Table) -> pa.Table:
+    """What was measured of increments as one table of ``COLUMNS``: means over the seeds, where there are several.
+
+    Args:
+        results: columns of ``eval.results.RESULTS``; settings of trainings may differ.
+    """
+    if not results.num_rows:
+        return COLUMNS.empty_table()
+    named = {name: _parsed(name) for name in results["metric"].unique().to_pylist()}
+    metrics = pl.DataFrame(
+        [(name, *parts) for name, parts in named.items() if parts],
+        schema={"metric": pl.String, "cumulative": pl.Boolean, **dict.fromkeys(_PARTS, pl.String)},
+        orient="row",
+    )
+    labels = [(*key, label) for key, label in predictor_labels(results).items()]
+    predictors = pl.DataFrame(labels, schema=[*_SETTINGS, "predictor"], orient="row")
+    columns = ["protocol", *_SETTINGS, "position", "split", "stratum", "metric", "value"]
+    frame = pl.DataFrame(pl.from_arrow(results.select(columns))).filter(pl.col("position").is_not_null())
+    frame = frame.join(metrics, on="metric", maintain_order="left").join(predictors, on=_SETTINGS, maintain_order="left")
+    of = ["protocol", "predictor", "position", "split", "stratum", "cumulative", "phase"]
+    frame = frame.group_by(*of, *_PARTS[1:], maintain_order=True).agg(pl.col("value").mean())
+    counts = frame.filter(pl.col("measure") == "samples").select(*of, n=pl.col("value").cast(pl.Int64))
+    frame = frame.filter(pl.col("measure") != "samples").join(counts, on=of, how="left", maintain_order="left")
+    place, strata = pl.col("position").cast(pl.Int64), pl.col("stratum").str.splitn("=", 2)
+    frame = frame.with_columns(
+        increment=place,
+        at=place + pl.when(pl.col("phase") == "post").then(0.5).otherwise(0.0),
+        feedback=pl.col("protocol").str.strip_prefix(PROTOCOL).cast(pl.Float64),
+        stratification=strata.struct.field("field_0"),
+        stratum=strata.struct.field("field_1").fill_null(""),
+    )
+    return frame.select(COLUMNS.names).to_arrow().cast(COLUMNS)
 
 
-def write_results(out: Path) -> list[dict[str, Any]]:
-    """Compute every measure from the folder's predictions and write the table and ``results.json``; returns the rows."""
-    held = read_progress(out)
-    if held is None:
-        raise ValueError(f"{out} holds no finished increment")
-    steps = held[0]
-    identity = json.loads((out / "progress.json").read_bytes())["identity"]
-    rows = list(tidy_rows(out, steps, float(identity["setting"]["feedback"])))
-    write_whole(out / "measures.csv", _csv(rows))
-    table = pa.Table.from_pylist(rows, schema=COLUMNS)
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, COLUMNS) as writer:
-        writer.write_table(table)
-    write_whole(out / "measures.arrow", sink.getvalue().to_pybytes())
-    write_whole(out / "results.json", to_json(_results(identity, steps, rows)))
-    return rows
+PROTOCOL = "feedback "
+"""How protocols are called: this, and the share of labels that are given."""
+
+_SETTINGS = ["method", "model", "settings"]
+_PARTS = ["phase", "task", "novel_to", "measure"]
 
 
-def _csv(rows: Sequence[Mapping[str, Any]]) -> bytes:
-    memory = io.StringIO()
-    writer = csv.writer(memory, lineterminator="\n")
-    writer.writerow(COLUMNS.names)
-    for row in rows:
-        writer.writerow(["" if row[name] is None else row[name] for name in COLUMNS.names])
-    return memory.getvalue().encode()
+def predictor_labels(results: pa.Table) -> dict[tuple[str, str, str], str]:
+    """Method, model and settings -> the method with every setting in which others of it differ, whatever the feedback."""
+    keys = list(dict.fromkeys(zip(*(results[name].to_pylist() for name in _SETTINGS), strict=True)))
+    settings = {key: {"model": key[1], **flat(json.loads(key[2]))} for key in keys}
+    return {key: labelled(key[0], settings[key], [settings[each] for each in keys if each[0] == key[0]]) for key in keys}
 
 
-def _results(identity: Mapping[str, Any], steps: Sequence[Record], rows: Sequence[Mapping[str, Any]]) -> Record:
-    """What a reader wants first: who ran on what, what was known when, and the sums at the end."""
-    last = len(steps) - 1
-    final = {
-        ".".join(filter(None, [row["phase"], row["split"], row["task"], row["novel_to"], row["measure"]])): row["value"]
-        for row in rows
-        if row["cumulative"] and row["increment"] == last
-    }
-    increments = [
-        {
-            "name": record["name"],
-            "labels_given": record["labels_given"],
-            "known_to_evaluator": len(record["post"]["known_to_evaluator"]),
-            "known_to_predictor": len(record["post"]["known_to_predictor"]),
-            "recognised_clusters": {
-                split: sum(label < -1 for label in one["columns"]) for split, one in record["post"]["splits"].items()
-            },
-            "rows": {split: one["n"] for split, one in record["post"]["splits"].items()},
-        }
-        for record in steps
-    ]
-    return {"cumulative": final, "format": 1, "identity": dict(identity), "increments": increments}
+def _parsed(name: str) -> tuple[bool, str, str, str, str] | None:
+    """Whether a metric is cumulative, and its phase, task, whose known classes, and measure; None for one of no phase."""
+    phase, _, rest = name.removeprefix(CUMULATIVE).partition(".")
+    if phase not in ("pre", "post"):
+        return None
+    task, _, measure = rest.partition(".")
+    novel_to = ""
+    if task in TASKS[1:]:
+        novel_to, _, measure = measure.partition(".")
+    return name.startswith(CUMULATIVE), phase, task if measure else "", novel_to, measure or task

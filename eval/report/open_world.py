@@ -1,11 +1,11 @@
-"""Figures and sections of an open-world report, from the tidy table of ``protocols.open_world_measures``.
+"""Figures and sections of an open-world report, from the tidy table of ``protocols.open_world_measures.tidy``.
 
 The paper's Figures 7 to 13 (Prijatelj et al., JAIR 81, 2024) draw a measure over the increments: before feedback at t, after
 it at t + 0.5, by feedback amount and by predictor. Novelty detection, recognition and reaction time are before feedback
 alone. Figure 3 draws how many samples the classes of an increment have.
 
-Tables of several runs are put one under the other, with a column ``predictor`` that names the run's. Functions that draw give
-None where the table has no such number.
+The table's column ``predictor`` tells trainings at one amount of feedback apart. Functions that draw give None where the table
+has no such number.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from .blocks import Block, Figure, Fold, Section, Table, Text, Value
 from .figures import place_chart, rank_chart
@@ -32,6 +33,7 @@ REACTION = "reaction_time.last_sample.any"
 _TASKS = {"none": "classes as they are", "detection": "novelty detection", "recognition": "novelty recognition"}
 _SPLITS = ("validate+test", "test", "validate", "train")
 _INCREMENT = "increment"
+_CURVES = 8
 
 
 def class_density(density: pa.Table, *, role: str = "train", novel: bool | None = None, caption: str = "") -> Figure | None:
@@ -113,7 +115,7 @@ def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[s
     """A measure over the increments: hollow points before feedback, at t, and full ones after it, at t + 0.5.
 
     Args:
-        tidy: columns of ``open_world_measures.COLUMNS`` and ``predictor``.
+        tidy: columns of ``open_world_measures.COLUMNS``, its rows of all samples or of one stratification.
         measure: one of the table's.
         shown: which rows.
         curves: name -> the rows of the curve among them, as a Polars expression; at most eight.
@@ -157,7 +159,7 @@ def open_world_sections(
     """Sections of a report: data, classification, novelty detection, recognition, reaction time, and the sums at the end.
 
     Args:
-        tidy: see ``measure_curves``. Six predictors and six feedback amounts at most.
+        tidy: see ``measure_curves``.
         split: which one is drawn; None: the first of validate+test, test, validate, train that the table has.
         density: for Figure 3, see ``class_density``.
         published_note: whether the numbers may be compared with the paper's, and why; printed first where it is given.
@@ -238,14 +240,27 @@ def _task_blocks(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[
 
 
 def _both_ways(tidy: pa.Table, measure: str, shown: Shown) -> list[Figure]:
-    """By predictor, the highest feedback first, and by feedback; one way alone where the other would show one curve each."""
+    """By predictor, the highest feedback first, and by feedback; one way alone where the other would show one curve each.
+
+    A figure has ``_CURVES`` curves at most: there are several where there is more to draw.
+    """
     predictors, amounts = _names(tidy, "predictor"), _names(tidy, "feedback")
     figures: list[Figure | None] = []
     if len(predictors) > 1 or len(amounts) == 1:
-        figures += [measure_by_predictor(tidy, measure, shown, feedback=float(amount)) for amount in reversed(amounts)]
+        parts = _parts(tidy, "predictor", predictors)
+        figures += [
+            measure_by_predictor(part, measure, shown, feedback=float(amount)) for amount in reversed(amounts) for part in parts
+        ]
     if len(amounts) > 1:
-        figures += [measure_by_feedback(tidy, measure, shown, predictor=str(name)) for name in predictors]
+        parts = _parts(tidy, "feedback", amounts)
+        figures += [measure_by_feedback(part, measure, shown, predictor=str(name)) for name in predictors for part in parts]
     return [figure for figure in figures if figure is not None]
+
+
+def _parts(tidy: pa.Table, column: str, names: Sequence[str | float]) -> list[pa.Table]:
+    """The table by the values of a column, so many to a part as a figure has curves."""
+    batches = [names[at : at + _CURVES] for at in range(0, len(names), _CURVES)]
+    return [tidy.filter(pc.is_in(tidy[column], pa.array(batch, tidy[column].type))) for batch in batches]
 
 
 def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:

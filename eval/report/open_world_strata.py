@@ -24,7 +24,7 @@ def strata_section(
     """Measures by stratum: a table and, for each predictor at its highest feedback, curves.
 
     Args:
-        strata: columns of ``protocols.strata.STRATA_COLUMNS`` and ``predictor``; one task and one split.
+        strata: columns of ``protocols.open_world_measures.COLUMNS``; one task and one split.
         title, about: of the section.
         stratifications: those that are shown, in this order: name -> heading.
         note: printed first where it is given.

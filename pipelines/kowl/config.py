@@ -13,6 +13,8 @@ from ...datasets.features.files import FeatureFile
 from ...datasets.kinetics.lists import ID, ListFile
 from ...datasets.kowl.increments import Later
 from ...datasets.kowl.splits import Turn
+from ...eval.metrics.registry import METRICS
+from ...training.predictors.registry import PREDICTORS
 from ..config import Location, Rejects
 from ..names import ByKind, OneOf
 from ..own import OwnSource
@@ -172,18 +174,21 @@ class Evaluation:
 
     Attributes:
         feedback: shares of the training labels that are given, a run each.
-        predictors: names of ``training.predictors.registry``.
-        prior_knowledge: what the predictors know before increment 0; written into every result file.
-        settings: predictor -> changes to the paper's hyper-parameters (``training/predictors/kowl.toml``).
+        predictors: names of ``training.predictors.registry``, or predictors of one's own.
+        prior_knowledge: what the predictors know before increment 0, such as the backbone and the data that it was trained on.
+            It belongs to the settings of every training; an empty table claims that there is none.
+        settings: predictor -> changes to the paper's hyper-parameters (``training/predictors/kowl.toml``), or all of one's own.
         experience_limit: rows that a predictor may learn from; None: all.
+        metrics: of one's own, which take ``eval.protocols.open_world_predictions.Predictions``.
         device: where the predictors run.
     """
 
     feedback: Annotated[list[Annotated[float, Field(ge=0, le=1)]], Field(min_length=1)]
-    predictors: Annotated[list[str], Field(min_length=1)]
+    predictors: Annotated[list[Annotated[str, OneOf(PREDICTORS)]], Field(min_length=1)]
     prior_knowledge: dict[str, Any]
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     experience_limit: Annotated[int, Field(ge=1)] | None = None
+    metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
     device: str = "cpu"
 
 

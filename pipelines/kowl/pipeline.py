@@ -8,6 +8,8 @@ in shards of one increment and role each; without, it ends in that table.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...curation.budget import Budget
 from ...curation.encoders.preprocess import Crop
 from ...curation.flow import Flow, join, rows_of, source, step
@@ -34,8 +36,9 @@ from ...datasets.kowl.splits import Assigned, assign_splits
 from ...datasets.kowl.unify import unified_row, unify
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
+from ..experiments import Training
 from ..own import OwnSource, own_source, shown
-from . import baselines, card
+from . import card
 from .config import AvaLists, DrawnFeatures, DrawnLists, ExtractedFeatures, Inventory, KowlConfig, StoredFeatures
 
 _DRAWN_AT_ONCE = 4096
@@ -190,14 +193,26 @@ def report(config: KowlConfig, out: str) -> str:
     return write_report(config, out)
 
 
+def trainings(config: KowlConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
+    """See ``baselines.trainings``."""
+    from . import baselines
+
+    return baselines.trainings(config, out, methods, protocols)
+
+
 BENCHMARK = Benchmark(
     name="kowl",
     title=TITLES["kowl"],
     config=KowlConfig,
     plan=plan,
     publish=card.publish,
-    evaluate=baselines.evaluate,
-    scores=baselines.scores,
-    stale=baselines.stale,
+    trainings=trainings,
+    shown={
+        "mcc pre": "pre.classification.predictor.mcc@validate+test",
+        "mcc post": "post.classification.predictor.mcc@validate+test",
+        "top-1 post": "post.classification.predictor.top1_accuracy@validate+test",
+        "detection mcc": "pre.detection.predictor.mcc@validate+test",
+        "recognition nmi": "pre.recognition.predictor.nmi_arithmetic@validate+test",
+    },
     report=report,
 )

@@ -8,23 +8,26 @@ from typing import Any
 
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...curation.artifact import Artifact
 from ...curation.store import Store
 from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import class_density, increment_table, published_table
 from ...datasets.kowl.transitions import KINDS, transition_counts, transitions
+from ...eval.protocols.open_world_measures import predictor_labels, tidy
 from ...eval.report.blocks import Block, Cards, Fold, Section, Table, Text, Value
 from ...eval.report.figures import bar_chart
 from ...eval.report.flows import Change, flow_chart
 from ...eval.report.open_world import class_density as density_figure
 from ...eval.report.open_world import open_world_sections
 from ...eval.report.open_world_strata import strata_section
+from ..experiments import results
 from ..own import shown
 from ..report import finished_stages, stage_cards, write_page
-from .baselines import TRANSFORM, prior_knowledge, tidy
 from .card import NEEDED
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig
+from .stream import TRANSFORM
 
 _EDGES = 60
 """Changed labels that are shown of each pair of releases."""
@@ -42,7 +45,9 @@ def write_report(config: KowlConfig, out: str) -> str:
     """
     store = Store(out)
     made = finished_stages(store)
-    measured = tidy(config, out)
+    found = results(out)
+    measured = tidy(found)
+    everything = pc.equal(measured["stratification"], "")
     sections = [Section("Summary", [_cards(made), *_honesty(config)])]
     if "unified" in made:
         sections.append(_labels(config, made["unified"].rows_view(store)))
@@ -50,10 +55,11 @@ def write_report(config: KowlConfig, out: str) -> str:
         samples = made["increments"].rows_view(store).table(list(NEEDED))
         sections.append(_increments(config, samples))
         density = class_density(samples)
-        if measured is not None:
-            sections += open_world_sections(measured, density=density, published_note=_comparable(config))
-            sections += _strata(config, out)
-            sections.append(_prior(config, out))
+        if measured.num_rows:
+            whole, strata = measured.filter(everything), measured.filter(pc.invert(everything))
+            sections += open_world_sections(whole, density=density, published_note=_comparable(config))
+            sections += _strata(config, strata)
+            sections.append(_prior(found))
         elif (figure := density_figure(density, caption="Training samples by class.")) is not None:
             sections.append(Section("Class density", [figure]))
     subtitle = f"{', '.join(config.labels.releases)}; rules {config.increments.preset}, seed {config.seed}"
@@ -177,11 +183,8 @@ _ABOUT_TRANSFORMS = (
 )
 
 
-def _strata(config: KowlConfig, out: str) -> list[Section]:
+def _strata(config: KowlConfig, table: pa.Table) -> list[Section]:
     """Measures by AVA-Kinetics stratum and by visual transform."""
-    table = tidy(config, out, "strata.arrow")
-    if table is None:
-        return []
     found = [
         strata_section(table, "What clips show", _ABOUT_AVA, _AVA, note=_comparable(config)),
         strata_section(table, "Visual transforms", _ABOUT_TRANSFORMS, {TRANSFORM: "By visual transform"}),
@@ -189,7 +192,13 @@ def _strata(config: KowlConfig, out: str) -> list[Section]:
     return [section for section in found if section is not None]
 
 
-def _prior(config: KowlConfig, out: str) -> Section:
-    known = prior_knowledge(config, out)
-    rows: list[Sequence[Value]] = [[name, json.dumps(value, sort_keys=True)] for name, value in known.items()]
+def _prior(found: pa.Table) -> Section:
+    labels = predictor_labels(found)
+    trained = found.select(["protocol", "method", "model", "settings"]).group_by(
+        ["protocol", "method", "model", "settings"], use_threads=False
+    )
+    rows: list[Sequence[Value]] = []
+    for protocol, *key in (row.values() for row in trained.aggregate([]).to_pylist()):
+        known = json.loads(key[2])["prior_knowledge"]
+        rows.append([f"{labels[tuple(key)]}, {protocol}", json.dumps(known, sort_keys=True)])
     return Section("Prior knowledge", [Table(["run", "known before increment 0"], rows)])

@@ -29,9 +29,10 @@ from benchwright.datasets.features.frames import (
     shards_below,
 )
 from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.eval.protocols.open_world_measures import tidy
 from benchwright.pipelines import api
 from benchwright.pipelines.cli import main as cli
-from benchwright.pipelines.kowl import baselines as kowl_runs
+from benchwright.pipelines.experiments import results
 from benchwright.pipelines.kowl import pipeline as kowl
 from PIL import Image
 
@@ -369,12 +370,14 @@ def test_kowl_from_frames_to_measures_by_transform(tmp_path: Path) -> None:
     assert ("train", True, "colour_invert") not in told
     assert ("test", False, "colour_invert") not in told
     assert cli.call(["train", out, "--method", "ann", "--protocol", "1", "--quiet"]) == 0
-    strata = kowl_runs.tidy(api.job_of(out).config, out, "strata.arrow")
-    assert strata is not None
     last = {
         row["stratum"]: (row["n"], row["value"])
-        for row in strata.to_pylist()
-        if row["phase"] == "post" and row["cumulative"] and row["measure"] == "top1_accuracy" and row["increment"] == 5
+        for row in tidy(results(out)).to_pylist()
+        if row["stratification"] == "transform"
+        and row["phase"] == "post"
+        and row["cumulative"]
+        and row["measure"] == "top1_accuracy"
+        and row["increment"] == 5
     }
     role = np.asarray(table["role"].to_pylist())
     transform = np.asarray(table["transform"].to_pylist())

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import csv
 import importlib.util
-import json
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.eval.metrics.novelty import reaction
+from benchwright.eval.protocols import open_world_predictions
 from benchwright.eval.protocols.open_world import Increment, Samples, Setting, run_open_world
-from benchwright.eval.protocols.open_world_files import read_prediction
-from benchwright.eval.protocols.open_world_measures import COLUMNS, write_results
-from benchwright.training.predictors.registry import identity, make_predictor, paper_settings
+from benchwright.eval.protocols.open_world_measures import COLUMNS, CUMULATIVE, measure_open_world, tidy
+from benchwright.eval.protocols.open_world_predictions import Predicted, Predictions
+from benchwright.training.predictors.registry import make_predictor, paper_settings
 from sklearn import metrics
+
+from tests.eval.open_worlds import results_of, rows_of
 
 _SPEC = importlib.util.spec_from_file_location(
     "make_kowl_features", Path(__file__).resolve().parents[2] / "benchmarks/make_kowl_features.py"
@@ -39,17 +39,31 @@ def world(name: str = "separable", increments: int = 3, **changes: int) -> tuple
     return make_world(name, seed=1, increments=increments, **{"start": 6, "rows": 60, **changes})
 
 
-def run(kind: str, out: Path, made: tuple[list[Increment], list[str]], **changes: Any) -> list[dict[str, Any]]:
-    setting = {"feedback": 1.0, "experience_limit": None, "prior_knowledge": {"backbone": "none"}, **changes}
+class Ran(NamedTuple):
+    tables: list[pa.Table]
+    rows: list[dict[str, Any]]
+    """Of the tidy table."""
+
+    @property
+    def predictions(self) -> Predictions:
+        return Predictions(rows_of(self.tables))
+
+    def predicted(self, increment: int, phase: str, split: str) -> Predicted:
+        asked = increment, phase, split
+        (found,) = [one for one in self.predictions if (one.increment, one.phase, one.split) == asked]
+        return found
+
+
+def run(kind: str, out: Path, made: tuple[list[Increment], list[str]], *, feedback: float = 1.0) -> Ran:
     predictor = make_predictor(kind, SETTINGS[kind], seed=0)
-    return run_open_world(
-        predictor, *made, setting=Setting(**setting), identity=identity(kind, SETTINGS[kind], seed=0), out=out
-    )
+    out.mkdir(exist_ok=True)
+    tables = list(run_open_world(predictor, *made, setting=Setting(feedback), folder=out))
+    return Ran(tables, tidy(results_of(rows_of(tables), feedback=feedback, method=kind)).to_pylist())
 
 
-def values(rows: Sequence[dict[str, Any]], measure: str, **where: Any) -> list[float]:
+def values(ran: Ran, measure: str, **where: Any) -> list[float]:
     asked = {"split": "test", "cumulative": False, "phase": "pre", "task": "detection", "novel_to": "evaluator", **where}
-    return [row["value"] for row in rows if row["measure"] == measure and all(row[k] == v for k, v in asked.items())]
+    return [row["value"] for row in ran.rows if row["measure"] == measure and all(row[k] == v for k, v in asked.items())]
 
 
 @pytest.mark.parametrize("kind", ["ann", "gmm_finch"])
@@ -79,21 +93,19 @@ def test_without_feedback_the_ann_is_never_fitted_again_and_more_feedback_is_bet
     final = [values(rows, "top5_accuracy", phase="post", task="none", novel_to="")[-1] for rows in (none, half, whole)]
     assert final[0] < final[1]
     assert final[0] < final[2]
-    held = json.loads((tmp_path / "0.0/results.json").read_bytes())
-    assert [one["known_to_predictor"] for one in held["increments"]] == [6, 6, 6, 6]
-    assert [one["known_to_evaluator"] for one in held["increments"]] == [6, 8, 10, 12]
+    facts = {value.key: value.value for value in measure_open_world(predictions=rows_of(none.tables)) if not value.split}
+    assert [facts[f"known_to_predictor/0/{t}///"] for t in range(4)] == [6, 6, 6, 6]
+    assert [facts[f"known_to_evaluator/0/{t}///"] for t in range(4)] == [6, 8, 10, 12]
 
 
 def test_measures_are_those_of_scikit_learn_on_the_stored_predictions(tmp_path: Path):
     made = world(increments=2)
     rows = run("gmm_finch", tmp_path, made)
-    steps = json.loads((tmp_path / "progress.json").read_bytes())["steps"]
-    record = steps[2]["pre"]
-    stored = read_prediction(tmp_path / "predictions/step-002-pre", "test", record["splits"]["test"])
+    stored = rows.predicted(2, "pre", "test")
     assert stored.uid.tolist() == made[0][2].test.uid.tolist()
     np.testing.assert_array_equal(stored.truth, made[0][2].test.y)
     best = stored.columns[np.argmax(stored.probabilities, axis=1)]
-    known = record["known_to_predictor"]
+    known = stored.known["predictor"]
     truth = np.where(np.isin(stored.truth, known), stored.truth, -1)
     guess = np.where(np.isin(best, known), best, -1)
     here = {"novel_to": "predictor", "increment": 2}
@@ -109,54 +121,76 @@ def test_measures_are_those_of_scikit_learn_on_the_stored_predictions(tmp_path: 
 
 def test_the_cumulative_measure_is_that_of_all_samples_at_once(tmp_path: Path):
     rows = run("ann", tmp_path, world(increments=2))
-    steps = json.loads((tmp_path / "progress.json").read_bytes())["steps"]
     truth, best = [], []
     for t in range(3):
-        stored = read_prediction(tmp_path / f"predictions/step-{t:03}-post", "test", steps[t]["post"]["splits"]["test"])
+        stored = rows.predicted(t, "post", "test")
         truth.append(stored.truth)
         best.append(stored.columns[np.argmax(stored.probabilities, axis=1)])
     raw = {"phase": "post", "task": "none", "novel_to": "", "cumulative": True}
     expected = metrics.matthews_corrcoef(np.concatenate(truth), np.concatenate(best))
     assert values(rows, "mcc", **raw)[-1] == pytest.approx(expected)
-    held = json.loads((tmp_path / "results.json").read_bytes())
-    assert held["cumulative"]["post.test.none.mcc"] == values(rows, "mcc", **raw)[-1]
-    assert held["identity"]["setting"]["prior_knowledge"] == {"backbone": "none"}
+    whole = {value.key: value.value for value in measure_open_world(predictions=rows_of(rows.tables)) if value.position is None}
+    assert whole["post.none.mcc/0///test/"] == values(rows, "mcc", **raw)[-1]
+    assert not any(name.startswith(CUMULATIVE) for name in whole)
 
 
-def test_tables_say_the_same_and_can_be_made_again_from_predictions_alone(tmp_path: Path):
-    rows = run("ann", tmp_path, world(increments=1))
-    with pa.ipc.open_file(tmp_path / "measures.arrow") as reader:
-        assert reader.read_all().to_pylist() == rows
-    with (tmp_path / "measures.csv").open() as stream:
-        read = list(csv.DictReader(stream))
-    assert list(read[0]) == COLUMNS.names
-    assert [float(row["value"] or "nan") for row in read] == pytest.approx(
-        [np.nan if row["value"] is None else row["value"] for row in rows], nan_ok=True, abs=0
+def test_the_tidy_table_has_every_increment_and_phase(tmp_path: Path):
+    ran = run("ann", tmp_path, world(increments=1))
+    assert list(ran.rows[0]) == COLUMNS.names
+    assert {row["at"] for row in ran.rows} == {0.5, 1.0, 1.5}  # increment 0 is not evaluated before feedback
+    assert {row["n"] for row in ran.rows if (row["split"], row["at"]) == ("test", 0.5) and not row["cumulative"]} == {6 * 80}
+    assert {(row["feedback"], row["predictor"], row["stratum"]) for row in ran.rows} == {(1.0, "ann", "")}
+    assert tidy(results_of(rows_of(ran.tables[:0]), feedback=1.0, method="ann")).num_rows == 0  # of one that diverged
+
+
+def where(row: dict[str, Any]) -> tuple[Any, ...]:
+    """The place of a row among those of one predictor."""
+    return tuple(row[name] for name in ("at", "split", "cumulative", "novel_to", "task", "measure"))
+
+
+def test_predictors_of_other_settings_have_names_of_their_own_and_seeds_are_averaged(tmp_path: Path):
+    (tmp_path / "1").mkdir()
+    made = world(increments=1, rows=12)
+    rows = [rows_of(run_open_world(Spy(), *made, setting=Setting(1.0), folder=tmp_path / "1"))]
+    rows.append(rows_of(run("evm", tmp_path / "2", made).tables))
+    pairs = [(rows[0], {"width": 1}, 0), (rows[0], {"width": 2}, 0), (rows[1], {"width": 2}, 1)]
+    tables = [results_of(each, feedback=0.5, method="p", settings=s, seed=n) for each, s, n in pairs]
+    both = tidy(pa.concat_tables(tables))
+    assert set(both["predictor"].to_pylist()) == {"p, width = 1", "p, width = 2"}
+    first, second = (
+        {where(row): row["value"] for row in tidy(table).to_pylist() if row["value"] is not None} for table in tables[1:]
     )
-    assert {row["at"] for row in rows} == {0.5, 1.0, 1.5}  # increment 0 is not evaluated before feedback
-    before = {name: (tmp_path / name).read_bytes() for name in ("results.json", "measures.csv", "measures.arrow")}
-    for name in before:
-        (tmp_path / name).unlink()
-    assert write_results(tmp_path) == rows
-    assert before == {name: (tmp_path / name).read_bytes() for name in before}
-    (tmp_path / "predictions/step-001-pre/test.npy").write_bytes(b"")
-    with pytest.raises(ValueError, match=r"test.npy is missing or is not the one"):
-        write_results(tmp_path)
+    means = {where(row): row["value"] for row in both.to_pylist() if row["predictor"] == "p, width = 2"}
+    common = first.keys() & second.keys()
+    assert len(common) > 100
+    assert all(means[at] == pytest.approx((first[at] + second[at]) / 2) for at in common)
+    assert any(first[at] != second[at] for at in common)
+
+
+def test_much_is_stored_in_several_rows_and_read_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    made = world(increments=1, rows=12)
+    whole = run("evm", tmp_path / "whole", made)
+    monkeypatch.setattr(open_world_predictions, "_AT_ONCE", 4 * 7 * 10)
+    parts = run("evm", tmp_path / "parts", made)
+    assert max(table["samples"][0].as_py() for table in parts.tables if table["phase"][0].as_py()) == 10
+    assert len({key for table in parts.tables for key in table["key"].to_pylist()}) == len(parts.tables) > len(whole.tables)
+    for one, other in zip(whole.predictions, parts.predictions, strict=True):
+        for name in ("uid", "truth", "columns", "probabilities"):
+            np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert parts.rows == whole.rows
+    assert parts.predictions.classes == tuple(made[1])
 
 
 class Killed(BaseException):
     """Stands for kill -9: nothing catches it."""
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.mark.parametrize("kind", ["ann", "gmm_finch", "evm"])
 @pytest.mark.parametrize("feedback", [0.0, 0.5])
-def test_killed_anywhere_it_ends_in_the_same_bytes(tmp_path: Path, kind: str, feedback: float):
+def test_killed_anywhere_it_gives_the_same_rows(tmp_path: Path, kind: str, feedback: float):
     made = world(increments=3, rows=30)
-    run(kind, tmp_path / "whole", made, feedback=feedback)
+    whole = run(kind, tmp_path / "whole", made, feedback=feedback)
+    (tmp_path / "broken").mkdir()
     for method, at in [("predict", 4), ("fit", 1), ("state", 0), ("predict", 6)]:
         predictor = make_predictor(kind, SETTINGS[kind], seed=0)
         original, left = getattr(predictor, method), [at]
@@ -168,28 +202,31 @@ def test_killed_anywhere_it_ends_in_the_same_bytes(tmp_path: Path, kind: str, fe
             return original(*args)
 
         setattr(predictor, method, mortal)
-        setting = Setting(feedback, None, {"backbone": "none"})
         with pytest.raises(Killed):
-            run_open_world(
-                predictor, *made, setting=setting, identity=identity(kind, SETTINGS[kind], seed=0), out=tmp_path / "broken"
-            )
-    (tmp_path / "broken/predictions/step-000-post/.tmp-1-half").write_bytes(b"what a kill left")
-    run(kind, tmp_path / "broken", made, feedback=feedback)
-    assert files_of(tmp_path / "whole") == files_of(tmp_path / "broken")
+            list(run_open_world(predictor, *made, setting=Setting(feedback), folder=tmp_path / "broken"))
+    (tmp_path / "broken/.tmp-1-half").write_bytes(b"what a kill left")
+    told: list[str] = []
+    predictor = make_predictor(kind, SETTINGS[kind], seed=0)
+    again = list(run_open_world(predictor, *made, setting=Setting(feedback), folder=tmp_path / "broken", tell=told.append))
+    assert pa.concat_tables(again).equals(pa.concat_tables(whole.tables))
+    assert 0 < len(told) < len(made[0])  # it went on
+    assert not list((tmp_path / "broken").glob(".tmp-*"))
 
 
-def test_a_folder_of_another_run_is_refused(tmp_path: Path):
+@pytest.mark.parametrize("damaged", ["after-0002", "increment-0001.parquet", "progress.json"])
+def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path: Path, damaged: str):
     made = world(increments=1, rows=12)
-    run("evm", tmp_path, made)
-    with pytest.raises(ValueError, match=r"setting\.feedback was 1\.0 and is 0\.5"):
-        run("evm", tmp_path, made, feedback=0.5)
-    other = world(increments=1, rows=12, new=3)
-    with pytest.raises(ValueError, match="classes was "):
-        run("evm", tmp_path, other)
-    checkpoint = tmp_path / "after-002.npz"
-    checkpoint.write_bytes(checkpoint.read_bytes()[:-1])
-    with pytest.raises(ValueError, match=r"after-002.npz is missing or is not the one"):
-        run("evm", tmp_path, made)
+    whole = run("evm", tmp_path, made)
+    path = tmp_path / damaged
+    path.write_bytes(path.read_bytes()[:-1])
+    told: list[str] = []
+    again = list(
+        run_open_world(
+            make_predictor("evm", SETTINGS["evm"], seed=0), *made, setting=Setting(1.0), folder=tmp_path, tell=told.append
+        )
+    )
+    assert len(told) == 2
+    assert pa.concat_tables(again).equals(pa.concat_tables(whole.tables))
 
 
 class Spy:
@@ -223,8 +260,10 @@ class Spy:
         self.classes, self.share = state["classes"], state["share"]
 
 
-def run_spy(spy: Spy, out: Path, made: tuple[list[Increment], list[str]], feedback: float, limit: int | None = None) -> None:
-    run_open_world(spy, *made, setting=Setting(feedback, limit, {}), identity={"kind": "spy"}, out=out)
+def run_spy(
+    spy: Spy, out: Path, made: tuple[list[Increment], list[str]], feedback: float, limit: int | None = None
+) -> Predictions:
+    return Predictions(rows_of(run_open_world(spy, *made, setting=Setting(feedback, limit), folder=out)))
 
 
 def test_phases_come_in_their_order(tmp_path: Path):
@@ -239,24 +278,27 @@ def test_labels_are_given_to_the_first_that_are_asked_for(tmp_path: Path, feedba
     train = made[0][1].train
     one = Samples(train.uid[:100], train.X[:100], train.y[:100])
     spy = Spy()
-    run_spy(spy, tmp_path, ([made[0][0], Increment("1", one, *[made[0][1].test] * 1, made[0][1].validate)], made[1]), feedback)
+    changed = [made[0][0], Increment("1", one, *[made[0][1].test] * 1, made[0][1].validate)]
+    found = run_spy(spy, tmp_path, (changed, made[1]), feedback)
     labels = spy.experience[1][2]
     assert (spy.experience[0][2] == made[0][0].train.y).all()
     if given in (0, 100):
         assert ((labels >= 0).sum()) == given
     else:
         np.testing.assert_array_equal(labels, np.where(np.arange(100) >= 100 - given, one.y, -1))  # asked for from behind
-    assert json.loads((tmp_path / "results.json").read_bytes())["increments"][1]["labels_given"] == given
+    assert len(found.feedback[1].labelled) == given
+    assert found.feedback[1].known_to_predictor == np.union1d(made[0][0].train.y, labels[labels >= 0]).tolist()
 
 
 def test_a_limit_keeps_the_newest(tmp_path: Path):
     made = world(increments=2, rows=12)
     spy = Spy()
-    run_spy(spy, tmp_path, made, 1.0, limit=30)
+    found = run_spy(spy, tmp_path, made, 1.0, limit=30)
     assert sum(len(y) for _, _, y in spy.experience) == 30
     uids = np.concatenate([uid for uid, _, _ in spy.experience])
     every = np.concatenate([one.train.uid for one in made[0]])
     np.testing.assert_array_equal(uids, every[-30:])
+    assert [told.experience for told in found.feedback] == [30, 30, 30]
 
 
 @pytest.mark.parametrize(
@@ -304,25 +346,25 @@ def test_data_that_is_none_is_refused(tmp_path: Path):
     with pytest.raises(ValueError, match="do not pair"):
         Samples(first.train.uid, first.train.X[:1], first.train.y)
     with pytest.raises(ValueError, match=r"feedback 1.5"):
-        Setting(1.5, None, {})
+        Setting(1.5)
 
 
 def test_a_split_may_be_empty(tmp_path: Path):
     made = world(increments=1, rows=12)
     second = made[0][1]
     empty = Samples(second.test.uid[:0], second.test.X[:0], second.test.y[:0])
-    rows: list[dict[str, Any]] = []
     increments = [made[0][0], Increment("1", second.train, second.validate, empty)]
     rows = run("evm", tmp_path, (increments, made[1]))
     assert values(rows, "mcc", split="test") == []
     assert values(rows, "mcc", split="validate+test") == values(rows, "mcc", split="validate")
 
 
-def test_a_finished_run_is_read_and_not_fitted_again(tmp_path: Path):
+def test_a_run_that_was_killed_at_its_end_is_read_and_not_fitted_again(tmp_path: Path):
     made = world(increments=1, rows=12)
-    run_spy(Spy(), tmp_path / "a", made, 0.5)
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    first = run_open_world(Spy(), *made, setting=Setting(0.5), folder=tmp_path)
+    table = next(first)  # all is learned, and not all was given
     again = Spy()
-    run_spy(again, tmp_path / "b", made, 0.5)
+    tables = list(run_open_world(again, *made, setting=Setting(0.5), folder=tmp_path))
     assert again.calls == []
-    assert files_of(tmp_path / "a") == files_of(tmp_path / "b")
+    assert tables[0].equals(table)
+    assert pa.concat_tables(tables[1:]).equals(pa.concat_tables(first))

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from benchwright.datasets.kowl.tables import class_density as density_of
 from benchwright.eval.protocols.open_world import Increment, Samples, Setting, run_open_world
-from benchwright.eval.protocols.open_world_measures import COLUMNS
+from benchwright.eval.protocols.open_world_measures import tidy as tidy_of
 from benchwright.eval.report import html
 from benchwright.eval.report.blocks import Figure, Fold, Report, Section, Table
 from benchwright.eval.report.figures import place_chart, rank_chart
@@ -23,6 +23,8 @@ from benchwright.eval.report.open_world import (
     measure_curves,
     open_world_sections,
 )
+
+from tests.eval.open_worlds import results_of, rows_of
 
 PLACES = (0.5, 1.0, 1.5, 2.0, 2.5)
 
@@ -76,11 +78,9 @@ def tidy(tmp_path_factory: pytest.TempPathFactory) -> pa.Table:
     for name, reach in (("near", 5.0), ("far", 50.0)):
         for feedback in (0.0, 1.0):
             out = tmp_path_factory.mktemp(f"{name}-{feedback}")
-            setting = Setting(feedback=feedback, experience_limit=None, prior_knowledge={})
-            rows = run_open_world(Nearest(reach), world(), list("abcdef"), setting=setting, identity={"is": name}, out=out)
-            table = pa.Table.from_pylist(rows, schema=COLUMNS)
-            tables.append(table.append_column("predictor", pa.array([name] * table.num_rows)))
-    return pa.concat_tables(tables)
+            rows = rows_of(run_open_world(Nearest(reach), world(), list("abcdef"), setting=Setting(feedback), folder=out))
+            tables.append(results_of(rows, feedback=feedback, method=name))
+    return tidy_of(pa.concat_tables(tables))
 
 
 def numbers(figure: Figure | None) -> dict[str, list[float]]:
@@ -235,6 +235,16 @@ def test_tables_of_sections_print_the_sums(tidy, sections):
 def test_one_run_alone_makes_sections(tidy):
     frame = pl.DataFrame(pl.from_arrow(tidy)).filter((pl.col("predictor") == "near") & (pl.col("feedback") == 1))
     assert len(open_world_sections(frame.to_arrow(), split="validate")) == 5
+
+
+def test_more_predictors_than_a_figure_has_curves_are_drawn_in_several(tidy):
+    frame = pl.DataFrame(pl.from_arrow(tidy)).filter((pl.col("predictor") == "near") & (pl.col("feedback") == 1))
+    many = pl.concat([frame.with_columns(predictor=pl.lit(f"p{number:02}")) for number in range(11)])
+    titled = {section.title: section for section in open_world_sections(many.to_arrow(), split="test")}
+    figures = [block for block in titled["Novelty recognition"].blocks if isinstance(block, Figure)]
+    assert [list(numbers(figure))[1:] for figure in figures] == [
+        [f"p{number:02}" for number in some] for some in (range(8), range(8, 11))
+    ]
 
 
 def test_wrong_tables_are_told(tidy):

@@ -54,9 +54,6 @@ CASES = [
         "len(sizes) < 2 else",
     ),
     Case("vclimb", [QUICK], "ewc", "naive", [], "training/methods/ewc.py", "gradient**2", "gradient * gradient"),
-    Case(
-        "kowl", [], "gmm_finch", "evm", ["1"], "training/predictors/gmm_finch.py", "len(self._pool) < 2", "len(self._pool) <= 1"
-    ),
 ]
 
 
@@ -161,7 +158,6 @@ def test_a_damaged_checkpoint_is_told_and_made_again(damage: str, tmp_path: Path
     ("benchmark", "overrides", "failing", "fine"),
     [
         ("vclimb", ["evaluation.method_settings.ewc.schedule.learning_rate=1e30", QUICK], "ewc", "naive"),
-        ("kowl", ["evaluation.settings.ann.learning_rate=1e30", "evaluation.feedback=[1]"], "ann", "evm"),
     ],
 )
 def test_a_loss_that_is_not_finite_stops_its_method_alone(

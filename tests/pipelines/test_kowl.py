@@ -10,18 +10,19 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from benchwright.curation.artifact import load_run
 from benchwright.curation.run import Run, run
+from benchwright.curation.store import Store
 from benchwright.datasets.kowl.drawn import draw_lists, drawing
 from benchwright.datasets.kowl.facts import facts
 from benchwright.datasets.kowl.tables import increment_table
 from benchwright.datasets.reader.index import DatasetIndex
-from benchwright.pipelines import api, config
-from benchwright.pipelines.kowl import baselines as kowl_runs
+from benchwright.pipelines import api, config, experiments
+from benchwright.pipelines.errors import WrongUse
 from benchwright.pipelines.kowl import card as kowl_card
 from benchwright.pipelines.kowl import pipeline as kowl
 from benchwright.pipelines.kowl.config import KowlConfig
-
-from tests.pipelines.conftest import with_another_dataset
+from benchwright.pipelines.kowl.stream import read_increments, strata_of_samples
 
 SETTINGS = Path(kowl.__file__).parents[1]
 
@@ -84,22 +85,22 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny run with every predictor at two amounts of feedback. Only to be read."""
     out = tmp_path_factory.mktemp("evaluated") / "run"
     api.run(api.job("kowl", config="tiny"), str(out), scheduler="sync")
-    kowl_runs.evaluate(settings("kowl/tiny.toml"), str(out), protocols=["0", "1"])
+    api.train(str(out), protocols=["0", "1"])
     return out
 
 
-def results(out: Path) -> dict[str, bytes]:
-    """Everything that the loop wrote."""
-    return {
-        str(path.relative_to(out)): path.read_bytes()
-        for path in sorted((out / "eval").glob("feedback-*/**/*"))
-        if path.is_file()
-    }
+def learned(out: Path) -> dict[str, str]:
+    """Digests of all stages of the trainings."""
+    return {stage["name"]: stage["digest"] for stage in api.show(str(out / "experiments"))["stages"]}
+
+
+def train(c: KowlConfig, out: Path, methods: list[str], protocols: list[str], **how: object) -> None:
+    experiments.train(kowl.trainings(c, str(out), methods, protocols), str(out), **how)  # type: ignore[arg-type]
 
 
 def test_shards_hold_the_stream(evaluated: Path) -> None:
-    increments, classes, strata = kowl_runs.read_increments(str(evaluated / "dataset"))
-    assert strata.num_rows == 0
+    increments, classes = read_increments(str(evaluated / "dataset"))
+    assert strata_of_samples(str(evaluated / "dataset")).num_rows == 0
     index = DatasetIndex.open(str(evaluated / "dataset")).table
     rows = {row["key"]: row for row in index.to_pylist()}
     assert sum(len(one.y) for t in increments for one in t.splits.values()) == len(rows) == 1353
@@ -113,59 +114,106 @@ def test_shards_hold_the_stream(evaluated: Path) -> None:
     assert len(increments[4].validate.y) == len(increments[5].validate.y) == 0
 
 
-def test_a_loop_that_stopped_goes_on_to_the_same_bytes(evaluated: Path, tmp_path: Path) -> None:
-    c = settings("kowl/tiny.toml")
-    (tmp_path / "dataset").symlink_to(evaluated / "dataset")
-    (tmp_path / "run.json").write_bytes((evaluated / "run.json").read_bytes())  # with it what is written here is recorded
+def linked(evaluated: Path, folder: Path) -> Path:
+    """A run of the same dataset without results."""
+    for name in ("dataset", "stages"):
+        (folder / name).symlink_to(evaluated / name)
+    (folder / "run.json").write_bytes((evaluated / "run.json").read_bytes())
+    return folder
 
-    class Stopped(Exception):
+
+def test_a_loop_that_stopped_goes_on_to_the_same_rows(evaluated: Path, tmp_path: Path) -> None:
+    c, out = settings("kowl/tiny.toml"), linked(evaluated, tmp_path)
+    told: list[str] = []
+
+    class Stopped(BaseException):
         pass
 
     def stop(line: str) -> None:
+        told.append(line)
         if "increment 3" in line:
             raise Stopped
 
     for predictor in ("ann", "gmm_finch", "evm"):
         with pytest.raises(Stopped):
-            kowl_runs.evaluate(c, str(tmp_path), methods=[predictor], protocols=["1"], progress=stop)
-    assert kowl_runs.scores(settings("kowl/tiny.toml"), str(tmp_path)) == {}
-    kowl_runs.evaluate(c, str(tmp_path), protocols=["1"])
-    told = {name: data for name, data in results(evaluated).items() if name.startswith("eval/feedback-1/")}
-    assert results(tmp_path) == told
+            train(c, out, [predictor], ["1"], progress=stop)
+    assert experiments.scores(str(out), kowl.BENCHMARK.shown) == {}
+    del told[:]
+    train(c, out, [], ["1"], progress=told.append)
+    assert not any(f"increment {number}" in line for number in range(4) for line in told)
+    assert learned(out) == {name: digest for name, digest in learned(evaluated).items() if "feedback_1" in name}
 
 
 def test_scores_follow_the_structure(evaluated: Path) -> None:
     """Feedback teaches new classes, and a part of the novelty is seen before it."""
-    found = kowl_runs.scores(settings("kowl/tiny.toml"), str(evaluated))
+    found = api.scores(str(evaluated))
     assert list(found) == ["feedback 0", "feedback 1"]
     assert set(found["feedback 1"]) == {"ann", "evm", "gmm_finch"}
     mean = found["feedback 1"]["gmm_finch"]["mean"]
+    assert list(mean) == ["mcc pre", "mcc post", "top-1 post", "detection mcc", "recognition nmi"]
+    assert mean["mcc post"] == pytest.approx(0.7568248422714937)  # as it was before trainings were stages
+    assert mean["recognition nmi"] == pytest.approx(0.5769535923214191)
     assert 0.2 < mean["detection mcc"] < 0.95
     assert mean["mcc post"] > mean["mcc pre"]
+    assert api.verify(str(evaluated)) == []
+
+
+def test_facts_of_a_training_and_what_it_depends_on(evaluated: Path) -> None:
+    """Feedback, experience limit and prior knowledge belong to the settings, and of the predictors its own code alone."""
+    chain = api.show(str(evaluated / "experiments"))["provenance"]["chain"]
+    facts = {each["stage"]: each["settings"] for each in chain if each["stage"].startswith("learned_feedback_1_evm")}
+    ((_, found),) = facts.items()
+    settings_of = found["training"]["settings"]
+    assert settings_of["experience_limit"] is None
+    assert settings_of["prior_knowledge"] == dict(settings("kowl/tiny.toml").evaluation.prior_knowledge)
+    assert settings_of["predictor"]["tail_size"] > 1
+    assert found["predictor"]["of"] == "benchwright.training.predictors.evm:Evm"
+    assert not {"dataset", "features", "device", "folder"} & found.keys()
+    code = json.loads(next(evaluated.glob("experiments/stages/learned_feedback_1_evm*/code.json")).read_bytes())["definitions"]
+    assert not [name for name in code if name.endswith((".ann", ".gmm_finch", ".finch"))]
+    assert list(code["benchwright.training.predictors.registry"]) == ["made"]
+    assert "benchwright.training.predictors.evm" in code
 
 
 def test_results_of_an_earlier_dataset_are_left_out(evaluated: Path, tmp_path: Path) -> None:
-    c = settings("kowl/tiny.toml")
-    assert kowl_runs.stale(c, str(evaluated)) == {}
-    out = with_another_dataset(evaluated, tmp_path / "run")
-    assert kowl_runs.scores(c, out) == kowl_runs.prior_knowledge(c, out) == {}
-    assert kowl_runs.tidy(c, out) is None
-    assert list(kowl_runs.stale(c, out).values()) == ["of an earlier dataset"] * 6
+    assert api.stale(str(evaluated)) == {}
+    out = tmp_path / "run"
+    (out / "dataset").mkdir(parents=True)
+    held = json.loads((evaluated / "dataset/dataset.json").read_text())
+    (out / "dataset/dataset.json").write_text(json.dumps(held | {"digest": "0" * 64}))
+    (out / "run.json").write_bytes((evaluated / "run.json").read_bytes())
+    (out / "experiments").symlink_to(evaluated / "experiments")
+    assert experiments.results(str(out)).num_rows == 0
+    assert experiments.scores(str(out), kowl.BENCHMARK.shown) == {}
+    assert list(experiments.stale_trainings(str(out)).values()) == ["trained on another dataset"] * 6
 
 
 def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path) -> None:
     """With the threshold of increment 0, classes that lie over known ones push both below it once they are learned; a threshold
     that is found again does not, and feedback pays."""
-    (tmp_path / "dataset").symlink_to(evaluated / "dataset")
-    c = settings("kowl/tiny.toml", 'evaluation.settings.ann.threshold_when="each_fit"')
-    kowl_runs.evaluate(c, str(tmp_path), methods=["ann"], protocols=["0", "1"])
-    again, first = kowl_runs.scores(c, str(tmp_path)), kowl_runs.scores(settings("kowl/tiny.toml"), str(evaluated))
+    out = linked(evaluated, tmp_path)
+    train(settings("kowl/tiny.toml", 'evaluation.settings.ann.threshold_when="each_fit"'), out, ["ann"], ["0", "1"])
+    again, first = experiments.scores(str(out), kowl.BENCHMARK.shown), api.scores(str(evaluated))
     post = {
         when: {k: found[k]["ann"]["mean"]["mcc post"] for k in found} for when, found in (("again", again), ("first", first))
     }
     assert post["first"]["feedback 1"] < post["first"]["feedback 0"]
     assert post["again"]["feedback 1"] > post["again"]["feedback 0"]
     assert post["again"]["feedback 0"] == post["first"]["feedback 0"]
+
+
+def test_other_settings_stand_beside_each_other(evaluated: Path, tmp_path: Path) -> None:
+    out = linked(evaluated, tmp_path)
+    for overrides in ([], ["evaluation.settings.evm.tail_size=50"], ["evaluation.experience_limit=300"]):
+        train(settings("kowl/tiny.toml", *overrides), out, ["evm"], ["0.5"])
+    assert load_run(Store(str(out / "experiments"))).pipeline == "kowl experiments"
+    assert list(experiments.scores(str(out), kowl.BENCHMARK.shown)["feedback 0.5"]) == [
+        "evm, experience_limit = None, predictor.tail_size = 100",
+        "evm, experience_limit = None, predictor.tail_size = 50",
+        "evm, experience_limit = 300, predictor.tail_size = 100",
+    ]
+    page = Path(kowl.report(settings("kowl/tiny.toml"), str(out))).read_text()
+    assert "evm, experience_limit = None, predictor.tail_size = 50, feedback 0.5" in page
 
 
 def test_without_features_the_table_is_published(tmp_path: Path) -> None:
@@ -177,16 +225,16 @@ def test_without_features_the_table_is_published(tmp_path: Path) -> None:
     assert set(files) == {"README.md", "dataset.json", "increments.parquet"}
     kowl_card.publish(r, bare, str(tmp_path / "dataset"))
     assert {path.name: path.read_bytes() for path in (tmp_path / "dataset").iterdir()} == files
-    with pytest.raises(ValueError, match="no features"):
-        kowl_runs.evaluate(bare, str(tmp_path))
+    with pytest.raises(WrongUse, match="no features"):
+        kowl.trainings(bare, str(tmp_path), [], [])
 
 
 def test_an_unknown_predictor_or_amount_is_told(evaluated: Path) -> None:
     c = settings("kowl/tiny.toml")
     with pytest.raises(ValueError, match="no predictor 'svm': there are ann, evm, gmm_finch"):
-        kowl_runs.evaluate(c, str(evaluated), methods=["svm"])
+        kowl.trainings(c, str(evaluated), ["svm"], [])
     with pytest.raises(ValueError, match="no protocol 'iid'"):
-        kowl_runs.evaluate(c, str(evaluated), protocols=["iid"])
+        kowl.trainings(c, str(evaluated), [], ["iid"])
 
 
 def test_the_published_settings_are_those_of_the_facts() -> None:

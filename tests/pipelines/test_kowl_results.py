@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,9 +23,11 @@ import torch
 from benchwright.curation.flow import Flow
 from benchwright.curation.run import run
 from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.eval.protocols.open_world_measures import tidy
 from benchwright.pipelines import api
 from benchwright.pipelines.cli import main as cli
-from benchwright.pipelines.kowl import baselines as kowl_runs
+from benchwright.pipelines.experiments import results
+from benchwright.pipelines.kowl.stream import read_increments
 
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
@@ -41,7 +45,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def vectors(tiny: Path) -> tuple[list[str], np.ndarray]:
     """Keys and features of that run, in another order."""
-    increments, _, _ = kowl_runs.read_increments(str(tiny / "dataset"))
+    increments, _ = read_increments(str(tiny / "dataset"))
     every = [samples for one in increments for samples in one.splits.values()]
     uid = np.concatenate([samples.uid for samples in every])
     X = np.concatenate([samples.X for samples in every])
@@ -79,7 +83,7 @@ def test_stored_features_give_what_drawn_ones_give(
     columns = ["key", "increment", "role", "position", "label_recent_first", "sha256"]
     columns = [name for name in columns if name in mine.column_names]
     assert mine.select(columns).equals(theirs.select(columns))
-    ours, other = (kowl_runs.read_increments(str(folder / "dataset"))[0] for folder in (out, tiny))
+    ours, other = (read_increments(str(folder / "dataset"))[0] for folder in (out, tiny))
     for a, b in zip(ours, other, strict=True):
         for split, samples in a.splits.items():
             np.testing.assert_array_equal(samples.X, b.splits[split].X)
@@ -119,7 +123,7 @@ def test_bad_features_and_settings_are_one_line(tiny: Path, tmp_path: Path, bw: 
 
 def test_unknown_predictors_amounts_and_hyper_parameters_are_wrong_use(tiny: Path, tmp_path: Path, bw: Cli) -> None:
     for words, says in [
-        (("--method", "gmm_finsh"), "no predictor 'gmm_finsh': there are ann, evm, gmm_finch; did you mean 'gmm_finch'?"),
+        (("--method", "gmm_finsh"), "no predictor 'gmm_finsh': there are ann, evm, gmm_finch"),
         (("--protocol", "iid"), "no protocol 'iid': a share of labels from 0 to 1 is wanted"),
         (("--protocol", "1.5"), "no protocol '1.5'"),
     ]:
@@ -131,6 +135,8 @@ def test_unknown_predictors_amounts_and_hyper_parameters_are_wrong_use(tiny: Pat
         ("evaluation.settings.ann.momentum=1", "evaluation.settings.ann has no 'momentum'"),
         ("evaluation.settings.gmm_finch.epsilon=-1", "evaluation.settings.gmm_finch: min_error_tol 0.05, epsilon -1"),
         ("evaluation.settings.svm.c=1", "no predictor 'svm'"),
+        ("evaluation.settings={'gone.py:Nothing' = {c = 1}}", "no predictor 'gone.py:Nothing'"),
+        ("evaluation.metrics=['in_domain_diagonal_mean']", "is of matrix of accuracies"),
     ]:
         out = tmp_path / re.sub(r"\W", "-", setting)
         assert bw("run", "kowl", "--config", "tiny", "--set", setting, "--out", out, "--quiet").code == 0
@@ -147,19 +153,17 @@ def test_a_dry_run_makes_nothing(tmp_path: Path, bw: Cli) -> None:
     assert not (tmp_path / "out").exists()
 
 
-def files_of(folder: Path) -> dict[str, bytes]:
-    """By path in the folder: names alone repeat from step to step."""
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def learned(out: Path) -> dict[str, str]:
+    return {stage["name"]: stage["digest"] for stage in api.show(str(out / "experiments"))["stages"]}
 
 
-def test_a_killed_loop_goes_on_to_the_same_bytes(tmp_path: Path, bw: Cli) -> None:
-    """kill -9 after the second increment; the same command again ends in the bytes of a loop that was not killed."""
+def test_a_killed_loop_goes_on_to_the_same_rows(tmp_path: Path, bw: Cli) -> None:
+    """kill -9 after the second increment; the same command again ends in the rows of a loop that was not killed."""
     out = tmp_path / "run"
     assert bw("run", "kowl", "--config", "tiny", "--set", ANN, "--out", out, "--quiet").code == 0
     command = [sys.executable, "-c", "from benchwright.pipelines.cli.main import main; main()"]
     command += ["train", str(out), "--method", "ann", "--protocol", "0.5"]
     environment = {**os.environ, "PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"}
-    progress = out / "eval" / "feedback-0.5" / "ann" / "progress.json"
     with subprocess.Popen(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment
     ) as killed_run:
@@ -169,32 +173,31 @@ def test_a_killed_loop_goes_on_to_the_same_bytes(tmp_path: Path, bw: Cli) -> Non
                 break
         killed_run.send_signal(signal.SIGKILL)
     assert killed_run.returncode == -signal.SIGKILL
-    done = progress.read_bytes()
-    assert not (progress.parent / "results.json").exists()
+    assert len(list(out.glob("experiments/stages/learned_*/*/*/progress.json"))) == 1
+    assert not list(out.glob("experiments/stages/learned_*/artifact.json"))
     told = bw("train", out, "--method", "ann", "--protocol", "0.5")
     assert told.code == 0
     assert "increment 0 " not in told.err
     assert "increment 5 " in told.err
-    killed = files_of(progress.parent)
-    assert killed["progress.json"] != done
-    (out / "eval" / "feedback-0.5").rename(tmp_path / "killed")
+    killed = learned(out)
+    assert len(killed) == 2
+    assert bw("verify", out).code == 0
+    (out / "experiments").rename(tmp_path / "killed")
     assert bw("train", out, "--method", "ann", "--protocol", "0.5", "--quiet").code == 0
-    whole = files_of(progress.parent)
-    assert killed == whole
-    stamp = (progress.parent / "results.json").stat().st_mtime_ns
+    assert learned(out) == killed
     again = bw("train", out, "--method", "ann", "--protocol", "0.5")
     assert again.code == 0
     assert "increment " not in again.err
-    assert (progress.parent / "predictions" / "step-000-post").stat().st_mtime_ns < stamp
+    assert "up to date" in again.err
 
 
 def test_features_are_mapped_once_and_by_digest(tiny: Path, tmp_path: Path) -> None:
-    held, names, _ = kowl_runs.read_increments(str(tiny / "dataset"))
-    mapped, same, _ = kowl_runs.read_increments(str(tiny / "dataset"), tmp_path)
+    held, names = read_increments(str(tiny / "dataset"))
+    file = tmp_path / "features-0123456789abcdef.npy"
+    (tmp_path / "features-of-an-older-run.npy").write_bytes(b"old")
+    mapped, same = read_increments(str(tiny / "dataset"), str(file))
     assert names == same
-    (file,) = tmp_path.iterdir()
-    digest = api.show(str(tiny))["digest"]
-    assert file.name == f"features-{digest[:16]}.npy"
+    assert list(tmp_path.iterdir()) == [file]
     for a, b in zip(held, mapped, strict=True):
         for split, samples in a.splits.items():
             other = b.splits[split].X
@@ -202,9 +205,113 @@ def test_features_are_mapped_once_and_by_digest(tiny: Path, tmp_path: Path) -> N
             assert not other.flags.owndata
             assert not other.flags.writeable
     stamp = file.stat().st_mtime_ns
-    (tmp_path / "features-0123456789abcdef.npy").write_bytes(b"of an older run")
-    kowl_runs.read_increments(str(tiny / "dataset"), tmp_path)
+    read_increments(str(tiny / "dataset"), str(file))
     assert file.stat().st_mtime_ns == stamp
+
+
+ROOT = Path(__file__).resolve().parents[2]
+_EDITED = """
+import json, sys
+import benchwright.training.predictors.evm as edited
+from benchwright.pipelines import api
+out, told = sys.argv[1], []
+before = {"file": edited.__file__, "stale": api.stale(out), "scores": api.scores(out)}
+api.train(out, methods=["evm", "gmm_finch"], protocols=["1"], progress=told.append)
+print(json.dumps({**before, "told": told, "after": api.stale(out), "again": api.scores(out)}))
+"""
+
+
+def test_an_edit_of_a_predictor_trains_it_alone(tiny: Path, tmp_path: Path) -> None:
+    out, package = tmp_path / "run", tmp_path / "edited" / "benchwright"
+    shutil.copytree(tiny, out)
+    first = api.train(str(out), methods=["evm", "gmm_finch"], protocols=["1"])
+    for name in ("curation", "datasets", "training", "eval", "pipelines"):
+        shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(ROOT / "front_door" / "__init__.py", package)
+    source = package / "training/predictors/evm.py"
+    text = source.read_text()
+    assert text.count("scores[:, 0] = 1 - ") == 1
+    source.write_text(text.replace("scores[:, 0] = 1 - ", "scores[:, 0] = 2 - "))
+    environment = {**os.environ, "PYTHONPATH": str(package.parent), "PYTHONSAFEPATH": "1"}
+    command = [sys.executable, "-c", _EDITED, str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["file"] == str(source)
+    assert list(told["stale"]) == ["feedback 1 evm"]
+    assert "training.predictors.evm" in told["stale"]["feedback 1 evm"]
+    assert set(told["scores"]["feedback 1"]) == {"gmm_finch"}
+    assert "feedback 1 gmm_finch, seed 0: up to date" in told["told"]
+    assert "feedback 1 evm, seed 0: trained" in told["told"]
+    assert told["after"] == {}
+    assert told["again"]["feedback 1"]["gmm_finch"] == first["feedback 1"]["gmm_finch"]
+    assert told["again"]["feedback 1"]["evm"] != first["feedback 1"]["evm"]
+
+
+def test_weights_that_are_not_finite_stop_their_predictor_alone(tmp_path: Path, bw: Cli) -> None:
+    out = tmp_path / "run"
+    words = ["--set", "evaluation.settings.ann.learning_rate=1e30", "--set", "evaluation.feedback=[1]"]
+    assert bw("run", "kowl", "--config", "tiny", *words, "--out", out, "--quiet").code == 0
+    told = bw("train", out, "--method", "ann", "--method", "evm", "-q")
+    assert (told.code, told.err.count("\n")) == (1, 1)
+    assert "feedback 1 ann, seed 0: weights are not finite" in told.err
+    assert "change evaluation.settings.ann" in told.err
+    assert set(api.scores(str(out))["feedback 1"]) == {"evm"}
+    assert [row["reason"] for row in api.rejects(str(out / "experiments"))] == ["diverged"]
+    assert bw("report", out).code == 0
+
+
+OWN = """
+import numpy as np
+
+class Majority:
+    def __init__(self, *, seed, device, weight=1.0):
+        self.weight = weight
+    def fit(self, experience, validation):
+        y = np.concatenate([y for _, _, y in experience])
+        self.classes, counts = np.unique(y[y >= 0], return_counts=True)
+        self.share = (counts / counts.sum()).astype(np.float32)
+    def predict(self, uid, X):
+        return self.classes, np.tile(self.share, (len(X), 1))
+    def request(self, uid, X):
+        return list(uid)
+    def state(self):
+        return {"classes": self.classes, "share": self.share}
+    def restore(self, state, experience):
+        self.classes, self.share = state["classes"], state["share"]
+
+def unsure(predictions):
+    shares = [part.probabilities.max(axis=1).mean() for part in predictions if part.phase == "pre"]
+    return {"unsure": 1 - np.mean(shares), "increments": len(predictions.feedback)}
+"""
+
+
+def test_predictors_and_metrics_of_ones_own(tiny: Path, tmp_path: Path, bw: Cli) -> None:
+    """By reference; side by side in processes; an edit trains that predictor again and nothing else."""
+    out, own = tmp_path / "run", tmp_path / "own_novelty.py"
+    own.write_text(OWN)
+    settings = [f'evaluation.predictors=["evm", "{own}:Majority"]', "evaluation.feedback=[0, 1]"]
+    settings += [f'evaluation.settings={{"{own}:Majority" = {{weight = 0.5}}}}', f'evaluation.metrics=["{own}:unsure"]']
+    words = [word for text in settings for word in ("--set", text)]
+    assert bw("run", "kowl", "--config", "tiny", *words, "--out", out, "--quiet").code == 0
+    told = bw("train", out, "--scheduler", "processes", "--workers", "2")
+    assert told.code == 0, told.err
+    found = api.scores(str(out))["feedback 1"]
+    assert list(found) == ["evm", "own_novelty.py:Majority"]
+    mean = found["own_novelty.py:Majority"]["mean"]
+    assert 0 < mean["unsure"] < 1
+    assert mean["increments"] == 6
+    first = {path: path.stat().st_mtime_ns for path in out.glob("experiments/stages/learned_*/artifact.json")}
+    own.write_text(OWN.replace("counts / counts.sum()", "np.ones(len(counts)) / len(counts)"))
+    command = [sys.executable, "-c", "from benchwright.pipelines.cli.main import main; main()", "train", str(out)]
+    again = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONSAFEPATH": "1"})
+    assert again.returncode == 0, again.stderr
+    changed = {path for path, stamp in first.items() if path.stat().st_mtime_ns != stamp}
+    assert changed == {path for path in first if "majority" in str(path)}
+    assert "evm, seed 0: up to date" in again.stderr
+    assert bw("train", out, "--method", f"{own}:Minority").code == 2
+    wrong = bw("train", out, "--method", f"{own}:unsure")
+    assert (wrong.code, wrong.err.count("\n")) == (2, 1)
 
 
 @pytest.fixture(scope="module")
@@ -235,12 +342,8 @@ def annotated(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Pat
 
 def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int]]]) -> None:
     out, told = annotated
-    c = api.job_of(str(out)).config
-    table = kowl_runs.tidy(c, str(out), "strata.arrow")
-    whole = kowl_runs.tidy(c, str(out))
-    assert table is not None
-    assert whole is not None
-    frame = pl.DataFrame(pl.from_arrow(table))
+    everything = pl.DataFrame(pl.from_arrow(tidy(results(str(out)))))
+    whole, frame = (everything.filter((pl.col("stratification") == "") == whole) for whole in (True, False))
     last = frame.filter(pl.col("cumulative"), pl.col("increment") == 5, pl.col("phase") == "post", pl.col("measure") == "mcc")
     index = DatasetIndex.open(out / "dataset").table.to_pylist()
     tested = [row["key"] for row in index if row["role"] != "train"]
@@ -253,7 +356,7 @@ def test_measures_by_ava_stratum(annotated: tuple[Path, dict[str, tuple[int, int
     top1 = top1.filter(pl.col("measure") == "top1_accuracy", pl.col("stratification") == "area")
     assert set(top1["stratum"]) == {"SM", "AVG", "LG", "N/A"}
     mean = float((top1["value"] * top1["n"]).sum() / top1["n"].sum())
-    same = pl.DataFrame(pl.from_arrow(whole)).filter(
+    same = whole.filter(
         pl.col("cumulative"),
         pl.col("increment") == 5,
         pl.col("phase") == "post",

@@ -23,52 +23,33 @@ PREDICTORS = Registry(
 )
 
 
-def parts(kind: str) -> tuple[Callable[..., Any], ...]:
-    """What a predictor is made of, by its name in one of the three forms: its class or function, and the dataclass of its
-    argument ``setting``, where it has one.
-
-    Raises:
-        ValueError: there is no such kind.
-    """
-    make: Any = load_name(PREDICTORS, kind)
-    hints = typing.get_type_hints(make.__init__ if isinstance(make, type) else make)
-    setting: Any = hints.get("setting")
-    return (make, setting) if isinstance(setting, type) and dataclasses.is_dataclass(setting) else (make,)
-
-
-KINDS: Mapping[str, tuple[Callable[..., Any], ...]]
-"""The built-in ones, by ``parts``; loaded when they are looked up."""
-
-
-def __getattr__(name: str) -> Any:
-    if name == "KINDS":
-        return {kind: parts(kind) for kind in PREDICTORS.builtin}
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 def paper_settings() -> dict[str, dict[str, Any]]:
-    """``kowl.toml``: kind -> hyper-parameters."""
+    """``kowl.toml``: name -> hyper-parameters."""
     return tomllib.loads((files(__package__ or "") / "kowl.toml").read_text(encoding="utf-8"))
 
 
-def make_predictor(kind: str, settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:
-    """A fresh predictor.
+def made(make: Callable[..., Any], settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:
+    """A fresh predictor: what ``eval.protocols.predictor`` asks for.
 
     Args:
-        kind: "ann", "evm" or "gmm_finch", or one of somebody's own, which is called with ``seed`` and ``device`` where it has
-            arguments of these names.
-        settings: a table of ``paper_settings()``, or a user's own with the same keys; arguments of one of somebody's own.
+        make: its class or function, called with ``seed`` and ``device`` where it has arguments of these names.
+        settings: fields of the dataclass of its argument ``setting``, where it has one, and else arguments.
+        seed: of all that it draws.
+        device: where it runs.
 
     Raises:
-        ValueError: there is no such kind, or a value is out of range.
+        ValueError: a value is out of range.
         TypeError: a hyper-parameter is missing or unknown.
     """
-    make, *setting = parts(kind)
-    given = {"setting": setting[0](**settings)} if setting else dict(settings)
+    arguments, given = inspect.signature(make).parameters, dict(settings)
+    if "setting" in arguments:
+        setting = typing.get_type_hints(make.__init__ if isinstance(make, type) else make)["setting"]
+        if isinstance(setting, type) and dataclasses.is_dataclass(setting):
+            given = {"setting": setting(**settings)}
     where = {"seed": seed, "device": device}
-    return make(**given, **{name: where[name] for name in where.keys() & inspect.signature(make).parameters.keys()})
+    return make(**given, **{name: value for name, value in where.items() if name in arguments})
 
 
-def identity(kind: str, settings: Mapping[str, Any], *, seed: int) -> dict[str, Any]:
-    """What a predictor is, as JSON values, for ``eval.protocols.open_world``. The device is where, not what."""
-    return {"kind": kind, "seed": seed, "settings": dict(settings)}
+def make_predictor(name: str, settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:
+    """A fresh predictor by its name: see ``made``. Raises ``UnknownName`` where there is none."""
+    return made(load_name(PREDICTORS, name), settings, seed=seed, device=device)

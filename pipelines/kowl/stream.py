@@ -1,0 +1,130 @@
+"""The stream of a KOWL dataset, read from the shards; the steps that learn it, and that measure by strata of its samples."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from ...curation.files import remove, replacing
+from ...curation.rows import Sifted
+from ...curation.store import Rows
+from ...datasets.kowl.samples import FEATURE
+from ...datasets.kowl.splits import ROLES
+from ...datasets.reader.features import read_features
+from ...datasets.reader.index import DatasetIndex
+from ...eval.protocols.open_world import Increment, Samples, Setting, run_open_world
+from ...eval.protocols.open_world_measures import PROTOCOL
+from ...eval.protocols.open_world_predictions import COLUMNS
+from ...eval.protocols.strata import measures_by_stratum
+from ...eval.results import Value
+from ...training.core.devices import device_of
+from ...training.predictors.registry import made
+from ..experiments import LOGGER, told
+from ..streams import diverged
+
+TRANSFORM = "transform"
+"""The stratification by visual transform."""
+
+
+def learn_open_world(
+    *,
+    training: Mapping[str, Any],
+    digest: str,
+    dataset: str,
+    features: str,
+    predictor: Callable[..., Any],
+    device: str,
+    folder: str,
+) -> Iterator[pa.Table | Sifted]:
+    """Source step: take a predictor through the increments and give its predictions.
+
+    Args:
+        training: facts, see ``experiments.Training``; its settings are ``predictor``, those of the predictor,
+            ``experience_limit`` and ``prior_knowledge``.
+        digest: content digest of the dataset.
+        dataset: its folder.
+        features: folder for a file of all features, which trainings on the dataset share.
+        predictor: see ``training.predictors.registry.made``.
+        device: see ``core.devices.device_of``.
+        folder: for checkpoints.
+    """
+    settings = training["settings"]
+    increments, classes = read_increments(dataset, str(Path(features) / f"features-{digest[:16]}.npy"))
+    fresh = made(predictor, settings["predictor"], seed=training["seed"], device=device_of(device))
+    setting = Setting(float(training["protocol"].removeprefix(PROTOCOL)), settings["experience_limit"])
+    tell = functools.partial(LOGGER.info, "%s: %s", told(training))
+    try:
+        yield from run_open_world(fresh, increments, classes, setting=setting, folder=Path(folder), tell=tell)
+    except ArithmeticError as error:
+        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+            raise
+        yield diverged(COLUMNS, error)
+
+
+def measure_strata(*, predictions: Rows, dataset: str, digest: str) -> Iterator[Value]:
+    """Source step: measures by strata of AVA-Kinetics and by visual transform.
+
+    Args:
+        predictions: what the training left.
+        dataset: folder of the dataset, whose rows have the strata.
+        digest: its content digest, of which the measures are, too.
+    """
+    yield from measures_by_stratum(predictions, strata_of_samples(dataset))
+
+
+def read_increments(dataset: str, mapped: str | None = None) -> tuple[list[Increment], list[str]]:
+    """The increments of a published dataset in the order of its stream, and the class names, sorted.
+
+    Args:
+        dataset: folder of shards.
+        mapped: file of all features, which is written where it is missing, and mapped. None: they are held in memory.
+    """
+    index = DatasetIndex.open(dataset)
+    table = index.table
+    features = read_features(index, FEATURE)[0] if mapped is None else _mapped(index, Path(mapped))
+    uid = np.asarray(table["key"].to_pylist(), dtype=np.str_)
+    names, label = np.unique(np.asarray(table["label_recent_first"].to_pylist(), dtype=np.str_), return_inverse=True)
+    role = np.asarray([ROLES.index(name) for name in table["role"].to_pylist()], dtype=np.int64)
+    increment, position = table["increment"].to_numpy(), table["position"].to_numpy()
+
+    def samples(number: int, part: int) -> Samples:
+        rows = np.flatnonzero((increment == number) & (role == part))
+        rows = rows[np.argsort(position[rows], kind="stable")]
+        # Shards hold a part in one piece: then a view will do, and nothing is held twice.
+        whole = len(rows) > 0 and bool((np.diff(rows) == 1).all())
+        vectors = features[rows[0] : rows[-1] + 1] if whole else features[rows]
+        return Samples(uid[rows], vectors, label[rows].astype(np.int64))
+
+    made = [
+        Increment(str(number), *(samples(number, part) for part in range(len(ROLES))))
+        for number in range(int(increment.max()) + 1)
+    ]
+    return made, names.tolist()
+
+
+def _mapped(index: DatasetIndex, path: Path) -> np.ndarray:
+    if not path.exists():
+        for old in path.parent.glob("features-*.npy"):  # of an earlier dataset
+            remove(old)
+        with replacing(path) as beside:
+            read_features(index, FEATURE, into=beside)
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def strata_of_samples(dataset: str) -> pa.Table:
+    """``uid``, ``stratification`` and ``stratum`` of AVA-Kinetics, and of visual transforms, where stages have told them."""
+    from ...datasets.ava_kinetics.strata import strata_of
+
+    table, empty = DatasetIndex.open(dataset).table, pa.array([], pa.string())
+    found = [pa.table({"uid": empty, "stratification": empty, "stratum": empty})]
+    if "stratum_area" in table.column_names:
+        found.append(strata_of(table))
+    if "transform" in table.column_names:
+        kind = pa.array([TRANSFORM] * table.num_rows, pa.string())
+        found.append(pa.table({"uid": table["key"], "stratification": kind, "stratum": table["transform"]}))
+    return pa.concat_tables([part.cast(found[0].schema) for part in found])
