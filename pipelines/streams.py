@@ -105,9 +105,9 @@ def learn_stream(
         yield diverged(columns(LABEL_SETS if stream.sets else ONE_LABEL), error)
 
 
-def diverged(gives: pa.Schema, error: ArithmeticError) -> Sifted:
-    """No row, and the reject of a training whose loss did not stay finite."""
-    reject = {"key": DIVERGED, "reason": DIVERGED, "detail": without_addresses(str(error))}
+def diverged(gives: pa.Schema, error: ArithmeticError, key: str = DIVERGED) -> Sifted:
+    """No row, and the reject of a training, or of that part of it, whose loss did not stay finite."""
+    reject = {"key": key, "reason": DIVERGED, "detail": without_addresses(str(error))}
     return Sifted(gives.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
 
 

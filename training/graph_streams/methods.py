@@ -1,7 +1,7 @@
 """Methods on streams side by side: the formulas are those of ``training.methods``, summed over the streams.
 
-A factory gives a ``recipe.StreamMethod`` for its settings: which rows it learns from, how it learns a task, and what it keeps of
-it. Quirks of CGLB, whose code the paper uses, are settings; ``published.READINGS`` has both readings.
+A factory gives a ``recipe.StreamMethod`` for its settings: which rows it learns from, how it learns a task, and what it keeps
+of it. Quirks of CGLB, whose code the paper uses, are settings; ``published.READINGS`` has both readings.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ def present(data: GraphData, order: tuple[Task, ...], *, seed: int, repeat: int)
 
 @dataclasses.dataclass(frozen=True)
 class StreamMethod:
-    """A method on streams side by side: what a factory gives for its settings, as those of ``training.methods`` give a ``Method``.
+    """A method on streams side by side, as a factory gives it for its settings; ``training.methods`` has those on one stream.
 
     Attributes:
         name: what errors call it.
