@@ -173,11 +173,10 @@ def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) ->
         return "evaluation.paper names none"
     _, wanted, _ = _packaged(config)
     ours, theirs = flat(values), flat(wanted)
-    for name in dict.fromkeys([*ours, *theirs]):
-        if not any(name == each or name.startswith(f"{each}.") for each in _OF_THE_DATA):
-            continue
-        if ours.get(name) != theirs.get(name):
-            return f"{name} = {ours.get(name)!r}, and not {theirs.get(name)!r}"
+    for part in _OF_THE_DATA:
+        for name in dict.fromkeys([*ours, *theirs]):
+            if (name == part or name.startswith(f"{part}.")) and ours.get(name) != theirs.get(name):
+                return f"{name} = {ours.get(name)!r}, and not {theirs.get(name)!r}"
     wanted_rows = facts().nwucla.sequences if config.evaluation.paper == "ucla" else facts().ntu_cil.sequences
     shards = load_artifact(Store(out), "shards")
     rows = 0 if shards is None else shards.rows
