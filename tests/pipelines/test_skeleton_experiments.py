@@ -274,15 +274,16 @@ def test_methods_and_networks_of_ones_own(copy: Path, tmp_path: Path, capfd: pyt
     assert held.matrix("accuracy", ["0+1"])[0, 0, 0] > 0.5
     assert held.settings["schedule.epochs"] == 30
     before = digests(copy)
-    methods[0].write_text(HELD.replace("strength * (", "2 * strength * ("))
+    methods[0].write_text(HELD.replace("strength * (", "100 * strength * ("))
     assert cli.call(["eval", str(copy)]) == 0
     assert "own_held.py:held" not in capfd.readouterr().out
     assert cli.call(arguments) == 0
     told = capfd.readouterr()
-    lines_of = {each.partition(",")[0]: each for each in told.err.splitlines() if "seed 0: " in each and " (" not in each}
-    assert "up to date" in lines_of["default own_pulled.py:pulled"]
+    assert "default own_pulled.py:pulled, seed 0: up to date" in told.err
+    assert "default own_held.py:held, seed 0: stale: own_held.held changed" in told.err
     after = digests(copy)
-    assert {name.partition("_default_")[2][:8] for name in after if after[name] != before[name]} == {"own_held"}
+    changed = {name.partition("_default_")[2][:8] for name in after if after[name] != before[name]}
+    assert changed == {"own_held"}
     assert cli.call(["report", str(copy)]) == 0
     assert "own_held.py:held" in (copy / "report.html").read_text()
     assert api.verify(str(copy / "experiments")) == []
