@@ -14,7 +14,7 @@ from typing import Any
 
 from ...curation.flow import Step, step
 from ...curation.keys import how, named
-from ...curation.named import load
+from ...curation.named import UnknownName, load
 from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import Orders, load_orders
@@ -22,8 +22,9 @@ from ...eval.protocols.order_sensitivity import measure_order, measure_orders
 from ...training.graph_streams import registry as stream_methods
 from ...training.graph_streams.nets import graph_of
 from ...training.graph_streams.recipe import StreamMethod
-from ...training.methods import registry as methods_by_name
-from ...training.models import registry as models_by_name
+from ...training.methods.method import Method
+from ...training.methods.registry import METHODS, made_as
+from ...training.models.registry import MODELS
 from ..errors import WrongUse, did_you_mean
 from ..experiments import Training, dataset_digest
 from ..streams import Runs, short, stream_training
@@ -31,6 +32,8 @@ from .config import SkeletonConfig
 from .evaluation import EXPERIMENTS, Evaluation, settings_of
 from .learning import LearnedRow, learn_orders, stretches
 from .stream import order_of
+
+_KINDS: Any = StreamMethod | Method
 
 
 def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -121,7 +124,7 @@ def _trainings(
     e = c.evaluation
     method, make = _made(name, settings["method"])
     try:
-        model = models_by_name.reference(e.network.architecture)
+        model = MODELS.find(e.network.architecture).reference
         network = load(model)
         inspect.signature(network).bind(None, sample=(), **{graph_of(network): None}, **settings["model"])
     except (ValueError, LookupError, TypeError) as error:
@@ -147,7 +150,7 @@ def _trainings(
                 change="evaluation.schedule.learning_rate",
             )
         return
-    if make.topology and model != models_by_name.MODELS["gcn"]:
+    if make.topology and model != MODELS.builtin["gcn"]:
         raise WrongUse(f"method {name!r} takes its attention from a GCN: evaluation.network.architecture has none")
     facts = settings | {"orders": len(indices)}
     # What is learned in any order alike is learned once for each set of tasks, however many orders it stands in.
@@ -176,12 +179,14 @@ def _trainings(
 def _made(name: str, settings: dict[str, Any]) -> tuple[str, Any]:
     """Reference of a method, and what its factory gives for its settings."""
     try:
-        reference = stream_methods.METHODS.get(name) or methods_by_name.reference(name)
-    except ValueError:
-        known = list(dict.fromkeys([*stream_methods.METHODS, *methods_by_name.METHODS]))
+        reference = stream_methods.METHODS.get(name) or METHODS.find(name).reference
+    except UnknownName as error:
+        if ":" in name:
+            raise WrongUse(str(error)) from None
+        known = list(dict.fromkeys([*stream_methods.METHODS, *METHODS.builtin]))
         raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}") from None
     try:
-        return reference, methods_by_name.made(load(reference), settings)
+        return reference, made_as(_KINDS, load(reference), settings)
     except (ValueError, LookupError) as error:
         raise WrongUse(f"evaluation.settings.{name}: {error}") from None
 

@@ -12,11 +12,15 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ...training.graph_streams.published import READINGS
+from ...training.graph_streams.registry import METHODS as STREAM_METHODS
 from ...training.graph_streams.registry import current_name
+from ...training.methods.registry import METHODS
+from ...training.models.registry import MODELS
+from ..names import OneOf
 
 _STRICT = ConfigDict(extra="forbid")
 
-Method = Annotated[str, AfterValidator(current_name)]
+Method = Annotated[str, AfterValidator(current_name), OneOf(METHODS, also=tuple(STREAM_METHODS))]
 """Name of ``graph_streams.registry`` or ``methods.registry``, or ``path/to/file.py:attribute``, or ``module:attribute``."""
 
 Experiment = Literal["default", "task_order", "class_order", "architecture", "grid"]
@@ -37,7 +41,7 @@ class Network:
         settings: further settings of the network.
     """
 
-    architecture: str
+    architecture: Annotated[str, OneOf(MODELS)]
     width: Positive
     depth: Positive
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])

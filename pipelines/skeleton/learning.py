@@ -19,7 +19,7 @@ from ..experiments import LOGGER, told
 from ..streams import diverged
 
 if TYPE_CHECKING:
-    from ...training.graph_streams.recipe import GraphData, Learned, Recipe, StreamMethod
+    from ...training.graph_streams.recipe import GraphData, Learned, Recipe
 
 Task = tuple[int, ...]
 Order = tuple[Task, ...]
@@ -59,7 +59,7 @@ def learn_orders(
     training: Mapping[str, Any],
     digest: str,
     dataset: str,
-    method: Callable[..., StreamMethod],
+    method: Callable[..., Any],
     model: Callable[..., Any],
     orders: Sequence[Sequence[Task]],
     indices: Sequence[int],
@@ -73,20 +73,20 @@ def learn_orders(
             randomness comes from that seed, the number of the repeat, and what was learned before.
         digest: content digest of the data set.
         dataset: folder of its shards.
-        method: makes the method.
+        method: makes the method, a ``StreamMethod``.
         model: makes the network.
         orders: tasks of each order, each a tuple of classes.
         indices: number of each order.
         device: see ``core.devices.device_of``.
     """
     from ...training.graph_streams.nets import graph_of
-    from ...training.graph_streams.recipe import Recipe
-    from ...training.methods.registry import made
+    from ...training.graph_streams.recipe import Recipe, StreamMethod
+    from ...training.methods.registry import made_as
 
     start, stop = map(int, piece.split("-"))
     settings, began = training["settings"], time.monotonic()
     data = graph_data(dataset, digest, graph_of(model))
-    recipe = Recipe(made(method, settings["method"]), model, settings["model"], **settings["schedule"])
+    recipe = Recipe(made_as(StreamMethod, method, settings["method"]), model, settings["model"], **settings["schedule"])
     mine = [tuple(tuple(task) for task in order) for order in orders[start:stop]]
     try:
         learned = _learn_all(data, recipe, mine, settings["seed"], training["seed"], device)

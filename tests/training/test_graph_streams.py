@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ from benchwright.training.graph_streams.recipe import GraphData, Learned, Recipe
 from benchwright.training.graph_streams.registry import METHODS as STREAM_METHODS
 from benchwright.training.graph_streams.streams import memory, task_rows
 from benchwright.training.methods import importance
-from benchwright.training.methods.registry import made
+from benchwright.training.methods.registry import made_as
 from benchwright.training.models.gcn import Gcn, gcn
 from benchwright.training.models.st_gcn import st_gcn
 from torch import Tensor, nn
@@ -51,7 +51,7 @@ def recipe(name: str, **changed: Any) -> Recipe:
 
 def method(name: str, given: dict[str, Any]) -> StreamMethod:
     made_by: Any = load(STREAM_METHODS[name])
-    return cast(StreamMethod, made(made_by, given))
+    return made_as(StreamMethod, made_by, given)
 
 
 def learned(data: GraphData, how: Recipe, order: tuple[Task, ...], *, seed: int = 0, repeat: int = 0) -> Learned:

@@ -1,6 +1,6 @@
 """Graph convolutional networks on small graphs of one shape, many of them along an axis of streams.
 
-Source: PROTOCOLS.md 5.4, which names dgllife's GCNPredictor. A layer is relu(A Z W + b) + relu(Z R + c), then batch norm over
+dgllife's GCNPredictor, which CGLB uses. A layer is relu(A Z W + b) + relu(Z R + c), then batch norm over
 all nodes of the batch: the graph convolution has no normalisation, and the residual is a linear branch. The read-out puts a
 gated sum and the maximum over nodes side by side; a hidden layer of relu and batch norm and a linear layer give the logits.
 """

@@ -16,6 +16,13 @@ MODELS = Registry(
         "st_gcn": f"{_HERE}.st_gcn:st_gcn",
         "tsn": f"{_HERE}.tsn:tsn",
     },
-    fits={"gcn": "graphs", "st_gcn": "graphs", "linear": "vectors", "mlp": "vectors", "pictures": "images, vectors", "tsn": "clips"},
+    fits={
+        "gcn": "graphs",
+        "st_gcn": "graphs",
+        "linear": "vectors",
+        "mlp": "vectors",
+        "pictures": "images, vectors",
+        "tsn": "clips",
+    },
 )
 """What makes a network from its settings: ``make(init, *, sample, **settings)``."""
