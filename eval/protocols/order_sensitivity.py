@@ -135,7 +135,8 @@ def values_of(found: Sequence[OrderedStream], *, together: bool) -> Iterator[Val
     """Values of orders that one training learned.
 
     After each task ``class_accuracy`` of each class, and ``accuracy`` of each task, which is named by its classes, ascending,
-    with + between them; after the last ``OrderedStream.measures``. And those of the whole training: their means over its orders, where ``together``.
+    with + between them; after the last ``OrderedStream.measures``. And those of the whole training: their means over its
+    orders, where ``together``.
     """
     for one in found:
         for k, row in enumerate(one.accuracy, start=1):
