@@ -43,7 +43,7 @@ class Benchmark:
         evaluate: train and evaluate baselines on the shards: ``evaluate(config, out, methods=, protocols=, progress=)``;
             no method or no protocol named: those of the settings.
         scores: results of the baselines that were run, by ``scores(config, out)``: protocol -> method -> what ``eval`` prints.
-            Only what is of the dataset, the settings and the code as they are now.
+            Only what is of the dataset, the settings and the code as they are now. With ``trainings``: further tables.
         stale: the other results, by ``stale(config, out)``: folder within the run -> why.
         report: write the HTML report of a run and return its path. A benchmark that has none is given the default one by
             ``find``: see ``report.write_default``.

@@ -94,7 +94,7 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
 
 def _scores(todo: Job, out: str) -> Any:
     if todo.benchmark.trainings is not None:
-        return experiments.scores(out, todo.benchmark.shown)
+        return {**experiments.scores(out, todo.benchmark.shown), **todo.benchmark.scores(todo.config, out)}
     with naming_malformed(out, lambda: todo.benchmark.scores(todo.config, out)):
         return todo.benchmark.scores(todo.config, out)
 

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,11 +36,13 @@ class Prepared:
         stream: what is learned and tested.
         keep: how the memory keeps a sample.
         second: of temporal consistency.
+        model: what the model is given of the dataset, beside its settings: a graph.
     """
 
     stream: Stream
     keep: View | None = None
     second: SecondView | None = None
+    model: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 Prepare = Callable[[str, str, Mapping[str, Any]], Prepared]
@@ -78,12 +80,14 @@ def learn_stream(
     """
     prepared = prepare(dataset, digest, training)
     stream, settings = prepared.stream, training["settings"]
-    parts = parts_of(settings, method, model, labels="sets" if stream.sets else "one", classes=classes)
+    given = [*prepared.model]
+    parts = parts_of(settings, method, model, labels="sets" if stream.sets else "one", classes=classes, given=given)
     learner = learner_of(
         parts,
         model,
         sample=tuple(stream.positions[0].train.load([0], None).shape[1:]),  # type: ignore[attr-defined]
         seed=training["seed"],
+        given=prepared.model,
         sets=stream.sets,
         keep=prepared.keep,
         second=prepared.second,
@@ -101,9 +105,9 @@ def learn_stream(
         yield diverged(columns(LABEL_SETS if stream.sets else ONE_LABEL), error)
 
 
-def diverged(gives: pa.Schema, error: ArithmeticError) -> Sifted:
-    """No row, and the reject of a training whose loss did not stay finite."""
-    reject = {"key": DIVERGED, "reason": DIVERGED, "detail": without_addresses(str(error))}
+def diverged(gives: pa.Schema, error: ArithmeticError, key: str = DIVERGED) -> Sifted:
+    """No row, and the reject of a training, or of that part of it, whose loss did not stay finite."""
+    reject = {"key": key, "reason": DIVERGED, "detail": without_addresses(str(error))}
     return Sifted(gives.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
 
 
@@ -137,6 +141,7 @@ def stream_training(
     labels: Labels,
     classes: Classes,
     order: int = 0,
+    given: Sequence[str] = (),
     change: str,
 ) -> Training:
     """A training of ``learn_stream``, its settings checked.
@@ -148,12 +153,13 @@ def stream_training(
         prepare: reference of the function that prepares the stream.
         runs: how.
         labels, classes: what its stream has, which the method must fit.
+        given: names in ``Prepared.model``.
 
     Raises:
         WrongUse: settings that are wrong, or a method that does not fit.
     """
     try:
-        parts_of(settings, _loaded(method[1]), _loaded(model[1]), labels=labels, classes=classes)
+        parts_of(settings, _loaded(method[1]), _loaded(model[1]), labels=labels, classes=classes, given=given)
     except (ValueError, LookupError) as error:
         raise WrongUse(f"{method[0]}: {error}") from None
     learn = step(

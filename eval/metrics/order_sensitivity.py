@@ -1,6 +1,6 @@
 """What the order of tasks or classes does to a learner: forgetting, its bound, and the performance difference over orders.
 
-Source: the paper on continual graph learning of skeletons, PROTOCOLS.md 5.5. R[i, j] is the accuracy on the task learned j-th
+Source: the paper on continual graph learning of skeletons. R[i, j] is the accuracy on the task learned j-th
 after learning tasks 0..i, all classes seen so far competing; (N, N) in [0, 1], cells above the diagonal are not used. The
 paper's AA_k is ``class_incremental.accuracy_curve``. Forgetting has three definitions here, of two signs:
 

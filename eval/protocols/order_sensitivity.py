@@ -1,19 +1,16 @@
-"""Streams of tasks that were learned in many orders, and what their order did: from rows of results to measures.
-
-A row is a stream after one of its tasks; see ``Stream`` for its columns. PROTOCOLS.md 5.5.
-"""
+"""Streams of tasks that were learned in many orders, and what their order did: values and measures from accuracies by class."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...curation.store import Rows
 from ..metrics.class_incremental import final_accuracy
 from ..metrics.order_sensitivity import (
     OrderDifference,
@@ -23,126 +20,153 @@ from ..metrics.order_sensitivity import (
     order_difference,
     task_accuracy_matrix,
 )
+from ..results import Value, measured
+from .predictions import Predictions, TestSet, asked
 
-IDENTITY = ("method", "settings", "architecture", "width", "depth", "kind", "order_index", "repeat")
-"""Columns that name a stream."""
+Key = tuple[int, str, int]
+"""Repeat, kind of order, and its number."""
 
 
 @dataclass(frozen=True, eq=False)
-class Stream:
+class OrderedStream:
     """One order, learned to its end.
 
     Attributes:
-        method, settings, architecture, width, depth, kind, order_index, repeat: as in the rows.
+        order: its number.
         tasks: classes of each task, in the order learned.
-        matrix: (N, N) accuracy by task on the test sequences, rows after each task; NaN above the diagonal.
-        val_matrix: likewise, on those that validate.
-        final: class -> accuracy at the end, on the test sequences.
+        accuracy: after each task, that of each class learned so far on the test sequences, in the order learned.
+        val_accuracy: likewise, on those that validate; NaN where there are none.
     """
 
-    method: str
-    settings: str
-    architecture: str
-    width: int
-    depth: int
-    kind: str
-    order_index: int
-    repeat: int
+    order: int
     tasks: tuple[tuple[int, ...], ...]
-    matrix: NDArray[np.float64]
-    val_matrix: NDArray[np.float64]
-    final: Mapping[int, float]
+    accuracy: Sequence[Sequence[float]]
+    val_accuracy: Sequence[Sequence[float]]
 
-    def measures(self) -> dict[str, float]:
-        """``aa``, ``af_from_best``, ``af_final_minus_diagonal``, ``bound`` (a_kk = 1), ``bound_own`` (its a_kk), ``val_aa``."""
-        average, tasks = final_accuracy(self.matrix), len(self.tasks)
-        nothing = float("nan")
+    @property
+    def classes(self) -> list[int]:
+        """In the order learned."""
+        return [each for task in self.tasks for each in task]
+
+    @property
+    def matrix(self) -> NDArray[np.float64]:
+        """(N, N) accuracy by task on the test sequences, rows after each task; NaN above the diagonal."""
+        return task_accuracy_matrix(self.accuracy, [len(task) for task in self.tasks])
+
+    def measures(self) -> dict[tuple[str, str], float]:
+        """By metric and split: ``aa``, ``af_from_best``, ``af_final_minus_diagonal``, ``bound`` (a_kk = 1), ``bound_own`` (its
+        a_kk); and ``aa`` of the sequences that validate.
+        """
+        matrix, tasks = self.matrix, len(self.tasks)
+        average, nothing = final_accuracy(matrix), float("nan")
+        val = np.asarray(self.val_accuracy[-1], dtype=np.float64)
+        val_matrix = task_accuracy_matrix(self.val_accuracy, [len(task) for task in self.tasks])
         return {
-            "aa": average,
-            "af_from_best": forgetting_from_best(self.matrix),
-            "af_final_minus_diagonal": final_minus_diagonal(self.matrix),
-            "bound": float(forgetting_bound(average, tasks)) if tasks > 1 else nothing,
-            "bound_own": float(forgetting_bound(average, tasks, self.matrix[-1, -1])) if tasks > 1 else nothing,
-            "val_aa": final_accuracy(self.val_matrix),
+            ("aa", "test"): average,
+            ("af_from_best", "test"): forgetting_from_best(matrix),
+            ("af_final_minus_diagonal", "test"): final_minus_diagonal(matrix),
+            ("bound", "test"): float(forgetting_bound(average, tasks)) if tasks > 1 else nothing,
+            ("bound_own", "test"): float(forgetting_bound(average, tasks, matrix[-1, -1])) if tasks > 1 else nothing,
+            ("aa", "val"): nothing if np.isnan(val).any() else final_accuracy(val_matrix),
         }
 
 
-def streams(results: pa.Table) -> list[Stream]:
-    """The streams of a table of results, in its order.
+# --------------------------------------------------------------------------------------------------- what was learned
+
+
+def measure_orders(*, predictions: Rows, orders: int) -> Iterator[Value]:
+    """Source step: the values of a training that learned several orders; see ``values_of``.
 
     Args:
-        results: columns ``IDENTITY``, ``k``, ``classes``, ``sizes``, ``class_accuracy``, ``val_class_accuracy``.
+        predictions: ``order_index``, ``k`` (tasks learned), ``classes``, ``sizes``, ``class_accuracy``, ``val_class_accuracy``.
+        orders: how many it was to learn. Where some are missing, since they diverged, nothing is told of them together.
+    """
+    found = list(streams(predictions.table().to_pylist()))
+    return values_of(found, together=len(found) == orders)
+
+
+def streams(rows: Sequence[Mapping[str, Any]]) -> Iterator[OrderedStream]:
+    """The streams whose results after each task are given, in their order.
 
     Raises:
         ValueError: a stream of which a task is missing or stands twice.
     """
-    found: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for row in results.to_pylist():
-        found.setdefault(tuple(row[name] for name in IDENTITY), []).append(row)
-    return [_stream(identity, sorted(rows, key=lambda row: row["k"])) for identity, rows in found.items()]
+    found: dict[int, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        found.setdefault(row["order_index"], []).append(row)
+    for order, unsorted in found.items():
+        mine = sorted(unsorted, key=lambda row: row["k"])
+        learned = [row["k"] for row in mine]
+        if learned != list(range(1, len(mine) + 1)):
+            raise ValueError(f"order {order}: results after {learned} tasks: 1, 2, ... each once")
+        ends = itertools.pairwise(np.cumsum([0, *mine[-1]["sizes"]]).tolist())
+        tasks = tuple(tuple(mine[-1]["classes"][start:stop]) for start, stop in ends)
+        yield OrderedStream(order, tasks, [row["class_accuracy"] for row in mine], [row["val_class_accuracy"] for row in mine])
 
 
-def _stream(identity: tuple[Any, ...], rows: Sequence[Mapping[str, Any]]) -> Stream:
-    learned = [row["k"] for row in rows]
-    if learned != list(range(1, len(rows) + 1)):
-        raise ValueError(
-            f"stream {dict(zip(IDENTITY, identity, strict=True))}: results after {learned} tasks: 1, 2, ... each once"
-        )
-    last = rows[-1]
-    ends = np.cumsum([0, *last["sizes"]]).tolist()
-    return Stream(
-        *identity,
-        tasks=tuple(tuple(last["classes"][a:b]) for a, b in itertools.pairwise(ends)),
-        matrix=task_accuracy_matrix([row["class_accuracy"] for row in rows], last["sizes"]),
-        val_matrix=task_accuracy_matrix([row["val_class_accuracy"] for row in rows], last["sizes"]),
-        final=dict(zip(last["classes"], last["class_accuracy"], strict=True)),
-    )
+def measure_order(*, predictions: Rows) -> Iterator[Value]:
+    """Source step: the values of a training that learned one order; see ``values_of``.
+
+    Args:
+        predictions: see ``predictions.columns``; of test sets with the splits ``test`` and ``val``, and of classes whose names
+            are their numbers.
+    """
+    if predictions.num_rows:
+        found = Predictions(predictions)
+        tasks = tuple(tuple(map(int, one.classes)) for one in found.positions)
+        tests = {test.split: test for test in found.tests}
+        by_split = [_class_accuracy(found, tests.get(split)) for split in ("test", "val")]
+        yield from values_of([OrderedStream(0, tasks, *by_split)], together=True)
 
 
-def measures(found: Iterable[Stream]) -> pa.Table:
-    """One row a stream: ``IDENTITY`` and ``Stream.measures``."""
-    return pa.Table.from_pylist([{**{name: getattr(one, name) for name in IDENTITY}, **one.measures()} for one in found])
+def _class_accuracy(found: Predictions, test: TestSet | None) -> list[list[float]]:
+    values: list[list[float]] = []
+    for position, learned in enumerate(found.positions, start=1):
+        values.append([float("nan")] * learned.known)
+        guess = None if test is None else found.predicted(position, test)
+        if test is not None and guess is not None:
+            truth = test.labels[asked(test.labels, learned.known)]
+            for label in np.unique(truth).tolist():
+                values[-1][label] = float((guess[truth == label] == label).mean())
+    return values
 
 
-def task_differences(found: Sequence[Stream]) -> tuple[list[tuple[int, ...]], OrderDifference] | None:
-    """OPD by task over the task orders of one method; tasks are named by their classes. None without one."""
-    mine = [one for one in found if one.kind == "task_order"]
-    return _differences(mine, {_key(one): _by_task(one) for one in mine})
+def values_of(found: Sequence[OrderedStream], *, together: bool) -> Iterator[Value]:
+    """Values of orders that one training learned.
+
+    After each task ``class_accuracy`` of each class, and ``accuracy`` of each task, which is named by its classes, ascending,
+    with + between them; after the last ``OrderedStream.measures``. And those of the whole training: their means over its
+    orders, where ``together``.
+    """
+    for one in found:
+        for k, row in enumerate(one.accuracy, start=1):
+            for label, value in zip(one.classes[: len(row)], row, strict=True):
+                yield measured("class_accuracy", value, position=k, tested=str(label), split="test", order=one.order)
+            for task, value in zip(one.tasks[:k], one.matrix[k - 1], strict=False):
+                name = "+".join(map(str, sorted(task)))
+                yield measured("accuracy", float(value), position=k, tested=name, split="test", order=one.order)
+        for (metric, split), value in one.measures().items():
+            yield measured(metric, value, position=len(one.tasks), split=split, order=one.order)
+    if found and together:
+        told = [one.measures() for one in found]
+        for metric, split in told[0]:
+            yield measured(metric, float(np.mean([each[metric, split] for each in told])), split=split)
 
 
-def class_differences(found: Sequence[Stream]) -> tuple[list[tuple[int, ...]], OrderDifference] | None:
-    """OPD by class over the task orders and the class orders of one method together, as the paper has it."""
-    mine = [one for one in found if one.kind in ("task_order", "class_order")]
-    return _differences(mine, {_key(one): {(each,): value for each, value in one.final.items()} for one in mine})
+# --------------------------------------------------------------------------------------------------------- differences
 
 
-def orders_in(found: Iterable[Stream]) -> dict[str, int]:
-    """Kind -> number of orders."""
-    pairs = {(one.kind, one.order_index) for one in found}
-    return {kind: sum(each == kind for each, _ in pairs) for kind in sorted({kind for kind, _ in pairs})}
+def differences(final: Mapping[Key, Mapping[str, float]]) -> tuple[list[str], OrderDifference] | None:
+    """OPD of one method over the orders that any repeat has, of the repeats that have them all; None without one.
 
-
-def _key(one: Stream) -> tuple[int, str, int]:
-    return one.repeat, one.kind, one.order_index
-
-
-def _by_task(one: Stream) -> dict[tuple[int, ...], float]:
-    return {tuple(sorted(task)): float(np.mean([one.final[each] for each in task])) for task in one.tasks}
-
-
-def _differences(
-    found: Sequence[Stream], final: Mapping[tuple[int, str, int], Mapping[tuple[int, ...], float]]
-) -> tuple[list[tuple[int, ...]], OrderDifference] | None:
-    """Over the orders that any repeat has, of the repeats that have them all."""
-    if not final:
-        return None
-    if len(final) < len(found):
-        raise ValueError("streams of several methods or settings: order differences are of one")
+    Args:
+        final: of each stream, the accuracy at the end by what is tested: a task, or a class.
+    """
     orders = sorted({(kind, index) for _, kind, index in final})
     repeats = sorted({repeat for repeat, _, _ in final})
     whole = [repeat for repeat in repeats if all((repeat, *order) in final for order in orders)]
     if not whole:
         return None
-    names = sorted(next(iter(final.values())))
+    names = sorted(next(iter(final.values())), key=lambda name: [int(each) for each in name.split("+")])
     values = [[[final[repeat, *order][name] for name in names] for order in orders] for repeat in whole]
     return names, order_difference(values)

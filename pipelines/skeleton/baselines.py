@@ -1,253 +1,74 @@
-"""Training of skeleton streams in many orders, through the engine: cached by recipe and repeat, taken up after a kill.
+"""Baselines of a skeleton run: its experiments, its methods, and the orders that they learn.
 
-``eval/<experiment>/<method>`` is the folder of a run like any other: a stage a repeat and recipe, a part a stretch of orders.
-``benchwright show`` and ``verify`` work on it.
+Methods on streams side by side (``training.graph_streams``) learn many orders in one training, which shares what orders have in
+common; methods of all benchmarks (``training.methods``) learn one order a training.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import inspect
 import itertools
 import posixpath
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-import numpy as np
-import pyarrow as pa
-
-from ...curation.artifact import load_artifact, load_run, published_digest
-from ...curation.flow import Flow, Stage, join, source, step
-from ...curation.keys import How, as_json, how
+from ...curation.flow import Step, step
+from ...curation.keys import how, named
+from ...curation.named import UnknownName, load
 from ...curation.rng import rng
-from ...curation.rows import schema_of
-from ...curation.run import Progress, run
-from ...curation.store import Store
 from ...curation.verify import DATASET
+from ...datasets.skeleton.view import Orders, load_orders
+from ...eval.protocols.order_sensitivity import measure_order, measure_orders
+from ...training.graph_streams import registry as stream_methods
+from ...training.graph_streams.nets import graph_of
+from ...training.graph_streams.recipe import StreamMethod
+from ...training.methods.method import Method
+from ...training.methods.registry import METHODS, made_as
+from ...training.models.registry import MODELS
 from ..errors import WrongUse, did_you_mean
+from ..experiments import Training, dataset_digest
+from ..streams import Runs, short, stream_training
 from .config import SkeletonConfig
-from .evaluation import Evaluation, Experiment, Method
-from .learning import LearnedRow, Task, learn_orders, stretches
+from .evaluation import EXPERIMENTS, Evaluation, settings_of
+from .learning import LearnedRow, learn_orders, stretches
+from .stream import order_of
 
-if TYPE_CHECKING:
-    from ...datasets.skeleton.view import Orders
-    from ...training.graph_streams.recipe import Recipe
-
-EVAL = "eval"
-EXPERIMENTS: tuple[Experiment, ...] = ("default", "task_order", "class_order", "architecture", "grid")
+_KINDS: Any = StreamMethod | Method
 
 
-@dataclasses.dataclass(frozen=True)
-class Training:
-    """One stage: orders that one recipe learns in one repeat.
-
-    Attributes:
-        experiment, method: name the folder.
-        stage: its name in there.
-        label: what tells it from others of its method: ``width 32``, ``strength 100``; "" where nothing has to.
-        recipe: what learns, and how.
-        kind: of the orders.
-        orders: tasks of each order.
-        indices: number of each.
-        repeat: from 0.
-    """
-
-    experiment: Experiment
-    method: Method
-    stage: str
-    label: str
-    recipe: Recipe
-    kind: str
-    orders: tuple[tuple[Task, ...], ...]
-    indices: tuple[int, ...]
-    repeat: int
-
-
-# ------------------------------------------------------------------------------------------------------- what is trained
-
-
-def trainings(
-    c: SkeletonConfig, orders: Orders, experiments: Iterable[Experiment], methods: Sequence[Method]
-) -> list[Training]:
-    """All trainings of some experiments, by experiment, method, recipe and repeat.
-
-    Args:
-        c: settings of the run.
-        orders: those that the run wrote.
-        experiments: which.
-        methods: which; of the architecture's only those that its settings name.
-
-    Raises:
-        WrongUse: settings that a method does not have, or more orders than the run wrote.
-    """
-    return [
-        Training(experiment, method, f"{variant}repeat_{repeat}", label, recipe, kind, tuple(tasks), indices, repeat)
-        for experiment in experiments
-        for kind, tasks, indices in [_orders_of(c, orders, experiment)]
-        for method in methods
-        for variant, label, recipe in _recipes(c.evaluation, experiment, method)
-        for repeat in range(c.evaluation.repeats)
-    ]
-
-
-def _orders_of(
-    c: SkeletonConfig, orders: Orders, experiment: Experiment
-) -> tuple[str, list[tuple[Task, ...]], tuple[int, ...]]:
-    sizes = np.bincount(orders.task_of_class)
-    e = c.evaluation
-    if experiment == "class_order":
-        if e.class_orders > len(orders.class_orders):
-            raise WrongUse(
-                f"evaluation.class_orders = {e.class_orders}: the run wrote {len(orders.class_orders)}; see orders.classes"
-            )
-        chosen = range(e.class_orders)
-        return "class_order", [_cut(orders.class_orders[at], sizes) for at in chosen], tuple(chosen)
-    if experiment != "task_order":
-        return "default", [_cut(orders.task_orders[0], sizes)], (0,)
-    there = len(orders.task_orders)
-    wanted = there if e.task_orders == "all" else e.task_orders
-    if wanted > there:
-        raise WrongUse(f"evaluation.task_orders = {wanted}: there are {there}")
-    others = rng(c.seed, "task_orders").permutation(there - 1) + 1
-    indices = tuple(sorted([0, *others[: wanted - 1].tolist()]))
-    tasks = orders.task_of_class
-    return (
-        "task_order",
-        [_cut(orders.task_orders[at], sizes[_in_turn(tasks[orders.task_orders[at]])]) for at in indices],
-        indices,
-    )
-
-
-def _cut(order: Any, sizes: Any) -> tuple[Task, ...]:
-    return tuple(tuple(part.tolist()) for part in np.split(np.asarray(order), np.cumsum(sizes)[:-1]))
-
-
-def _in_turn(tasks: Any) -> list[int]:
-    return list(dict.fromkeys(tasks.tolist()))
-
-
-def _recipes(e: Evaluation, experiment: Experiment, method: Method) -> Iterator[tuple[str, str, Recipe]]:
-    """Prefix of the stage's name, label, recipe."""
-    own, net = e.settings.get(method, {}), e.network
-    if experiment == "architecture":
-        swept = e.architectures
-        if method in (swept.methods or e.methods):
-            shapes = [*((width, net.depth) for width in swept.widths), *((net.width, depth) for depth in swept.depths)]
-            for width, depth in dict.fromkeys(shapes):
-                yield f"width_{width}_depth_{depth}_", f"width {width}, depth {depth}", _recipe(e, method, own, width, depth)
-    elif experiment == "grid":
-        grid = e.grid.get(method, {})
-        for at, values in enumerate(itertools.product(*grid.values()) if grid else ()):
-            tried = dict(zip(grid, values, strict=True))
-            label = ", ".join(f"{name} {value:g}" for name, value in tried.items())
-            yield f"setting_{at}_", label, _recipe(e, method, {**own, **tried}, net.width, net.depth)
-    else:
-        yield "", "", _recipe(e, method, own, net.width, net.depth)
-
-
-def _recipe(e: Evaluation, method: Method, settings: Mapping[str, Any], width: int, depth: int) -> Recipe:
-    from ...training.graph_streams.learn import method_of
-    from ...training.graph_streams.published import READINGS
-    from ...training.graph_streams.recipe import Recipe
-
-    try:
-        recipe = Recipe(
-            architecture=e.network.architecture,
-            width=width,
-            depth=depth,
-            method=method,
-            settings={**READINGS[e.preset].get(method, {}), **settings},
-            readout="weighted_sum_max" if e.preset == "as_released" else "sum_max",
-            epochs=e.schedule.epochs,
-            learning_rate=e.schedule.learning_rate,
-        )
-        method_of(recipe)
-    except (ValueError, TypeError) as error:
-        raise WrongUse(f"evaluation.settings.{method}: {error}") from None
-    return recipe
-
-
-def _flow(chosen: Iterable[Training], c: SkeletonConfig, out: str) -> Flow:
-    dataset, e = posixpath.join(out, DATASET), c.evaluation
-    digest = published_digest(Store(dataset))
-    return join(
-        *(
-            source(
-                one.stage,
-                step(
-                    learn_orders,
-                    dataset=how(dataset),
-                    digest=digest,
-                    recipe=one.recipe,
-                    kind=one.kind,
-                    orders=one.orders,
-                    indices=one.indices,
-                    seed=c.seed,
-                    repeat=one.repeat,
-                    device=e.device,
-                ),
-                pieces=step(stretches, orders=len(one.orders), orders_per_part=_together(one, e)),
-                gives=LearnedRow,
-            )
-            for one in chosen
-        )
-    )
-
-
-def _together(one: Training, e: Evaluation) -> int:
-    # Joint learns each set of tasks once, however many orders it stands in.
-    orders = len(one.orders) if one.method == "joint" else e.orders_per_part
-    # On an accelerator streams are trained in one program, and how many there are shows in the last bits.
-    return how(orders) if e.device == "cpu" else orders
-
-
-# ---------------------------------------------------------------------------------------------------------- train
-
-
-def orders_of(out: str) -> Orders:
-    """The orders that a run wrote."""
-    from ...datasets.skeleton.view import load_orders
-
-    return load_orders(out)
-
-
-def evaluate(
-    config: SkeletonConfig,
-    out: str,
-    *,
-    methods: Iterable[str] = (),
-    protocols: Iterable[str] = (),
-    progress: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Train what the settings name and is not there yet; a kill costs the stretches of orders at work.
+def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
+    """Every training of some experiments, by experiment, method, recipe and repeat.
 
     Args:
         config: settings of the run.
         out: the run.
-        methods: those of the settings by default.
+        methods: names of ``graph_streams.registry`` or ``methods.registry``, or references; those of the settings by default.
         protocols: experiments; those of the settings by default.
-        progress: told a line for every stretch of orders, with the rate.
 
     Raises:
-        WrongUse: for a method or experiment that there is not, settings that do not fit, or a run without data set.
+        WrongUse: for a method or experiment that there is not, settings that do not fit, more orders than the run wrote, or a
+            run without data set.
     """
-    e = config.evaluation
-    asked = [_known("method", name, e.methods) for name in methods] or e.methods
+    e, protocols = config.evaluation, list(protocols)
+    asked = list(dict.fromkeys(map(stream_methods.current_name, list(methods) or e.methods)))
     wanted = [_known("experiment", name.replace("-", "_"), EXPERIMENTS) for name in protocols] or e.experiments
-    if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
-        raise WrongUse(f"{out} has no data set yet: run it to its end first")
-    everything = trainings(config, orders_of(out), wanted, asked)
-    if protocols and (idle := [name for name in wanted if all(one.experiment != name for one in everything)]):
-        raise WrongUse(f"experiment {idle[0]!r}: the settings name nothing to train for {', '.join(asked)}")
-    for (experiment, method), group in _by_folder(everything).items():
-        run(
-            _flow(group, config, out),
-            posixpath.join(out, EVAL, experiment, method),
-            scheduler="processes" if e.workers > 1 else "sync",
-            workers=e.workers,
-            pipeline="skeleton",
-            config=load_run(Store(out)).config,
-            on_progress=_teller(f"{experiment} {method}", group, progress),
-        )
+    dataset_digest(out)
+    orders = load_orders(out)
+    found: list[Training] = []
+    for experiment in wanted:
+        indices = _indices(config, orders, experiment)
+        mine = [
+            each
+            for method in asked
+            for tried, width, depth in _variants(e, experiment, method)
+            for each in _trainings(
+                config, out, orders, indices, experiment, method, settings_of(e, method, tried, width, depth)
+            )
+        ]
+        if protocols and not mine:
+            raise WrongUse(f"experiment {experiment!r}: the settings name nothing to train for {', '.join(asked)}")
+        found += mine
+    return found
 
 
 def _known(what: str, name: str, names: Sequence[Any]) -> Any:
@@ -256,51 +77,133 @@ def _known(what: str, name: str, names: Sequence[Any]) -> Any:
     return name
 
 
-def _by_folder(every: Iterable[Training]) -> dict[tuple[Experiment, Method], list[Training]]:
-    found: dict[tuple[Experiment, Method], list[Training]] = {}
-    for one in every:
-        found.setdefault((one.experiment, one.method), []).append(one)
-    return found
+def _indices(c: SkeletonConfig, orders: Orders, experiment: str) -> tuple[int, ...]:
+    e = c.evaluation
+    if experiment == "class_order":
+        if e.class_orders > len(orders.class_orders):
+            raise WrongUse(
+                f"evaluation.class_orders = {e.class_orders}: the run wrote {len(orders.class_orders)}; see orders.classes"
+            )
+        return tuple(range(e.class_orders))
+    if experiment != "task_order":
+        return (0,)
+    there = len(orders.task_orders)
+    wanted = there if e.task_orders == "all" else e.task_orders
+    if wanted > there:
+        raise WrongUse(f"evaluation.task_orders = {wanted}: there are {there}")
+    others = rng(c.seed, "task_orders").permutation(there - 1) + 1
+    return tuple(sorted([0, *others[: wanted - 1].tolist()]))
 
 
-def _teller(name: str, group: Sequence[Training], tell: Callable[[str], None]) -> Callable[[Progress], None]:
-    by_stage = {one.stage: one for one in group}
-
-    def told(progress: Progress) -> None:
-        one = by_stage[progress.stage]
-        label = f"{name} {one.label}" if one.label else name
-        done = progress.rows // len(one.orders[0])
-        state = f"{done} of {len(one.orders)} orders"
-        if progress.state == "reused":
-            tell(f"{label}, repeat {one.repeat}: there already")
-        elif progress.state == "running" and progress.seconds > 0:
-            tell(f"{label}, repeat {one.repeat}: {state}, {60 * done / progress.seconds:.1f} a minute")
-
-    return told
-
-
-# -------------------------------------------------------------------------------------------------------- results
+def _variants(e: Evaluation, experiment: str, method: str) -> Iterator[tuple[dict[str, Any], int, int]]:
+    """Settings of the method that are tried, width and depth of the network."""
+    net = e.network
+    if experiment == "architecture":
+        swept = e.architectures
+        if method in (swept.methods or e.methods):
+            shapes = [*((width, net.depth) for width in swept.widths), *((net.width, depth) for depth in swept.depths)]
+            yield from (({}, width, depth) for width, depth in dict.fromkeys(shapes))
+    elif experiment == "grid":
+        grid = e.grid.get(method, {})
+        for values in itertools.product(*grid.values()) if grid else ():
+            yield dict(zip(grid, values, strict=True)), net.width, net.depth
+    else:
+        yield {}, net.width, net.depth
 
 
-def results(config: SkeletonConfig, out: str) -> list[tuple[Training, pa.Table]]:
-    """Rows of every training of the settings that is finished, in their order; see ``LearnedRow``.
+def _trainings(
+    c: SkeletonConfig,
+    out: str,
+    orders: Orders,
+    indices: tuple[int, ...],
+    experiment: str,
+    name: str,
+    settings: dict[str, Any],
+) -> Iterator[Training]:
+    """Those of one method with its settings, one a repeat, or one a repeat and order."""
+    e = c.evaluation
+    method, make = _made(name, settings["method"])
+    try:
+        model = MODELS.find(e.network.architecture).reference
+        network = load(model)
+        inspect.signature(network).bind(None, sample=(), **{graph_of(network): None}, **settings["model"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise WrongUse(f"evaluation.network: {error}") from None
+    settings |= {"seed": c.seed, "task_orders": "all" if c.orders.task_orders is None else "drawn"}
+    dataset = posixpath.join(out, DATASET)
+    if not isinstance(make, StreamMethod):
+        settings |= {"criterion": "cross_entropy", "memory": {"size": e.memory}, "schedule": _schedule(e)}
+        for repeat, index in itertools.product(range(e.repeats), indices):
+            yield stream_training(
+                protocol=experiment,
+                method=(name, method),
+                model=(e.network.architecture, model),
+                settings=settings,
+                seed=repeat,
+                prepare=f"{__package__}.stream:{'node' if graph_of(network) == 'adjacency' else 'tensor'}_stream",
+                measures={"orders": Step(measure_order, {})},
+                runs=Runs(dataset, device=e.device),
+                labels="one",
+                classes="new",
+                order=index,
+                given=(graph_of(network),),
+                change="evaluation.schedule.learning_rate",
+            )
+        return
+    if make.topology and model != MODELS.builtin["gcn"]:
+        raise WrongUse(f"method {name!r} takes its attention from a GCN: evaluation.network.architecture has none")
+    facts = settings | {"orders": len(indices)}
+    # What is learned in any order alike is learned once for each set of tasks, however many orders it stands in.
+    together = len(indices) if make.any_order else e.orders_per_part
+    # On an accelerator streams are trained in one program, and how many there are shows in the last bits.
+    pieces = step(stretches, orders=len(indices), orders_per_part=how(together) if e.device == "cpu" else together)
+    learn = step(
+        learn_orders,
+        training={},
+        digest="",
+        dataset=how(dataset),
+        method=named(method),
+        model=named(model),
+        orders=[order_of(orders, experiment, index) for index in indices],
+        indices=indices,
+        device=e.device,
+    )
+    measures = {"orders": Step(measure_orders, {"orders": len(indices)})}
+    names = short(name), short(e.network.architecture)
+    for repeat in range(e.repeats):
+        yield Training(
+            experiment, *names, facts, repeat, learn, LearnedRow, measures, 0, pieces, "evaluation.schedule.learning_rate"
+        )
 
-    What was trained with other settings, or on another data set, is left out; what was trained by earlier code is not.
-    """
-    if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
-        return []
-    found: list[tuple[Training, pa.Table]] = []
-    for (experiment, method), group in _by_folder(
-        trainings(config, orders_of(out), EXPERIMENTS, config.evaluation.methods)
-    ).items():
-        store = Store(posixpath.join(out, EVAL, experiment, method))
-        stages = {stage.name: stage for stage in _flow(group, config, out).stages}
-        for one in group:
-            artifact = load_artifact(store, one.stage)
-            if artifact is not None and artifact.recipe["settings"] == _settings(stages[one.stage]):
-                found.append((one, artifact.rows_view(store).table().cast(schema_of(LearnedRow))))
-    return found
+
+def _made(name: str, settings: dict[str, Any]) -> tuple[str, Any]:
+    """Reference of a method, and what its factory gives for its settings."""
+    try:
+        reference = stream_methods.METHODS.get(name) or METHODS.find(name).reference
+    except UnknownName as error:
+        if ":" in name:
+            raise WrongUse(str(error)) from None
+        known = list(dict.fromkeys([*stream_methods.METHODS, *METHODS.builtin]))
+        raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}") from None
+    try:
+        return reference, made_as(_KINDS, load(reference), settings)
+    except (ValueError, LookupError) as error:
+        raise WrongUse(f"evaluation.settings.{name}: {error}") from None
 
 
-def _settings(stage: Stage) -> dict[str, Any]:
-    return {name: as_json(name, value) for name, value in stage.step.all_settings().items() if not isinstance(value, How)}
+def _schedule(e: Evaluation) -> dict[str, Any]:
+    """Of a learner of one stream: as streams side by side have it, but for the optimiser's moments, which begin anew."""
+    return {
+        "optimiser": "adam",
+        "learning_rate": e.schedule.learning_rate,
+        "momentum": 0.0,
+        "weight_decay": 0.0,
+        "epochs": e.schedule.epochs,
+        "batch_size": e.schedule.batch_size,
+        "drop_last": False,
+        "clip_norm": None,
+        "mixed_precision": False,
+        "select": "none",
+        "eval_every": e.schedule.epochs,
+        "first_best": "nothing",
+    }

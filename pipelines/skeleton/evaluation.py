@@ -1,19 +1,30 @@
 """Settings of the experiments on skeleton graphs: ``[evaluation]`` of ``published.toml`` and its variants.
 
-Paper: order sensitivity and architecture sensitivity of continual graph learning, PROTOCOLS.md 5.3 to 5.5.
+Paper: order sensitivity and architecture sensitivity of continual graph learning.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
+
+from ...training.graph_streams.published import READINGS
+from ...training.graph_streams.registry import METHODS as STREAM_METHODS
+from ...training.graph_streams.registry import current_name
+from ...training.methods.registry import METHODS
+from ...training.models.registry import MODELS
+from ..names import OneOf
 
 _STRICT = ConfigDict(extra="forbid")
 
-Method = Literal["bare", "joint", "ewc", "mas", "twp", "lwf", "gem", "replay"]
+Method = Annotated[str, AfterValidator(current_name), OneOf(METHODS, also=tuple(STREAM_METHODS))]
+"""Name of ``graph_streams.registry`` or ``methods.registry``, or ``path/to/file.py:attribute``, or ``module:attribute``."""
+
 Experiment = Literal["default", "task_order", "class_order", "architecture", "grid"]
+EXPERIMENTS: tuple[Experiment, ...] = get_args(Experiment)
 Positive = Annotated[int, Field(ge=1)]
 
 
@@ -22,22 +33,33 @@ class Network:
     """What learns.
 
     Attributes:
-        architecture: ``gcn`` over joints whose features are their coordinates over time, or ``st_gcn``.
+        architecture: ``gcn`` over joints whose features are their coordinates over time, ``st_gcn``, or a reference to a
+            function that makes a network: ``make(init, *, sample, adjacency, width, depth)`` for samples (V, F), or with
+            ``partitions`` in place of ``adjacency`` for samples (C, T, V). See ``training/graph_streams/nets.py``.
         width: units of each graph layer.
         depth: graph layers.
+        settings: further settings of the network.
     """
 
-    architecture: Literal["gcn", "st_gcn"]
+    architecture: Annotated[str, OneOf(MODELS)]
     width: Positive
     depth: Positive
+    settings: dict[str, Any] = Field(default_factory=dict[str, Any])
 
 
 @dataclass(frozen=True, config=_STRICT)
 class Schedule:
-    """Full batches; ``epochs`` a task, Adam's ``learning_rate``."""
+    """How a task is learned.
+
+    Attributes:
+        epochs: of each task.
+        learning_rate: of Adam.
+        batch_size: of methods that learn one order at a time; the others have full batches.
+    """
 
     epochs: Positive
     learning_rate: Annotated[float, Field(gt=0)]
+    batch_size: Positive = 256
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -66,9 +88,10 @@ class Evaluation:
         class_orders: so many orders of the classes, drawn from the seed.
         settings: method -> its settings.
         grid: method -> setting -> values: each combination is tried by the experiment ``grid``.
-        paper: whose figures of Table 2 stand beside this run's; None: data or settings are not the paper's.
+        paper: whose figures of Table 2 stand beside those trainings of this run that are as the paper's; None: none do.
+        memory: sequences that are kept by methods with exemplars that learn one order at a time.
         device: ``cpu`` or ``cuda``.
-        workers: processes that train side by side.
+        workers: of earlier versions, and not used any more: see ``benchwright train --scheduler processes --workers``.
         orders_per_part: orders that are trained together, sharing their common beginnings; a kill costs as many.
     """
 
@@ -84,6 +107,26 @@ class Evaluation:
     settings: dict[Method, dict[str, Any]] = Field(default_factory=dict[Method, dict[str, Any]])
     grid: dict[Method, dict[str, list[Any]]] = Field(default_factory=dict[Method, dict[str, list[Any]]])
     paper: Literal["ucla", "ntu"] | None = None
+    memory: Positive = 200
     device: str = "cpu"
     workers: Positive = 1
     orders_per_part: Positive = 12
+
+
+def settings_of(e: Evaluation, method: str, tried: Mapping[str, Any], width: int, depth: int) -> dict[str, Any]:
+    """Settings of a method's training: ``method``, ``model`` and ``schedule``.
+
+    Args:
+        e: settings of the run.
+        method: its name.
+        tried: settings of the method that take the place of the run's.
+        width, depth: of the network.
+    """
+    model: dict[str, Any] = {"width": width, "depth": depth}
+    if e.network.architecture == "gcn":
+        model["readout"] = "weighted_sum_max" if e.preset == "as_released" else "sum_max"
+    return {
+        "method": {**READINGS[e.preset].get(method, {}), **e.settings.get(method, {}), **tried},
+        "model": {**model, **e.network.settings},
+        "schedule": {"epochs": e.schedule.epochs, "learning_rate": e.schedule.learning_rate},
+    }

@@ -12,9 +12,27 @@ from ...eval.metrics.order_sensitivity import mean_and_deviation
 from ...eval.report.blocks import Block, Cell, Fold, Section, Table, Text, Value
 from ...eval.report.figures import common_scale, heat_map, line_chart
 from ...eval.report.order_sensitivity import accuracy_forgetting_chart
+from ...eval.results import Line
 from .config import SkeletonConfig
-from .evaluation import Experiment
-from .results import By, Difference, Figure, Trained, best_of_grid, difference, of_experiment, published
+from .results import (
+    NONE,
+    By,
+    Difference,
+    Figure,
+    Series,
+    best_of_grid,
+    default_matrices,
+    figure,
+    last,
+    of_experiment,
+    over_orders,
+    published,
+    repeats_of,
+    series,
+    tasks_of,
+)
+
+_MOST_IN_A_CHART = 8
 
 _MEASURES = {
     "aa": "AA",
@@ -32,11 +50,17 @@ _ORDERS: dict[By, int] = {"task": 120, "class": 220}
 """Orders behind Table 2: all of five tasks; these and 100 of the classes."""
 
 
-def order_section(config: SkeletonConfig, found: Sequence[Trained], names: Sequence[str]) -> Section | None:
-    """Accuracy against forgetting over task and class orders, and the differences over orders beside Table 2."""
+def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence[str], unlike: str) -> Section | None:
+    """Accuracy against forgetting over task and class orders, and the differences over orders beside Table 2.
+
+    Args:
+        config: settings of the run.
+        found: what was trained.
+        names: of the classes.
+        unlike: why the data are not the paper's; "" where they are.
+    """
     blocks: list[Block] = []
-    titles: dict[Experiment, str] = {"task_order": "task orders", "class_order": "class orders"}
-    for experiment, title in titles.items():
+    for experiment, title in {"task_order": "task orders", "class_order": "class orders"}.items():
         mine = of_experiment(found, experiment)
         if mine:
             blocks += _orders(mine, title)
@@ -44,39 +68,44 @@ def order_section(config: SkeletonConfig, found: Sequence[Trained], names: Seque
         return None
     differences: list[Block] = []
     for by in ("task", "class"):
-        differences += _differences(config, found, by, names)
+        differences += _differences(config, found, by, names, fair=not unlike)
+    if unlike and config.evaluation.paper is not None:
+        differences.append(Text([f"Table 2 of the paper is not shown, for the data are others: {unlike}."], tone="note"))
     return Section("Order sensitivity", [Text([_DEFINED]), *blocks, *differences])
 
 
-def _orders(mine: Sequence[Trained], title: str) -> list[Block]:
-    tasks = len(mine[0].streams[0].tasks)
+def _orders(mine: Sequence[Line], title: str) -> list[Block]:
+    tasks = len(tasks_of(mine[0])) or int(last(mine[0], "aa")["position"][0].as_py())
     blocks: list[Block] = []
     if tasks > 1:
-        points = {one.name: _points(one) for one in mine}
-        repeats = sorted({one.repeats for one in mine})
+        repeats = sorted({repeats_of(one) for one in mine})
         told = (
             "one repeat"
             if repeats == [1]
             else f"means over {' to '.join(map(str, dict.fromkeys((repeats[0], repeats[-1]))))} repeats"
         )
         caption = f"AA and AF of each of the {title}, {told}. No learner can be in the shaded area."
-        blocks.append(accuracy_forgetting_chart(points, tasks=tasks, caption=caption))
+        for at in range(0, len(mine), _MOST_IN_A_CHART):
+            points = {one.label: _points(one) for one in mine[at : at + _MOST_IN_A_CHART]}
+            blocks.append(accuracy_forgetting_chart(points, tasks=tasks, caption=caption))
     blocks.append(_measure_table(mine, f"Means over {title}; ± one standard deviation over repeats"))
     return blocks
 
 
-def _points(one: Trained) -> tuple[list[float], list[float]]:
+def _points(one: Line) -> tuple[list[float], list[float]]:
     """AA and AF of each order, means over its repeats."""
-    by_order: dict[int, list[tuple[float, float]]] = {}
-    for stream in one.streams:
-        told = stream.measures()
-        by_order.setdefault(stream.order_index, []).append((told["aa"], told["af_from_best"]))
-    means = [np.mean(values, axis=0) for values in by_order.values()]
-    return [float(mean[0]) for mean in means], [float(mean[1]) for mean in means]
+    found: list[list[float]] = []
+    for metric in ("aa", "af_from_best"):
+        by_order: dict[int, list[float]] = {}
+        rows = last(one, metric)
+        for order, value in zip(rows["order"].to_pylist(), rows["value"].to_pylist(), strict=True):
+            by_order.setdefault(order, []).append(value)
+        found.append([float(np.mean(by_order[order])) for order in sorted(by_order)])
+    return found[0], found[1]
 
 
-def _measure_table(mine: Sequence[Trained], caption: str) -> Table:
-    rows = [[one.name, one.repeats, *(_cell(one.mean(name)) for name in _MEASURES)] for one in mine]
+def _measure_table(mine: Sequence[Line], caption: str) -> Table:
+    rows = [[one.label, repeats_of(one), *(_cell(figure(one, name)) for name in _MEASURES)] for one in mine]
     return Table(["method", "repeats", *_MEASURES.values()], rows, f"{caption}; percent", decimals=1)
 
 
@@ -85,23 +114,22 @@ def _cell(figure: Figure) -> Cell:
     return Cell(100 * mean, note="" if math.isnan(deviation) else f"± {100 * deviation:.1f}")
 
 
-def _differences(config: SkeletonConfig, found: Sequence[Trained], by: By, names: Sequence[str]) -> list[Block]:
-    ours = {m: one for m in dict.fromkeys(one.method for one in found) if (one := difference(found, m, by)) is not None}
-    if not ours:
+def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: Sequence[str], *, fair: bool) -> list[Block]:
+    told = over_orders(found, by)
+    if not told:
         return []
-    paper = published(config, by)
-    rows: list[Sequence[Value]] = []
-    for method, one in ours.items():
-        rows.append([method, one.orders, _cell(one.aopd), _cell(one.mopd), *_paper(paper.get(method))])
+    ours = {one.label: difference for one, difference in told}
+    paper = {one.label: published(config, one, by) if fair else None for one, _ in told}
+    rows = [[label, one.orders, _cell(one.aopd), _cell(one.mopd), *_paper(paper[label])] for label, one in ours.items()]
     columns = ["method", "orders", "AOPD", "MOPD", "AOPD, Table 2", "MOPD, Table 2"]
     every = {"task": "tasks", "class": "classes"}[by]
     caption = f"Highest minus lowest final accuracy of a {by} over the orders, in percent: mean and maximum over all {every}"
     whole = next(iter(ours.values())).names
-    labels = [" + ".join(names[each] if names else str(each) for each in group) for group in whole]
+    labels = [" + ".join(names[int(each)] if names else each for each in group.split("+")) for group in whole]
     blocks: list[Block] = [Table(columns, rows, caption, decimals=1)]
-    if paper and {one.orders for one in ours.values()} != {_ORDERS[by]}:
-        told = f"Table 2 is over {_ORDERS[by]} orders. The fewer the orders, the smaller the differences over them."
-        blocks.append(Text([told], tone="note"))
+    if any(paper.values()) and {one.orders for one in ours.values()} != {_ORDERS[by]}:
+        note = f"Table 2 is over {_ORDERS[by]} orders. The fewer the orders, the smaller the differences over them."
+        blocks.append(Text([note], tone="note"))
     heat = heat_map(
         [[one.opd[at][0] for one in ours.values()] for at in range(len(labels))],
         labels,
@@ -130,14 +158,15 @@ def _opd_table(ours: dict[str, Difference], labels: Sequence[str], by: By) -> Ta
     return Table([by, *ours], rows, "Percent", decimals=1)
 
 
-def default_section(found: Sequence[Trained]) -> Section | None:
+def default_section(found: Sequence[Line]) -> Section | None:
     """Accuracy matrices of the default order; of the task orders' first where the default was not trained by itself."""
     mine = of_experiment(found, "default") or of_experiment(found, "task_order")
-    blocks: list[Block] = []
-    found_of = [[stream.matrix for stream in one.streams if stream.order_index == 0] for one in mine]
-    means = [mean_and_deviation(matrices)[0] for matrices in found_of]
+    matrices = [default_matrices(one) for one in mine]
+    pairs = [(one, found_of) for one, found_of in zip(mine, matrices, strict=True) if len(found_of)]
+    means = [mean_and_deviation(found_of)[0] for _, found_of in pairs]
     scale = common_scale(means) if means else None
-    for one, matrices, mean in zip(mine, found_of, means, strict=True):
+    blocks: list[Block] = []
+    for (one, found_of), mean in zip(pairs, means, strict=True):
         numbers = [str(at + 1) for at in range(len(mean))]
         heat = heat_map(
             mean,
@@ -146,9 +175,9 @@ def default_section(found: Sequence[Trained]) -> Section | None:
             row_axis="trained up to task",
             column_axis="tested on task",
             scale=scale,
-            caption=f"{one.method}: accuracy in percent, {_repeats(len(matrices))}; the frame marks the task learned last.",
+            caption=f"{one.label}: accuracy in percent, {_repeats(len(found_of))}; the frame marks the task learned last.",
         )
-        blocks.append(Fold(one.method, [heat], opened=one is mine[0]))
+        blocks.append(Fold(one.label, [heat], opened=one is mine[0]))
     if not blocks:
         return None
     if of_experiment(found, "default"):
@@ -160,12 +189,13 @@ def _repeats(count: int) -> str:
     return "one repeat" if count == 1 else f"mean of {count} repeats"
 
 
-def architecture_section(config: SkeletonConfig, found: Sequence[Trained]) -> Section | None:
+def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Section | None:
     """AA and AF by width and by depth."""
     mine = of_experiment(found, "architecture")
     if not mine:
         return None
     net, swept = config.evaluation.network, config.evaluation.architectures
+    told = series(mine, lambda name: name in ("model.width", "model.depth"))
     blocks: list[Block] = []
     for what, places, fixed in (
         ("width", swept.widths, f"depth {net.depth}"),
@@ -173,13 +203,13 @@ def architecture_section(config: SkeletonConfig, found: Sequence[Trained]) -> Se
     ):
         shapes = [(place, net.depth) if what == "width" else (net.width, place) for place in places]
         for measure, axis in (("aa", "average accuracy, AA"), ("af_from_best", "average forgetting, AF")):
-            blocks += _curves(mine, shapes, places, measure, what, axis, fixed)
+            blocks += _curves(told, shapes, places, measure, what, axis, fixed)
     table = _measure_table(mine, "Default order; ± one standard deviation over repeats")
     return Section("Architecture sensitivity", [*blocks, Fold("The numbers", [table])])
 
 
 def _curves(
-    mine: Sequence[Trained],
+    mine: Sequence[Series],
     shapes: Sequence[tuple[int, int]],
     places: Sequence[int],
     measure: str,
@@ -187,10 +217,11 @@ def _curves(
     axis: str,
     fixed: str,
 ) -> list[Block]:
-    at = {(one.method, (one.streams[0].width, one.streams[0].depth)): one.mean(measure) for one in mine}
-    methods = list(dict.fromkeys(one.method for one in mine))
-    told = {m: [at.get((m, shape), (math.nan, math.nan)) for shape in shapes] for m in methods}
-    told = {m: values for m, values in told.items() if not all(math.isnan(mean) for mean, _ in values)}
+    told: dict[str, list[Figure]] = {}
+    for one in mine:
+        at = {(line.settings["model.width"], line.settings["model.depth"]): figure(line, measure) for line in one.lines}
+        told[one.label] = [at.get(shape, NONE) for shape in shapes]
+    told = {label: values for label, values in told.items() if not all(math.isnan(mean) for mean, _ in values)}
     if not told or not places:
         return []
     return [
@@ -205,7 +236,7 @@ def _curves(
     ]
 
 
-def grid_section(config: SkeletonConfig, found: Sequence[Trained]) -> Section | None:
+def grid_section(found: Sequence[Line]) -> Section | None:
     """What each setting of the grids gives on the default order, and which validation chooses."""
     mine = of_experiment(found, "grid")
     if not mine:
@@ -214,9 +245,7 @@ def grid_section(config: SkeletonConfig, found: Sequence[Trained]) -> Section | 
     rows: list[Sequence[Value]] = []
     for one in mine:
         chosen = Cell("chosen", tone="good") if best[one.method] is one else ""
-        rows.append(
-            [one.method, one.label, _cell(one.mean("val_aa")), _cell(one.mean("aa")), _cell(one.mean("af_from_best")), chosen]
-        )
-    columns = ["method", "setting", "AA, validation", "AA", "AF (best - now)", ""]
+        rows.append([one.label, *(_cell(figure(one, *each)) for each in (("aa", "val"), ("aa",), ("af_from_best",))), chosen])
+    columns = ["method", "AA, validation", "AA", "AF (best - now)", ""]
     told = "The setting with the highest AA on the sequences that validate is chosen, the first of equals."
     return Section("Grids", [Text([told]), Table(columns, rows, "Default order, percent", decimals=1)])

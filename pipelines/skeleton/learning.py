@@ -1,4 +1,4 @@
-"""The step that trains: streams of tasks in several orders, which share the training of their common beginnings.
+"""The step that trains methods on streams side by side: several orders of tasks, which share the training of their beginnings.
 
 This module reaches training and data alone: an edit of a table or of a figure makes no training again.
 """
@@ -7,12 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ...curation.rows import Sifted, schema_of
+from ..experiments import LOGGER, told
+from ..streams import diverged
 
 if TYPE_CHECKING:
     from ...training.graph_streams.recipe import GraphData, Learned, Recipe
@@ -26,11 +30,7 @@ class LearnedRow:
     """A stream after one of its tasks.
 
     Attributes:
-        method, architecture, width, depth: of the recipe.
-        settings: of the method, as JSON.
-        kind: ``default``, ``task_order`` or ``class_order``.
         order_index: which order; of task orders 0 is the default.
-        repeat: number of the repeat.
         k: tasks learned.
         classes: those learned so far, in the order learned, task by task.
         sizes: how many of them each task brought.
@@ -39,14 +39,7 @@ class LearnedRow:
     """
 
     key: str
-    method: str
-    settings: str
-    architecture: str
-    width: int
-    depth: int
-    kind: str
     order_index: int
-    repeat: int
     k: int
     classes: list[int]
     sizes: list[int]
@@ -63,55 +56,68 @@ def stretches(*, orders: int, orders_per_part: int) -> Iterator[str]:
 def learn_orders(
     piece: str,
     *,
-    dataset: str,
+    training: Mapping[str, Any],
     digest: str,
-    recipe: Recipe,
-    kind: str,
+    dataset: str,
+    method: Callable[..., Any],
+    model: Callable[..., Any],
     orders: Sequence[Sequence[Task]],
     indices: Sequence[int],
-    seed: int,
-    repeat: int,
     device: str,
-) -> Iterator[LearnedRow]:
+) -> Iterator[LearnedRow | Sifted]:
     """Source step: train the orders of a piece, all of one length together, and each common beginning once.
 
     Args:
         piece: of ``stretches``.
-        dataset: folder of the shards, whose content ``digest`` names.
+        training: facts, see ``experiments.Training``: of its settings ``method``, ``model``, ``schedule`` and ``seed``. All
+            randomness comes from that seed, the number of the repeat, and what was learned before.
         digest: content digest of the data set.
-        recipe: what learns, and how.
-        kind: see ``LearnedRow``.
+        dataset: folder of its shards.
+        method: makes the method, a ``StreamMethod``.
+        model: makes the network.
         orders: tasks of each order, each a tuple of classes.
         indices: number of each order.
-        seed, repeat: all randomness comes from them and from what was learned before.
-        device: ``cpu`` or ``cuda``.
+        device: see ``core.devices.device_of``.
     """
+    from ...training.graph_streams.nets import graph_of
+    from ...training.graph_streams.recipe import Recipe, StreamMethod
+    from ...training.methods.registry import made_as
+
     start, stop = map(int, piece.split("-"))
-    data = graph_data(dataset, digest, recipe.architecture)
-    mine = list(zip(indices, orders, strict=True))[start:stop]
-    learned = _learn_all(data, recipe, [tuple(tuple(task) for task in order) for _, order in mine], seed, repeat, device)
-    for (index, _), found in zip(mine, learned, strict=True):
+    settings, began = training["settings"], time.monotonic()
+    data = graph_data(dataset, digest, graph_of(model))
+    recipe = Recipe(made_as(StreamMethod, method, settings["method"]), model, settings["model"], **settings["schedule"])
+    mine = [tuple(tuple(task) for task in order) for order in orders[start:stop]]
+    try:
+        learned = _learn_all(data, recipe, mine, settings["seed"], training["seed"], device)
+    except ArithmeticError as error:
+        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+            raise
+        yield diverged(schema_of(LearnedRow), error, key=f"diverged-{piece}")
+        return
+    for index, found in zip(indices[start:stop], learned, strict=True):
         for one in found:
-            yield _row(recipe, kind, index, repeat, one)
+            yield _row(index, one)
+    rate = 60 * len(mine) / max(time.monotonic() - began, 1e-9)
+    LOGGER.info("%s: %d of %d orders, %.1f a minute", told(training), stop, len(orders), rate)
 
 
 def _learn_all(
     data: GraphData, recipe: Recipe, orders: Sequence[Order], seed: int, repeat: int, device: str
 ) -> list[list[Learned]]:
     """Each order after each of its tasks."""
+    from ...training.core.devices import device_of
     from ...training.graph_streams.learn import learn_next
     from ...training.graph_streams.recipe import Learned
 
-    nothing = np.full(data.classes, np.nan)
+    nothing, any_order = np.full(data.classes, np.nan), recipe.method.any_order
     learned: dict[Order, Learned] = {}
     found: list[list[Learned]] = [[] for _ in orders]
     for k in range(1, len(orders[0]) + 1):
-        # What joint learns depends on the set of tasks alone, and it takes no more than the order from its parent.
-        joint = recipe.method == "joint"
-        known = [tuple(sorted(order[:k])) if joint else order[:k] for order in orders]
+        known = [tuple(sorted(order[:k])) if any_order else order[:k] for order in orders]
         wanted = list(dict.fromkeys(known))
         parents = [learned.get(each[:-1]) for each in wanted]
-        if joint and k > 1:
+        if any_order and k > 1:  # which takes no more than the order from its parent
             parents = [Learned(each[:-1], repeat, {}, nothing, nothing) for each in wanted]
         made = learn_next(
             data,
@@ -120,7 +126,7 @@ def _learn_all(
             [each[-1] for each in wanted],
             seed=seed,
             repeats=[repeat] * len(wanted),
-            device=device,
+            device=device_of(device),
             streams_at_once=1 if device == "cpu" else 64,
         )
         learned = dict(zip(wanted, made, strict=True))
@@ -129,18 +135,11 @@ def _learn_all(
     return found
 
 
-def _row(recipe: Recipe, kind: str, index: int, repeat: int, learned: Learned) -> LearnedRow:
+def _row(index: int, learned: Learned) -> LearnedRow:
     classes = [each for task in learned.order for each in task]
     return LearnedRow(
         key=f"{index:05d}-{len(learned.order)}",
-        method=recipe.method,
-        settings=json.dumps(dict(recipe.settings), sort_keys=True),
-        architecture=recipe.architecture,
-        width=recipe.width,
-        depth=recipe.depth,
-        kind=kind,
         order_index=index,
-        repeat=repeat,
         k=len(learned.order),
         classes=classes,
         sizes=[len(task) for task in learned.order],
@@ -150,14 +149,17 @@ def _row(recipe: Recipe, kind: str, index: int, repeat: int, learned: Learned) -
 
 
 @functools.lru_cache(maxsize=2)
-def graph_data(dataset: str, digest: str, architecture: str) -> GraphData:
-    """The shards as what networks take; held, for a process trains many pieces of them. ``digest`` names the content."""
+def graph_data(dataset: str, digest: str, graph: str) -> GraphData:
+    """The shards as networks take them that ask for ``graph``, see ``graph_streams.nets.graph_of``.
+
+    It is held, for a process trains many pieces of them. ``digest`` names the content.
+    """
     from ...datasets.skeleton.tensors import node_vectors
     from ...datasets.skeleton.view import load_arrays
     from ...training.graph_streams.recipe import GraphData
 
     arrays = load_arrays(dataset)
-    if architecture == "gcn":
+    if graph == "adjacency":
         x, operators = node_vectors(arrays.x), arrays.layout.adjacency() + np.eye(len(arrays.layout.joints), dtype=np.float32)
     else:
         x, operators = arrays.x[..., 0], arrays.layout.partitions()

@@ -7,6 +7,8 @@ tensors, and the plan ends before the shards.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...curation.budget import Budget
 from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import where
@@ -27,8 +29,9 @@ from ...datasets.skeleton.splits import Chosen, Split, choose, split
 from ..benchmark import Benchmark
 from ..catalogue import TITLES
 from ..config import ConfigError
+from ..experiments import Training
 from ..own import OwnSource, own_source
-from . import baselines, card, results
+from . import card, results
 from .config import (
     ArraySource,
     DrawnSource,
@@ -163,13 +166,26 @@ def report(config: SkeletonConfig, out: str) -> str:
     return write_report(config, out)
 
 
+def trainings(config: SkeletonConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
+    """See ``baselines.trainings``."""
+    from . import baselines
+
+    return baselines.trainings(config, out, methods, protocols)
+
+
 BENCHMARK = Benchmark(
     name="skeleton",
     title=TITLES["skeleton"],
     config=SkeletonConfig,
     plan=plan,
     publish=card.publish,
-    evaluate=baselines.evaluate,
+    trainings=trainings,
+    shown={
+        "AA": "aa@test",
+        "AF from best": "af_from_best@test",
+        "final - diagonal": "af_final_minus_diagonal@test",
+        "AA, validation": "aa@val",
+    },
     scores=results.scores,
     report=report,
 )

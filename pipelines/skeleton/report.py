@@ -10,16 +10,19 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ...curation.artifact import load_run
 from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.skeleton.splits import ROLES
 from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Value
 from ...eval.report.skeletons import skeleton_chart
+from ...eval.results import lines
+from ..experiments import results
 from ..own import shown
 from ..report import finished_stages, stage_cards, write_page
 from .config import SkeletonConfig
 from .figures import architecture_section, default_section, grid_section, order_section
-from .results import difference, trained
+from .results import data_differs, over_orders
 
 _PICTURES = 12
 """Classes that are drawn."""
@@ -34,12 +37,12 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     """
     store = Store(out)
     made = finished_stages(store)
-    found = trained(config, out)
+    found = lines(results(out))
     cards = stage_cards(
         made, [("listed", "sequences listed", "in the source"), ("shards", "in the benchmark", "with tensor and graph")]
     )
     best = min(
-        ((one.aopd[0], method) for method in config.evaluation.methods if (one := difference(found, method, "task"))),
+        ((difference.aopd[0], one.label) for one, difference in over_orders(found, "task")),
         default=None,
     )
     if best is not None:
@@ -52,13 +55,14 @@ def write_report(config: SkeletonConfig, out: str) -> str:
         sections.append(_split(rows))
     if store.exists(posixpath.join(DATASET, "dataset.json")):
         sections.append(_pictures(out))
+    unlike = data_differs(config, out, load_run(store).config) if found else ""
     sections += [
         section
         for section in (
-            order_section(config, found, names),
+            order_section(config, found, names, unlike),
             default_section(found),
             architecture_section(config, found),
-            grid_section(config, found),
+            grid_section(found),
         )
         if section is not None
     ]

@@ -1,111 +1,145 @@
-"""Figures of trained skeleton streams: what ``benchwright eval`` prints, and what the report shows."""
+"""Figures of trained skeleton streams out of the table of results: what the report shows, and tables that ``eval`` prints."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
+from ...curation.artifact import load_artifact, load_run
+from ...curation.store import Store
+from ...datasets.skeleton.facts import facts
 from ...datasets.skeleton.published import Published, table_2
 from ...eval.metrics.order_sensitivity import mean_and_deviation
-from ...eval.protocols.order_sensitivity import Stream, class_differences, measures, orders_in, streams, task_differences
-from .baselines import results
-
-if TYPE_CHECKING:
-    from .config import SkeletonConfig
-    from .evaluation import Experiment
+from ...eval.protocols.order_sensitivity import Key, differences
+from ...eval.results import Line, flat, labelled, lines
+from ..config import find_config, load
+from ..experiments import results
+from .config import SkeletonConfig
+from .evaluation import settings_of
 
 Figure = tuple[float, float]
 """Mean, and deviation over repeats: NaN for one repeat."""
 NONE: Figure = (math.nan, math.nan)
 By = Literal["task", "class"]
 
+_KINDS: Mapping[By, tuple[str, ...]] = {"task": ("task_order",), "class": ("task_order", "class_order")}
+"""Experiments whose orders count: for classes those of the tasks and those of the classes together, as the paper has it."""
+
 
 @dataclass(frozen=True)
-class Trained:
-    """The streams of one method and setting in one experiment.
+class Series:
+    """Lines that are told as one.
 
     Attributes:
-        experiment, method: as trained.
-        label: see ``baselines.Training``.
-        streams: every order and repeat that is finished.
+        method: their method.
+        label: the method, and what tells them from the other series.
+        lines: of one or more experiments, or of several values of a setting.
     """
 
-    experiment: Experiment
     method: str
     label: str
-    streams: tuple[Stream, ...]
-
-    @property
-    def name(self) -> str:
-        """Method, and what tells it from others of its method."""
-        return f"{self.method}, {self.label}" if self.label else self.method
-
-    @property
-    def repeats(self) -> int:
-        """How many have finished."""
-        return len({one.repeat for one in self.streams})
-
-    def mean(self, measure: str) -> Figure:
-        """Of a measure of ``Stream.measures``: mean over the orders of a repeat, and over repeats."""
-        by_repeat: dict[int, list[float]] = {}
-        for one in self.streams:
-            by_repeat.setdefault(one.repeat, []).append(one.measures()[measure])
-        mean, deviation = mean_and_deviation([np.mean(values) for values in by_repeat.values()])
-        return float(mean), float(deviation)
+    lines: tuple[Line, ...]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """OPD of one method over orders, in [0, 1].
+    """OPD of one series over orders, in [0, 1].
 
     Attributes:
-        names: the classes of each task; one class each for OPD by class.
+        names: the classes of each task, with + between them; one class each for OPD by class.
         opd: of each, mean and deviation over repeats.
         aopd, mopd: their mean, their maximum.
         orders: how many there are.
     """
 
-    names: tuple[tuple[int, ...], ...]
+    names: tuple[str, ...]
     opd: tuple[Figure, ...]
     aopd: Figure
     mopd: Figure
     orders: int
 
 
-def trained(config: SkeletonConfig, out: str) -> list[Trained]:
-    """All that is finished of the settings' experiments, in their order."""
-    groups: dict[tuple[Experiment, str, str], list[pa.Table]] = {}
-    for one, rows in results(config, out):
-        groups.setdefault((one.experiment, one.method, one.label), []).append(rows)
-    return [Trained(*key, tuple(streams(pa.concat_tables(tables)))) for key, tables in groups.items()]
-
-
-def measure_table(config: SkeletonConfig, out: str) -> pa.Table:
-    """One row a stream: what it is, and AA, AF in two definitions, bounds, validation AA; with ``experiment`` in front."""
-    tables = [(one.experiment, measures(one.streams)) for one in trained(config, out)]
-    return pa.concat_tables([t.add_column(0, "experiment", pa.array([name] * t.num_rows, pa.string())) for name, t in tables])
-
-
-def of_experiment(found: Sequence[Trained], experiment: Experiment) -> list[Trained]:
+def of_experiment(found: Sequence[Line], experiment: str) -> list[Line]:
     """Those of one experiment."""
-    return [one for one in found if one.experiment == experiment]
+    return [line for line in found if line.protocol == experiment]
 
 
-def difference(found: Sequence[Trained], method: str, by: By) -> Difference | None:
-    """OPD of a method: by task over its task orders, by class over task orders and class orders together."""
-    kinds = ("task_order",) if by == "task" else ("task_order", "class_order")
-    mine = [stream for one in found if one.experiment in kinds and one.method == method for stream in one.streams]
-    told = task_differences(mine) if by == "task" else class_differences(mine)
-    if told is None:
+def repeats_of(line: Line) -> int:
+    """How many have finished."""
+    return len({seed for _, seed in line.runs})
+
+
+def last(line: Line, metric: str, split: str = "test") -> pa.Table:
+    """Rows of a metric after the last task."""
+    rows = line.select(metric, split=split)
+    return rows.filter(pc.equal(rows["position"], pc.max(rows["position"])))
+
+
+def figure(line: Line, metric: str, split: str = "test") -> Figure:
+    """Of a metric after the last task: mean over the orders of a repeat, and over repeats."""
+    rows = last(line, metric, split)
+    by_repeat: dict[int, list[float]] = {}
+    for seed, value in zip(rows["seed"].to_pylist(), rows["value"].to_pylist(), strict=True):
+        by_repeat.setdefault(seed, []).append(math.nan if value is None else value)
+    return _figure([np.mean(values) for values in by_repeat.values()]) if by_repeat else NONE
+
+
+def tasks_of(line: Line) -> list[str]:
+    """The tasks of the default order as they are learned, each its classes with + between them."""
+    rows = last(line, "accuracy")
+    return list(dict.fromkeys(rows.filter(pc.equal(rows["order"], 0))["tested"].to_pylist()))
+
+
+def default_matrices(line: Line) -> NDArray[np.float64]:
+    """(repeats, N, N) accuracy by task in the default order, rows after each task; NaN above the diagonal."""
+    return line.matrix("accuracy", tasks_of(line))[[order == 0 for order, _ in line.runs]]
+
+
+def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series]:
+    """Lines that differ in nothing but their experiment and the settings that ``without`` names, put together."""
+    groups: dict[str, list[Line]] = {}
+    settings: dict[str, dict[str, Any]] = {}
+    for line in found:
+        own = {name: value for name, value in line.settings.items() if not without(name)} | {"model": line.model}
+        key = repr((line.method, sorted(own.items(), key=lambda item: item[0])))
+        groups.setdefault(key, []).append(line)
+        settings[key] = own
+    made: list[Series] = []
+    for key, those in groups.items():
+        rivals = [settings[other] for other, lines_of in groups.items() if lines_of[0].method == those[0].method]
+        made.append(Series(those[0].method, labelled(those[0].method, settings[key], rivals), tuple(those)))
+    return made
+
+
+def over_orders(found: Sequence[Line], by: By) -> list[tuple[Series, Difference]]:
+    """OPD of each method and setting: by task over its task orders, by class over task orders and class orders together."""
+    told: list[tuple[Series, Difference]] = []
+    for one in series([line for line in found if line.protocol in _KINDS[by]], lambda name: name == "orders"):
+        if (difference := _difference(one, by)) is not None:
+            told.append((one, difference))
+    return told
+
+
+def _difference(one: Series, by: By) -> Difference | None:
+    final: dict[Key, dict[str, float]] = {}
+    for line in one.lines:
+        rows = last(line, "accuracy" if by == "task" else "class_accuracy")
+        columns = (rows[name].to_pylist() for name in ("seed", "order", "tested", "value"))
+        for seed, order, tested, value in zip(*columns, strict=True):
+            final.setdefault((seed, line.protocol, order), {})[tested] = value
+    found = differences(final)
+    if found is None:
         return None
-    names, over = told
-    opd = [_figure(values) for values in over.opd.T]
-    return Difference(tuple(names), tuple(opd), _figure(over.aopd), _figure(over.mopd), sum(orders_in(mine).values()))
+    names, over = found
+    opd = tuple(_figure(values) for values in over.opd.T)
+    return Difference(tuple(names), opd, _figure(over.aopd), _figure(over.mopd), len({key[1:] for key in final}))
 
 
 def _figure(repeats: Any) -> Figure:
@@ -113,58 +147,79 @@ def _figure(repeats: Any) -> Figure:
     return float(mean), float(deviation)
 
 
-def published(config: SkeletonConfig, by: By) -> dict[str, Published]:
-    """Table 2 for these settings; empty where they are not the paper's."""
-    return {} if config.evaluation.paper is None else table_2(by, config.evaluation.paper)
+def best_of_grid(found: Sequence[Line]) -> dict[str, Line]:
+    """Method -> the line of its grid with the highest average accuracy on the validating sequences, the first of equals."""
+    best: dict[str, Line] = {}
+    for line in of_experiment(found, "grid"):
+        if line.method not in best or figure(line, "aa", "val")[0] > figure(best[line.method], "aa", "val")[0]:
+            best[line.method] = line
+    return best
+
+
+# ------------------------------------------------------------------------------------------------------------ the paper
+
+_OF_THE_DATA = ("source.kind", "classes", "only", "bodies", "layout", "tensor", "split", "orders.tasks")
+
+
+def data_differs(config: SkeletonConfig, out: str, values: Mapping[str, Any]) -> str:
+    """Why the data of a run are not those of the paper that ``evaluation.paper`` names; "" where they are.
+
+    Args:
+        config: settings that the run recorded.
+        out: the run.
+        values: the same as JSON-like values.
+    """
+    if config.evaluation.paper is None:
+        return "evaluation.paper names none"
+    _, wanted, _ = _packaged(config)
+    ours, theirs = flat(values), flat(wanted)
+    for part in _OF_THE_DATA:
+        for name in dict.fromkeys([*ours, *theirs]):
+            if (name == part or name.startswith(f"{part}.")) and ours.get(name) != theirs.get(name):
+                return f"{name} = {ours.get(name)!r}, and not {theirs.get(name)!r}"
+    wanted_rows = facts().nwucla.sequences if config.evaluation.paper == "ucla" else facts().ntu_cil.sequences
+    shards = load_artifact(Store(out), "shards")
+    rows = 0 if shards is None else shards.rows
+    return "" if rows == wanted_rows else f"it has {rows:,} sequences, and not {wanted_rows:,}"
+
+
+def _packaged(config: SkeletonConfig) -> tuple[SkeletonConfig, dict[str, Any], dict[str, Any]]:
+    variant = None if config.evaluation.paper == "ucla" else "ntu"
+    return load(SkeletonConfig, find_config("skeleton", variant), benchmark="skeleton")
+
+
+def published(config: SkeletonConfig, one: Series, by: By) -> Published | None:
+    """The figures of Table 2 for a series on the paper's data; None where its settings are not the paper's."""
+    if config.evaluation.paper is None:
+        return None
+    e = _packaged(config)[0].evaluation
+    wanted = flat(settings_of(e, one.method, {}, e.network.width, e.network.depth))
+    for line in one.lines:
+        ours = {name: value for name, value in line.settings.items() if name not in ("orders", "seed", "task_orders")}
+        if line.model != e.network.architecture or ours != wanted:
+            return None
+    return table_2(by, config.evaluation.paper).get(one.method)
+
+
+# ----------------------------------------------------------------------------------------------------- what eval prints
 
 
 def scores(config: SkeletonConfig, out: str) -> dict[str, dict[str, Any]]:
-    """What ``benchwright eval`` prints: experiment -> method -> ``mean`` and ``std`` by heading, the paper's beside ours."""
-    found = trained(config, out)
+    """Differences over orders, which are of several trainings: ``mean`` and ``std`` by heading, the paper's beside ours."""
+    found = lines(results(out))
+    fair = bool(found) and not data_differs(config, out, load_run(Store(out)).config)
     told: dict[str, dict[str, Any]] = {}
-    for one in found:
-        values = {
-            "AA": one.mean("aa"),
-            "AF from best": one.mean("af_from_best"),
-            "final - diagonal": one.mean("af_final_minus_diagonal"),
-        }
-        if one.experiment == "grid":
-            values = {"AA, validation": one.mean("val_aa"), **values}
-        told.setdefault(one.experiment.replace("_", " "), {})[one.name] = _line(values)
     for by in ("task", "class"):
-        lines = _difference_lines(config, found, by)
-        if lines:
-            told[f"difference over orders, by {by}"] = lines
+        for one, difference in over_orders(found, by):
+            table = told.setdefault(f"difference over orders, by {by}", {})
+            table[f"{one.label}, {difference.orders} orders"] = _line({"AOPD": difference.aopd, "MOPD": difference.mopd})
+            if fair and (theirs := published(config, one, by)) is not None:
+                figures = {"AOPD": (theirs.aopd_percent, theirs.aopd_std_percent)}
+                figures["MOPD"] = (theirs.mopd_percent, theirs.mopd_std_percent)
+                table[f"{one.label}, Table 2"] = _line({name: (a / 100, b / 100) for name, (a, b) in figures.items()})
     return told
-
-
-def _difference_lines(config: SkeletonConfig, found: Sequence[Trained], by: By) -> dict[str, Any]:
-    lines: dict[str, Any] = {}
-    paper = published(config, by)
-    for method in dict.fromkeys(one.method for one in found):
-        mine = difference(found, method, by)
-        if mine is None:
-            continue
-        lines[f"{method}, {mine.orders} orders"] = _line({"AOPD": mine.aopd, "MOPD": mine.mopd})
-        if (theirs := paper.get(method)) is not None:
-            lines[f"{method}, Table 2"] = _line(
-                {
-                    "AOPD": (theirs.aopd_percent / 100, theirs.aopd_std_percent / 100),
-                    "MOPD": (theirs.mopd_percent / 100, theirs.mopd_std_percent / 100),
-                }
-            )
-    return lines
 
 
 def _line(values: Mapping[str, Figure]) -> dict[str, Any]:
     mean = {name: None if math.isnan(value) else value for name, (value, _) in values.items()}
     return {"mean": mean, "std": {name: None if math.isnan(std) else std for name, (_, std) in values.items()}}
-
-
-def best_of_grid(found: Sequence[Trained]) -> dict[str, Trained]:
-    """Method -> the setting of its grid with the highest average accuracy on the validating sequences, the first of equals."""
-    best: dict[str, Trained] = {}
-    for one in of_experiment(found, "grid"):
-        if one.method not in best or one.mean("val_aa")[0] > best[one.method].mean("val_aa")[0]:
-            best[one.method] = one
-    return best

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,14 +18,8 @@ from benchwright.eval.metrics.order_sensitivity import (
     order_difference,
     task_accuracy_matrix,
 )
-from benchwright.eval.protocols.order_sensitivity import (
-    IDENTITY,
-    class_differences,
-    measures,
-    orders_in,
-    streams,
-    task_differences,
-)
+from benchwright.eval.protocols.order_sensitivity import differences, measure_order, streams, values_of
+from benchwright.eval.protocols.predictions import ONE_LABEL, row
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -119,14 +115,13 @@ def test_one_repeat_has_no_deviation():
         mean_and_deviation([])
 
 
-# --- from rows of results
+# --- from rows of trainings
 
 
-def rows(kind: str, index: int, repeat: int, tasks: list[list[int]], accuracy: list[list[float]]) -> list[dict[str, Any]]:
-    shared = dict(zip(IDENTITY, ("ewc", "{}", "gcn", 64, 2, kind, index, repeat), strict=True))
+def rows(index: int, tasks: list[list[int]], accuracy: list[list[float]]) -> list[dict[str, Any]]:
     return [
         {
-            **shared,
+            "order_index": index,
             "k": k,
             "classes": [each for task in tasks[:k] for each in task],
             "sizes": [len(task) for task in tasks[:k]],
@@ -137,48 +132,86 @@ def rows(kind: str, index: int, repeat: int, tasks: list[list[int]], accuracy: l
     ]
 
 
-RESULTS = pa.Table.from_pylist(
-    [
-        *rows("task_order", 0, 0, [[0, 1], [2]], [[0.9, 0.7], [0.2, 0.4, 1.0]]),
-        *rows("task_order", 1, 0, [[2], [0, 1]], [[1.0], [0.1, 0.9, 1.0]]),
-        *rows("class_order", 0, 0, [[0, 2], [1]], [[0.5, 0.5], [0.0, 0.7, 0.8]]),
-        *rows("task_order", 0, 1, [[0, 1], [2]], [[0.9, 0.7], [0.3, 0.3, 1.0]]),
-        *rows("task_order", 1, 1, [[2], [0, 1]], [[1.0], [0.5, 0.8, 1.0]]),
-        *rows("default", 0, 0, [[0, 1], [2]], [[0.9, 0.7], [0.2, 0.4, 1.0]]),
-    ][::-1]  # whatever the order of the rows
-)
+LEARNED = [
+    *rows(0, [[0, 1], [2]], [[0.9, 0.7], [0.2, 0.4, 1.0]]),
+    *rows(1, [[2], [0, 1]], [[1.0], [0.1, 0.9, 1.0]]),
+][::-1]  # whatever the order of the rows
 
 
 def test_streams_by_hand():
-    found = {(one.kind, one.order_index, one.repeat): one for one in streams(RESULTS)}
-    one = found["task_order", 0, 0]
+    found = {one.order: one for one in streams(LEARNED)}
+    one = found[0]
     assert one.tasks == ((0, 1), (2,))
     np.testing.assert_allclose(one.matrix, [[0.8, NAN], [0.3, 1.0]])
     told = one.measures()
-    assert told["aa"] == pytest.approx(0.65)
-    assert told["af_from_best"] == pytest.approx(0.5) == -told["af_final_minus_diagonal"]
-    assert told["bound"] == pytest.approx(1 - 2 * 0.65 + 1)
-    assert told["val_aa"] == 1
-    assert measures(streams(RESULTS)).num_rows == 6
-    assert orders_in(found.values()) == {"class_order": 1, "default": 1, "task_order": 2}
+    assert told["aa", "test"] == pytest.approx(0.65)
+    assert told["af_from_best", "test"] == pytest.approx(0.5) == -told["af_final_minus_diagonal", "test"]
+    assert told["bound", "test"] == pytest.approx(1 - 2 * 0.65 + 1)
+    assert told["aa", "val"] == 1
+    without = dataclasses.replace(one, val_accuracy=[[NAN] * 2, [NAN] * 3])
+    assert np.isnan(without.measures()["aa", "val"])
+
+
+def test_values_are_of_classes_tasks_orders_and_of_all_together():
+    values = list(values_of(list(streams(LEARNED)), together=True))
+    found = {one.key: one.value for one in values}
+    assert len(found) == len(values)
+    assert found["class_accuracy/0/2/1/test/"] == 0.4
+    assert found["class_accuracy/1/1/2/test/"] == 1.0  # the class of the first task, whatever it was learned as
+    assert found["accuracy/0/2/0+1/test/"] == pytest.approx(0.3)
+    assert found["accuracy/1/2/0+1/test/"] == pytest.approx(0.95)
+    assert found["aa/1/2//test/"] == pytest.approx((0.1 + 0.95) / 2)
+    assert found["aa/0///test/"] == pytest.approx((0.65 + 0.525) / 2)
+    assert {one.position for one in values_of(list(streams(LEARNED)), together=False)} == {1, 2}
+
+
+def test_one_order_is_measured_from_its_predictions():
+    # Learned: class 7, then class 3; samples of the test set by place in the order of learning.
+    def one(key: str, position: int, tested: str, split: str, **values: Any) -> pa.Table:
+        return row(ONE_LABEL, key, position, tested, split, 3, **values)
+
+    table = pa.concat_tables(
+        [
+            one("0", 0, "", "test", keys=["a", "b", "c"], labels=[0, 1, 1]),
+            one("1", 1, "7", "", class_names=["7"], record="{}"),
+            one("1t", 1, "", "test", predicted=[0]),
+            one("2", 2, "3", "", class_names=["3"], record="{}"),
+            one("2t", 2, "", "test", predicted=[1, 1, 0]),
+        ]
+    )
+
+    held: Any = SimpleNamespace(schema=table.schema, num_rows=table.num_rows, table=table.select)
+    found = {each.key: each.value for each in measure_order(predictions=held)}
+    assert (found["class_accuracy/0/1/7/test/"], found["class_accuracy/0/2/7/test/"]) == (1, 0)
+    assert found["class_accuracy/0/2/3/test/"] == 0.5
+    assert found["aa/0///test/"] == 0.25
+    assert found["aa/0///val/"] is None  # nothing validates
+
+
+FINAL = {
+    (0, "task_order", 0): {"0+1": 0.3, "2": 1.0},
+    (0, "task_order", 1): {"0+1": 0.95, "2": 0.1},
+    (1, "task_order", 0): {"0+1": 0.3, "2": 1.0},
+    (1, "task_order", 1): {"0+1": 0.9, "2": 0.5},
+}
 
 
 def test_differences_go_by_what_was_learned_and_not_by_when():
-    found = streams(RESULTS)
-    names, by_task = task_differences(found) or pytest.fail("there are task orders")
-    assert names == [(0, 1), (2,)]
-    # Repeat 0: (0.2 + 0.4) / 2 against (0.9 + 1.0) / 2; 1.0 against 0.1. Repeat 1: 0.3 against 0.9; 1.0 against 0.5.
+    names, by_task = differences(FINAL) or pytest.fail("there are task orders")
+    assert names == ["0+1", "2"]
     np.testing.assert_allclose(by_task.opd, [[0.65, 0.9], [0.6, 0.5]])
     # Repeat 1 lacks the class order, and is left out.
-    names, by_class = class_differences(found) or pytest.fail("there are class orders")
-    assert names == [(0,), (1,), (2,)]
-    np.testing.assert_allclose(by_class.opd, [[0.9 - 0.0, 1.0 - 0.4, 1.0 - 0.1]])
-    assert task_differences([one for one in found if one.kind == "default"]) is None
+    names, over = differences({**FINAL, (0, "class_order", 0): {"0+1": 0.0, "2": 0.7}}) or pytest.fail("repeat 0 has all")
+    np.testing.assert_allclose(over.opd, [[0.95, 0.9]])
+    assert differences({}) is None
+    assert (
+        differences({(0, "task_order", 0): FINAL[0, "task_order", 0], (1, "task_order", 1): FINAL[1, "task_order", 1]}) is None
+    )
+    assert (differences({(0, "class_order", 0): {"10": 0.5, "9": 0.1}}) or pytest.fail("one order"))[0] == ["9", "10"]
 
 
 def test_a_stream_with_a_hole_is_refused():
     with pytest.raises(ValueError, match=r"after \[2\] tasks"):
-        streams(RESULTS.slice(0, 1))
-    twice = pa.concat_tables([RESULTS, RESULTS])
+        list(streams(LEARNED[:1]))
     with pytest.raises(ValueError, match=r"after \[1, 1, 2, 2\] tasks"):
-        streams(twice)
+        list(streams(LEARNED * 2))

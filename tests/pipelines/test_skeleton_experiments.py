@@ -8,22 +8,38 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from benchwright.curation.reach import reached
 from benchwright.datasets.skeleton.published import table_2
 from benchwright.eval.metrics.order_sensitivity import forgetting_bound
-from benchwright.pipelines import api, config
+from benchwright.eval.results import Line, flat, lines
+from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
-from benchwright.pipelines.skeleton import baselines as skeleton_runs
+from benchwright.pipelines.skeleton import baselines, evaluation
+from benchwright.pipelines.skeleton import results as skeleton_results
 from benchwright.pipelines.skeleton.config import SkeletonConfig
-from benchwright.pipelines.skeleton.results import best_of_grid, difference, measure_table, of_experiment, trained
+from benchwright.pipelines.skeleton.learning import learn_orders
+from benchwright.pipelines.skeleton.results import (
+    best_of_grid,
+    data_differs,
+    default_matrices,
+    figure,
+    last,
+    of_experiment,
+    over_orders,
+    repeats_of,
+    tasks_of,
+)
+from benchwright.training.graph_streams.registry import METHODS
 
 from tests.training.graph_settings import BEST, GRIDS
 
 EVERYTHING = (
     'evaluation.experiments=["default", "task_order", "class_order", "architecture", "grid"]',
-    "evaluation.grid={replay = {fraction = [0.1, 0.2]}}",
-    'evaluation.architectures.methods=["bare"]',
+    "evaluation.grid={er = {fraction = [0.1, 0.2]}}",
+    'evaluation.architectures.methods=["finetune"]',
     "evaluation.task_orders=4",
     "evaluation.class_orders=2",
 )
@@ -34,7 +50,23 @@ def settings(name: str | None, *overrides: str) -> SkeletonConfig:
 
 
 def digests(out: Path) -> dict[str, str]:
-    return {stage["name"]: stage["digest"] for stage in api.show(str(out))["stages"]}
+    return {stage["name"]: stage["digest"] for stage in api.show(str(out / "experiments"))["stages"]}
+
+
+def train(c: SkeletonConfig, out: Path, *methods: str, on: tuple[str, ...] = (), **how: Any) -> list[str]:
+    """Train by settings that the run has not recorded; the lines that were told."""
+    told: list[str] = []
+    experiments.train(baselines.trainings(c, str(out), methods, on), str(out), progress=told.append, **how)
+    return told
+
+
+def found_in(out: Path) -> list[Line]:
+    return lines(experiments.results(str(out)))
+
+
+def line(out: Path, protocol: str, label: str) -> Line:
+    (one,) = [one for one in found_in(out) if (one.protocol, one.label) == (protocol, label)]
+    return one
 
 
 @pytest.fixture(scope="module")
@@ -53,141 +85,298 @@ def copy(run: Path, tmp_path: Path) -> Path:
 
 
 def test_every_order_is_there_once_and_under_the_bound(run: Path) -> None:
-    c = api.job_of(str(run)).config
-    found = trained(c, str(run))
-    assert {(one.experiment, len(one.streams)) for one in found} == {
+    found = found_in(run)
+    assert {(one.protocol, len(one.runs)) for one in found} == {
         ("default", 1),
         ("task_order", 4),
         ("class_order", 2),
         ("architecture", 1),
         ("grid", 1),
     }
-    assert [one.name for one in of_experiment(found, "grid")] == ["replay, fraction 0.1", "replay, fraction 0.2"]
-    shapes = [(s.width, s.depth) for one in of_experiment(found, "architecture") if one.method == "bare" for s in one.streams]
+    assert [one.label for one in of_experiment(found, "grid")] == ["er, method.fraction = 0.1", "er, method.fraction = 0.2"]
+    shapes = [(one.settings["model.width"], one.settings["model.depth"]) for one in of_experiment(found, "architecture")]
     assert shapes == [(8, 2), (16, 2), (16, 1)]
-    for stream in (s for one in found for s in one.streams):
-        told = stream.measures()
-        assert len(stream.tasks) == 5
-        assert sorted(each for task in stream.tasks for each in task) == list(range(10))
-        assert told["af_from_best"] <= told["bound_own"] + 1e-12 <= told["bound"] + 2e-12
-        assert told["bound"] == pytest.approx(float(forgetting_bound(told["aa"], 5)))
-    first, *others = (s.tasks for s in of_experiment(found, "task_order")[0].streams)
-    assert first == ((0, 1), (2, 3), (4, 5), (6, 7), (8, 9))
-    assert len({first, *others}) == 4
-    assert {tuple(sorted(order)) for order in others} == {first}  # the same tasks in other orders
-    table = measure_table(c, str(run))
-    assert table.num_rows == sum(len(one.streams) for one in found)
-    assert set(table["experiment"].to_pylist()) == set(skeleton_runs.EXPERIMENTS)
+    for one in found:
+        assert sorted(int(each) for task in tasks_of(one) for each in task.split("+")) in (list(range(10)), [])
+        told = [last(one, name)["value"].to_pylist() for name in ("aa", "af_from_best", "bound", "bound_own")]
+        for aa, forgotten, bound, own in zip(*told, strict=True):
+            assert forgotten <= own + 1e-12 <= bound + 2e-12
+            assert bound == pytest.approx(float(forgetting_bound(aa, 5)))
+    assert tasks_of(line(run, "task_order", "finetune")) == ["0+1", "2+3", "4+5", "6+7", "8+9"]
+    rows = last(line(run, "task_order", "finetune"), "accuracy").to_pylist()
+    orders = {one: [row["tested"] for row in rows if row["order"] == one] for one in {row["order"] for row in rows}}
+    assert len({tuple(order) for order in orders.values()}) == 4
+    assert len({tuple(sorted(order)) for order in orders.values()}) == 1  # the same tasks in other orders
 
 
 def test_a_shared_beginning_is_the_same_whatever_is_trained_beside_it(run: Path) -> None:
-    found = {(one.experiment, one.name): one for one in trained(api.job_of(str(run)).config, str(run))}
-    for method in ("bare", "replay", "joint"):
-        np.testing.assert_array_equal(found["task_order", method].streams[0].matrix, found["default", method].streams[0].matrix)
+    for method in ("finetune", "er", "joint"):
+        pair = [default_matrices(line(run, experiment, method)) for experiment in ("task_order", "default")]
+        np.testing.assert_array_equal(*pair)
     # The tiny network is of width 16 and depth 2.
-    swept = found["architecture", "bare, width 16, depth 2"].streams[0].matrix
-    np.testing.assert_array_equal(swept, found["default", "bare"].streams[0].matrix)
+    swept = line(run, "architecture", "finetune, model.depth = 2, model.width = 16")
+    np.testing.assert_array_equal(default_matrices(swept), default_matrices(line(run, "default", "finetune")))
     # What joint has learned in the end does not depend on the order.
-    ends = [stream.final for stream in found["task_order", "joint"].streams]
-    assert all(end == ends[0] for end in ends)
-    assert difference(list(found.values()), "joint", "task").aopd[0] == 0
+    (joint,) = [difference for one, difference in over_orders(found_in(run), "task") if one.method == "joint"]
+    assert joint.aopd[0] == 0
     # Joint forgets less than what does nothing against it.
-    assert found["task_order", "joint"].mean("aa")[0] > found["task_order", "bare"].mean("aa")[0]
+    assert figure(line(run, "task_order", "joint"), "aa")[0] > figure(line(run, "task_order", "finetune"), "aa")[0]
 
 
 def test_parts_and_processes_change_nothing(run: Path, copy: Path) -> None:
-    shutil.rmtree(copy / "eval")
-    c = settings("tiny", "evaluation.task_orders=4", "evaluation.orders_per_part=2", "evaluation.workers=2")
-    skeleton_runs.evaluate(c, str(copy), methods=["bare"], protocols=["task-order"])
-    made, told = (folder / "eval" / "task_order" / "bare" for folder in (copy, run))
-    assert digests(made) == digests(told)
-    parts = [len(list((folder / "stages" / "repeat_0").glob("part-*.parquet"))) for folder in (made, told)]
+    before = digests(run)
+    shutil.rmtree(copy / "experiments")
+    c = settings("tiny", "evaluation.task_orders=4", "evaluation.orders_per_part=2", "evaluation.workers=3")
+    train(c, copy, "finetune", on=("task-order",), scheduler="processes", workers=2)
+    made = digests(copy)
+    assert made.items() <= before.items()
+    (stage,) = [name for name in made if name.startswith("learned_")]
+    parts = [len(list((folder / "experiments" / "stages" / stage).glob("part-*.parquet"))) for folder in (copy, run)]
     assert parts == [2, 1]
-    assert api.verify(str(made)) == []
+    assert api.verify(str(copy / "experiments")) == []
 
 
 def test_a_run_that_was_cut_goes_on_and_trains_no_more_than_it_must(run: Path, copy: Path) -> None:
-    shutil.rmtree(copy / "eval")
+    shutil.rmtree(copy / "experiments")
     c = settings("tiny", "evaluation.task_orders=4", "evaluation.orders_per_part=1")
-    lines: list[str] = []
+    told: list[str] = []
 
-    class Stopped(Exception):
-        pass
+    def stop(told_line: str) -> None:
+        told.append(told_line)
+        if "3 of 4 orders" in told_line:
+            raise KeyboardInterrupt
 
-    def stop(line: str) -> None:
-        lines.append(line)
-        if "2 of 4 orders" in line:
-            raise Stopped
-
-    with pytest.raises(Stopped):
-        skeleton_runs.evaluate(c, str(copy), methods=["replay"], protocols=["task_order"], progress=stop)
-    stage = copy / "eval" / "task_order" / "replay" / "stages" / "repeat_0"
-    before = {path.name: path.stat().st_mtime_ns for path in stage.glob("part-*")}
+    chosen = baselines.trainings(c, str(copy), ["er"], ["task_order"])
+    with pytest.raises(KeyboardInterrupt):
+        experiments.train(chosen, str(copy), progress=stop)
+    assert told[-1].startswith("task_order er, seed 0: 3 of 4 orders, ")
+    assert told[-1].endswith(" a minute")
+    (stage,) = (copy / "experiments" / "stages").iterdir()
+    before = {path.name: path.stat().st_mtime_ns for path in stage.glob("part-*.parquet")}
     assert len(before) == 2
-    assert lines[-1].startswith("task_order replay, repeat 0: 2 of 4 orders, ")
-    assert lines[-1].endswith(" a minute")
-    skeleton_runs.evaluate(c, str(copy), methods=["replay"], protocols=["task_order"])
-    after = {path.name: path.stat().st_mtime_ns for path in stage.glob("part-*")}
+    train(c, copy, "er", on=("task_order",))
+    after = {path.name: path.stat().st_mtime_ns for path in stage.glob("part-*.parquet")}
     assert len(after) == 4
     assert before.items() <= after.items()
-    assert digests(stage.parent.parent) == digests(run / "eval" / "task_order" / "replay")
+    assert digests(copy).items() <= digests(run).items()
 
 
-def test_an_experiment_with_nothing_to_train_is_wrong_use(copy: Path) -> None:
-    with pytest.raises(WrongUse, match="experiment 'grid': the settings name nothing to train for bare"):
-        skeleton_runs.evaluate(settings("tiny"), str(copy), methods=["bare"], protocols=["grid"])
+def test_an_experiment_with_nothing_to_train_is_wrong_use(run: Path) -> None:
+    with pytest.raises(WrongUse, match="experiment 'grid': the settings name nothing to train for finetune"):
+        baselines.trainings(settings("tiny"), str(run), ["bare"], ["grid"])
 
 
-def test_a_setting_of_one_method_makes_no_other_again(run: Path, copy: Path) -> None:
+def test_a_setting_of_one_method_makes_no_other_again_and_stands_beside_the_old_one(run: Path, copy: Path) -> None:
     c = settings("tiny", "evaluation.task_orders=4", "evaluation.settings={replay = {fraction = 0.5}}")
-    lines: list[str] = []
-    skeleton_runs.evaluate(c, str(copy), protocols=["default"], progress=lines.append)
-    assert [line.rpartition(": ")[2].startswith("there already") for line in lines] == [True, False, True]
-    assert digests(copy / "eval/default/bare") == digests(run / "eval/default/bare")
-    changed = next(one for one in trained(c, str(copy)) if (one.experiment, one.method) == ("default", "replay"))
-    assert json.loads(changed.streams[0].settings) == {"fraction": 0.5}
-    # What was trained with the old setting is not shown as if it had the new one.
-    assert "replay" not in [one.method for one in of_experiment(trained(c, str(copy)), "task_order")]
+    told = train(c, copy, on=("default",))
+    states = [each.rpartition(": ")[2] for each in told if each.endswith(("up to date", "trained"))]
+    assert sorted(states) == ["trained", "up to date", "up to date"]
+    assert digests(run).items() <= digests(copy).items()
+    labels = [one.label for one in of_experiment(found_in(copy), "default")]
+    assert labels == ["finetune", "er, method.fraction = 0.2", "joint", "er, method.fraction = 0.5"]
+    # Task orders of the old setting stay as they are, under their own setting.
+    assert line(copy, "task_order", "er").settings["method.fraction"] == 0.2
 
 
-def test_a_further_repeat_is_another_draw_and_leaves_the_first(run: Path, copy: Path) -> None:
-    c = settings("tiny", "evaluation.repeats=2")
-    lines: list[str] = []
-    skeleton_runs.evaluate(c, str(copy), methods=["bare"], protocols=["default"], progress=lines.append)
-    assert lines[0] == "default bare, repeat 0: there already"
-    bare = next(one for one in trained(c, str(copy)) if (one.experiment, one.method) == ("default", "bare"))
-    assert bare.repeats == 2
-    one, other = bare.streams
-    assert not np.array_equal(one.matrix, other.matrix, equal_nan=True)
-    assert bare.mean("aa")[1] == pytest.approx(abs(one.measures()["aa"] - other.measures()["aa"]) / np.sqrt(2))
+def test_more_orders_stand_beside_fewer_and_are_told_as_one(run: Path, copy: Path) -> None:
+    train(settings("tiny", "evaluation.task_orders=2"), copy, "finetune", on=("task_order",))
+    labels = [one.label for one in of_experiment(found_in(copy), "task_order")]
+    assert sorted(labels) == ["er", "finetune, orders = 2", "finetune, orders = 4", "joint"]
+    before, after = ([(o.label, d) for o, d in over_orders(found_in(out), "task")] for out in (run, copy))
+    assert [label for label, _ in after] == ["finetune", "er", "joint"]
+    assert before[0][1].orders in (after[0][1].orders, 4)
+
+
+def test_a_further_repeat_is_another_draw_and_leaves_the_first(copy: Path) -> None:
+    told = train(settings("tiny", "evaluation.repeats=2"), copy, "finetune", on=("default",))
+    assert "default finetune, seed 0: up to date" in told
+    finetune = line(copy, "default", "finetune")
+    assert repeats_of(finetune) == 2
+    one, other = default_matrices(finetune)
+    assert not np.array_equal(one, other, equal_nan=True)
+    first, second = finetune.values("aa", split="test")
+    assert figure(finetune, "aa")[1] == pytest.approx(abs(first - second) / np.sqrt(2))
+
+
+def test_an_edit_of_one_method_reaches_that_one_alone() -> None:
+    step = reached(learn_orders).definitions
+    place = "benchwright.training.graph_streams.methods"
+    assert place not in step
+    assert "benchwright.training.graph_streams.registry" not in step
+    for name in METHODS:
+        mine = reached(METHODS[name]).definitions[place]
+        assert name in mine
+        assert not set(METHODS) - {name} & set(mine)
+
+
+HELD = """
+from benchwright.training.methods.finetune import present
+from benchwright.training.methods.method import Method
+
+def held(*, strength=0.5):
+    def teach(lesson):
+        def loss(step):
+            if lesson.teacher is None:
+                return step.classification()
+            old = lesson.teacher(step.batch.x).detach()
+            return step.classification() + strength * (step.logits[:, : lesson.old_classes] - old).square().mean()
+        lesson.fit(loss)
+    return Method("held", present, "finetune", {"strength": strength}, teach)
+"""
+PULLED = """
+from benchwright.training.graph_streams.recipe import StreamMethod
+
+def pulled(*, strength=0.01):
+    def teach(streams):
+        heads, start = streams.heads(0, streams.task + 1), streams.flat.detach().clone()
+        streams.fit(lambda: streams.classification(streams.batch, heads) + strength * (streams.flat - start).square().sum(1))
+    return StreamMethod("pulled", teach, settings={"strength": strength})
+"""
+NET = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, adjacency, inputs, width, init):
+        super().__init__()
+        self.width = width
+        self.register_buffer("adjacency", adjacency / adjacency.sum(1, keepdim=True))
+        self.layer, self.norm = nn.Linear(inputs, width), nn.BatchNorm1d(width)
+        for each in self.layer.parameters():
+            nn.init.uniform_(each, -0.1, 0.1, generator=init)
+
+    def forward(self, x):
+        return self.norm(self.layer(self.adjacency @ x).relu().mean(1))
+
+def net(init, *, sample, adjacency, width, depth):
+    return Net(adjacency, sample[1], width, init)
+"""
+
+
+def test_methods_and_networks_of_ones_own(copy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A method for all benchmarks, one for streams side by side, and a network: trained, and trained again where edited."""
+    shutil.rmtree(copy / "experiments")
+    methods = [tmp_path / "own_held.py", tmp_path / "own_pulled.py"]
+    for path, text in zip(methods, (HELD, PULLED), strict=True):
+        path.write_text(text)
+    asked = [f"{path}:{path.stem.removeprefix('own_')}" for path in methods]
+    arguments = ["train", str(copy), "--protocol", "default", *(word for name in asked for word in ("--method", name))]
+    assert cli.call([*arguments, "--method", "agem"]) == 0
+    told = capfd.readouterr()
+    assert [each for each in told.err.splitlines() if each.endswith("trained")] == [
+        "default own_held.py:held, seed 0: trained",
+        "default own_pulled.py:pulled, seed 0: trained",
+        "default agem, seed 0: trained",
+    ]
+    assert "own_held.py:held" in told.out
+    held = line(copy, "default", "own_held.py:held")
+    assert default_matrices(held).shape == (1, 5, 5)
+    assert held.matrix("accuracy", ["0+1"])[0, 0, 0] > 0.5
+    assert held.settings["schedule.epochs"] == 30
+    before = digests(copy)
+    methods[0].write_text(HELD.replace("strength * (", "100 * strength * ("))
+    assert cli.call(["eval", str(copy)]) == 0
+    assert "own_held.py:held" not in capfd.readouterr().out
+    assert cli.call(arguments) == 0
+    told = capfd.readouterr()
+    assert "default own_pulled.py:pulled, seed 0: up to date" in told.err
+    assert "default own_held.py:held, seed 0: stale: own_held.held changed" in told.err
+    after = digests(copy)
+    changed = {name.partition("_default_")[2][:8] for name in after if after[name] != before[name]}
+    assert changed == {"own_held"}
+    assert cli.call(["report", str(copy)]) == 0
+    assert "own_held.py:held" in (copy / "report.html").read_text()
+    assert api.verify(str(copy / "experiments")) == []
+
+    (tmp_path / "own_net.py").write_text(NET)
+    c = settings("tiny", f'evaluation.network.architecture="{tmp_path}/own_net.py:net"')
+    train(c, copy, "finetune", "agem", "joint", on=("default",))
+    mine = {one.method: one for one in of_experiment(found_in(copy), "default") if one.model == "own_net.py:net"}
+    assert set(mine) == {"finetune", "agem", "joint"}
+    assert figure(mine["joint"], "aa")[0] > figure(mine["finetune"], "aa")[0]
+
+
+def test_a_method_of_all_benchmarks_learns_each_order_by_itself(copy: Path) -> None:
+    shutil.rmtree(copy / "experiments")
+    c = settings("tiny", "evaluation.task_orders=2", "evaluation.class_orders=1", "evaluation.schedule.epochs=2")
+    train(c, copy, "cumulative", "icarl", on=("task_order", "class_order"))
+    assert {(one.protocol, one.method, len(one.runs)) for one in found_in(copy)} == {
+        (kind, method, count) for kind, count in (("task_order", 2), ("class_order", 1)) for method in ("cumulative", "icarl")
+    }
+    by_class = {one.method: difference for one, difference in over_orders(found_in(copy), "class")}
+    assert {name: (each.orders, len(each.names)) for name, each in by_class.items()} == {
+        "cumulative": (3, 10),
+        "icarl": (3, 10),
+    }
+    rows = last(line(copy, "class_order", "icarl"), "accuracy")
+    assert sorted(int(each) for name in rows["tested"].to_pylist() for each in name.split("+")) == list(range(10))
+
+
+def test_a_training_that_diverges_is_a_reject_and_the_others_go_on(copy: Path) -> None:
+    shutil.rmtree(copy / "experiments")
+    c = settings("tiny", "evaluation.settings={ewc = {strength = 1e38}}", "evaluation.orders_per_part=3")
+    with pytest.raises(experiments.Diverged, match=r"2 trainings failed: task_order ewc, seed 0: weights are not finite"):
+        train(c, copy, "ewc", "finetune", on=("task_order",))
+    assert [one.method for one in found_in(copy)] == ["finetune"]
+    assert {row["reason"] for row in api.rejects(str(copy / "experiments"))} == {"diverged"}
 
 
 def test_tables_are_printed(run: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["eval", str(run)]) == 0
     told = capfd.readouterr().out
-    for words in ("task order", "AF from best", "difference over orders, by task", "joint, 4 orders", "bare, 6 orders"):
+    for words in ("task_order", "AF from best", "difference over orders, by task", "joint, 4 orders", "finetune, 6 orders"):
         assert words in told
     assert "Table 2" not in told  # drawn sequences are not the paper's
     assert cli.call(["eval", str(run), "--json"]) == 0
     found = json.loads(capfd.readouterr().out)
-    c = api.job_of(str(run)).config
-    mine = difference(trained(c, str(run)), "bare", "task")
-    assert found["difference over orders, by task"]["bare, 4 orders"]["mean"]["AOPD"] == pytest.approx(mine.aopd[0])
-    assert found["grid"]["replay, fraction 0.1"]["std"]["AA"] is None
-    best = best_of_grid(trained(c, str(run)))["replay"]
-    tried = {name: line["mean"]["AA, validation"] for name, line in found["grid"].items()}
-    assert tried[best.name] == max(tried.values())
+    mine = {one.method: difference for one, difference in over_orders(found_in(run), "task")}["finetune"]
+    assert found["difference over orders, by task"]["finetune, 4 orders"]["mean"]["AOPD"] == pytest.approx(mine.aopd[0])
+    assert found["grid"]["er, method.fraction = 0.1"]["std"]["AA"] is None
+    best = best_of_grid(found_in(run))["er"]
+    tried = {name: each["mean"]["AA, validation"] for name, each in found["grid"].items()}
+    assert tried[best.label] == max(tried.values())
 
 
-def test_published_figures_stand_beside_ours_where_the_settings_say_so(copy: Path) -> None:
-    record = json.loads((copy / "run.json").read_text())
-    assert record["config"]["evaluation"]["paper"] is None
+def test_published_figures_stand_beside_no_other_data(copy: Path) -> None:
+    """Whatever the settings of today say: the record of this run says that its sequences are drawn."""
     chosen = [argument for each in (*EVERYTHING, "evaluation.paper=ucla") for argument in ("--set", each)]
     assert cli.call(["run", "skeleton", "--config", "tiny", "--out", str(copy), "--quiet", *chosen]) == 0
-    lines = api.scores(str(copy))["difference over orders, by task"]
-    assert lines["bare, Table 2"]["mean"] == pytest.approx({"AOPD": 0.9674, "MOPD": 1.0})
-    assert lines["bare, Table 2"]["std"]["AOPD"] == pytest.approx(0.0072)
-    assert "joint, Table 2" not in lines
+    told = api.scores(str(copy))["difference over orders, by task"]
+    assert not [label for label in told if "Table 2" in label]
+    assert cli.call(["report", str(copy)]) == 0
+    assert "Table 2 of the paper is not shown, for the data are others: source.kind" in (copy / "report.html").read_text()
+
+
+@pytest.mark.parametrize(("name", "paper"), [(None, "ucla"), ("ntu", "ntu")])
+def test_the_papers_data_are_told_by_settings_and_number_of_sequences(run: Path, name: str | None, paper: str) -> None:
+    def unlike(*overrides: str) -> str:
+        path = config.find_config("skeleton", name)
+        c, values, _ = config.load(SkeletonConfig, path, overrides, benchmark="skeleton")
+        return data_differs(c, str(run), values)
+
+    count, frames = ("1,484", 52) if paper == "ucla" else ("6,667", 300)
+    assert unlike() == f"it has 200 sequences, and not {count}"
+    assert unlike("tensor.frames=20") == f"tensor.frames = 20, and not {frames}"
+    assert unlike("split.val=0.2") == "split.val = 0.2, and not 0.1"
+    assert unlike('source={kind="drawn", per_class=9, noise_m=0.1}').startswith("source.kind = 'drawn'")
+
+
+def test_published_figures_stand_beside_the_papers_settings_alone() -> None:
+    c = settings(None)
+
+    def beside(method: str = "ewc", model: str = "gcn", **changed: Any) -> bool:
+        told = flat(evaluation.settings_of(c.evaluation, method, {}, 64, 2)) | {"orders": 120, "seed": 3, "task_orders": "all"}
+        one = Line("task_order", method, model, {**told, **changed}, method, pa.table({}))
+        return skeleton_results.published(c, skeleton_results.Series(method, method, (one,)), "task") is not None
+
+    assert beside()
+    assert beside("er")
+    assert not beside("joint")  # which Table 2 does not have
+    assert not beside(model="st_gcn")
+    assert not beside(**{"method.strength": 100.0})
+    assert not beside(**{"schedule.epochs": 50})
+    assert not beside(**{"model.readout": "sum_max"})
+    assert table_2("task", "ucla")["finetune"].aopd_percent == 96.74
 
 
 def test_report_shows_it_all(run: Path) -> None:
@@ -207,25 +396,40 @@ def test_report_shows_it_all(run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "asked", "says"),
+    ("overrides", "methods", "on", "says"),
     [
-        ((), {"methods": ["ewcc"]}, "no method 'ewcc'"),
-        ((), {"methods": ["ewc"]}, "no method 'ewc': there are bare, replay, joint"),
-        ((), {"protocols": ["task_orders"]}, "did you mean 'task_order'"),
-        (("evaluation.settings={replay = {share = 0.2}}",), {}, r"evaluation.settings.replay: .*fraction"),
-        (("evaluation.task_orders=121",), {"protocols": ["task_order"]}, "evaluation.task_orders = 121"),
-        (("evaluation.class_orders=11",), {"protocols": ["class_order"]}, "evaluation.class_orders = 11: the run wrote 10"),
-        (("evaluation.settings={ewc = {strength = 1}}", 'evaluation.methods=["ewc", "lwf"]'), {}, "evaluation.settings.lwf: "),
+        ((), ["ewcc"], [], "no method 'ewcc'.*did you mean 'ewc'"),
+        ((), ["ewc"], [], r"evaluation.settings.ewc: method 'ewc', settings \{\}: missing .*'strength'"),
+        ((), [], ["task_orders"], "did you mean 'task_order'"),
+        (("evaluation.settings={replay = {share = 0.2}}",), [], [], r"evaluation.settings.er: .*fraction"),
+        (("evaluation.settings={er = {fraction = 2.0}}",), [], [], r"evaluation.settings.er: fraction 2.0"),
+        (("evaluation.task_orders=121",), [], ["task_order"], "evaluation.task_orders = 121"),
+        (("evaluation.class_orders=11",), [], ["class_order"], "evaluation.class_orders = 11: the run wrote 10"),
+        (
+            ("evaluation.settings={ewc = {strength = 1}}", 'evaluation.methods=["ewc", "lwf"]'),
+            [],
+            [],
+            "evaluation.settings.lwf: ",
+        ),
+        (("evaluation.network.architecture=gnc",), [], [], "evaluation.network.architecture = 'gnc': no model 'gnc'"),
+        (("evaluation.network.architecture=mlp",), [], [], "evaluation.network: got an unexpected .*'adjacency'"),
+        (
+            ("evaluation.network.architecture=st_gcn", "evaluation.settings={twp={strength_loss=1, strength_topology=1}}"),
+            ["twp"],
+            [],
+            "method 'twp' takes its attention from a GCN",
+        ),
+        ((), ["nowhere.py:method"], [], "nowhere.py.*no such file"),
     ],
 )
-def test_what_does_not_fit_is_told(run: Path, overrides: tuple[str, ...], asked: dict[str, Any], says: str) -> None:
+def test_what_does_not_fit_is_told(run: Path, overrides: tuple[str, ...], methods: list[str], on: list[str], says: str) -> None:
     with pytest.raises(WrongUse, match=says):
-        skeleton_runs.evaluate(settings("tiny", *overrides), str(run), **asked)
+        baselines.trainings(settings("tiny", *overrides), str(run), methods, on)
 
 
 def test_without_a_data_set_nothing_is_trained(tmp_path: Path) -> None:
-    with pytest.raises(WrongUse, match="no data set yet"):
-        skeleton_runs.evaluate(settings("tiny"), str(tmp_path))
+    with pytest.raises(WrongUse, match="no dataset yet"):
+        baselines.trainings(settings("tiny"), str(tmp_path), [], [])
 
 
 @pytest.mark.parametrize(("name", "paper"), [(None, "ucla"), ("ntu", "ntu")])

@@ -9,13 +9,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchwright.curation.named import load
+from benchwright.training.core.build import classifier_of
 from benchwright.training.core.determinism import generator
 from benchwright.training.graph_streams.learn import learn_next
+from benchwright.training.graph_streams.nets import ModuleNet, net_of
 from benchwright.training.graph_streams.published import READINGS
-from benchwright.training.graph_streams.recipe import GraphData, Learned, Recipe, Task
+from benchwright.training.graph_streams.recipe import GraphData, Learned, Recipe, StreamMethod, Task
+from benchwright.training.graph_streams.registry import METHODS as STREAM_METHODS
 from benchwright.training.graph_streams.streams import memory, task_rows
 from benchwright.training.methods import importance
-from benchwright.training.models.gcn import Gcn
+from benchwright.training.methods.registry import made_as
+from benchwright.training.models.gcn import Gcn, gcn
+from benchwright.training.models.st_gcn import st_gcn
 from torch import Tensor, nn
 
 from tests.training.graph_settings import BEST, GRIDS, settings
@@ -36,9 +42,16 @@ def data() -> GraphData:
     return GraphData(x.astype(np.float32), labels, train, val, test, ring.astype(np.float32), 6)
 
 
-def recipe(method: str, **changed: Any) -> Recipe:
-    given = settings("ucla", method, changed.pop("variant", "as_released")) | changed.pop("settings", {})
-    return Recipe(method, given, width=8, hidden=8, epochs=changed.pop("epochs", 6), **changed)
+def recipe(name: str, **changed: Any) -> Recipe:
+    """Of a method with the paper's settings, and a small GCN."""
+    given = settings("ucla", name, changed.pop("variant", "as_released")) | changed.pop("settings", {})
+    model = {"width": 8, "hidden": 8} | changed.pop("model", {})
+    return Recipe(method(name, given), changed.pop("make", gcn), model, epochs=changed.pop("epochs", 6), **changed)
+
+
+def method(name: str, given: dict[str, Any]) -> StreamMethod:
+    made_by: Any = load(STREAM_METHODS[name])
+    return made_as(StreamMethod, made_by, given)
 
 
 def learned(data: GraphData, how: Recipe, order: tuple[Task, ...], *, seed: int = 0, repeat: int = 0) -> Learned:
@@ -84,7 +97,7 @@ def test_one_program_of_many_streams_is_each_of_them_up_to_rounding(data: GraphD
 
 
 def test_repeats_differ_and_stand_apart(data: GraphData) -> None:
-    how = recipe("replay")
+    how = recipe("er")
     both = learn_next(data, how, [None, None], TASKS[:1] * 2, seed=0, repeats=[0, 1])
     assert not torch.equal(both[0].state["weights"], both[1].state["weights"])
     assert learned(data, how, TASKS[:1], repeat=1).to_bytes() == both[1].to_bytes()
@@ -147,7 +160,7 @@ def plain_run(data: GraphData, seed: int, epochs: int) -> tuple[Tensor, Tensor]:
 
 
 def test_bare_is_what_torchs_modules_and_adam_give(data: GraphData) -> None:
-    end = learned(data, recipe("bare", epochs=8), TASKS[:2], seed=5)
+    end = learned(data, recipe("finetune", epochs=8), TASKS[:2], seed=5)
     logits, weight = plain_run(data, 5, 8)
     net = Gcn(torch.from_numpy(data.operators), 7, 6, width=8, hidden=8)
     state = {name: value[None] for name, value in end.state.items()}
@@ -191,7 +204,7 @@ def test_a_strong_penalty_holds_what_matters(data: GraphData, method: str) -> No
         (second,) = learn_next(data, how, [first], [TASKS[1]], seed=0, repeats=[0])
         weight = learned(data, recipe("ewc"), TASKS[:1]).state["0000/importance/flat"]
         moved.append(float((weight * (second.state["weights"] - first.state["weights"]) ** 2).sum()))
-        bare = learned(data, recipe("bare"), TASKS[:2])
+        bare = learned(data, recipe("finetune"), TASKS[:2])
         # Taking the importance moves the statistics of batch norm; weights are those of the method without a penalty.
         assert (strength == 0) == torch.equal(second.state["weights"], bare.state["weights"])
     assert moved[1] < moved[0] / 2
@@ -212,7 +225,7 @@ def test_masa_average_is_cglbs_or_a_mean(data: GraphData) -> None:
 
 
 def test_distillation_holds_the_old_outputs(data: GraphData) -> None:
-    bare = learned(data, recipe("bare"), TASKS[:2])
+    bare = learned(data, recipe("finetune"), TASKS[:2])
     idle = learned(data, recipe("lwf", settings={"strength": 0.0, "heads": "seen"}), TASKS[:2])
     assert torch.equal(idle.state["weights"], bare.state["weights"])
     net = Gcn(torch.from_numpy(data.operators), 7, 6, width=8, hidden=8)
@@ -222,7 +235,7 @@ def test_distillation_holds_the_old_outputs(data: GraphData) -> None:
         logits = net.logits(state.state["weights"][None], state.state["statistics"][None], inputs, training=True)
         return logits[0, :, :2].softmax(1)
 
-    first = learned(data, recipe("bare", epochs=40), TASKS[:1])
+    first = learned(data, recipe("finetune", epochs=40), TASKS[:1])
     apart: list[float] = []
     for strength in (0.0, 30.0):
         how = recipe("lwf", epochs=40, settings={"strength": strength})
@@ -243,20 +256,20 @@ def test_memories_are_a_share_of_each_task_whatever_the_order(data: GraphData) -
         memory(data, TASKS[1], 7, seed=1, repeat=0)
 
 
-@pytest.mark.parametrize("method", ["replay", "gem"])
+@pytest.mark.parametrize("method", ["er", "gem"])
 def test_a_memory_of_the_past_holds_its_loss_down(data: GraphData, method: str) -> None:
     more = {"fraction": 1.0} | ({"strength": 0.5, "forward": "memory"} if method == "gem" else {})
-    first = learned(data, recipe("bare", epochs=30), TASKS[:1])
+    first = learned(data, recipe("finetune", epochs=30), TASKS[:1])
     net = Gcn(torch.from_numpy(data.operators), 7, 6, width=8, hidden=8)
     rows = task_rows(data, TASKS[0])
     losses: dict[str, float] = {}
-    for how in recipe("bare", epochs=30), recipe(method, epochs=30, settings=more):
+    for how in recipe("finetune", epochs=30), recipe(method, epochs=30, settings=more):
         (end,) = learn_next(data, how, [first], [TASKS[1]], seed=0, repeats=[0])
         state = {name: value[None] for name, value in end.state.items()}
         inputs = net.inputs(torch.from_numpy(data.x[rows]))
         logits = net.logits(state["weights"], state["statistics"], inputs, training=True)[0, :, :4]
-        losses[how.method] = float(nn.functional.cross_entropy(logits, torch.from_numpy(data.labels[rows])))
-    assert losses[method] < losses["bare"] - 0.05
+        losses[how.method.name] = float(nn.functional.cross_entropy(logits, torch.from_numpy(data.labels[rows])))
+    assert losses[method] < losses["finetune"] - 0.05
 
 
 def test_joint_asks_for_the_set_of_tasks_alone(data: GraphData) -> None:
@@ -270,7 +283,7 @@ def test_joint_asks_for_the_set_of_tasks_alone(data: GraphData) -> None:
 
 
 def test_the_optimiser_may_begin_anew(data: GraphData) -> None:
-    carried, fresh = (learned(data, recipe("bare", carry_optimiser=carry), TASKS[:2]) for carry in (True, False))
+    carried, fresh = (learned(data, recipe("finetune", carry_optimiser=carry), TASKS[:2]) for carry in (True, False))
     assert float(carried.state["adam/step"]) == 12
     assert "adam/step" not in fresh.state
     assert not torch.equal(carried.state["weights"], fresh.state["weights"])
@@ -278,7 +291,7 @@ def test_the_optimiser_may_begin_anew(data: GraphData) -> None:
 
 def test_summed_gradients_are_summed(data: GraphData) -> None:
     # Adam's first step does not ask how long the gradient is, so 2 g gives what g gives, but where g is next to nothing.
-    one, bare = (learned(data, recipe(method, epochs=1), TASKS[:1]).state["weights"] for method in ("twp", "bare"))
+    one, bare = (learned(data, recipe(method, epochs=1), TASKS[:1]).state["weights"] for method in ("twp", "finetune"))
     assert (one - bare).abs().mean() < 1e-5
     fresh = recipe("twp", epochs=5, settings={"gradients": "fresh"})
     summed = recipe("twp", epochs=5)
@@ -300,7 +313,7 @@ def test_states_are_bytes_without_pickles(data: GraphData) -> None:
 
 @pytest.mark.parametrize(("width", "depth"), [(16, 4), (16, 16), (64, 1)])
 def test_deep_and_wide_networks_train(data: GraphData, width: int, depth: int) -> None:
-    how = dataclasses.replace(recipe("bare", epochs=60), width=width, depth=depth)
+    how = recipe("finetune", epochs=60, model={"width": width, "depth": depth})
     # On what they learn from: sixteen layers guess the four samples that test, whatever computes them.
     seen = dataclasses.replace(data, test=data.train)
     assert np.nanmean(learned(seen, how, TASKS[:1]).class_accuracy) >= 0.9
@@ -310,45 +323,117 @@ def test_st_gcn_learns_by_every_method_but_twp(data: GraphData) -> None:
     x = np.ascontiguousarray(data.x.transpose(0, 2, 1)[:, None])
     moving = dataclasses.replace(data, x=x, operators=np.stack([np.eye(5, dtype=np.float32), data.operators]))
     for method in METHODS:
-        how = dataclasses.replace(recipe(method, epochs=2), architecture="st_gcn", width=4)
+        how = dataclasses.replace(recipe(method, epochs=2), make=st_gcn, model={"width": 4})
         if method == "twp":
             with pytest.raises(ValueError, match="twp takes its attention from a GCN"):
                 learned(moving, how, TASKS[:2])
         else:
             assert np.isfinite(learned(moving, how, TASKS[:2]).class_accuracy[:4]).all()
-    long = dataclasses.replace(recipe("bare", epochs=40), architecture="st_gcn", width=8)
+    long = dataclasses.replace(recipe("finetune", epochs=40), make=st_gcn, model={"width": 8})
     assert np.nanmean(learned(moving, long, TASKS[:1]).class_accuracy) >= 0.75
 
 
 def test_what_cannot_be_learned_is_refused(data: GraphData) -> None:
-    bare, first = recipe("bare"), learned(data, recipe("bare"), TASKS[:1])
+    finetune, first = recipe("finetune"), learned(data, recipe("finetune"), TASKS[:1])
     cases: list[tuple[str, Recipe, list[Learned | None], Task]] = [
-        ("no method is called 'sgd'", Recipe("sgd"), [None], (0, 1)),
-        ("'ewc', settings", Recipe("ewc", {"strenght": 1}), [None], (0, 1)),
-        ("none that is known", bare, [first], (1, 2)),
-        ("at least one class", bare, [None], ()),
-        ("class 9 of task", bare, [None], (9,)),
-        ("ST-GCN needs x", Recipe("bare", architecture="st_gcn"), [None], (0, 1)),
+        ("none that is known", finetune, [first], (1, 2)),
+        ("at least one class", finetune, [None], ()),
+        ("class 9 of task", finetune, [None], (9,)),
+        ("ST-GCN needs tensors", dataclasses.replace(finetune, make=st_gcn, model={}), [None], (0, 1)),
     ]
     for message, how, parents, task in cases:
         with pytest.raises(ValueError, match=message):
             learn_next(data, how, parents, [task], seed=0, repeats=[0])
+    with pytest.raises(ValueError, match=r"method 'ewc', settings \{'strenght': 1\}"):
+        method("ewc", {"strenght": 1})
+    for name, more in (("er", {}), ("gem", {"strength": 1, "forward": "task"})):
+        with pytest.raises(ValueError, match="fraction 7 of a task kept in memory"):
+            method(name, {"fraction": 7, **more})
     with pytest.raises(ValueError, match="epochs 0"):
-        Recipe("bare", epochs=0)
+        recipe("finetune", epochs=0)
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="device 'cuda'"):
-            learn_next(data, bare, [None], [TASKS[0]], seed=0, repeats=[0], device="cuda")
+            learn_next(data, finetune, [None], [TASKS[0]], seed=0, repeats=[0], device="cuda")
+
+
+class Mean(nn.Module):
+    """A layer on the nodes' mean over their neighbours, with batch norm: a network of somebody's own."""
+
+    def __init__(self, adjacency: Tensor, features: int, width: int, init: torch.Generator) -> None:
+        super().__init__()
+        self.width = width
+        self.register_buffer("adjacency", adjacency / adjacency.sum(1, keepdim=True))
+        self.layer, self.norm = nn.Linear(features, width), nn.BatchNorm1d(width)
+        for parameter in self.layer.parameters():
+            nn.init.uniform_(parameter, -0.3, 0.3, generator=init)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.norm(self.layer(self.adjacency @ x).relu().mean(1))
+
+
+def mean_net(init: torch.Generator, *, sample: tuple[int, ...], adjacency: Tensor, width: int = 16) -> Mean:
+    return Mean(adjacency, sample[1], width, init)
+
+
+def test_any_module_learns_along_streams_what_torch_gives(data: GraphData) -> None:
+    how = Recipe(method("finetune", {}), mean_net, {"width": 16}, epochs=8)
+    both = learn_next(data, how, [None, None], TASKS[:1] * 2, seed=5, repeats=[0, 1], streams_at_once=2)
+    alone = [learned(data, how, TASKS[:1], seed=5, repeat=repeat) for repeat in (0, 1)]
+    for one, other in zip(both, alone, strict=True):
+        assert torch.allclose(one.state["weights"], other.state["weights"], atol=1e-6)
+    assert not torch.equal(alone[0].state["weights"], alone[1].state["weights"])
+
+    graph = {"adjacency": torch.from_numpy(data.operators)}
+    init = generator(5, "graph_streams weights", "0")
+    model = classifier_of(mean_net, data.x.shape[1:], {**graph, "width": 16}, init)
+    model.grow(6, init)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
+    rows = task_rows(data, TASKS[0])
+    x, y = torch.from_numpy(data.x[rows]), torch.from_numpy(data.labels[rows])
+    for _ in range(8):
+        optimiser.zero_grad()
+        nn.functional.cross_entropy(model.train()(x)[:, :2], y).backward()
+        optimiser.step()
+    net = net_of(mean_net, {"width": 16}, data, torch.device("cpu"))
+    assert isinstance(net, ModuleNet)
+    state = {name: value[None] for name, value in alone[0].state.items()}
+    seen = torch.from_numpy(data.x[data.test])
+    ours = net.logits(state["weights"], state["statistics"], net.inputs(seen), training=False)[0]
+    with torch.no_grad():
+        assert torch.allclose(ours, model.eval()(seen), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_learns_by_a_network_of_ones_own(data: GraphData, name: str) -> None:
+    how = dataclasses.replace(recipe(name, epochs=2), make=mean_net, model={})
+    if name == "twp":
+        with pytest.raises(ValueError, match="twp takes its attention from a GCN"):
+            learned(data, how, TASKS[:2])
+    else:
+        assert np.isfinite(learned(data, how, TASKS[:2]).class_accuracy[:4]).all()
+
+
+def test_a_gcn_as_a_backbone_is_that_of_the_streams(data: GraphData) -> None:
+    graph = {"adjacency": torch.from_numpy(data.operators)}
+    backbone = gcn(generator(1, "backbone"), sample=(5, 7), width=8, hidden=8, **graph)
+    net, x = Gcn(graph["adjacency"], 7, 1, width=8, hidden=8), torch.from_numpy(data.x[:20])
+    weights, statistics = net.draw(generator(1, "backbone"))
+    features = net.features(weights[None], statistics[None], net.inputs(x), training=True)[0]
+    assert torch.equal(backbone.train()(x), features)
+    backbone(x).square().sum().backward()
+    assert backbone.weights.grad is not None
+    assert float(backbone.weights.grad.abs().sum()) > 0
 
 
 def test_a_loss_that_explodes_is_said(data: GraphData) -> None:
     broken = dataclasses.replace(data, x=np.where(data.x > 2, np.float32(np.inf), data.x))
-    with pytest.raises(ArithmeticError, match="not finite after bare"):
-        learned(broken, recipe("bare"), TASKS[:1])
+    with pytest.raises(ArithmeticError, match="not finite after finetune"):
+        learned(broken, recipe("finetune"), TASKS[:1])
 
 
-def test_published_settings_name_what_methods_take(data: GraphData) -> None:
-    for benchmark, method, variant in itertools.product(("ucla", "ntu"), METHODS, ("as_released", "as_written")):
-        found = settings(benchmark, method, variant)  # pyright: ignore[reportArgumentType]
-        assert set(GRIDS[method]) <= set(found)
-        assert all(found[name] in values for name, values in GRIDS[method].items())
-        learn_next(data, Recipe(method, found, width=4, epochs=1), [None], [TASKS[0]], seed=0, repeats=[0])
+def test_published_settings_name_what_methods_take() -> None:
+    for benchmark, name, variant in itertools.product(("ucla", "ntu"), METHODS, ("as_released", "as_written")):
+        found = settings(benchmark, name, variant)  # pyright: ignore[reportArgumentType]
+        assert set(GRIDS[name]) <= set(found)
+        assert all(found[each] in values for each, values in GRIDS[name].items())
+        assert method(name, found).settings == found

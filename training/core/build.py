@@ -48,7 +48,13 @@ class Parts:
 
 
 def parts_of(
-    settings: Mapping[str, Any], method: Callable[..., Method], model: MakeModel, *, labels: Labels, classes: Classes
+    settings: Mapping[str, Any],
+    method: Callable[..., Method],
+    model: MakeModel,
+    *,
+    labels: Labels,
+    classes: Classes,
+    given: Sequence[str] = (),
 ) -> Parts:
     """Check the settings of a learner.
 
@@ -59,6 +65,7 @@ def parts_of(
         method: makes the method from ``settings["method"]``.
         model: makes the model from ``settings["model"]``.
         labels, classes: what the stream has, which the method must fit.
+        given: what the model is given of the dataset, beside its settings: a graph.
 
     Raises:
         ValueError: a value that is out of range, missing or unknown, or a method that does not fit.
@@ -71,7 +78,7 @@ def parts_of(
     memory.pop("frames", None)  # what is kept of a sample is the view's business
     try:
         schedule, capacity = Schedule(**values), Capacity(**memory) if memory else None
-        inspect.signature(model).bind(None, sample=(), **settings["model"])
+        inspect.signature(model).bind(None, sample=(), **dict.fromkeys(given), **settings["model"])
     except TypeError as error:
         raise ValueError(str(error)) from None
     if choice != "method" and chosen.exemplars is not None:
@@ -93,6 +100,7 @@ def learner_of(
     *,
     sample: Sequence[int],
     seed: int,
+    given: Mapping[str, Any] | None = None,
     sets: bool = False,
     keep: View | None = None,
     second: SecondView | None = None,
@@ -107,6 +115,7 @@ def learner_of(
         model: see ``MakeModel``.
         sample: shape of a sample.
         seed: of all draws.
+        given: what the model is given beside its settings.
         sets: whether samples have sets of labels.
         keep: how the memory keeps a sample.
         second: of temporal consistency.
@@ -114,9 +123,9 @@ def learner_of(
         device: "cpu", "cuda", "cuda:1".
         workers: threads that load batches ahead.
     """
-    given = {} if weights is None else {"weights": weights}
+    given = {**(given or {}), **({} if weights is None else {"weights": weights})}
     return Learner(
-        make_model=functools.partial(_classifier, model, tuple(sample), {**parts.model, **given}),
+        make_model=functools.partial(classifier_of, model, tuple(sample), {**parts.model, **given}),
         method=parts.method,
         schedule=parts.schedule,
         criterion=CRITERIA[parts.criterion],
@@ -129,7 +138,8 @@ def learner_of(
     )
 
 
-def _classifier(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, Any], init: torch.Generator) -> Classifier:
+def classifier_of(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, Any], init: torch.Generator) -> Classifier:
+    """The model, without outputs yet. Raises ValueError where ``make`` gives a module whose features have no known width."""
     network = make(init, sample=sample, **settings)
     if isinstance(network, Classifier):
         return network

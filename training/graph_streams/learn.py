@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
@@ -12,10 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..core.determinism import generator, one_thread
-from ..models.gcn import Gcn
-from ..models.st_gcn import StGcn
-from .methods import METHODS, StreamMethod
-from .recipe import GraphData, Learned, Recipe, Rows, Task
+from .nets import net_of
+from .recipe import GraphData, Learned, Recipe, Rows, StreamMethod, Task
 from .streams import GraphNet, Streams
 
 Progress = Callable[[str], None]
@@ -40,8 +37,8 @@ def learn_next(
     program does a stream depend on how many there are, by rounding: multiplications of stacks add up in another order.
 
     Args:
-        parents: where each stream stands; None begins one. ``joint`` draws new weights for each task and takes no more than
-            the order from its parent, and its result does not depend on the order of the tasks.
+        parents: where each stream stands; None begins one. A method that is ``scratch`` takes no more than the order from its
+            parent.
         tasks: the classes that each stream learns next, none of which it knows.
         repeats: of each stream; a parent's own.
         device: "cpu" or "cuda". Not tried on "cuda" here, where torch's own operations and gradient take a step: bits differ.
@@ -50,11 +47,11 @@ def learn_next(
         progress: told a line a program.
 
     Raises:
-        ValueError: unknown method or settings, a task whose class is known or has no training row, arrays that do not pair,
+        ValueError: a task whose class is known or has no training row, arrays that do not pair,
             no such device.
         ArithmeticError: weights are no longer finite.
     """
-    method = method_of(recipe)
+    method = recipe.method
     if not len(parents) == len(tasks) == len(repeats):
         raise ValueError(f"{len(parents)} parents, {len(tasks)} tasks, {len(repeats)} repeats: one of each a stream")
     orders = [_order(parent, task, repeat) for parent, task, repeat in zip(parents, tasks, repeats, strict=True)]
@@ -63,11 +60,11 @@ def learn_next(
     if device == "cuda" and not torch.cuda.is_available():
         raise ValueError("device 'cuda': this machine has none that torch can use")
     place = torch.device(device)
-    net = make_net(data, recipe, place)
+    net = net_of(recipe.make, recipe.model, data, place)
     groups: defaultdict[object, list[int]] = defaultdict(list)
     rows: list[Rows] = []
     for stream, (order, repeat) in enumerate(zip(orders, repeats, strict=True)):
-        rows.append(method.rows(data, order, recipe.settings, seed, repeat))
+        rows.append(method.rows(data, order, seed=seed, repeat=repeat))
         past = (order, repeat) if method.by_order else tuple(len(task) for task in order)
         groups[rows[-1].tobytes(), past].append(stream)
     done: dict[int, Learned] = {}
@@ -87,47 +84,15 @@ def learn_next(
                     seed=seed,
                     device=place,
                 )
-                method.teach(streams, **recipe.settings)
+                method.teach(streams)
                 test, val = (_accuracy(streams, part, inputs) for part, inputs in looked_at)
                 if method.finish is not None and len({c for task in orders[chunk[0]] for c in task}) < data.classes:
-                    method.finish(streams, **recipe.settings)
+                    method.finish(streams)
                 for s, state, *found in zip(chunk, streams.saved(), test, val, strict=True):
                     done[s] = Learned(orders[s], repeats[s], state, found[0], found[1])
                 if progress is not None:
-                    progress(f"{recipe.method}: {len(done)} of {len(orders)} streams have learned task {streams.task}")
+                    progress(f"{method.name}: {len(done)} of {len(orders)} streams have learned task {streams.task}")
     return [done[stream] for stream in range(len(orders))]
-
-
-def make_net(data: GraphData, recipe: Recipe, device: torch.device) -> GraphNet:
-    """The network of a recipe for a data set."""
-    operators = torch.from_numpy(data.operators).to(device)
-    if recipe.architecture == "st_gcn":
-        if data.x.ndim != 4 or operators.ndim != 3:
-            raise ValueError(f"ST-GCN needs x (n, C, T, V), partitions (K, V, V), not {data.x.shape}, {operators.shape}")
-        return StGcn(operators, data.x.shape[1], data.classes, width=recipe.width, depth=recipe.depth)
-    if data.x.ndim != 3 or operators.ndim != 2:
-        raise ValueError(f"a GCN needs node vectors (n, V, F) and an adjacency (V, V), not {data.x.shape}, {operators.shape}")
-    return Gcn(
-        operators,
-        data.x.shape[2],
-        data.classes,
-        width=recipe.width,
-        depth=recipe.depth,
-        hidden=recipe.hidden,
-        readout=recipe.readout,
-    )
-
-
-def method_of(recipe: Recipe) -> StreamMethod:
-    """The method of a recipe. Raises ``ValueError`` for one that there is not, or settings that it does not take."""
-    if recipe.method not in METHODS:
-        raise ValueError(f"no method is called {recipe.method!r}: there are {', '.join(sorted(METHODS))}")
-    method = METHODS[recipe.method]
-    try:
-        inspect.signature(method.teach).bind(None, **recipe.settings)
-    except TypeError as error:
-        raise ValueError(f"method {recipe.method!r}, settings {dict(recipe.settings)}: {error}") from error
-    return method
 
 
 def _order(parent: Learned | None, task: Task, repeat: int) -> tuple[Task, ...]:
@@ -149,8 +114,8 @@ def _stacked(
         if parent is not None and not method.scratch:
             states.append(dict(parent.state))
             continue
-        drawn = net.parameters.draw(generator(seed, "graph_streams weights", str(repeat)))
-        states.append({"weights": drawn, "statistics": net.statistics.draw(torch.Generator())})
+        weights, statistics = net.draw(generator(seed, "graph_streams weights", str(repeat)))
+        states.append({"weights": weights, "statistics": statistics})
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 

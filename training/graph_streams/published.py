@@ -1,4 +1,4 @@
-"""How CGLB's code reads its methods, and how their papers do (PROTOCOLS.md 5.4)."""
+"""How CGLB's code reads its methods, and how their papers do."""
 
 from __future__ import annotations
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 import dataclasses
 import io
 import zipfile
-from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..models.gcn import Readout
-
-Architecture = Literal["gcn", "st_gcn"]
 Task = tuple[int, ...]
 Rows = NDArray[np.int64]
 
@@ -25,12 +22,12 @@ class GraphData:
     """Samples with one graph for all, in memory.
 
     Attributes:
-        x: (n, V, F) float32 node vectors for "gcn", (n, C, T, V) for "st_gcn".
+        x: (n, V, F) float32 node vectors, or (n, C, T, V) tensors.
         labels: (n,) int64 in [0, classes).
         train: rows to learn from, (k,) int64 in their order.
         val: rows of the validation set.
         test: rows of the test set.
-        operators: (V, V) adjacency with self-loops for "gcn", (3, V, V) partitions for "st_gcn", float32.
+        operators: (V, V) adjacency with self-loops, or for tensors (3, V, V) partitions, float32.
         classes: outputs of the head, seen or not.
     """
 
@@ -51,37 +48,63 @@ class GraphData:
             raise ValueError(f"labels from {self.labels.min()} to {self.labels.max()}: [0, {self.classes}) is needed")
 
 
+def present(data: GraphData, order: tuple[Task, ...], *, seed: int, repeat: int) -> Rows:
+    """The training rows of the last task, in their order. Raises ValueError where a class has none."""
+    labels = data.labels[data.train]
+    for label in order[-1]:
+        if not (labels == label).any():
+            raise ValueError(f"class {label} of task {order[-1]} has no training row")
+    return data.train[np.isin(labels, order[-1])]
+
+
 @dataclasses.dataclass(frozen=True)
-class Recipe:
-    """A method and all its settings.
+class StreamMethod:
+    """A method on streams side by side, as a factory gives it for its settings; ``training.methods`` has those on one stream.
 
     Attributes:
-        method: a name in ``methods.METHODS``.
-        settings: its keywords, JSON values.
-        architecture: the network.
-        width: of its layers.
-        depth: layers.
-        hidden: width of the classifier's hidden layer (GCN).
-        readout: of GCN: "weighted_sum_max" (``as_released``) or "sum_max" (``as_written``).
+        name: what errors call it.
+        teach: ``teach(streams)``: learns the last task of the streams' orders; see ``streams.Streams``.
+        finish: ``finish(streams)``: run after the evaluation, where a further task may follow: what the method keeps.
+        rows: ``rows(data, order, *, seed, repeat)``: those to learn from.
+        settings: JSON values: what it was made with.
+        scratch: weights are drawn anew for each task.
+        any_order: what it learns depends on the set of tasks alone, and not on their order.
+        by_order: streams learn side by side only where their past tasks came in the same order, in one repeat.
+        topology: it needs the attention over the edges, which only a ``gcn`` has.
+    """
+
+    name: str
+    teach: Callable[..., None]
+    finish: Callable[..., None] | None = None
+    rows: Callable[..., Rows] = present
+    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    scratch: bool = False
+    any_order: bool = False
+    by_order: bool = False
+    topology: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """A method, a network and the schedule.
+
+    Attributes:
+        method: what learns.
+        make: the network: a function as ``core.build.MakeModel``, which takes the graph besides; see ``nets.graph_of``.
+        model: its settings.
         epochs: full-batch steps a task.
         learning_rate: of Adam.
         carry_optimiser: Adam's moments go from task to task, as in CGLB; False: a fresh optimiser a task.
     """
 
-    method: str
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    architecture: Architecture = "gcn"
-    width: int = 64
-    depth: int = 2
-    hidden: int = 64
-    readout: Readout = "weighted_sum_max"
+    method: StreamMethod
+    make: Callable[..., Any]
+    model: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     epochs: int = 100
     learning_rate: float = 1e-3
     carry_optimiser: bool = True
 
     def __post_init__(self) -> None:
-        if self.architecture not in get_args(Architecture):
-            raise ValueError(f"architecture {self.architecture!r}: one of {get_args(Architecture)}")
         if self.epochs < 1 or not 0 < self.learning_rate < float("inf"):
             raise ValueError(f"epochs {self.epochs}, learning_rate {self.learning_rate}: at least 1, and above 0")
 

@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...curation.rng import rng
-from ..models.flat import Pieces
-from .recipe import GraphData, Recipe, Rows, Task
+from .recipe import GraphData, Recipe, Rows, Task, present
 
 
 class GraphNet(Protocol):
-    """A network over a stream axis: ``models.gcn.Gcn`` or ``models.st_gcn.StGcn``."""
+    """A network over a stream axis: ``models.gcn.Gcn``, ``models.st_gcn.StGcn``, or ``nets.ModuleNet`` of any module."""
 
-    parameters: Pieces
-    statistics: Pieces
+    def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
+        """(P,) parameters, from ``init`` alone, and (S,) running statistics of a stream that begins."""
+        ...
 
     def inputs(self, x: Tensor) -> Any:
         """Samples as the network takes them."""
@@ -153,8 +153,8 @@ class Streams:
         broken = (~self.flat.detach().isfinite().all(1)).nonzero()
         if len(broken):
             raise ArithmeticError(
-                f"weights are not finite after {self.recipe.method} on {self.orders[int(broken[0])]}: "
-                f"the learning rate {self.recipe.learning_rate} or a strength in {dict(self.recipe.settings)} is too high"
+                f"weights are not finite after {self.recipe.method.name} on {self.orders[int(broken[0])]}: the learning rate "
+                f"{self.recipe.learning_rate} or a strength in {dict(self.recipe.method.settings)} is too high"
             )
 
     def saved(self) -> list[dict[str, Tensor]]:
@@ -177,18 +177,19 @@ class Streams:
 
 def task_rows(data: GraphData, task: Task) -> Rows:
     """The training rows of a task's classes, in their order. Raises ValueError where a class has none."""
-    labels = data.labels[data.train]
-    for label in task:
-        if not (labels == label).any():
-            raise ValueError(f"class {label} of task {task} has no training row")
-    return data.train[np.isin(labels, task)]
+    return present(data, (task,), seed=0, repeat=0)
 
 
 def memory(data: GraphData, task: Task, share: float, *, seed: int, repeat: int) -> Rows:
     """Positions in ``task_rows``, ascending: int(share n), at least 1, drawn once a task and repeat, whatever the order."""
-    if not 0 < share <= 1:
-        raise ValueError(f"fraction {share} of a task kept in memory: above 0, and 1 at most")
+    check_share(share)
     count = len(task_rows(data, task))
     key = f"{repeat}/{','.join(map(str, sorted(task)))}"
     chosen: NDArray[np.int64] = rng(seed, "graph_streams memory", key).permutation(count)[: max(1, int(share * count))]
     return np.sort(chosen)
+
+
+def check_share(share: float) -> None:
+    """Raise ValueError for no share of a task."""
+    if not 0 < share <= 1:
+        raise ValueError(f"fraction {share} of a task kept in memory: above 0, and 1 at most")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from ...curation.registry import Registry, load_name
 from .method import Method
+
+T = TypeVar("T")
 
 _HERE = "benchwright.training.methods"
 _EVERYWHERE = "domains, tasks"
@@ -47,14 +49,25 @@ def made(make: Callable[..., Any], settings: Mapping[str, Any]) -> Method:
     Raises:
         ValueError: a setting is missing, unknown or wrong, or something else than a ``Method`` is given.
     """
+    return made_as(Method, make, settings)
+
+
+def made_as(kind: type[T], make: Callable[..., Any], settings: Mapping[str, Any]) -> T:
+    """As ``made``, of another kind of method.
+
+    Args:
+        kind: what is to be given; a union of types for one of several.
+        make, settings: see ``made``.
+    """
     name = getattr(make, "__name__", repr(make))
     try:
         inspect.signature(make).bind(**settings)
     except TypeError as error:
         raise ValueError(f"method {name!r}, settings {dict(settings)}: {error}") from error
     found = make(**settings)
-    if not isinstance(found, Method):
-        raise ValueError(f"method {name!r} gives {type(found).__name__}, and not a Method")
+    if not isinstance(found, kind):
+        wanted = getattr(kind, "__name__", str(kind))
+        raise ValueError(f"method {name!r} gives {type(found).__name__}, and not a {wanted}")
     return found
 
 

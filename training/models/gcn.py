@@ -1,6 +1,6 @@
 """Graph convolutional networks on small graphs of one shape, many of them along an axis of streams.
 
-Source: PROTOCOLS.md 5.4, which names dgllife's GCNPredictor. A layer is relu(A Z W + b) + relu(Z R + c), then batch norm over
+dgllife's GCNPredictor, which CGLB uses. A layer is relu(A Z W + b) + relu(Z R + c), then batch norm over
 all nodes of the batch: the graph convolution has no normalisation, and the residual is a linear branch. The read-out puts a
 gated sum and the maximum over nodes side by side; a hidden layer of relu and batch norm and a linear layer give the logits.
 """
@@ -8,6 +8,8 @@ gated sum and the maximum over nodes side by side; a hidden layer of relu and ba
 from __future__ import annotations
 
 import dataclasses
+import functools
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -16,8 +18,26 @@ from torch import Tensor
 from .batch_norm import batch_norm, norm_pieces, statistics_pieces
 from .flat import Piece, Pieces
 from .gcn_step import Step, StepLogits
+from .graph_backbone import GraphBackbone
 
 Readout = Literal["weighted_sum_max", "sum_max"]
+
+
+def gcn(
+    init: torch.Generator,
+    *,
+    sample: Sequence[int],
+    adjacency: Tensor,
+    width: int = 64,
+    depth: int = 2,
+    hidden: int = 64,
+    readout: Readout = "weighted_sum_max",
+) -> GraphBackbone:
+    """A GCN on graphs whose nodes have vectors, ``sample`` = (V, F); see ``Gcn``."""
+    if len(sample) != 2 or adjacency.ndim != 2:
+        raise ValueError(f"a GCN needs node vectors (V, F) and an adjacency (V, V), not {sample}, {tuple(adjacency.shape)}")
+    make = functools.partial(Gcn, adjacency, sample[1], width=width, depth=depth, hidden=hidden, readout=readout)
+    return GraphBackbone(make, hidden, init)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,6 +108,10 @@ class Gcn:
         self.parameters, self.statistics = Pieces(pieces), Pieces(norms | statistics_pieces("hidden", hidden))
         self._step = Step(adjacency, self.parameters, self.statistics, width=width, depth=depth)
 
+    def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
+        """(P,) parameters, from ``init`` alone, and (S,) statistics."""
+        return self.parameters.draw(init), self.statistics.draw(torch.Generator())
+
     def inputs(self, x: Tensor) -> GraphInputs:
         """Node vectors (n, V, F) as the network takes them: a copy, which begins where a cache line does."""
         rows = x.clone().view(1, -1, x.shape[2])
@@ -108,18 +132,22 @@ class Gcn:
 
     def logits_by_autograd(self, flat: Tensor, statistics: Tensor, inputs: GraphInputs, *, training: bool) -> Tensor:
         """``logits`` in torch's operations alone, which have a gradient of any order on any device."""
+        p = self.parameters.views(flat)
+        return torch.baddbmm(p["output_bias"], self.features(flat, statistics, inputs, training=training), p["output"])
+
+    def features(self, flat: Tensor, statistics: Tensor, inputs: GraphInputs, *, training: bool) -> Tensor:
+        """(R, n, hidden): what the last layer sees."""
         p, seen = self.parameters.views(flat), self.statistics.views(statistics)
         z = inputs.x.expand(len(flat), -1, -1)
         for layer in range(self.depth):
             conv = self._by_graph(torch.bmm(z, p[f"{layer}/conv"]), inputs)
-            conv = (self.adjacency.to(z.dtype) @ conv).flatten(1, 2) + p[f"{layer}/conv_bias"]
+            conv = (self.adjacency.to(z) @ conv).flatten(1, 2) + p[f"{layer}/conv_bias"]
             residual = torch.baddbmm(p[f"{layer}/residual_bias"], z, p[f"{layer}/residual"])
             z = batch_norm(str(layer), p, seen, conv.relu() + residual.relu(), training=training)
         gated = z if "gate" not in p else z * torch.sigmoid(torch.baddbmm(p["gate_bias"], z, p["gate"]))
         both = torch.cat([self._by_graph(gated, inputs).sum(2), self._by_graph(z, inputs).amax(2)], dim=2)
         hidden = torch.baddbmm(p["hidden_bias"], both, p["hidden"]).relu()
-        normal = batch_norm("hidden", p, seen, hidden, training=training)
-        return torch.baddbmm(p["output_bias"], normal, p["output"])
+        return batch_norm("hidden", p, seen, hidden, training=training)
 
     def topology(self, flat: Tensor, inputs: GraphInputs) -> Tensor:
         """(R,) the norm of the first layer's attention over all edges of the batch (TWP's topological term).

@@ -7,14 +7,27 @@ over frames and joints and a linear layer. CTR-GCN's ST-GCN, which the paper nam
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
 from .batch_norm import MOMENTUM, norm_pieces, statistics_pieces
 from .flat import Piece, Pieces
+from .graph_backbone import GraphBackbone
 
 FRAMES = 9
 """Length of a convolution over time."""
+
+
+def st_gcn(
+    init: torch.Generator, *, sample: Sequence[int], partitions: Tensor, width: int = 64, depth: int = 2
+) -> GraphBackbone:
+    """An ST-GCN on sequences of graphs, ``sample`` = (C, T, V); see ``StGcn``."""
+    if len(sample) != 3 or partitions.ndim != 3:
+        raise ValueError(f"ST-GCN needs tensors (C, T, V) and partitions (K, V, V), not {sample}, {tuple(partitions.shape)}")
+    return GraphBackbone(functools.partial(StGcn, partitions, sample[0], width=width, depth=depth), width, init)
 
 
 class StGcn:
@@ -51,12 +64,22 @@ class StGcn:
         pieces |= {"output": Piece((classes, width), "linear", width), "output_bias": Piece((classes,), "linear", width)}
         self.parameters, self.statistics = Pieces(pieces), Pieces(norms)
 
+    def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
+        """(P,) parameters, from ``init`` alone, and (S,) statistics."""
+        return self.parameters.draw(init), self.statistics.draw(torch.Generator())
+
     def inputs(self, x: Tensor) -> Tensor:
         """(n, C, T, V), as they are."""
         return x
 
     def logits(self, flat: Tensor, statistics: Tensor, inputs: Tensor, *, training: bool) -> Tensor:
         """(R, n, classes), as ``Gcn.logits``."""
+        p = self.parameters.views(flat)
+        seen = self.features(flat, statistics, inputs, training=training)
+        return torch.stack([nn.functional.linear(each, p["output"][r], p["output_bias"][r]) for r, each in enumerate(seen)])
+
+    def features(self, flat: Tensor, statistics: Tensor, inputs: Tensor, *, training: bool) -> Tensor:
+        """(R, n, width): what the last layer sees."""
         p, seen = self.parameters.views(flat), self.statistics.views(statistics)
         each = [
             self._one({n: v[r] for n, v in p.items()}, {n: v[r] for n, v in seen.items()}, inputs, training)
@@ -80,9 +103,9 @@ class StGcn:
         for block in range(self.depth):
             spread = nn.functional.conv2d(h, p[f"{block}/spatial"], p[f"{block}/spatial_bias"])
             spread = spread.view(samples, len(self.partitions), self.width, frames, nodes)
-            graph = self.partitions * p[f"{block}/edges"]
+            graph = self.partitions.to(x) * p[f"{block}/edges"]
             spatial = norm(f"{block}/spatial", torch.einsum("nkctv,kvw->nctw", spread, graph)).relu()
             weight, bias = p[f"{block}/temporal"], p[f"{block}/temporal_bias"]
             out = norm(f"{block}/temporal", nn.functional.conv2d(spatial, weight, bias, padding=(FRAMES // 2, 0)))
             h = (out if block == 0 else out + h).relu()
-        return nn.functional.linear(h.mean((2, 3)), p["output"], p["output_bias"])
+        return h.mean((2, 3))

@@ -1,0 +1,84 @@
+"""Networks on graphs: any module along an axis of streams."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..core.build import classifier_of
+from ..models.classifier import Classifier
+from ..models.flat import Piece, Pieces
+from .recipe import GraphData
+from .streams import GraphNet
+
+
+def graph_of(make: Callable[..., Any]) -> Literal["adjacency", "partitions"]:
+    """What a network asks for of the graph, by the name of a keyword, and with it what samples it takes.
+
+    ``adjacency``: (V, V) with self-loops, and node vectors (V, F); ``partitions``: ST-GCN's (3, V, V), and tensors (C, T, V).
+    """
+    return "partitions" if "partitions" in inspect.signature(make).parameters else "adjacency"
+
+
+def net_of(make: Callable[..., Any], settings: Mapping[str, Any], data: GraphData, device: torch.device) -> GraphNet:
+    """A network for a data set: fast where ``make`` gives a module that has a form ``along_streams``, else ``ModuleNet``."""
+    graph = {graph_of(make): torch.from_numpy(data.operators).to(device)}
+    sample = tuple(data.x.shape[1:])
+    along = getattr(make(torch.Generator(), sample=sample, **graph, **settings), "along_streams", None)
+    if along is not None:
+        return along(data.classes)
+    return ModuleNet(functools.partial(classifier_of, make, sample, {**graph, **settings}), data.classes, device)
+
+
+class ModuleNet:
+    """Streams of one module, computed one after the other: parameters and statistics are rows that the caller keeps.
+
+    Args:
+        make: a model without outputs, its weights drawn from the generator alone.
+        classes: outputs.
+        device: where.
+    """
+
+    def __init__(self, make: Callable[[torch.Generator], Classifier], classes: int, device: torch.device) -> None:
+        self._make, self._classes = make, classes
+        self._module = self._drawn(torch.Generator()).to(device)
+        learned = {name: value for name, value in self._module.named_parameters() if value.requires_grad}
+        moved = {name: value for name, value in self._module.named_buffers() if value.is_floating_point()}
+        self._parameters, self._statistics = (
+            Pieces({name: Piece(tuple(value.shape), "zeros") for name, value in each.items()}) for each in (learned, moved)
+        )
+
+    def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
+        """See ``GraphNet``."""
+        state = self._drawn(init).state_dict()
+        rows: list[Tensor] = []
+        for pieces in (self._parameters, self._statistics):
+            rows.append(torch.zeros(1, pieces.size))
+            for name, view in pieces.views(rows[-1]).items():
+                view.copy_(state[name][None])
+        return rows[0][0], rows[1][0]
+
+    def inputs(self, x: Tensor) -> Tensor:
+        """Samples, as they are."""
+        return x
+
+    def logits(self, flat: Tensor, statistics: Tensor, inputs: Tensor, *, training: bool) -> Tensor:
+        """See ``GraphNet``."""
+        self._module.train(training)
+        parts = self._parameters.views(flat), self._statistics.views(statistics)
+        rows = [{name: value[r] for views in parts for name, value in views.items()} for r in range(len(flat))]
+        return torch.stack([torch.func.functional_call(self._module, row, (inputs,)) for row in rows])
+
+    def topology(self, flat: Tensor, inputs: Tensor) -> Tensor:
+        """Raises ValueError: TWP's attention is defined on a GCN's layer."""
+        raise ValueError("twp takes its attention from a GCN: this network has none")
+
+    def _drawn(self, init: torch.Generator) -> Classifier:
+        module = self._make(init)
+        module.grow(self._classes, init)
+        return module
