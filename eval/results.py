@@ -70,15 +70,11 @@ def measured(
     return Value(key, position, tested, split, stratum, metric, number, *memory, order, seed)
 
 
+_WORDS = pa.dictionary(pa.int32(), pa.string())
+
 RESULTS = pa.schema(
     [
-        ("benchmark", pa.string()),
-        ("dataset", pa.string()),
-        ("experiment", pa.string()),
-        ("protocol", pa.string()),
-        ("method", pa.string()),
-        ("model", pa.string()),
-        ("settings", pa.string()),
+        *((name, _WORDS) for name in ("benchmark", "dataset", "experiment", "protocol", "method", "model", "settings")),
         ("seed", pa.int64()),
         *(field for field in schema_of(Value) if field.name not in ("key", "seed")),
     ]
@@ -146,17 +142,21 @@ class Line:
 
 def lines(results: pa.Table) -> list[Line]:
     """The lines of a table of results, in the order in which they stand there."""
-    keys = list(dict.fromkeys(zip(*(results[name].to_pylist() for name in SERIES), strict=True)))
-    settings = {key: flat(json.loads(key[3])) for key in keys}
+    if not results.num_rows:
+        return []
+    columns = [results[name].unify_dictionaries().combine_chunks() for name in SERIES]
+    codes = np.stack([column.indices.to_numpy(zero_copy_only=False) for column in columns], axis=1)
+    _, first, which = np.unique(codes, axis=0, return_index=True, return_inverse=True)
+    words = [column.dictionary.to_pylist() for column in columns]
+    keys = {int(at): tuple(each[code] for each, code in zip(words, codes[at].tolist(), strict=True)) for at in first}
+    settings = {key: flat(json.loads(key[3])) for key in keys.values()}
     found: list[Line] = []
-    for key in keys:
-        mask = None
-        for name, value in zip(SERIES, key, strict=True):
-            same = pc.equal(results[name], value)
-            mask = same if mask is None else pc.and_(mask, same)
-        rivals = [settings[other] | {"model": other[2]} for other in keys if other[:2] == key[:2]]
-        label = labelled(key[1], settings[key] | {"model": key[2]}, rivals)
-        found.append(Line(*key[:3], settings[key], label, results.filter(mask)))
+    for at in sorted(keys):
+        protocol, method, model, _ = key = keys[at]
+        rivals = [settings[other] | {"model": other[2]} for other in keys.values() if other[:2] == key[:2]]
+        label = labelled(method, settings[key] | {"model": model}, rivals)
+        rows = results.take(np.flatnonzero(which.ravel() == which.ravel()[at]))
+        found.append(Line(protocol, method, model, settings[key], label, rows))
     return found
 
 

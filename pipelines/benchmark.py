@@ -40,11 +40,6 @@ class Benchmark:
         trainings: the baselines: ``trainings(config, out, methods, protocols) -> [Training]``; no method or no protocol named:
             those of the settings.
         shown: what ``eval`` prints of them: heading -> metric.
-        evaluate: train and evaluate baselines on the shards: ``evaluate(config, out, methods=, protocols=, progress=)``;
-            no method or no protocol named: those of the settings.
-        scores: results of the baselines that were run, by ``scores(config, out)``: protocol -> method -> what ``eval`` prints.
-            Only what is of the dataset, the settings and the code as they are now. With ``trainings``: further tables.
-        stale: the other results, by ``stale(config, out)``: folder within the run -> why.
         report: write the HTML report of a run and return its path. A benchmark that has none is given the default one by
             ``find``: see ``report.write_default``.
         release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
@@ -59,9 +54,7 @@ class Benchmark:
     rounds: Callable[[Any], Sequence[Round]] = lambda config: ()
     trainings: Callable[[Any, str, Sequence[str], Sequence[str]], Sequence[Training]] | None = None
     shown: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
-    evaluate: Callable[..., Any] | None = None
-    scores: Callable[[Any, str], Any] = lambda config, out: {}
-    stale: Callable[[Any, str], Mapping[str, str]] = lambda config, out: {}
+    tables: Callable[[Any, str], Mapping[str, Any]] = lambda config, out: {}
     report: Callable[[Any, str], str] | None = None
     release: Callable[[Any, str, str], int] | None = None
     entry: Entry | None = None

@@ -296,12 +296,16 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
             columns: dict[str, Any] = {}
             for field in RESULTS:
                 same = field.name in facts and not (field.name == "order" and not facts["order"])
-                columns[field.name] = (
-                    pa.array([facts[field.name]] * values.num_rows, field.type) if same else values[field.name]
-                )
+                columns[field.name] = _repeated(facts[field.name], values.num_rows, field.type) if same else values[field.name]
             columns["seed"] = pc.coalesce(values["seed"], columns["seed"])
             tables.append(pa.table(columns, schema=RESULTS))
     return pa.concat_tables(tables) if tables else RESULTS.empty_table()
+
+
+def _repeated(value: Any, count: int, kind: pa.DataType) -> pa.Array:
+    if not pa.types.is_dictionary(kind):
+        return pa.repeat(pa.scalar(value, kind), count)
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, kind.index_type), count), pa.array([value], kind.value_type))
 
 
 def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, Any], Rows]]:

@@ -7,13 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..curation.artifact import load_artifact
-from ..curation.files import remove_folder
 from ..curation.store import Store, StoreError
-from ..eval.protocols.run import Occupied
 from . import experiments
 from .errors import WrongUse, did_you_mean
 from .jobs import Job, check_dataset, check_finished, dataset_of, job_of, record_of
-from .results import naming_malformed
 
 if TYPE_CHECKING:
     from ..curation.qa.imports import Imported
@@ -33,8 +30,8 @@ def train(
 ) -> Any:
     """Train baselines on the published shards and evaluate them.
 
-    What is done is read, and what was broken off goes on. What was trained on other data, by other settings or by other code is
-    made anew, and what is damaged.
+    Trainings that are up to date are read; what was interrupted resumes; what code, settings or data changed is trained again,
+    and the results of other settings stay beside it.
 
     Args:
         out: local folder of the run.
@@ -55,28 +52,12 @@ def train(
     """
     _check_local(out, "baselines are trained")
     todo = job_of(out, pipeline=pipeline)
-    if todo.benchmark.trainings is not None:
-        check_finished(out)
-        chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), tuple(protocols))
-        how_to_run = {"scheduler": scheduler, "workers": workers, "retry": retry}
-        experiments.train(chosen, out, progress=progress, **how_to_run)
-        return _scores(todo, out)
-    evaluate = todo.benchmark.evaluate
-    if evaluate is None:
+    if todo.benchmark.trainings is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     check_finished(out)
-    methods, protocols = tuple(methods), tuple(protocols)
-    emptied: set[Path] = set()
-    while True:
-        try:
-            evaluate(todo.config, out, methods=methods, protocols=protocols, progress=progress)
-            return _scores(todo, out)
-        except Occupied as error:
-            if error.folder in emptied:
-                raise
-            progress(f"{error.folder}: made anew: {error.what}")
-            emptied.add(error.folder)
-            remove_folder(error.folder)
+    chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), tuple(protocols))
+    experiments.train(chosen, out, scheduler=scheduler, workers=workers, retry=retry, progress=progress)
+    return _scores(todo, out)
 
 
 def scores(out: str, *, pipeline: str | None = None) -> Any:
@@ -93,20 +74,15 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
 
 
 def _scores(todo: Job, out: str) -> Any:
-    if todo.benchmark.trainings is not None:
-        return {**experiments.scores(out, todo.benchmark.shown), **todo.benchmark.scores(todo.config, out)}
-    with naming_malformed(out, lambda: todo.benchmark.scores(todo.config, out)):
-        return todo.benchmark.scores(todo.config, out)
+    return {**experiments.scores(out, todo.benchmark.shown), **todo.benchmark.tables(todo.config, out)}
 
 
 def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
-    """Results that ``scores`` and ``report`` leave out, since the dataset, the settings or the code are others by now: folder
-    within the run -> why. ``train`` makes them again.
+    """Results that ``scores`` and ``report`` leave out, since the code that made them changed, or they are of another dataset:
+    protocol and method -> why. ``train`` makes them again.
     """
-    todo = job_of(out, pipeline=pipeline)
-    if todo.benchmark.trainings is not None:
-        return experiments.stale_trainings(out)
-    return dict(todo.benchmark.stale(todo.config, out))
+    job_of(out, pipeline=pipeline)
+    return experiments.stale_trainings(out)
 
 
 def report(out: str, *, pipeline: str | None = None) -> str:
@@ -124,8 +100,7 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     if not any(load_artifact(Store(out), stage) for stage in record_of(out).stages):
         raise StoreError(f"{out}: no stage of the run is finished, so there is nothing to report: run again")
     try:
-        with naming_malformed(out, lambda: todo.benchmark.scores(todo.config, out)):
-            return todo.benchmark.report(todo.config, out)
+        return todo.benchmark.report(todo.config, out)
     except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
             raise

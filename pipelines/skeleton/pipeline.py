@@ -186,6 +186,6 @@ BENCHMARK = Benchmark(
         "final - diagonal": "af_final_minus_diagonal@test",
         "AA, validation": "aa@val",
     },
-    scores=results.scores,
+    tables=results.scores,
     report=report,
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 import tarfile
 from pathlib import Path
@@ -119,14 +118,6 @@ def test_only_clips_have_frames():
         consistent(numbered(), 4, "as_printed")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'clip1' has 0 frames"):
         numbered((3, 0))
-
-
-def test_what_is_loaded_has_a_fingerprint():
-    clips = numbered()
-    flipped = dataclasses.replace(VIEW, flip=0.5)
-    others = [clips.take(np.array([1, 0])), kept(clips, 4), numbered((*COUNTS[:-1], 6)), numbered(view=flipped)]
-    assert len({one.fingerprint() for one in (clips, *others)}) == 5
-    assert clips.fingerprint() == numbered().fingerprint()
 
 
 # --- crops

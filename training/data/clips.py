@@ -14,7 +14,6 @@ from typing import Literal, Protocol
 import numpy as np
 import pyarrow.compute as pc
 import torch
-from fsspec.core import url_to_fs
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -39,10 +38,6 @@ class FrameStore(Protocol):
         """The frames of clip ``row`` at ``places``, which ascend; uint8 RGB (height, width, 3)."""
         ...
 
-    def fingerprint(self) -> str:
-        """Digits that change with the content."""
-        ...
-
 
 class ArrayFrames:
     """Clips in memory: each (frames, height, width, 3) uint8."""
@@ -53,10 +48,6 @@ class ArrayFrames:
     def read(self, row: int, places: Sequence[int]) -> list[Frame]:
         """See ``FrameStore``."""
         return [self.clips[row][place] for place in places]
-
-    def fingerprint(self) -> str:
-        """SHA-256 over all pixels, taken once: the arrays must not change."""
-        return self._digest
 
     @functools.cached_property
     def _digest(self) -> str:
@@ -109,13 +100,6 @@ class ShardFrames:
             except ValueError as error:
                 raise ShardError(f"{place}: member {key}.{name} cannot be decoded: {error}") from error
         return [found[at] for at in places]
-
-    def fingerprint(self) -> str:
-        """SHA-256 over the manifest, whose digest covers all frames, and the rows' places."""
-        fs, root = url_to_fs(self._index.url)
-        manifest = f"{root.rstrip('/')}/dataset.json"
-        held: bytes = fs.cat_file(manifest) if fs.exists(manifest) else b""
-        return hashlib.sha256(held + self._index.fingerprint().encode()).hexdigest()
 
 
 class Clips:
@@ -200,14 +184,6 @@ class Clips:
         draws = rng(draw.seed, f"clip {what}", f"{draw.stage}\0{self.keys[row]}")
         chosen = left[segment_frames(len(left), view.segments, draws)]
         return training_view(store.read(int(self._rows[row]), chosen.tolist()), view, draws)
-
-    def fingerprint(self) -> str:
-        """SHA-256 over the store, the rows, and what is made of them."""
-        store, _, _, _, view = self._all
-        whole = hashlib.sha256(f"{store.fingerprint()}\n{self._narrowings}\n{view}\n".encode())
-        for key, label in zip(self.keys, self.labels.tolist(), strict=True):
-            whole.update(f"{label} {key}\n".encode())
-        return whole.hexdigest()
 
 
 def shard_clips(index: DatasetIndex, view: ClipView) -> Clips:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -58,10 +57,6 @@ class Examples(Protocol):
         """The samples of ``rows``, in that order."""
         ...
 
-    def fingerprint(self) -> str:
-        """Digits that change with the samples, their order or what is loaded of them."""
-        ...
-
 
 class ArrayExamples:
     """Samples that lie in one array, taken as they are: feature vectors, small images, node vectors.
@@ -93,14 +88,6 @@ class ArrayExamples:
     def take(self, rows: Rows) -> ArrayExamples:
         """See ``Examples``."""
         return ArrayExamples(self.X[rows], self.labels[rows], [self.keys[row] for row in rows.tolist()])
-
-    def fingerprint(self) -> str:
-        """SHA-256 over keys, labels and values."""
-        whole = hashlib.sha256("\n".join(self.keys).encode())
-        whole.update(f"\n{self.X.shape}".encode())
-        for array in (self.labels, self.X):
-            whole.update(np.ascontiguousarray(array).data)
-        return whole.hexdigest()
 
 
 class Joined:
@@ -145,10 +132,6 @@ class Joined:
         cuts = np.flatnonzero(np.diff(which)) + 1
         stretches = zip(np.split(which, cuts), np.split(inner, cuts), strict=True)
         return Joined([self.parts[int(part[0])].take(at) for part, at in stretches if len(part)])
-
-    def fingerprint(self) -> str:
-        """SHA-256 over those of the parts."""
-        return hashlib.sha256("\n".join(part.fingerprint() for part in self.parts).encode()).hexdigest()
 
 
 def gathered(parts: Sequence[ArrayExamples], which: Rows, inner: Rows) -> ArrayExamples:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -11,7 +10,6 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from fsspec.core import url_to_fs
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -75,10 +73,6 @@ class PictureStore(Protocol):
         """Pictures of these rows, uint8 RGB (height, width, 3) each."""
         ...
 
-    def fingerprint(self) -> str:
-        """Digits that change with the content."""
-        ...
-
 
 class ArrayPictures:
     """Pictures in memory: (n, height, width, 3) uint8."""
@@ -89,12 +83,6 @@ class ArrayPictures:
     def read(self, rows: Sequence[int]) -> list[Pixels]:
         """See ``PictureStore``."""
         return [self.pixels[row] for row in rows]
-
-    def fingerprint(self) -> str:
-        """SHA-256 over all pixels."""
-        whole = hashlib.sha256(f"{self.pixels.shape}".encode())
-        whole.update(np.ascontiguousarray(self.pixels).data)
-        return whole.hexdigest()
 
 
 class ShardPictures:
@@ -124,13 +112,6 @@ class ShardPictures:
             return decode_image(data)
         except ValueError as error:
             raise ShardError(f"{place}: the picture of sample {key!r} cannot be decoded: {error}") from error
-
-    def fingerprint(self) -> str:
-        """SHA-256 over the manifest, whose digest covers all pictures, and the rows' places."""
-        fs, root = url_to_fs(self._index.url)
-        manifest = f"{root.rstrip('/')}/dataset.json"
-        held: bytes = fs.cat_file(manifest) if fs.exists(manifest) else b""
-        return hashlib.sha256(held + self._index.fingerprint().encode()).hexdigest()
 
 
 HELD_BYTES = 1 << 31
@@ -197,14 +178,6 @@ class Pictures:
         else:
             seen = _resized_crops(self._album.store.read(at), view, keys, draw)
         return normalise(seen, view.mean, view.std)
-
-    def fingerprint(self) -> str:
-        """SHA-256 over the store, the view, keys and labels."""
-        whole = hashlib.sha256(f"{self._album.store.fingerprint()}\n{self._album.view}\n".encode())
-        whole.update("\n".join(self.keys).encode())
-        whole.update(f"\n{self.labels.shape}".encode())
-        whole.update(np.ascontiguousarray(self.labels).data)
-        return whole.hexdigest()
 
 
 def _numbers(draw: Draw, what: str, keys: Sequence[str]) -> NDArray[np.float64]:
