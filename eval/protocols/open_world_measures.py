@@ -145,7 +145,7 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
             known |= part.known
             tops[part.split] = part.truth, top_labels(part.columns, part.probabilities, TOP)
             if phase == "post":
-                clusters = np.count_nonzero(part.columns < UNKNOWN)
+                clusters = int(np.count_nonzero(part.columns < UNKNOWN))
                 yield measured("recognised_clusters", clusters, position=increment, split=part.split)
         tops = _with_both(tops)
         for split, (truth, top) in tops.items():

@@ -163,20 +163,20 @@ class Learner:
             self.buffer = rows if self._method.exemplars is None else self._remember(task, known)
         self.record = {"epochs": lesson.curve, "memory": self._statement()}
 
-    def predict(self, examples: Examples) -> NDArray[Any]:
+    def predict(self, samples: Examples) -> NDArray[Any]:
         """Class indices (n,) int64, by the head or by the nearest mean of exemplars, as the method says.
 
         Where labels are sets: (n, classes so far) bool, the outputs whose sigmoid is above one half.
         """
         with one_thread():
             if self._means.sets:
-                return predicted_sets(outputs(self.model, examples, self._means)).numpy()
+                return predicted_sets(outputs(self.model, samples, self._means)).numpy()
             if self._method.predict == "head":
-                return outputs(self.model, examples, self._means).argmax(1).numpy()
+                return outputs(self.model, samples, self._means).argmax(1).numpy()
             if self._nearest is None:
                 kept = self._kept(self.buffer)
                 self._nearest = class_means(self._features(kept), kept.labels, self.model.classes)
-            return nearest_means(self._features(examples), self._nearest)
+            return nearest_means(self._features(samples), self._nearest)
 
     def save(self, path: Path) -> None:
         """Write weights, the method's tensors and the memory's row numbers; equal states give equal bytes."""

@@ -6,8 +6,6 @@ memory keeps, or what temporal consistency looks at.
 
 from __future__ import annotations
 
-import functools
-import hashlib
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -48,14 +46,6 @@ class ArrayFrames:
     def read(self, row: int, places: Sequence[int]) -> list[Frame]:
         """See ``FrameStore``."""
         return [self.clips[row][place] for place in places]
-
-    @functools.cached_property
-    def _digest(self) -> str:
-        whole = hashlib.sha256()
-        for clip in self.clips:
-            whole.update(f"{clip.shape}".encode())
-            whole.update(np.ascontiguousarray(clip).data)
-        return whole.hexdigest()
 
 
 class ShardFrames:
