@@ -122,7 +122,7 @@ def dealt(labels: list[str], count: int, seed: int) -> list:
 
 
 def released_increments(splits: dict[str, list[list[str]]], known: set[str], seed: int, count: int, first: int) -> Rows:
-    """PROTOCOLS 2.4 on the labels of each split, in order; adds what becomes known to ``known``."""
+    """The released ``get_increments`` on the labels of each split, in order; adds what becomes known to ``known``."""
     counts = Counter(label for label in splits["train"] if label not in known)
     fresh = sorted(sorted(counts), key=counts.__getitem__)
     size = -(-len(fresh) // count)

@@ -67,7 +67,7 @@ def divide(count: int, parts: int) -> np.ndarray:
 def assign_equal_count_buckets(
     rows: Rows, *, by: str = "date_uploaded", buckets: int = 11, scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
-    """Buckets of equal count, whatever the count is (CLEAR, PROTOCOLS 6.2.3).
+    """Buckets of equal count, whatever the count is (CLEAR, section 3; its code uses ``more_itertools.divide``).
 
     Args:
         rows: with the column ``by``.

@@ -1,8 +1,8 @@
 """First come, first assigned: which release and split a sample is taken from, and what it is used for.
 
-Source: PROTOCOLS 2.3. The turns are taken in order, and a sample belongs to the first one that holds it, whatever becomes of
-it there. KOWL's turns: train, validation and test of Kinetics-400, then of Kinetics-600, then train and validation of
-Kinetics-700-2020, whose validation rows are used as test; its test rows are not used.
+Source: KOWL's paper, section 4, and its released code. The turns are taken in order, and a sample belongs to the first one that
+holds it, whatever becomes of it there. KOWL's turns: train, validation and test of Kinetics-400, then of Kinetics-600, then
+train and validation of Kinetics-700-2020, whose validation rows are used as test; its test rows are not used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Re-illumination: M pictures become M * M, each under the lights of the others.
 
-Source: the paper's Eqs. 8 and 9 (PROTOCOLS 3.2, point 5; the printed equations show the picture where the chart is meant): a
+Source: the paper's section 3.4, Eqs. 8 and 9 (the printed equations show the picture where the chart is meant): a
 3 x 3 matrix from the chart's colours in picture i to those in picture j, per camera, is applied to picture i. Its light becomes
 that of j, the same j for both cameras, and the transform between the cameras is fitted anew. 99 other j are drawn for each i.
 

@@ -1,4 +1,4 @@
-"""A memory of limited size with an equal quota for each class (iCaRL's, as vCLIMB uses it; PROTOCOLS.md 1.5).
+"""A memory of limited size with an equal quota for each class (iCaRL's, as vCLIMB's released code uses it).
 
 The memory holds row numbers of the stream, a ranked list a class, so that giving room to new classes means cutting lists.
 """

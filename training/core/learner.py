@@ -236,7 +236,7 @@ class Learner:
         return examples if keep is None else Joined([keep(part) for part in examples.parts])
 
     def _remember(self, task: int, known: int) -> Rows:
-        """The memory after a task: quotas anew, old lists cut, new ones chosen (PROTOCOLS.md 1.5)."""
+        """The memory after a task: new quotas, old lists cut, new ones chosen (vCLIMB's released code)."""
         if self._memory is None:
             raise RuntimeError("a method with exemplars was made without a memory")
         start = sum(len(part.labels) for part in self._seen[:-1])

@@ -192,7 +192,7 @@ def kept(examples: Examples, frames: int | None) -> Clips:
 
 
 def consistent(examples: Examples, frames: int | None, variant: Literal["as_written", "as_released"]) -> Clips:
-    """The second view of temporal consistency, x_d (vCLIMB; PROTOCOLS.md 1.6).
+    """The second view of temporal consistency, x_d (vCLIMB, section 3.2).
 
     Args:
         frames: n, or None for ALL: a second draw from all frames.

@@ -1,10 +1,10 @@
 """A perceptron whose largest softmax must reach a threshold, or the sample is called unknown.
 
-Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), and PROTOCOLS.md 2.8: Linear, Dropout,
-LeakyReLU, Linear with one output more than there are known classes; Adam; one epoch an increment over the whole experience;
-the output layer drawn anew whenever classes are added (``as_released``). Dropout is 0.5 in the text (``as_written``) and
-0.75 in the released configurations. The released configurations have the threshold commented out; this follows the text:
-the quantile of the largest softmax over increment 0's validation rows of known classes that gives 10 % error.
+Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), section 5.1 and appendix C.2.2: Linear,
+Dropout, LeakyReLU, Linear with one output more than there are known classes; Adam; one epoch an increment over the whole
+experience; the output layer drawn anew whenever classes are added (``as_released``). Dropout is 0.5 in the text
+(``as_written``) and 0.75 in the released configurations. The released configurations have the threshold commented out; this
+follows the text: the quantile of the largest softmax over increment 0's validation rows of known classes that gives 10 % error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """GMM-FINCH: a Gaussian mixture a class, its components found by FINCH; what is rejected becomes clusters of unknowns.
 
-Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), and PROTOCOLS.md 2.8, whose reading of
-the released code this follows (``as_released``): uniform weights, one threshold for all classes, and unlabelled rows of every
-split, validation and test too, that reshape the clusters of unknowns as they are predicted. Our choices are named below.
+Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), section 5.1. Where the paper
+leaves a detail open this follows the released code (``as_released``): uniform weights, one threshold for all classes, and
+unlabelled rows of every split, validation and test too, that reshape the clusters of unknowns as they are predicted. Our
+choices are named below.
 """
 
 from __future__ import annotations
