@@ -140,7 +140,7 @@ AS_RELEASED = {
 def load(path: str) -> TransformPairs:
     found = list(read_metadata(path=path))
     pairs = [pair for pair in found if isinstance(pair, MeasuredPair)]
-    assert len(pairs) == len(found), "a row of the metadata was turned away"
+    assert len(pairs) == len(found), "a row of the metadata was rejected"
     fold = np.empty(len(pairs), dtype=np.int64)
     for number, mine in enumerate(parts(len(pairs), 3, 999)):
         fold[mine] = number

@@ -181,7 +181,7 @@ class Stage:
 
     @property
     def budget(self) -> Budget:
-        """How many rows it may turn away."""
+        """How many rows it may reject."""
         return self.max_rejects if isinstance(self.max_rejects, Budget) else Budget(self.max_rejects)
 
     def inputs(self) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ def run(
     Raises:
         PlanError: for a plan that does not hold together, or a folder that another pipeline filled or that the workers cannot
             reach, before anything is made.
-        StoreError: where ``retry`` names a reason for which no row was turned away.
+        StoreError: where ``retry`` names a reason for which no row was rejected.
         StepFailed: where a step raised something other than ``Reject``, or lost rows.
         TooManyRejects: where a stage went over its budget.
         NoRows: where a source has no rows left.

@@ -420,7 +420,7 @@ class StageMaker:
         """Raises ``TooManyRejects``, or ``NoRows`` for a source without rows and a stage that turned all of them away."""
         files = artifact.reject_files()
         self.stage.budget.check(self.store, self.stage.name, artifact.rejects, artifact.rows_in, files)
-        # Where turning rows away is what a stage is for, it may turn away all of them.
+        # Where a stage exists to reject rows, it may reject all of them.
         counts = self.stage.budget.limit is not None and artifact.rows_in
         if counts or not (self.stage.after or self.stage.may_be_empty):
             check_not_empty(self.store, self.stage.name, artifact.rows, artifact.rejects, files)

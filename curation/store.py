@@ -9,7 +9,7 @@
     OUT/stages/<stage>/part-00000.parquet            the rows; its footer is the record of the part
     OUT/stages/<stage>/part-00000.blobs              byte payloads, one after another
     OUT/stages/<stage>/part-00000.<column>.npy       arrays, memory-mapped when read
-    OUT/stages/<stage>/part-00000.rejects.parquet    the rows that were turned away, with reasons
+    OUT/stages/<stage>/part-00000.rejects.parquet    the rows that were rejected, with reasons
 """
 
 from __future__ import annotations

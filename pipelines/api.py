@@ -251,7 +251,7 @@ def kept(out: str) -> dict[str, dict[str, Any]]:
 
 
 def rejects(out: str, *, stage: str | None = None, reason: str | None = None) -> Iterator[dict[str, str]]:
-    """Rows that were turned away, in order: ``stage``, ``key``, ``reason``, ``detail``; of stages that failed, too.
+    """Rows that were rejected, in order: ``stage``, ``key``, ``reason``, ``detail``; of stages that failed, too.
 
     Raises:
         StoreError: where the run has no such stage.
@@ -283,8 +283,8 @@ def _check_reason(store: Store, files: Mapping[str, Sequence[str]], reason: str,
     tables = (store.read_parquet(file, ["reason"])["reason"] for each in files.values() for file in each)
     known = sorted({str(name) for column in tables for name in column.unique().to_pylist()})
     if reason not in known:
-        told = f": there are {', '.join(known)}{did_you_mean(reason, known)}" if known else ": none was turned away"
-        raise StoreError(f"no row of {out} was turned away for {reason!r}{told}")
+        told = f": there are {', '.join(known)}{did_you_mean(reason, known)}" if known else ": none was rejected"
+        raise StoreError(f"no row of {out} was rejected for {reason!r}{told}")
 
 
 def describe(differences: Sequence[Difference]) -> list[str]:

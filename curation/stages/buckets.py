@@ -1,7 +1,7 @@
 """Cut a stream of dated rows into buckets of time: of equal count, between given limits, or by the calendar.
 
 The steps are ``whole`` steps. Each gives every column of its rows and a column ``bucket`` (int, from 0), ordered by bucket and
-time, rows of equal time in the order in which they came. A row without a time is turned away as ``no_time``.
+time, rows of equal time in the order in which they came. A row without a time is rejected as ``no_time``.
 
 ``as_released`` in CLEAR sorts by the upload stamp as text, which is ``by="uploaded_unix"`` here: the same order as that of the
 times wherever the stamps have equal length, as all from 2001-09-09 on have.
@@ -88,7 +88,7 @@ def assign_equal_count_buckets(
 def assign_buckets_by_limits(
     rows: Rows, *, limits: Sequence[Limits], by: str = "date_uploaded", scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
-    """Buckets between given times; rows outside all of them are turned away as ``outside_every_bucket``.
+    """Buckets between given times; rows outside all of them are rejected as ``outside_every_bucket``.
 
     Args:
         rows: with the column ``by``, of times.

@@ -20,7 +20,7 @@ def take_first(rows: Rows, *, n: int | None = None) -> Iterator[Sifted]:
         n: how many to keep (CLEAR: 7,850,000); None for all.
 
     Yields:
-        Kept rows; ``duplicate_key`` and ``beyond_first_n`` are turned away. Memory: 8 bytes a row, and one part.
+        Kept rows; ``duplicate_key`` and ``beyond_first_n`` are rejected. Memory: 8 bytes a row, and one part.
 
     Raises:
         ValueError: for a negative ``n``.

@@ -1,7 +1,7 @@
 """Images from a folder tree, with dates from EXIF or a CSV file; and what is done to images of any source before they are read.
 
 A split source: ``folder_pieces`` lists names, in one order on every machine, and ``read_folder`` reads the files of one piece
-as they are asked for. What the listing turns away travels in the piece, so that every file is accounted for.
+as they are asked for. What the listing rejects travels in the piece, so that every file is accounted for.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def read_folder(
         piece: one text of ``folder_pieces`` of the same ``root``.
         root: local path or fsspec URL.
         source_name: fills the column of that name.
-        require_date: turn away what has no date of capture (``no_date``); otherwise its date is None.
+        require_date: reject what has no date of capture (``no_date``); otherwise its date is None.
         max_bytes: larger files are ``too_large``.
 
     Yields:

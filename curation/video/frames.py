@@ -129,7 +129,7 @@ def probe_video(
         root: folder of videos; mark it with ``where``.
         stream: which stream of a file is the video.
         limits: see ``Limits``.
-        wall_limit_s: seconds without an answer after which the run stops, and no row is turned away; mark it with ``how``.
+        wall_limit_s: seconds without an answer after which the run stops, and no row is rejected; mark it with ``how``.
 
     Raises:
         Reject: ``outside_folder``, ``missing_file``, ``not_a_file``, ``unreadable``, ``empty_file``, ``not_a_video``,
@@ -152,7 +152,7 @@ def probe_clip(
     limits: Limits = NO_SURPRISES,
     wall_limit_s: float = WALL_LIMIT_S,
 ) -> ProbedClip:
-    """Step: ``probe_video`` of a clip's file, which is turned away, too, where ``plan`` cannot choose frames of the clip.
+    """Step: ``probe_video`` of a clip's file, which is rejected, too, where ``plan`` cannot choose frames of the clip.
 
     Raises:
         Reject: as ``probe_video``; also ``bad_segment`` or ``too_few_frames``, as ``sample_frames`` would.

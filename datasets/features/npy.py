@@ -55,7 +55,7 @@ def _read_ids(place: str, size: int, modified: int) -> list[str]:
 
 
 def strings(names: np.ndarray) -> list[str]:
-    """Text; bytes that are not UTF-8 stay as half surrogate pairs, for which a row is turned away."""
+    """Text; bytes that are not UTF-8 stay as half surrogate pairs, for which a row is rejected."""
     return [name.decode(errors="surrogateescape") if isinstance(name, bytes) else str(name) for name in names.tolist()]
 
 

@@ -114,7 +114,7 @@ def assign(
 ) -> Iterator[Sifted]:
     """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file.
 
-    Turned away: ``class_not_in_hierarchy``. What is held of a row is a few numbers; of classes whose rows do not come in the
+    Rejected: ``class_not_in_hierarchy``. What is held of a row is a few numbers; of classes whose rows do not come in the
     order of their files, as no source here gives them, file and key too.
 
     Args:

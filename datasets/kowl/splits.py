@@ -66,7 +66,7 @@ def assign_splits(rows: Rows, *, turns: Sequence[Turn], seed: int) -> Iterator[S
         seed: of what is held out.
 
     Yields:
-        All columns and those of ``Assigned``, part by part; ``in_no_turn`` is turned away.
+        All columns and those of ``Assigned``, part by part; ``in_no_turn`` is rejected.
 
     Raises:
         ValueError: for a role that is not known, a share outside 0 to 1, a turn named twice, or a release without a column.

@@ -71,7 +71,7 @@ def unify(
             by id and times, as pandas sorts an outer merge. Which of them the authors' tables had is not known.
 
     Yields:
-        Columns of ``unified_row(releases)`` and those of the listed row. Turned away, with the sample's uid:
+        Columns of ``unified_row(releases)`` and those of the listed row. Rejected, with the sample's uid:
 
         * ``conflicting_labels``: all rows of a sample that one release gives two labels;
         * ``duplicate_row``: a row of a sample that its release lists before (or lists with a label elsewhere);

@@ -25,7 +25,7 @@ EXTENSIONS = (".skeleton", ".json", ".npy")
 def list_class_folders(*, root: str) -> Iterator[ListedSequence | Rejected]:
     """Source step: the files of class folders, ``<class>/.../<file>``, folder by folder, in the order of the names.
 
-    Turned away: ``unknown_format``: an ending that is none of ``EXTENSIONS``; ``no_class_folder``; what cannot be listed.
+    Rejected: ``unknown_format``: an ending that is none of ``EXTENSIONS``; ``no_class_folder``; what cannot be listed.
     """
     for at, entries in walk(open_folder(root)):
         for entry in entries:

@@ -31,7 +31,7 @@ _MAX_BYTES = 1 << 26
 def list_frame_folders(*, root: str) -> Iterator[VideoFile | Rejected]:
     """Source step: the folders that hold frames, in the order of their paths; ``size`` is that of all frames.
 
-    Turned away: ``not_a_frame`` (a file beside frames, or one that is none), and as ``inventory.list_videos``.
+    Rejected: ``not_a_frame`` (a file beside frames, or one that is none), and as ``inventory.list_videos``.
 
     Args:
         root: local folder or fsspec URL.

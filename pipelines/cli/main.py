@@ -143,7 +143,7 @@ def run(
     workers: Workers = None,
     retry: Annotated[
         list[str] | None,
-        typer.Option("--retry", metavar="REASON", help="Try again rows that were turned away for this reason (repeatable)."),
+        typer.Option("--retry", metavar="REASON", help="Try again rows that were rejected for this reason (repeatable)."),
     ] = None,
     keep_stale: Annotated[
         list[str] | None,
@@ -297,7 +297,7 @@ def rejects(
     limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Print at most so many.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Print the rows that were turned away, and why.
+    """Print the rows that were rejected, and why.
 
     Stage, key, reason and detail, separated by tabs.
 

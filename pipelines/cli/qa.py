@@ -98,7 +98,7 @@ def qa_import(
     """Read what annotators answered.
 
     Adds the votes to those of earlier imports, where the run looks for them. An answer that comes again (same image, worker
-    and form) counts once, and one whose assignment was rejected since is taken back. What is turned away is listed in
+    and form) counts once, and one whose assignment was rejected since is taken back. What is rejected is listed in
     DIR/qa/import.rejects.csv.
 
     \b
@@ -123,9 +123,9 @@ def qa_import(
     if done.gold_again:
         print(f"{done.gold_again} answers to gold questions came again: each worker's first one counts")
     for reason, count in done.rejects.items():
-        print(f"{count} turned away: {reason}")
+        print(f"{count} rejected: {reason}")
     if done.rejects:
-        print(f"Turned away, with file and line: {done.rejects_file}")
+        print(f"Rejected, with file and line: {done.rejects_file}")
     for form, kappa in done.kappas.items():
         print(f"Fleiss' kappa, form {form}: {printed_kappa(kappa)}")
     for count in done.missing["form"].value_counts().to_pylist():

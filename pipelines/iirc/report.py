@@ -73,7 +73,7 @@ def _cards(made: Mapping[str, Artifact], found: Sequence[Line]) -> Cards:
     ]
     cards = stage_cards(made, shown)
     lost = sum(sum(artifact.rejects.values()) for artifact in made.values())
-    cards.append(Card("turned away", lost, "each with its reason", tone="note" if lost else "plain"))
+    cards.append(Card("rejected", lost, "each with its reason", tone="note" if lost else "plain"))
     best = [(float(value), line.label) for line in found if (value := line.values("pw_js").mean()) > 0]
     if best:
         value, name = max(best)

@@ -196,7 +196,7 @@ class Evaluation:
 class KowlConfig:
     """All settings. ``seed`` draws what is held out and the orders that are ours; the folds have seeds of their own.
 
-    ``videos`` says which clips there are, and ``features`` brings vectors; samples without one are turned away before they are
+    ``videos`` says which clips there are, and ``features`` brings vectors; samples without one are rejected before they are
     assigned. Without ``features`` the result is a table of increments, and nothing can be evaluated. ``ava`` adds the strata by
     which results are told apart.
     """

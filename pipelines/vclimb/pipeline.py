@@ -2,7 +2,7 @@
 
 ``published.toml`` is UCF101 at its published size; variants are there for ActivityNet and Kinetics, and for one's own videos.
 Roles that a list gives stand in the stage ``split`` for every clip of the whole list; what a copy lacks, and what cannot be
-used, is turned away after it, so that the split is the same for everyone. Roles that are drawn are drawn over what can be used.
+used, is rejected after it, so that the split is the same for everyone. Roles that are drawn are drawn over what can be used.
 Either way stage ``usable`` says which class lost which role, before frames are decoded.
 """
 
@@ -162,7 +162,7 @@ def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
 
 
 def _probed(flow: Flow, c: VclimbConfig, chosen: FramePlan | None) -> Flow:
-    """What the videos are; with a plan, clips of which it cannot choose frames are turned away here."""
+    """What the videos are; with a plan, clips of which it cannot choose frames are rejected here."""
     if isinstance(c.source, DrawnSource):
         look = step(probe_drawn, plan=chosen)
     elif c.videos.fps is not None:

@@ -239,7 +239,7 @@ def test_rejects_over_budget_fail_and_say_where_to_look(bw: Cli, tmp_path: Path)
     told = bw("run", "clear", "--config", "tiny", "--out", tmp_path / "out", "-q", "--set", "images.max_rejects=3")
     assert told.code == 1
     line = only_line(told.err)
-    assert "'checked' turned away" in line
+    assert "'checked' rejected" in line
     assert "max_rejects is 3" in line
     assert "benchwright rejects" in line
 
@@ -334,7 +334,7 @@ def test_answers_that_are_turned_away_are_listed(bw: Cli, asked: tuple[Path, lis
     told = bw("qa", "import", out, odd)
     assert told.code == 0
     place = out / "qa" / "import.rejects.csv"
-    assert f"Turned away, with file and line: {place}\n" in told.out
+    assert f"Rejected, with file and line: {place}\n" in told.out
     with place.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [row["reason"] for row in rows] == ["duplicate_assignment", "wrong_field_count"]

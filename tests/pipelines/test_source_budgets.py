@@ -1,4 +1,4 @@
-"""Every benchmark's sources: what a mistyped prefix, column or folder turns away is one line that says what to do."""
+"""Every benchmark's sources: what a mistyped prefix, column or folder rejects is one line that says what to do."""
 
 from __future__ import annotations
 
