@@ -267,5 +267,5 @@ def published_digest(store: Store, name: str = "dataset.json") -> str:
     manifest = store.read_json(name)
     digest = manifest.get("digest") if isinstance(manifest, dict) else None
     if not isinstance(digest, str):
-        raise StoreError(f"{store.url}: {name} is not the manifest of a dataset: it has no digest; run again to write it anew")
+        raise StoreError(f"{store.url}: {name} is not the manifest of a dataset: it has no digest; run again to regenerate it")
     return digest

@@ -152,7 +152,7 @@ class Blob:
         self.ref: Mapping[str, Any] | None = ref
 
     def read(self) -> bytes:
-        """The bytes. A reference is read anew at each call, so a table of blobs never holds its payloads."""
+        """The bytes. A reference is read again at each call, so a table of blobs never holds its payloads."""
         if self._data is not None:
             return self._data
         assert_fetch = typing.cast("Callable[[Mapping[str, Any]], bytes]", self._fetch)

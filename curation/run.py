@@ -178,7 +178,7 @@ def check_folder(store: Store, pipeline: str) -> RunRecord | None:
     """
     try:
         earlier = load_run(store) if store.exists("run.json") else None
-    except StoreError:  # written anew, like all that is damaged
+    except StoreError:  # written again, like all that is damaged
         return None
     if earlier is not None and earlier.pipeline not in ("", pipeline):
         raise PlanError(f"{store.url} was made by {earlier.pipeline!r}: choose another --out")
@@ -367,7 +367,7 @@ def _get_of(scheduler: str) -> Any:
 
 
 def _keep_freed_memory() -> None:
-    """Let Arrow use freed memory again: its default allocator gives it back so soon that clearing it anew takes a fifth of the
+    """Let Arrow use freed memory again: its default allocator gives it back so soon that clearing it again takes a fifth of the
     time of large tables. The environment's choice stands.
     """
     if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():

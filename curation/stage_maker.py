@@ -331,11 +331,11 @@ class StageMaker:
     def _jobs(self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[dict[int, PartRecord]], None]) -> list[Job]:
         tasks = self._tasks(key)
         records: dict[int, PartRecord] = {}
-        # A task that makes several parts is made anew as a whole: only its end says that it had them all.
+        # A task that makes several parts is made again as a whole: only its end says that it had them all.
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
-        # Rejects of parts that are made anew are not shown meanwhile as if they were of this run.
+        # Rejects of parts that are made again are not shown meanwhile as if they were of this run.
         self._forget_rejects_but({name for record in records.values() for name in record.files})
 
         left = len(todo)

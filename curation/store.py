@@ -268,7 +268,7 @@ class Store:
         if hashlib.sha256(data).hexdigest() != ref["sha256"]:
             raise StoreError(
                 f"{self.url}: file {ref['file']} is damaged: the {ref['size']} bytes from {ref['offset']} on are not what "
-                "was written; remove that file and run again, which makes it anew"
+                "was written; remove that file and run again to regenerate it"
             )
         return data
 

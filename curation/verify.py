@@ -60,7 +60,7 @@ def mending(problems: Sequence[Problem]) -> list[str]:
         told = "To mend it, remove these and run again; a run makes what is missing or of another size, and looks at no more:"
         lines += [told, *(f"  {name}" for name in of_run)]
     if others:
-        told = "To mend it, remove these; then `run`, `train` and `report` write anew what is theirs of it:"
+        told = "To mend it, remove these; then `run`, `train` and `report` regenerate what is theirs:"
         lines += [told, *(f"  {name}" for name in others)]
     return lines
 
@@ -73,7 +73,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
         on_stage: told the name of each stage before it is checked.
 
     Returns:
-        What is wrong, in the order of the stages; empty where everything is as recorded.
+        What is wrong, in the order of the stages; empty where all files match their records.
 
     Raises:
         StoreError: where ``url`` holds no run, or its ``run.json`` does not fit its seal.
@@ -93,7 +93,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
             artifacts[stage] = artifact
             problems.extend(_check_stage(store, artifact, artifacts))
         except StoreError as error:
-            # Without its record a stage is looked at part by part, and recorded anew.
+            # Without its record a stage is looked at part by part, and recorded again.
             problems.append(Problem(f"stage {stage}", str(error), "that it is whole", artifact_file(stage)))
     if unfinished:
         place = f"stage {unfinished[0]}" if len(unfinished) == 1 else f"{len(unfinished)} stages, {', '.join(unfinished)}"

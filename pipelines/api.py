@@ -81,18 +81,18 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
         if awaited:
             told[stage.name] = f"waits for {awaited}"
         elif old is None:
-            told[stage.name] = "to be made"
+            told[stage.name] = "not made yet"
         elif why := change(stage, old, store):
             told[stage.name] = f"stale: {why}"
         elif before:
-            told[stage.name] = f"there; made again if {before[0]} gives other rows"
+            told[stage.name] = f"up to date unless {before[0]} gives other rows"
         else:
             told[stage.name] = "stale: a source or a file of the stage changed"
     return told
 
 
 def _awaited(stage: Stage) -> str:
-    # A place that goes with rows which are yet to be made has no name so far.
+    # A place that goes with rows not made yet has no name so far.
     values = stage.step.all_settings().values() if stage.waits else []
     places = [value for value in values if isinstance(value, Where) and not isinstance(value, WhereOfRows)]
     return next((str(place) for place in places if not Store(posixpath.dirname(place)).exists(posixpath.basename(place))), "")

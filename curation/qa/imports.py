@@ -152,7 +152,7 @@ def own_salt(out: str) -> str:
 
     Raises:
         ValueError: where the file is empty or no text.
-        Busy: where it is to be made, and another process is at work in ``out``.
+        Busy: where it does not exist yet, and another process is at work in ``out``.
     """
     path = Path(out) / FOLDER / "salt"
     if not path.is_file():

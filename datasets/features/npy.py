@@ -43,7 +43,7 @@ def _ids(root: str, file: FeatureFile) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def _read_ids(place: str, size: int, modified: int) -> list[str]:
-    """Names of a file. Kept for the next stretch of the same array; a file that has changed is read anew."""
+    """Names of a file. Kept for the next stretch of the same array; a file that has changed is read again."""
     if not place.endswith(".npy"):
         with open_file(place) as stream:
             blocks = line_blocks(stream, place, kind=None)

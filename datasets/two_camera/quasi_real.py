@@ -178,7 +178,7 @@ def read_png(data: bytes, *, black: float, white: float, saturated: float) -> Li
     except cv2.error as error:
         raise Reject("corrupt", str(error).strip().splitlines()[-1]) from None
     if levels is None or b"IEND" not in data[-64:]:
-        raise Reject("corrupt", "the file breaks off, or its data cannot be decoded")
+        raise Reject("corrupt", "the file is truncated, or its data cannot be decoded")
     rgb = (levels.astype(np.float32) - np.float32(black)) / np.float32(white - black)
     over: np.ndarray = levels >= black + saturated * (white - black)
     return Linear(rgb, np.logical_or.reduce(over, axis=2), 1)

@@ -3,7 +3,7 @@
 Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, section 4.1, after Barnard et al.: one random light and 24 random
 surfaces a picture; a response is the sum over wavelengths of light times reflectance times sensitivity; the ground truth is
 that of a perfect reflector. The published set has 18,000 pairs of 32 x 48 pixels, 10,800 / 3,600 / 3,600 of them for training,
-validation and test. The paper names neither the two cameras nor the seed, and the 87 lights are not to be had: all are
+validation and test. The paper names neither the two cameras nor the seed, and the 87 lights are unavailable: all are
 settings.
 """
 

@@ -130,7 +130,7 @@ def rotating_folds(rows: Examples, *, reveal_test: bool = False, lights_of_test:
     Args:
         rows: measured and re-illuminated rows; tests are of measured ones alone.
         reveal_test: put ``gt_test`` in.
-        lights_of_test: keep training rows that wear the light of a test pair.
+        lights_of_test: keep training rows re-lit with the illuminant of a test pair.
 
     Raises:
         ValueError: fewer than two folds, or a fold without measured rows.
@@ -305,7 +305,7 @@ def measure_folds(*, predictions: Rows, looks_at_test: bool, lights_of_test: boo
     Args:
         predictions: what the training left; nothing where it diverged.
         looks_at_test: whether the truth of the test rows selected the checkpoint, as in the released code.
-        lights_of_test: whether training rows wear the lights of test pairs, as in the released augmentation.
+        lights_of_test: whether training rows are re-lit with illuminants of test pairs, as in the released augmentation.
     """
     if not predictions.num_rows:
         return

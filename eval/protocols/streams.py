@@ -64,7 +64,7 @@ class Learner(Protocol):
         ...
 
     def load(self, path: Path, seen: Sequence[Any]) -> None:
-        """Take up a saved state; ``seen`` are the training sets given to ``learn`` until then, in order."""
+        """Resume from a saved state; ``seen`` are the training sets given to ``learn`` until then, in order."""
         ...
 
 

@@ -235,7 +235,7 @@ def verify(
 ) -> None:
     """Check every file, digest and count of a run.
 
-    Exits 0 only where everything is as its records say, and 1 otherwise.
+    Exits 0 only if all files match their records, and 1 otherwise.
 
     \b
     Examples:
@@ -263,18 +263,18 @@ def verify(
     if problems:
         raise typer.Exit(1)
     if not as_json:
-        print(f"{out}: everything is as recorded")
+        print(f"{out}: OK: all files match their records")
 
 
 @app.command()
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="Folder or URL of a run.", callback=local_folder)],
     second: Annotated[str, typer.Argument(metavar="B", help="Folder or URL of another.", callback=local_folder)],
-    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Compare this stage alone.")] = None,
+    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Compare only this stage.")] = None,
 ) -> None:
     """Tell in which stages and rows two runs differ.
 
-    Exits 0 where they are the same, and 1 where they differ. Stages of equal digest are not read: `verify` does that.
+    Exits 0 where they are the same, and 1 where they differ. Stages of equal digest are not read; `verify` reads them.
 
     \b
     Examples:
@@ -292,9 +292,9 @@ def compare(
 @app.command()
 def rejects(
     out: Out,
-    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Of this stage alone.")] = None,
-    reason: Annotated[str | None, typer.Option(metavar="REASON", help="With this reason alone.")] = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Print at most so many.")] = None,
+    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Only this stage.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="REASON", help="Only this reason.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum rows to print.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Print the rows that were rejected, and why.

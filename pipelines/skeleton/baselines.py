@@ -192,7 +192,7 @@ def _made(name: str, settings: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _schedule(e: Evaluation) -> dict[str, Any]:
-    """Of a learner of one stream: as streams side by side have it, but for the optimiser's moments, which begin anew."""
+    """Of a learner of one stream: as streams side by side have it, but for the optimiser's moments, which start at zero."""
     return {
         "optimiser": "adam",
         "learning_rate": e.schedule.learning_rate,

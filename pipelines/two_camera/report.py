@@ -87,8 +87,8 @@ def _honesty(config: TwoCameraConfig) -> list[Block]:
         told.append("Lights and transforms are the released ones. Without the pictures, baselines that need them cannot run.")
     if config.augmentation is not None and config.augmentation.targets == "any":
         told.append(
-            "Re-illumination takes any other picture, as in the paper. Training rows that wear the light of a test pair are "
-            "left out all the same, unless a result says otherwise."
+            "Re-illumination takes any other picture, as in the paper. Training rows re-lit with the illuminant of a test pair "
+            "are left out all the same, unless a result says otherwise."
         )
     return [Text(told, tone="note")] if told else []
 
@@ -234,8 +234,8 @@ _ON_LEARNED = (
     "numbers of T. The chromagenic lights can only name lights that training pictures have shown."
 )
 _UNFAIR = {
-    "looks_at_test": "the checkpoint was selected on the test fold, as the released code does: not a fair figure",
-    "lights_of_test": "training rows wear the lights of test pairs, as in the released augmentation: not a fair figure",
+    "looks_at_test": "the checkpoint was selected on the test fold, as the released code does",
+    "lights_of_test": "training rows are re-lit with the illuminants of test pairs, as in the released augmentation",
 }
 
 
@@ -284,7 +284,7 @@ def _results(
         return []
     found = dict(sorted(means.items(), key=lambda item: item[1][1][0]))
     ours: list[Sequence[Value]] = [
-        [Cell(label, note="not a fair figure" if _warnings(line) else ""), _kind(line), *values]
+        [Cell(label, note="not comparable" if _warnings(line) else ""), _kind(line), *values]
         for label, (line, values) in found.items()
     ]
     caption = "This run: angular errors in degrees, means over seeds and folds"
@@ -293,7 +293,7 @@ def _results(
         blocks.append(Text([_ON_LEARNED]))
     blocks += _beside_the_paper(config, made, found)
     if warnings := sorted({told for line, _ in found.values() for told in _warnings(line)}):
-        blocks.append(Text([f"Not a fair figure: {told}." for told in warnings], tone="note"))
+        blocks.append(Text([f"Not comparable with the other lines: {told}." for told in warnings], tone="note"))
     tested = {
         (facts["method"], canonical(facts["settings"])): estimates_of(rows) for facts, rows in predictions(out) if rows.num_rows
     }

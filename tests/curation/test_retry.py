@@ -1,4 +1,4 @@
-"""Rows that were rejected for a passing reason are tried again, and nothing else is made anew."""
+"""Rows that were rejected for a passing reason are tried again, and nothing else is made again."""
 
 from __future__ import annotations
 

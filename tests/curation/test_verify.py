@@ -76,7 +76,7 @@ def test_an_edited_record_does_not_fit_its_seal(out: Path, change: dict[str, obj
         verify(str(out))
 
 
-def test_a_record_that_was_sealed_anew_still_tells(out: Path) -> None:
+def test_a_record_that_was_sealed_again_still_tells(out: Path) -> None:
     path = out / "stages/drawn/artifact.json"
     whole = path.read_text()
     edit(path, seal=True, digest="0" * 64, rejects={"has_bad_digit": 3})

@@ -77,7 +77,7 @@ def test_what_earlier_code_made_is_told_and_can_be_kept(bw: Cli, texts: Path, tm
     told = bw("run", *arguments)
     assert f"[2/4] counted: stale: {changed}\n" in told.err
     assert json.loads(bw("show", out, "--json").out)["digest"] != digest
-    assert bw("verify", out).out == f"{out}: everything is as recorded\n"
+    assert bw("verify", out).out == f"{out}: OK: all files match their records\n"
 
 
 def test_settings_of_a_pipeline_of_ones_own_are_those_beside_it(bw: Cli) -> None:

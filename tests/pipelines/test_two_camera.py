@@ -307,8 +307,8 @@ def test_results_say_in_values_and_words_who_looked_at_the_test(shared_data: Pat
     }
     assert {name for name, one in found.items() if one["mean"]["lights of the test"]} == {"wears"}
     page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
-    assert "Not a fair figure: the checkpoint was selected on the test fold" in page
-    assert "Not a fair figure: training rows wear the lights of test pairs" in page
+    assert "Not comparable with the other lines: the checkpoint was selected on the test fold" in page
+    assert "Not comparable with the other lines: training rows are re-lit with the illuminants of test pairs" in page
 
 
 def test_networks_that_are_taught_by_others_are_evaluated_with_them(shared_data: Path, tmp_path: Path) -> None:

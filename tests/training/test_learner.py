@@ -1,4 +1,4 @@
-"""Tasks one after another: growing heads, memories, the choice of epochs, and states that are taken up where they were left."""
+"""Tasks one after another: growing heads, memories, the choice of epochs, and states from which training resumes."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ def test_settings_that_make_no_sense_are_told():
 
 
 def part(name: str) -> Part:
-    """20 measured rows, 60 that wear the light of another, 10 to test."""
+    """20 measured rows, 60 re-lit with the light of another, 10 to test."""
     X, ratios = drawn(90)
     gt = np.insert(ratios, 1, 1.0, axis=1)
     pair = np.array([f"p{row % 20:02}" for row in range(80)])

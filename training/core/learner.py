@@ -193,7 +193,7 @@ class Learner:
         path.write_bytes(memory.getvalue())
 
     def load(self, path: Path, seen: Sequence[Examples]) -> None:
-        """Take up the state of ``path``, from which only tensors and numbers are read; ``seen`` as given to ``learn``.
+        """Resume from the state of ``path``, from which only tensors and numbers are read; ``seen`` as given to ``learn``.
 
         Raises:
             ValueError: the state was saved after another number of tasks.

@@ -141,7 +141,7 @@ class Ann:
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
-        """Take up what ``state`` gave."""
+        """Resume from what ``state`` gave."""
         self._classes, self._fits, self._threshold = state["classes"], int(state["fits"]), float(state["threshold"])
         self._hidden, self._output = (
             _layer(state[f"{name}_weight"], state[f"{name}_bias"]).to(self._device) for name in ("hidden", "output")

@@ -152,7 +152,7 @@ class Evm:
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
-        """Take up what ``state`` gave."""
+        """Resume from what ``state`` gave."""
         self._vectors, self._weibulls, self._class_of = state["vectors"], state["weibulls"], state["class_of"]
         self._uid, self._y, self._tails, self._fitted = (state[name] for name in ("uid", "y", "tails", "fitted"))
 

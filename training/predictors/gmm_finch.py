@@ -162,7 +162,7 @@ class GmmFinch:
         return state if self._clusters is None else {**state, **_arrays("unknown", self._clusters)}
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
-        """Take up what ``state`` gave."""
+        """Resume from what ``state`` gave."""
         classes, sizes = state["classes"].tolist(), state["components"].tolist()
         parts = zip(*(torch.from_numpy(state[f"known_{name}"]).to(self._device).split(sizes) for name in _FIELDS), strict=True)
         self._mixtures = {label: Mixture(*part) for label, part in zip(classes, parts, strict=True)}
