@@ -46,7 +46,7 @@ def settings(folder: Path):
 def write_lists(folder: Path) -> int:
     """Draw the lists into ``folder``; returns the number of rows."""
     import pyarrow.csv
-    from benchwright.datasets.kowl.drawn import draw_lists, draw_missing, drawing
+    from benchwright.datasets.kowl.synthetic import draw_lists, draw_missing, drawing
 
     rows = 0
     for table in draw_lists(drawing=drawing("published"), seed=0):

@@ -15,7 +15,7 @@ class TooManyRejects(RuntimeError):
 
 
 class NoRows(RuntimeError):
-    """A source gave no rows, or a stage turned all of them away: what follows would have nothing to do."""
+    """A source gave no rows, or a stage rejected all of them: what follows would have nothing to do."""
 
 
 @dataclasses.dataclass(frozen=True)

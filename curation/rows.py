@@ -1,6 +1,6 @@
 """What flows between stages: rows, the payloads that rows refer to, and the two ways in which a row is rejected.
 
-A row is a frozen dataclass with a ``key`` (its own: ``stages/first.py`` turns repeated ones away) and one field a column.
+A row is a frozen dataclass with a ``key`` (its own: ``stages/unique_keys.py`` rejects repeated ones) and one field a column.
 Plain fields are ``str``, ``int``, ``float``, ``bool``, ``bytes``, ``datetime``, lists and tuples of these, and any of them
 ``| None``. Two kinds of field hold payloads, which live outside the table and are named in it by their digest:
 

@@ -417,7 +417,7 @@ class StageMaker:
             raise StepFailed(f"stage {stage.name!r} gave keys, as rows or rejects, that are not those of the rows it took")
 
     def _check_rejects(self, artifact: Artifact) -> None:
-        """Raises ``TooManyRejects``, or ``NoRows`` for a source without rows and a stage that turned all of them away."""
+        """Raises ``TooManyRejects``, or ``NoRows`` for a source without rows and a stage that rejected all of them."""
         files = artifact.reject_files()
         self.stage.budget.check(self.store, self.stage.name, artifact.rejects, artifact.rows_in, files)
         # Where a stage exists to reject rows, it may reject all of them.

@@ -16,7 +16,7 @@ from ..curation.part_writer import folder
 from ..curation.stale import change
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
-from .emptied import check_not_empty
+from .empty_runs import check_not_empty
 from .errors import did_you_mean
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names

@@ -71,7 +71,7 @@ def write_report(config: ClearConfig, out: str) -> str:
     made = finished_stages(store)
     found = lines(results(out))
     sections = [
-        Section("Summary", [_cards(made, found), *_honesty(config)]),
+        Section("Summary", [_cards(made, found), *_caveats(config)]),
         _buckets(store, made),
         _classes(config, store, made),
         *_sheets(config, store, made),
@@ -105,7 +105,7 @@ def _cards(made: Mapping[str, Artifact], found: Sequence[Line]) -> Cards:
     return Cards(cards)
 
 
-def _honesty(config: ClearConfig) -> list[Block]:
+def _caveats(config: ClearConfig) -> list[Block]:
     told: list[str] = []
     if config.qa.votes == "simulated":
         told.append(

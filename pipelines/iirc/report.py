@@ -43,7 +43,7 @@ def write_report(config: IircConfig, out: str) -> str:
     store = Store(out)
     made = finished_stages(store)
     found = lines(results(out))
-    sections = [Section("Summary", [_cards(made, found), *_honesty(config)])]
+    sections = [Section("Summary", [_cards(made, found), *_caveats(config)])]
     if "assigned" in made:
         rows = made["assigned"].rows_view(store)
         index = rows.table([name for name in rows.column_names if name != "image"])
@@ -81,7 +81,7 @@ def _cards(made: Mapping[str, Artifact], found: Sequence[Line]) -> Cards:
     return Cards(cards)
 
 
-def _honesty(config: IircConfig) -> list[Block]:
+def _caveats(config: IircConfig) -> list[Block]:
     notes: list[Block] = []
     if isinstance(config.source, DrawnSource):
         told = "The pictures of this run are DRAWN from the seed: coloured shapes. Scores say nothing about methods."

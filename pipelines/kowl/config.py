@@ -39,7 +39,7 @@ class ListSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnLists:
-    """Lists drawn from the seed, and a list of missing videos: no file is needed. See ``datasets/kowl/drawn.toml``."""
+    """Lists drawn from the seed, and a list of missing videos: no file is needed. See ``datasets/kowl/synthetic.toml``."""
 
     kind: Literal["drawn"]
     drawing: Literal["published", "tiny"]
@@ -93,7 +93,7 @@ class StoredFeatures:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnFeatures:
-    """Features drawn from the seed: no file is needed. See ``datasets/kowl/drawn_features.py``."""
+    """Features drawn from the seed: no file is needed. See ``datasets/kowl/synthetic_features.py``."""
 
     kind: Literal["drawn"]
     width: Annotated[int, Field(ge=1, le=65_536)]

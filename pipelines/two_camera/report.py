@@ -51,7 +51,7 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
     store = Store(out)
     made = finished_stages(store)
     published = store.exists("dataset/index.parquet") and "shards" in made
-    sections = [Section("Summary", [_cards(made), *_honesty(config)])]
+    sections = [Section("Summary", [_cards(made), *_caveats(config)])]
     if "aligned" in made:
         sections.append(_alignment(made["aligned"].rows_view(store)))
     if published:
@@ -75,7 +75,7 @@ def _cards(made: Mapping[str, Artifact]) -> Cards:
     return Cards(stage_cards(made, shown))
 
 
-def _honesty(config: TwoCameraConfig) -> list[Block]:
+def _caveats(config: TwoCameraConfig) -> list[Block]:
     told: list[str] = []
     if isinstance(config.source, Radiometric):
         cameras = " and ".join(config.source.cameras)

@@ -108,7 +108,7 @@ class CsvSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnSource:
-    """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/drawn.py``."""
+    """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/synthetic.py``."""
 
     kind: Literal["drawn"]
     classes: Annotated[int, Field(ge=2, le=12)]

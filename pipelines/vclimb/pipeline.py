@@ -14,7 +14,7 @@ from typing import Any
 from ...curation.budget import Budget
 from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import how, where
-from ...curation.stages.first import take_first
+from ...curation.stages.unique_keys import take_first
 from ...curation.video.frames import FrameSettings, probe_clip, sample_frames
 from ...curation.video.limits import Limits
 from ...curation.video.plans import FramePlan
@@ -22,11 +22,11 @@ from ...datasets.activitynet.annotations import read_csv, read_json
 from ...datasets.kinetics.clips import KineticsClip, as_clips
 from ...datasets.kinetics.lists import Listed, pieces, read_list
 from ...datasets.ucf101.lists import read_lists
-from ...datasets.vclimb.drawn import draw_videos, probe_drawn, sample_drawn
 from ...datasets.vclimb.lost_roles import check_roles
 from ...datasets.vclimb.samples import Placed, place, sample
 from ...datasets.vclimb.split_files import read_split
 from ...datasets.vclimb.splits import InRole, InTask, RoleRule, Untrimmed, assign_roles, assign_tasks, untrim
+from ...datasets.vclimb.synthetic import draw_videos, probe_drawn, sample_drawn
 from ...datasets.videos.cut import Cut, cut_segments
 from ...datasets.videos.frame_folders import list_frame_folders, probe_frame_folder, sample_frame_folder
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos

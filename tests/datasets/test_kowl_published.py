@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from benchwright.datasets.kinetics.inventory import keep_held
-from benchwright.datasets.kowl.drawn import Group, draw_lists, draw_missing, drawing, ramp
 from benchwright.datasets.kowl.facts import facts
 from benchwright.datasets.kowl.increments import Later, assign_increments
 from benchwright.datasets.kowl.splits import Turn, assign_splits
+from benchwright.datasets.kowl.synthetic import Group, draw_lists, draw_missing, drawing, ramp
 from benchwright.datasets.kowl.tables import increment_table, published_table
 from benchwright.datasets.kowl.unify import unify
 

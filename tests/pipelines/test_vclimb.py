@@ -350,7 +350,7 @@ def test_methods_models_and_metrics_of_ones_own(trained: Path, tmp_path: Path) -
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory) -> Path:
     """Four classes of drawn videos as files, named as UCF101's: two groups of two clips."""
-    from benchwright.datasets.vclimb.drawn import draw_videos
+    from benchwright.datasets.vclimb.synthetic import draw_videos
 
     root = tmp_path_factory.mktemp("videos")
     for clip in draw_videos(classes=4, groups=2, clips_per_group=2, broken=False, seed=0):
