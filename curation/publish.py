@@ -33,7 +33,7 @@ class FileFact(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Card:
+class DatasetCard:
     """What a dataset says of itself.
 
     Args:
@@ -98,7 +98,7 @@ def index_table(labels: pa.Table, spans: Mapping[str, Sequence[SampleSpan]]) -> 
     return table
 
 
-def publish(index: pa.Table, card: Card, shards: Mapping[str, FileFact]) -> dict[str, bytes]:
+def publish(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) -> dict[str, bytes]:
     """Bytes of the files beside the shards.
 
     Args:
@@ -155,7 +155,7 @@ def _counts(index: pa.Table, shards: Mapping[str, FileFact]) -> dict[str, int]:
     return {"samples": index.num_rows, "shards": len(shards), "bytes": sum(fact.size for fact in shards.values())}
 
 
-def _readme(index: pa.Table, card: Card, shards: Mapping[str, FileFact]) -> str:
+def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) -> str:
     counts = _counts(index, shards)
     # JSON strings and lists are YAML: no quoting rules to get wrong.
     front = {

@@ -31,7 +31,7 @@ from .part_writer import PartRecord, StepFailed
 from .parts import Warnings, make_parts, make_parts_apart
 from .records import check_tree
 from .retry import forget_rejects
-from .stage_maker import FINGERPRINTS, Job, Progress, Reporter, StageMaker
+from .stage_maker import FINGERPRINTS, Progress, Reporter, StageJob, StageMaker
 from .store import Rows, Store, StoreError
 
 __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "lock", "run", "status"]
@@ -130,7 +130,7 @@ def run(
         known = _known_fingerprints(store)
         recent: dict[str, pa.Table] = {}
         makers: list[StageMaker] = []
-        jobs: list[Job] = []
+        jobs: list[StageJob] = []
         for index, stage in enumerate(stages):
             following = stages[index + 1] if index + 1 < len(stages) else None
             read_next = following is not None and stage.name in following.inputs()
@@ -248,7 +248,7 @@ class _Workers:
         """Whether the tasks run in this process."""
         return self._scheduler in _IN_PROCESS
 
-    def run(self, jobs: Sequence[Job]) -> None:
+    def run(self, jobs: Sequence[StageJob]) -> None:
         """Run the jobs, and tell of each as it ends. The first error ends the call."""
         if not jobs:
             return
@@ -264,7 +264,7 @@ class _Workers:
         def finished(key: str, result: Any, *_: Any) -> None:
             named[key].done(result if self.in_process else _warned(result))
 
-        def call_of(job: Job) -> Callable[[], Any]:
+        def call_of(job: StageJob) -> Callable[[], Any]:
             if self.in_process:
                 return functools.partial(make_parts, job.task, job.offer)
             return functools.partial(make_parts_apart, job.task)
@@ -290,7 +290,7 @@ class _Workers:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
 
-    def _run_distributed(self, jobs: Sequence[Job]) -> None:
+    def _run_distributed(self, jobs: Sequence[StageJob]) -> None:
         from distributed import CancelledError, Client, KilledWorker
         from distributed.comm import CommClosedError
 
@@ -347,7 +347,7 @@ def _warned(result: tuple[list[PartRecord], Warnings]) -> list[PartRecord]:
     return records
 
 
-def _stages_of(jobs: Sequence[Job]) -> str:
+def _stages_of(jobs: Sequence[StageJob]) -> str:
     return "stage " + ", ".join(dict.fromkeys(repr(job.task.stage.name) for job in jobs))
 
 

@@ -77,7 +77,7 @@ class Reporter:
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class StageJob:
     """A task for a worker.
 
     Attributes:
@@ -258,7 +258,7 @@ class StageMaker:
         name = posixpath.join(folder(self.stage.name), ".witness")
         return self.store.read(name) if self.store.exists(name) else b""
 
-    def begin(self, report: Reporter) -> list[Job]:
+    def begin(self, report: Reporter) -> list[StageJob]:
         """Use what is there; the jobs that make the parts which are not, and commit the stage with the last of them."""
         if self.store.local is not None:
             remove_half_written(self.store.local / folder(self.stage.name))
@@ -328,7 +328,9 @@ class StageMaker:
             for n, (start, stop) in enumerate(bounds)
         ]
 
-    def _jobs(self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[dict[int, PartRecord]], None]) -> list[Job]:
+    def _jobs(
+        self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[dict[int, PartRecord]], None]
+    ) -> list[StageJob]:
         tasks = self._tasks(key)
         records: dict[int, PartRecord] = {}
         # A task that makes several parts is made again as a whole: only its end says that it had them all.
@@ -356,7 +358,7 @@ class StageMaker:
 
         if not todo:
             commit(records)
-        return [Job(task, done, ledger.offer) for task in todo]
+        return [StageJob(task, done, ledger.offer) for task in todo]
 
     def _one_part(self, task: PartTask) -> bool:
         return self.stage.kind != "whole" and not (self.stage.kind == "source" and task.piece is None)

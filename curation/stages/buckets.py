@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..rows import REJECTS, Sifted
-from .reorder import Rows, reorder, stable_order
+from .reorder import StoredRows, reorder, stable_order
 
 _NO_TIME = np.iinfo(np.int64).min
 _DIGITS = 17
@@ -65,7 +65,7 @@ def divide(count: int, parts: int) -> np.ndarray:
 
 
 def assign_equal_count_buckets(
-    rows: Rows, *, by: str = "date_uploaded", buckets: int = 11, scratch: str | None = None
+    rows: StoredRows, *, by: str = "date_uploaded", buckets: int = 11, scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
     """Buckets of equal count, whatever the count is (CLEAR, section 3; its code uses ``more_itertools.divide``).
 
@@ -86,7 +86,7 @@ def assign_equal_count_buckets(
 
 
 def assign_buckets_by_limits(
-    rows: Rows, *, limits: Sequence[Limits], by: str = "date_uploaded", scratch: str | None = None
+    rows: StoredRows, *, limits: Sequence[Limits], by: str = "date_uploaded", scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
     """Buckets between given times; rows outside all of them are rejected as ``outside_every_bucket``.
 
@@ -110,7 +110,7 @@ def assign_buckets_by_limits(
 
 
 def assign_calendar_buckets(
-    rows: Rows, *, period: Literal["year", "month"], by: str = "date_uploaded", scratch: str | None = None
+    rows: StoredRows, *, period: Literal["year", "month"], by: str = "date_uploaded", scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
     """A bucket for every year or month that has rows, numbered from 0 in order of time.
 
@@ -132,7 +132,7 @@ def assign_calendar_buckets(
 # ------------------------------------------------------------------------------------------------------------- times
 
 
-def _times(rows: Rows, by: str, *, only_times: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def _times(rows: StoredRows, by: str, *, only_times: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """The column as int64 that sort as its values do (microseconds for times), and where there is a value."""
     if by not in rows.schema.names:
         raise ValueError(f"no column {by!r} to make buckets by: there are {', '.join(rows.schema.names)}")
@@ -195,18 +195,20 @@ def _runs(times: np.ndarray, keep: np.ndarray, number: np.ndarray) -> tuple[np.n
     return order, numbers, np.append(firsts, len(order))
 
 
-def _tables(rows: Rows, order: np.ndarray, bounds: np.ndarray, numbers: np.ndarray, scratch: str | None) -> Iterator[pa.Table]:
+def _tables(
+    rows: StoredRows, order: np.ndarray, bounds: np.ndarray, numbers: np.ndarray, scratch: str | None
+) -> Iterator[pa.Table]:
     for first, table in reorder(rows, order, bounds.tolist(), scratch=scratch):
         bucket = int(numbers[np.searchsorted(bounds, first, side="right") - 1])
         column = pa.array(np.full(table.num_rows, bucket, dtype=np.int64))
         yield table.drop_columns(["bucket"] if "bucket" in table.column_names else []).append_column("bucket", column)
 
 
-def _without_time(rows: Rows, keep: np.ndarray, by: str) -> Iterator[Sifted]:
+def _without_time(rows: StoredRows, keep: np.ndarray, by: str) -> Iterator[Sifted]:
     yield from _turned_away(rows, ~keep, "no_time", by)
 
 
-def _turned_away(rows: Rows, out: np.ndarray, reason: str, by: str) -> Iterator[Sifted]:
+def _turned_away(rows: StoredRows, out: np.ndarray, reason: str, by: str) -> Iterator[Sifted]:
     if not out.any():
         return
     schema = rows.schema.remove_metadata()

@@ -19,7 +19,7 @@ import pyarrow as pa
 from ..rows import REJECTS, Blob, Reject, Rejected, Sifted, printable
 from .dates import DatesTable, parse_local, parse_utc, read_dates_csv
 from .exif import read_exif
-from .folder import Entry, Folder, key_of, open_folder, walk
+from .folder import Folder, FolderEntry, key_of, open_folder, walk
 from .image_format import KNOWN_EXTENSIONS, SNIFF_BYTES, normal_extension, sniff_extension
 
 MAX_BYTES = 100_000_000
@@ -128,7 +128,7 @@ def _missing(path: str) -> Rejected:
     return Rejected(f"./{path}", "missing_file", "named by the CSV, not in the folder")
 
 
-def _listing_reject(entry: Entry, path: str, keys: set[str]) -> Rejected | None:
+def _listing_reject(entry: FolderEntry, path: str, keys: set[str]) -> Rejected | None:
     if entry.reason is not None:
         return Rejected(f"./{printable(path)}", entry.reason, entry.detail)
     key = key_of(path)

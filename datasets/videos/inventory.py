@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import Rejected, Sifted, printable, sift
-from ...curation.stages.folder import Entry, open_folder, walk
+from ...curation.stages.folder import FolderEntry, open_folder, walk
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -82,7 +82,7 @@ def list_videos(*, root: str, extensions: Sequence[str] = EXTENSIONS) -> Iterato
                 yield VideoFile(path, stem, posixpath.basename(at), entry.size)
 
 
-def _fault(entry: Entry, extension: str, extensions: Sequence[str]) -> str | None:
+def _fault(entry: FolderEntry, extension: str, extensions: Sequence[str]) -> str | None:
     if entry.reason is not None:
         return entry.reason
     if extension.lower().removeprefix(".") not in extensions:

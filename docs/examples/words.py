@@ -16,7 +16,7 @@ import pyarrow as pa
 from benchwright.curation.budget import Budget
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.keys import where
-from benchwright.curation.publish import Card
+from benchwright.curation.publish import DatasetCard
 from benchwright.curation.rows import Blob, Reject
 from benchwright.curation.run import Run
 from benchwright.curation.store import Rows
@@ -89,7 +89,7 @@ def plan(c: Config, out: str) -> Flow:
 
 def publish(run: Run, c: Config, folder: str) -> None:
     members = {"txt": {"holds": "the text"}, "json": {"holds": "words: how many; commonest: which"}}
-    card = Card("Words", "Text files and their words.", "words", run.result.digest, licence="other", members=members)
+    card = DatasetCard("Words", "Text files and their words.", "words", run.result.digest, licence="other", members=members)
     publish_shards(run, card, folder)
 
 

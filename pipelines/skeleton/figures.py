@@ -17,8 +17,8 @@ from .config import SkeletonConfig
 from .results import (
     NONE,
     By,
-    Difference,
     Figure,
+    OrderDifference,
     Series,
     best_of_grid,
     default_matrices,
@@ -153,7 +153,7 @@ def _paper(theirs: Published | None) -> list[Value]:
     ]
 
 
-def _opd_table(ours: dict[str, Difference], labels: Sequence[str], by: By) -> Table:
+def _opd_table(ours: dict[str, OrderDifference], labels: Sequence[str], by: By) -> Table:
     rows = [[label, *(_cell(one.opd[at]) for one in ours.values())] for at, label in enumerate(labels)]
     return Table([by, *ours], rows, "Percent", decimals=1)
 

@@ -23,7 +23,7 @@ from ...datasets.kinetics.clips import KineticsClip, as_clips
 from ...datasets.kinetics.lists import Listed, pieces, read_list
 from ...datasets.ucf101.lists import read_lists
 from ...datasets.vclimb.lost_roles import check_roles
-from ...datasets.vclimb.samples import Placed, place, sample
+from ...datasets.vclimb.samples import PlacedClip, place, sample
 from ...datasets.vclimb.split_files import read_split
 from ...datasets.vclimb.splits import InRole, InTask, RoleRule, Untrimmed, assign_roles, assign_tasks, untrim
 from ...datasets.vclimb.synthetic import draw_videos, probe_drawn, sample_drawn
@@ -72,7 +72,7 @@ def plan(c: VclimbConfig, out: str) -> Flow:
     check = step(check_roles, split=rows_of(split or flow.last), roles=needed, on_lost_role=c.split.on_lost_role)
     placed = step(place, usable=rows_of("usable"), max_samples=c.shards.max_samples, seed=c.seed)
     flow = _sampled(flow.whole("usable", check), c)
-    return flow.whole("placed", placed, gives=Placed).shards("shards", step(sample))
+    return flow.whole("placed", placed, gives=PlacedClip).shards("shards", step(sample))
 
 
 def _listed(c: VclimbConfig) -> Flow:

@@ -19,7 +19,7 @@ from benchwright.training.core.criteria import CRITERIA, cross_entropy
 from benchwright.training.core.exemplars import Capacity, class_means, given, herding, nearest_means, shuffled
 from benchwright.training.core.learner import Learner, Memory, SecondView
 from benchwright.training.core.schedule import Schedule
-from benchwright.training.data.examples import ArrayExamples, Draw, Joined, Rows
+from benchwright.training.data.examples import ArrayExamples, Draw, Joined, RowNumbers
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.classifier import Classifier
 from benchwright.training.models.linear import affine
@@ -206,10 +206,10 @@ class Framed(ArrayExamples):
     """Samples of seven parts each."""
 
     @property
-    def sizes(self) -> Rows:
+    def sizes(self) -> RowNumbers:
         return np.full(len(self.labels), 7)
 
-    def take(self, rows: Rows) -> Framed:
+    def take(self, rows: RowNumbers) -> Framed:
         return Framed(self.X[rows], self.labels[rows], [self.keys[row] for row in rows.tolist()])
 
 
