@@ -191,7 +191,7 @@ def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run:
 
 
 def show(out: str) -> dict[str, Any]:
-    """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where the run has not reached it),
+    """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where the run is not finished),
     ``stages`` (``name``, ``rows``, ``rejects`` by reason, ``digest``, ``seconds``, and ``kept`` where earlier code made it) and
     ``provenance``.
     """

@@ -39,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Completion of words in your shell: benchwright --install-completion",
+    epilog="Shell completion: benchwright --install-completion",
 )
 app.add_typer(qa, name="qa")
 
@@ -104,7 +104,7 @@ def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
 
 @app.command("config")
 def print_config(name: Name, config: Config = None) -> None:
-    """Print the settings of a benchmark, to begin a file of your own.
+    """Print the settings of a benchmark, as a start for your own file.
 
     \b
     Examples:
@@ -119,9 +119,9 @@ def print_config(name: Name, config: Config = None) -> None:
 
 @app.command()
 def plan(name: Name, out: NewOut, config: Config = None, overrides: Overrides = None) -> None:
-    """Print the stages, which of them are there, and why not.
+    """Print the stages: which are up to date, and why the others are not.
 
-    Makes nothing. What a run would make again says what changed: code, a setting, a source.
+    Runs nothing. For a stale stage it names what changed: code, a setting, a source.
 
     \b
     Examples:
@@ -153,13 +153,13 @@ def run(
             help="Use this stage as it is though its code changed; `show` and `verify` will say so (repeatable).",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be made, and make nothing.")] = False,
-    train_too: Annotated[bool, typer.Option("--train", help="Then train the baselines, and write the report.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would run, and run nothing.")] = False,
+    train_too: Annotated[bool, typer.Option("--train", help="Also train the baselines and write the report.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a pipeline, or go on with a broken-off run.
+    """Run a pipeline, or resume an interrupted run.
 
-    What is there already, and made by the same code from the same settings and sources, is used as it is.
+    Stages that are up to date (same code, settings and sources) are used as they are.
 
     \b
     Examples:
@@ -209,7 +209,7 @@ def _print_plan(todo: Any, out: str) -> None:
 
 @app.command()
 def show(out: Out, as_json: AsJson = False) -> None:
-    """Print what a run made, and from what.
+    """Print what a run made, and from which sources.
 
     Rows, rejects by reason, seconds and digest of every stage, and the chain from the result back to its sources.
 
@@ -272,9 +272,9 @@ def compare(
     second: Annotated[str, typer.Argument(metavar="B", help="Folder or URL of another.", callback=local_folder)],
     stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Compare only this stage.")] = None,
 ) -> None:
-    """Tell in which stages and rows two runs differ.
+    """Print the stages and rows in which two runs differ.
 
-    Exits 0 where they are the same, and 1 where they differ. Stages of equal digest are not read; `verify` reads them.
+    Exits 0 if they are the same, and 1 if they differ. Stages of equal digest are not read; `verify` reads them.
 
     \b
     Examples:

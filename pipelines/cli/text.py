@@ -38,7 +38,7 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
     stages = shown["stages"]
     width = max([len(stage["name"]) for stage in stages] + [5])
     lines = [f"pipeline  {shown['pipeline']}"]
-    lines.append(f"digest    {shown['digest'] or 'none yet: the run has not reached its end; run it again to go on'}")
+    lines.append(f"digest    {shown['digest'] or 'none yet: the run is not finished; repeat the command to resume it'}")
     overrides = shown["provenance"]["overrides"]
     if overrides:
         lines.append("set       " + ", ".join(f"{name} = {value!r}" for name, value in overrides.items()))

@@ -149,7 +149,7 @@ def test_workers_answers_to_gold_questions_are_told(
         told = bw("qa", "import", out, *answers(out, batch, tmp_path))
         assert "rejected" not in told.out
         assert "0 of 9 gold questions right" in told.out
-        assert "18 answers to gold questions came again: each worker's first one counts" in told.out
+        assert "18 repeated answers to gold questions: only a worker's first answer counts" in told.out
     assert bw("report", out).code == 0
     report = (out / "report.html").read_text()
     for worker in workers:

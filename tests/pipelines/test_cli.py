@@ -437,7 +437,7 @@ def test_a_run_that_is_not_finished_is_told_in_one_line(bw: Cli, tmp_path: Path)
     for command in (["release", out, "--to", tmp_path / "to"], ["train", out]):
         told = bw(*command)
         assert told.code == 1
-        assert "has not reached its end" in only_line(told.err)
+        assert "the run is not finished" in only_line(told.err)
     unfinished = [line for line in bw("verify", out).out.splitlines() if "not finished" in line]
     assert len(unfinished) == 1
     assert re.search(

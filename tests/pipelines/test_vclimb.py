@@ -512,7 +512,7 @@ def test_a_class_that_lost_a_listed_role_is_told_before_frames_are_decoded(
     r = made(small(*c, "split.on_lost_role=keep"), tmp_path / "run")
     assert r.result.rows == 15
     warned = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
-    assert warned == [f"class {label!r} lost all its clips with role 'val' (1); it goes on without them"]
+    assert warned == [f"class {label!r} lost all its clips with role 'val' (1); the run continues without them"]
     # A role that nothing is trained or tested with stops nothing.
     unused = 'evaluation.roles=["train", "none", "test"]'
     assert made(small(*c, unused), tmp_path / "unused").result.rows == 15
