@@ -67,7 +67,7 @@ def test_what_earlier_code_made_is_told_and_can_be_kept(bw: Cli, texts: Path, tm
     assert "stale" not in told.err
     assert json.loads(bw("show", out, "--json").out)["digest"] == digest
     assert bw("show", out).out.count(f"kept: made by earlier code; {changed}") == 1
-    assert "there, 11 rows, kept: made by earlier code" in bw("plan", *arguments).out
+    assert "up to date, 11 rows, kept: made by earlier code" in bw("plan", *arguments).out
     told = bw("verify", out)
     assert told.code == 0
     assert f"stage counted: kept: made by earlier code; {changed}" in told.out
