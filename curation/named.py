@@ -6,6 +6,7 @@ import functools
 import importlib
 import importlib.util
 import operator
+import os
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +21,7 @@ def load(reference: str) -> Any:
     """
     place, _, attribute = reference.rpartition(":")
     try:
-        module = _from_file(Path(place).resolve()) if place.endswith(".py") else importlib.import_module(place)
+        module = _from_file(Path(os.path.realpath(place))) if place.endswith(".py") else importlib.import_module(place)
         return operator.attrgetter(attribute)(module)
     except ModuleNotFoundError as error:
         raise LookupError(f"{reference!r}: no module {error.name}") from error

@@ -7,6 +7,7 @@ import csv
 import dataclasses
 import io
 import json
+import os
 import posixpath
 import secrets
 import tempfile
@@ -145,7 +146,7 @@ def export_questions(
 
 def _gold(path: str, per_batch: int, config: ClearConfig, *, thumbnails: bool) -> Gold:
     place = "file" if thumbnails else "url"
-    folder = Path(path).resolve().parent
+    folder = Path(os.path.realpath(path)).parent
     classes = {*(each.name for each in config.classes), config.retrieval.background}
     asked: dict[str, tuple[str, bytes]] = {}
     for line, row in _gold_lines(path, ("class_name", place), classes):
@@ -184,7 +185,7 @@ def _gold_lines(path: str, needed: Sequence[str], classes: Collection[str]) -> I
 
 
 def _gold_file(folder: Path, name: str, place: str) -> Path:
-    file = (folder / name).resolve()
+    file = Path(os.path.realpath(folder / name))
     if not file.is_relative_to(folder):
         raise ValueError(f"{place}: file {name!r} lies outside the folder of the CSV")
     if not file.is_file():
