@@ -1,5 +1,5 @@
 """Where the columns of a Parquet file lie, read from its footer: pyarrow's own look at a column chunk
-(``FileMetaData.row_group(n).column(c)``) checks statistics, which nobody needs here, and ends the process where they are damaged.
+(``FileMetaData.row_group(n).column(c)``) checks statistics that nobody needs here, and ends the process where they are damaged.
 
 The footer is a struct of Thrift's compact protocol (https://parquet.apache.org/docs/file-format/metadata/).
 """

@@ -58,8 +58,8 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool =
         objects: the same, and fractions, numpy's scalars and arrays of objects, which hold any of these values.
 
     Raises:
-        UnsafePickle: for anything else, before it is loaded; for more than ``MAX_BYTES`` or ``MAX_VALUES``; for damage; for bytes
-            behind it; for a value that holds itself.
+        UnsafePickle: for anything else, before it is loaded; for more than ``MAX_BYTES`` or ``MAX_VALUES``; for damage; for
+            bytes behind it; for a value that holds itself.
     """
     stream = _Bounded(io.BytesIO(data) if isinstance(data, bytes) else data)
     if stream.size > MAX_BYTES:
@@ -67,10 +67,7 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool =
     try:
         _check_opcodes(stream, arrays, objects)
         stream.rewind()
-        if arrays or objects:
-            found = _finished(_ArrayUnpickler(stream, objects).load(), {})
-        else:
-            found = _Unpickler(stream).load()
+        found = _finished(_ArrayUnpickler(stream, objects).load(), {}) if arrays or objects else _Unpickler(stream).load()
         _check_count(found)
         return found
     except UnsafePickle:
@@ -294,7 +291,7 @@ def _is_odd(value: Any) -> bool:
 
 
 def _check_count(value: Any) -> None:
-    """Raise ``UnsafePickle`` where there are too many values, however often each is named: who goes through them meets as many."""
+    """Raise ``UnsafePickle`` where there are too many values, each as often as it is named: who goes through them meets as many."""
     counts: dict[int, int] = {}
     begun: set[int] = set()
     todo = [value]

@@ -144,10 +144,10 @@ def is_recorded(path: Path) -> bool:
     path = Path(os.path.abspath(path))
     nearest = None
     for root in path.parents:
-        if (root / "run.json").is_file():
+        if os.path.isfile(os.path.join(root, "run.json")):
             nearest = nearest or root
             for each in [*reversed(path.relative_to(root).parents), path.relative_to(root)]:
-                if (root / each).is_symlink():
+                if os.path.islink(os.path.join(root, each)):
                     _check_link(os.path.join(root, each), os.path.realpath(root))
     if nearest is None:
         return False

@@ -219,7 +219,9 @@ def _read_bounded(held: pq.ParquetFile, names: list[str]) -> pa.Table:
     size = 0
     for batch in held.iter_batches(_ROWS_AT_ONCE, columns=names):
         if batch.nbytes > _MAX_VOTE_BYTES * batch.num_rows:
-            raise ValueError(f"its votes take {batch.nbytes // batch.num_rows:,} bytes each, {_MAX_VOTE_BYTES:,} at most are read")
+            raise ValueError(
+                f"its votes take {batch.nbytes // batch.num_rows:,} bytes each, {_MAX_VOTE_BYTES:,} at most are read"
+            )
         batches.append(batch)
         size += batch.nbytes
         if size > _MAX_BYTES:

@@ -142,9 +142,7 @@ def assign(
     tree = _tree(hierarchy, form, proposal, found)
     named = f"hierarchy {hierarchy!r}" if isinstance(hierarchy, str) else "hierarchy"
     if found.isdisjoint(tree.subclasses):
-        raise ValueError(
-            f"no class of the source is a subclass of the {named}; the source has {', '.join(sorted(found)[:5])}"
-        )
+        raise ValueError(f"no class of the source is a subclass of the {named}; the source has {', '.join(sorted(found)[:5])}")
     tree = tree.restricted(found, min_subclasses=min_subclasses) if only_found else tree
     if lacking := [name for name in tree.subclasses if name not in found]:
         told = f"{len(lacking)} classes of the {named} have no sample, the first is {lacking[0]!r:.80}"
