@@ -162,13 +162,12 @@ def mat(name: str) -> Specials:
 
     def made() -> Mapping[str, Callable[[Path], None]]:
         plain = valid.mat({"idx_parts": np.arange(4.0)})
-        bomb = plain[:128] + struct.pack("<II", 15, 0) + zlib.compress(bytes(1 << 28), 9)
         return put_all(
             name,
             {
                 "empty": b"",
                 "head alone": plain[:128],
-                "bomb": bomb,
+                "bomb": lambda: plain[:128] + struct.pack("<II", 15, 0) + zlib.compress(bytes(1 << 28), 9),
                 "HDF5": b"\x89HDF\r\n\x1a\n" + bytes(600),
                 "other variables": valid.mat({"a": 1}),
                 "text": valid.mat({"idx_parts": "abc"}),

@@ -19,9 +19,11 @@ import pyarrow.parquet as pq
 import pytest
 from benchwright.curation import streams
 from benchwright.curation.parquet_footer import column_chunks
+from benchwright.curation.qa.mturk import _write
 from benchwright.curation.qa.votes import VOTES, read_votes
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.datasets.activitynet.annotations import read_csv
+from benchwright.datasets.demo_photos.album import make_album
 from benchwright.datasets.features.backbones import Backbone, load_backbone
 from benchwright.datasets.features.npy import strings
 from benchwright.datasets.iirc.hierarchy import read_hierarchy
@@ -237,6 +239,24 @@ def test_a_damaged_model_is_told_by_its_name(tmp_path: Path) -> None:
             made.writestr(info.filename, body.replace(b"inplace", b"inpl\xffce") if info.filename.endswith(".py") else body)
     with pytest.raises(ValueError, match=r"m\.pt is no TorchScript model: "):
         load_backbone(Backbone("torchscript", run_code_from_weights=True), checkpoint=str(tmp_path / "m.pt"))
+
+
+# ---------------------------------------------------------------------------------------------------------- full disks
+
+
+def test_a_full_disk_is_told_with_the_file(tmp_path: Path) -> None:
+    """The system names no file where it has no room for what is written to it: a limit of a file's size is told likewise."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as export:
+            _write(tmp_path / "upload/a.csv", b"x" * 1000)
+        with pytest.raises(OSError, match="File too large") as album:
+            make_album(tmp_path / "album", photos=100, seed=0)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert export.value.filename == str(tmp_path / "upload/a.csv")
+    assert str(tmp_path / "album") in str(album.value.filename)
 
 
 MEASURE = """
