@@ -383,7 +383,8 @@ class Rows:
                     index, field.with_type(field.type.value_type), table[index].cast(field.type.value_type)
                 )
             elif field.name in encoded:
-                table = table.set_column(index, field.name, table[index].dictionary_encode())
+                column = table[index].dictionary_encode()
+                table = table.set_column(index, field.with_type(column.type), column)  # with what it says of nulls, as on disk
         return table
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:
