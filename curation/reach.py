@@ -87,7 +87,7 @@ def _named(reference: str) -> Reached:
     if not place or not attribute:
         raise UnknownName(f"{reference!r} names no code: write package.module:attribute or path/to/file.py:attribute")
     if place.endswith(".py"):
-        path: Path | None = Path(place).resolve()
+        path: Path | None = Path(os.path.realpath(place))
         name = Path(place).stem
         if not os.path.isfile(place):
             raise UnknownName(f"{reference!r}: no such file")
