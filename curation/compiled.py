@@ -32,13 +32,20 @@ from .files import replacing
 
 
 def compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:
-    """Machine code, kept beside the module or in the user's cache; where neither can be written each process makes its own."""
+    """Machine code, kept beside the module or in the user's cache; where neither can be written, or others can write to what
+    numba is told to use (``NUMBA_CACHE_DIR``), each process makes its own."""
     import numba
 
-    try:
-        return numba.njit(function, cache=True, error_model="numpy", **flags)
-    except RuntimeError:
-        return numba.njit(function, error_model="numpy", **flags)
+    # numba compiles, or loads, when the function is called first.
+    with contextlib.suppress(RuntimeError, OSError):  # PermissionError among the latter
+        made = numba.njit(function, cache=True, error_model="numpy", **flags)
+        folder = Path(made.stats.cache_path)
+        if folder != Path(function.__code__.co_filename).parent / "__pycache__":  # there lies Python's own code, too
+            _check_folders(folder / "any")
+            if folder.stat().st_mode & 0o022:  # with the sticky bit
+                raise PermissionError(folder)
+        return made
+    return numba.njit(function, error_model="numpy", **flags)
 
 
 class Passes:
@@ -177,17 +184,21 @@ def _own_bytes(path: Path) -> bytes:
     Raises:
         PermissionError: where others may write to it, or to a folder above it.
     """
+    _check_folders(path)
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as stream:
+        facts = os.fstat(stream.fileno())
+        if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o022 or facts.st_uid not in (0, os.getuid()):
+            raise PermissionError(f"{path}: others may write to it")
+        return stream.read()
+
+
+def _check_folders(path: Path) -> None:
     for folder in [*path.parents, *path.parent.resolve().parents]:
         facts = folder.stat()
         # Of a folder with the sticky bit, as /tmp has it, nobody can rename what is another's.
         shared = facts.st_mode & 0o022 and not facts.st_mode & stat.S_ISVTX
         if shared or facts.st_uid not in (0, os.getuid()):
             raise PermissionError(f"{folder}: others may write to it")
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK)) as stream:
-        facts = os.fstat(stream.fileno())
-        if not stat.S_ISREG(facts.st_mode) or facts.st_mode & 0o022 or facts.st_uid not in (0, os.getuid()):
-            raise PermissionError(f"{path}: others may write to it")
-        return stream.read()
 
 
 def _cache() -> Path:

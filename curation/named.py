@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import importlib.util
 import operator
+import os
 import sys
 import threading
 import traceback
@@ -72,7 +73,7 @@ def load_file(path: Path) -> ModuleType:
     Raises:
         UnknownName: where there is no such file, another module has its name, or running it raises: says the line.
     """
-    path = path.resolve()
+    path = Path(os.path.realpath(path))  # a link to itself is told as no file
     with _loading:
         known = _loaded.get(path)
         if known is not None and sys.modules.get(path.stem) is known.module and known.fresh():

@@ -12,12 +12,17 @@ import io
 import math
 import pickle
 import pickletools
+import reprlib
+from collections.abc import Collection
 from typing import IO, Any, cast
 
 import numpy as np
 
 MAX_BYTES = 1 << 28
 """Larger files are refused."""
+
+MAX_VALUES = 1 << 24
+"""Most values, those that are named many times counted each time: ten lists that hold one another ten times are ten billion."""
 
 # fmt: off
 _PLAIN = frozenset({
@@ -32,6 +37,8 @@ _NUMBERS = frozenset({
 # fmt: on
 _FRACTIONS = frozenset({"FLOAT", "BINFLOAT"})
 _PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
+_GETS = ("GET", "BINGET", "LONG_BINGET")
+_TUPLES = ("TUPLE", "TUPLE1", "TUPLE2", "TUPLE3")
 _CORES = ("numpy.core.multiarray", "numpy._core.multiarray")
 _DTYPES = frozenset({"b1", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8"})
 _OBJECT = "O8"
@@ -51,7 +58,8 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool =
         objects: the same, and fractions, numpy's scalars and arrays of objects, which hold any of these values.
 
     Raises:
-        UnsafePickle: for anything else, before it is loaded; for more than ``MAX_BYTES``; for damage; for bytes behind it.
+        UnsafePickle: for anything else, before it is loaded; for more than ``MAX_BYTES`` or ``MAX_VALUES``; for damage; for
+            bytes behind it; for a value that holds itself.
     """
     stream = _Bounded(io.BytesIO(data) if isinstance(data, bytes) else data)
     if stream.size > MAX_BYTES:
@@ -59,9 +67,9 @@ def load_plain(data: bytes | IO[bytes], *, arrays: bool = False, objects: bool =
     try:
         _check_opcodes(stream, arrays, objects)
         stream.rewind()
-        if not (arrays or objects):
-            return _Unpickler(stream).load()
-        return _finished(_ArrayUnpickler(stream, objects).load(), {})
+        found = _finished(_ArrayUnpickler(stream, objects).load(), {}) if arrays or objects else _Unpickler(stream).load()
+        _check_count(found)
+        return found
     except UnsafePickle:
         raise
     except _DAMAGE as error:
@@ -100,14 +108,46 @@ def _check_opcodes(data: _Bounded, arrays: bool, objects: bool) -> None:
         safe, told = safe | _NUMBERS, "plain values and arrays"
     if objects:
         safe |= _FRACTIONS
+    sizes = _TupleSizes()
     for number, (opcode, argument, place) in enumerate(pickletools.genops(cast("IO[bytes]", data))):
         if opcode.name not in safe:
             raise UnsafePickle(f"{opcode.name} at byte {place}: only {told} are read")
         # The loader makes room for a memo of twice that number: four bytes could claim 64 GB.
         if opcode.name in _PUTS and int(argument or 0) > number:
             raise UnsafePickle(f"{opcode.name} {argument} at byte {place}: beyond the {number} values before it")
+        if (arrays or objects) and sizes.after(opcode, argument) > MAX_VALUES:
+            raise UnsafePickle(f"{opcode.name} at byte {place}: tuples within tuples, more than {MAX_VALUES:,} values in all")
     if left := data.size - data.tell():
         raise UnsafePickle(f"{left} bytes behind its end, which would not be read")
+
+
+class _TupleSizes:
+    """How many values each tuple holds, those within its tuples among them: the loader hashes them where one is a key."""
+
+    def __init__(self) -> None:
+        self._stack: list[int] = []
+        self._marks: list[int] = []
+        self._memo: dict[int, int] = {}
+
+    def after(self, opcode: Any, argument: Any) -> int:
+        """The size of what lies on top of the loader's stack after an opcode; 1 of what is no tuple, 0 of nothing."""
+        name, stack = opcode.name, self._stack
+        if name == "MARK":
+            self._marks.append(len(stack))
+        elif name == "POP" and self._marks and self._marks[-1] == len(stack):
+            self._marks.pop()
+        elif name == "MEMOIZE" or name in _PUTS:
+            self._memo[len(self._memo) if name == "MEMOIZE" else int(argument)] = stack[-1]
+        elif name in _GETS:
+            stack.append(self._memo[int(argument)])
+        else:
+            before = opcode.stack_before
+            marked = pickletools.markobject in before
+            begin = self._marks.pop() if marked else len(stack) - len(before)
+            size = 1 + sum(stack[begin:]) if name in _TUPLES else 1
+            del stack[begin - (before.index(pickletools.markobject) if marked else 0) :]
+            stack.extend([size] * len(opcode.stack_after))
+        return stack[-1] if stack else 0
 
 
 class _Unpickler(pickle.Unpickler):
@@ -140,7 +180,7 @@ class _StandIn:
             return number
         if self._name == "encode" and len(arguments) == 2 and isinstance(arguments[0], str):
             return arguments[0].encode("latin-1")  # how protocol 2 of Python 3 writes bytes
-        raise UnsafePickle(f"calls {self._name} with {str(arguments)[:80]}")
+        raise UnsafePickle(f"calls {self._name} with {reprlib.repr(arguments)[:80]}")
 
     def __setstate__(self, state: Any) -> None:
         raise UnsafePickle(f"changes {self._name}")
@@ -172,8 +212,8 @@ class _Array:
         if not isinstance(dtype, _Dtype) or not isinstance(shape, tuple):
             raise UnsafePickle("an array without shape or dtype")
         sizes = cast("tuple[Any, ...]", shape)
-        if not all(isinstance(side, int) and side >= 0 for side in sizes) or len(sizes) > 16:
-            raise UnsafePickle(f"an array of shape {str(sizes)[:80]}")
+        if not all(isinstance(side, int) and 0 <= side < 1 << 63 for side in sizes) or len(sizes) > 16:
+            raise UnsafePickle(f"an array of shape {reprlib.repr(sizes)[:80]}")
         flat = _flat(data, dtype.code)
         if math.prod(sizes) != len(flat):
             raise UnsafePickle(
@@ -208,7 +248,10 @@ class _ArrayUnpickler(_Unpickler):
 
 
 def _text(value: Any) -> str:
-    return value.decode("latin-1") if isinstance(value, bytes) else str(value)
+    """A text, of Python 2 or 3; of another value something short: to print all of it may take forever."""
+    if isinstance(value, bytes):
+        return value.decode("latin-1")
+    return value if isinstance(value, str) else reprlib.repr(value)
 
 
 _OPEN = object()
@@ -245,3 +288,35 @@ def _rebuilt(value: Any, done: dict[int, Any]) -> Any:
 
 def _is_odd(value: Any) -> bool:
     return isinstance(value, (_Array, _StandIn, _Dtype, dict, list, tuple))
+
+
+def _check_count(value: Any) -> None:
+    """Raise ``UnsafePickle`` where there are too many values, each as often as it is named."""
+    counts: dict[int, int] = {}
+    begun: set[int] = set()
+    todo = [value]
+    while todo:
+        held = _held(todo[-1])
+        place = id(todo[-1])
+        if held is None or place in counts:
+            todo.pop()
+        elif place in begun:
+            todo.pop()
+            counts[place] = 1 + sum(counts.get(id(item), 1) for item in held)
+            if counts[place] > MAX_VALUES:
+                raise UnsafePickle(f"more than {MAX_VALUES:,} values, where each counts as often as it is named")
+        else:
+            begun.add(place)
+            within = [item for item in held if id(item) not in counts and _held(item) is not None]
+            if any(id(item) in begun for item in within):
+                raise UnsafePickle("a value that holds itself")
+            todo += within
+
+
+def _held(value: Any) -> Collection[Any] | None:
+    """The values within one; None of one that has no place for any."""
+    if isinstance(value, dict):
+        return cast("dict[Any, Any]", value).values()
+    if isinstance(value, (list, tuple)):
+        return cast("list[Any]", value)
+    return value.ravel().tolist() if isinstance(value, np.ndarray) and value.dtype.hasobject else None

@@ -87,7 +87,7 @@ def _named(reference: str) -> Reached:
     if not place or not attribute:
         raise UnknownName(f"{reference!r} names no code: write package.module:attribute or path/to/file.py:attribute")
     if place.endswith(".py"):
-        path: Path | None = Path(place).resolve()
+        path: Path | None = Path(os.path.realpath(place))
         name = Path(place).stem
         if not os.path.isfile(place):
             raise UnknownName(f"{reference!r}: no such file")
@@ -106,6 +106,12 @@ def _from(name: str, path: Path | None, attribute: str) -> Reached:
     if path is None:
         return Reached(hashlib.sha256().hexdigest(), {})
     code = _code_of(_home(name, path), name, path)
+    if (name, attribute) not in code.known:
+        code.known[name, attribute] = _gathered(code, name, attribute)
+    return code.known[name, attribute]
+
+
+def _gathered(code: _Code, name: str, attribute: str) -> Reached:
     start = code.member(name, (attribute,)) or {(name, "*")}
     found: dict[str, dict[str, str]] = {}
     told: list[str] = []
@@ -177,6 +183,8 @@ class _Code:
 
     def __init__(self, home: _Home, name: str, path: Path) -> None:
         self._home, self._own = home, (name, path)
+        self.known: dict[tuple[str, str], Reached] = {}
+        """What is reached from a name of a module: asked for again and again, and the same as long as no file changes."""
         self._modules: dict[str, Module | None] = {}
         self._times: dict[str, int] = {}
         self._edges: dict[Node, set[Node]] = {}

@@ -31,6 +31,9 @@ TEMPORARY = ".tmp-"
 _APART = ("stages", "dataset")
 """Folders of a run that have records of their own: ``artifact.json``, and ``dataset.json``."""
 
+_ANSWERS = "qa"
+"""Folder of a run in which commands alone write: what a stage reads there was recorded, too."""
+
 _SEALED = ("run.json", ".fingerprints.json")
 """Files of a run's folder that are sealed themselves."""
 
@@ -144,10 +147,10 @@ def is_recorded(path: Path) -> bool:
     path = Path(os.path.abspath(path))
     nearest = None
     for root in path.parents:
-        if (root / "run.json").is_file():
+        if os.path.isfile(os.path.join(root, "run.json")):
             nearest = nearest or root
             for each in [*reversed(path.relative_to(root).parents), path.relative_to(root)]:
-                if (root / each).is_symlink():
+                if os.path.islink(os.path.join(root, each)):
                     _check_link(os.path.join(root, each), os.path.realpath(root))
     if nearest is None:
         return False
@@ -248,6 +251,8 @@ def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, A
             told = str(error) if isinstance(error, Damaged) else f"cannot be read: {error.strerror}"
             yield Found(_place(out, where / RECORD), f"the record of the files beside it {told}", "that it is whole")
             return
+    elif where == out / _ANSWERS and any(_place(out, where / name) in known for name in files):
+        yield Found(_place(out, where / RECORD), "the record of the files beside it is missing", "that it is there")
     for name in sorted({*files, *record} - {RECORD}):
         path, states = where / name, record.get(name)
         place = _place(out, path)

@@ -14,6 +14,7 @@ import difflib
 import functools
 import importlib.metadata
 import inspect
+import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -118,7 +119,7 @@ class Registry:
             place, attribute = name, self.attribute
         if place and _WRITTEN_OUT.fullmatch(attribute):
             if place.endswith(".py"):
-                path = (Path(base) / place).resolve()
+                path = Path(os.path.realpath(Path(base) / place))
                 if not path.is_file():
                     raise UnknownName(f"{self.kind} {place!r}: no such file")
                 return Entry(self.kind, f"{path}:{attribute}", f"{path}:{attribute}", "")

@@ -439,7 +439,8 @@ class StageMaker:
 
     def _write_made(self, seconds: float, witness: str) -> None:
         made = {"made_at": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"), "seconds": round(seconds, 3)}
-        made = sealed({**made, "versions": _versions(), "witness": witness})
+        code = sha256(self.store.read(code_file(self.stage.name)))
+        made = sealed({**made, "versions": _versions(), "witness": witness, "code": code})
         self.store.write_json(posixpath.join(folder(self.stage.name), "made.json"), made)
 
 

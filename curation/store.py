@@ -35,6 +35,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .files import remove, writing
+from .parquet_footer import column_chunks
 from .records import json_text, naming
 from .rows import Blob, is_text, printable
 
@@ -246,9 +247,12 @@ class Store:
         """Text columns that a Parquet file holds as dictionaries."""
         with self._parquet(name) as file:
             text = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
-            groups = file.metadata.num_row_groups
-            chunks = [file.metadata.row_group(0).column(n) for n in range(file.metadata.num_columns)] if groups else []
-        return [chunk.path_in_schema for chunk in chunks if chunk.path_in_schema in text and chunk.has_dictionary_page]
+        with self._arrow_file(name) as stream:
+            try:
+                first = column_chunks(stream)[:1]
+            except ValueError as error:
+                raise StoreError(f"{self.url}: file {name} is damaged: {error}") from None
+        return [chunk.column for chunks in first for chunk in chunks if chunk.column in text and chunk.has_dictionary]
 
     def array(self, name: str) -> np.ndarray:
         """A ``.npy`` file, memory-mapped where the store is local."""
@@ -379,7 +383,8 @@ class Rows:
                     index, field.with_type(field.type.value_type), table[index].cast(field.type.value_type)
                 )
             elif field.name in encoded:
-                table = table.set_column(index, field.name, table[index].dictionary_encode())
+                column = table[index].dictionary_encode()
+                table = table.set_column(index, field.with_type(column.type), column)  # with what it says of nulls, as on disk
         return table
 
     def table(self, columns: Sequence[str] | None = None) -> pa.Table:

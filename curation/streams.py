@@ -12,10 +12,12 @@ import io
 import json
 import lzma
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, cast
 
 import fsspec
+
+from .rows import Rejected
 
 MAX_BYTES = 1 << 28
 """Most bytes, decompressed, of a file that is read whole."""
@@ -207,6 +209,18 @@ def text_lines(text: IO[str], place: str) -> Iterator[str]:
             told = f"more than {MAX_LINES:,} lines" if count > MAX_LINES else f"line {count:,} goes on and on"
             raise ValueError(f"{place}: {told}; a CSV file has {MAX_LINES:,} lines of {MAX_LINE_BYTES:,} characters at most")
         yield line
+
+
+def bounded(rows: Iterable[Any], place: str) -> Iterator[Any]:
+    """Rows and rejects of a list. Raises ``ValueError`` behind ``MAX_BAD_ROWS`` rejects."""
+    bad = 0
+    for row in rows:
+        if isinstance(row, Rejected):
+            bad += 1
+            if bad > MAX_BAD_ROWS:
+                told = f"the last one for {row.reason} ({row.key}: {row.detail[:200]})"
+                raise ValueError(f"{place}: more than {MAX_BAD_ROWS:,} rows cannot be used, {told}: is it another file?")
+        yield row
 
 
 def check_columns(header: Sequence[str], place: str) -> None:

@@ -153,9 +153,13 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
     yield from damaged
     known = {posixpath.basename(name) for name in artifact.files()} | _OWN_FILES
     yield from _strangers(store, where, known)
-    yield from _check_witness(store, where)
+    made = read_sealed(store, posixpath.join(where, "made.json"))
+    yield from _check_witness(store, where, made)
     if store.exists(code_file(artifact.stage)):
         read_sealed(store, code_file(artifact.stage))
+    elif "code" in made:  # earlier versions did not record it
+        # Without the stage's record its parts are taken as they are, and all its records are written again.
+        yield Problem(code_file(artifact.stage), "the file is missing", str(made["code"])[:12], artifact_file(artifact.stage))
     if damaged:
         return
     if layout_of(artifact.recipe["layouts"], artifact.parts) != artifact.layout:
@@ -173,9 +177,9 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
         yield Problem(place, f"rejects {counts}", f"{dict(artifact.rejects)}", where)
 
 
-def _check_witness(store: Store, where: str) -> Iterator[Problem]:
+def _check_witness(store: Store, where: str, made: Mapping[str, Any]) -> Iterator[Problem]:
     """``.witness`` says as of when the sources are known; ``made.json`` has it, too."""
-    recorded = read_sealed(store, posixpath.join(where, "made.json")).get("witness")
+    recorded = made.get("witness")
     name = posixpath.join(where, ".witness")
     found = store.read(name).decode("utf-8", "replace") if store.exists(name) else "missing"
     if recorded is not None and found != recorded:  # earlier versions did not record it

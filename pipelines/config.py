@@ -117,7 +117,9 @@ def _check_finite(values: Any, origin: str) -> None:
     for name, value in _numbers(values):
         if isinstance(value, int):
             if not -_LARGEST <= value <= _LARGEST:
-                raise ConfigError(f"{origin}: {name} = {reprlib.repr(value)}: it should be a number of 18 digits at most")
+                # Python prints none of thousands of digits.
+                told = reprlib.repr(value) if value.bit_length() < 1000 else f"a number of {value.bit_length():,} bits"
+                raise ConfigError(f"{origin}: {name} = {told}: it should be a number of 18 digits at most")
         elif not math.isfinite(value):
             raise ConfigError(f"{origin}: {name} = {value}: it should be a finite number")
 

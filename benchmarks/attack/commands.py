@@ -34,6 +34,9 @@ def _asked() -> Path:
     return run_folder("clear", *_SMALL, 'qa.votes="imported"')
 
 
+RESULTS = "results.json"
+
+
 def _copy(of: Path, to: Path) -> Path:
     """A copy whose files may be written over: links would lead back."""
     return Path(shutil.copytree(of, to, dirs_exist_ok=True))
@@ -143,15 +146,24 @@ def _finished() -> Path:
     return run_folder("two_camera", "source.pairs=40", "evaluation.networks={}", train="linear_regression")
 
 
+def _place(pattern: str) -> Path:
+    """A file of the finished run; ``RESULTS``: a record of what was measured, wherever such records lie."""
+    out = _finished()
+    found = sorted(out.glob("*/**/*.json" if pattern == RESULTS else pattern))
+    if pattern == RESULTS:
+        found = [path for path in found if path.relative_to(out).parts[0] not in ("stages", "dataset") and path.name[0] != "."]
+    return found[0].relative_to(out)
+
+
 def _file_of_run(pattern: str) -> Callable[[], Tree]:
-    return lambda: {"file": next(iter(sorted(_finished().glob(pattern)))).read_bytes()}
+    return lambda: {"file": (_finished() / _place(pattern)).read_bytes()}
 
 
 def _look(pattern: str, folder: Path, out: Path) -> Told:
     """The commands that read a run, over one with a changed file; each may refuse, and one refusal is passed on."""
     from benchwright.pipelines import api
 
-    place = next(iter(sorted(_finished().glob(pattern)))).relative_to(_finished())
+    place = _place(pattern)
     _copy(_finished(), out)
     (out / place).unlink()
     shutil.copytree(folder, out / "attacked", symlinks=True)
@@ -293,7 +305,7 @@ def parsers() -> list[Parser]:
         _run_file("dataset.json", "dataset/dataset.json", text=True),
         _run_file("index of shards", "dataset/*.parquet"),
         _run_file("shard", "dataset/*.tar", packed="tar"),
-        _run_file("stored results", "eval/**/*.json", text=True),
+        _run_file("stored results", RESULTS, text=True),
         Parser(
             "TorchScript",
             _script,

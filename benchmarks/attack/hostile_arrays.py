@@ -10,6 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -161,13 +162,12 @@ def mat(name: str) -> Specials:
 
     def made() -> Mapping[str, Callable[[Path], None]]:
         plain = valid.mat({"idx_parts": np.arange(4.0)})
-        bomb = plain[:128] + struct.pack("<II", 15, 0) + zlib.compress(bytes(1 << 28), 9)
         return put_all(
             name,
             {
                 "empty": b"",
                 "head alone": plain[:128],
-                "bomb": bomb,
+                "bomb": lambda: plain[:128] + struct.pack("<II", 15, 0) + zlib.compress(bytes(1 << 28), 9),
                 "HDF5": b"\x89HDF\r\n\x1a\n" + bytes(600),
                 "other variables": valid.mat({"a": 1}),
                 "text": valid.mat({"idx_parts": "abc"}),
@@ -178,32 +178,45 @@ def mat(name: str) -> Specials:
     return made
 
 
+def _saved(make: Callable[[Any], Any], **how: Any) -> Callable[[], bytes]:
+    """A torch file of what is made of the module, which takes seconds to import."""
+
+    def data() -> bytes:
+        import torch
+
+        return valid.torch_file(make(torch), **how)
+
+    return data
+
+
+def _sharing(torch: Any) -> Any:
+    shared = torch.zeros(4)
+    return {"a": shared, "b": shared[:2]}
+
+
 def torch_files(name: str) -> Specials:
     """Of what ``torch.load`` reads."""
 
     def made() -> Mapping[str, Callable[[Path], None]]:
-        import torch
-
-        shared = torch.zeros(4)
         return put_all(
             name,
             {
-                "code": valid.torch_file({"a": Gadget("torch")}),
-                "code, old form": valid.torch_file({"a": Gadget("torch-old")}, _use_new_zipfile_serialization=False),
+                "code": _saved(lambda _: {"a": Gadget("torch")}),
+                "code, old form": _saved(lambda _: {"a": Gadget("torch-old")}, _use_new_zipfile_serialization=False),
                 "a plain pickle of code": gadget(2),
-                "a stride of zero": valid.torch_file({"a": torch.zeros(1).expand(1 << 33)}),
-                "a list": valid.torch_file([1, 2, 3]),
-                "a number": valid.torch_file(3),
-                "shared": valid.torch_file({"a": shared, "b": shared[:2]}),
-                "sparse": valid.torch_file({"a": torch.eye(3).to_sparse()}),
-                "complex": valid.torch_file({"a": torch.ones(8, dtype=torch.complex64)}),
-                "bfloat16": valid.torch_file({"a": torch.ones(8, dtype=torch.bfloat16)}),
-                "quantised": valid.torch_file({"a": torch.ones(8).to(torch.float16).half()}),
-                "names that are no text": valid.torch_file({1: torch.ones(8), None: torch.ones(8)}),
-                "no tensor": valid.torch_file({}),
-                "meta": valid.torch_file({"a": torch.ones(8, device="meta")}),
-                "surrogate": valid.torch_file({"\ud800": torch.ones(8)}),
-                "a TorchScript model": _script("plain"),
+                "a stride of zero": _saved(lambda torch: {"a": torch.zeros(1).expand(1 << 33)}),
+                "a list": _saved(lambda _: [1, 2, 3]),
+                "a number": _saved(lambda _: 3),
+                "shared": _saved(_sharing),
+                "sparse": _saved(lambda torch: {"a": torch.eye(3).to_sparse()}),
+                "complex": _saved(lambda torch: {"a": torch.ones(8, dtype=torch.complex64)}),
+                "bfloat16": _saved(lambda torch: {"a": torch.ones(8, dtype=torch.bfloat16)}),
+                "quantised": _saved(lambda torch: {"a": torch.ones(8).to(torch.float16).half()}),
+                "names that are no text": _saved(lambda torch: {1: torch.ones(8), None: torch.ones(8)}),
+                "no tensor": _saved(lambda _: {}),
+                "meta": _saved(lambda torch: {"a": torch.ones(8, device="meta")}),
+                "surrogate": _saved(lambda torch: {"\ud800": torch.ones(8)}),
+                "a TorchScript model": lambda: _script("plain"),
                 "empty": b"",
                 "text": b"hello",
             },
@@ -256,7 +269,7 @@ def scripts(name: str) -> Specials:
                 "writes a file": lambda: _script("writes"),
                 "never ends": lambda: _script("endless"),
                 "takes 4 GB": lambda: _script("large"),
-                "code": valid.torch_file({"a": Gadget("script")}),
+                "code": _saved(lambda _: {"a": Gadget("script")}),
                 "empty": b"",
                 "text": b"hello",
             },

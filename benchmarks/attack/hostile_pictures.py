@@ -60,13 +60,10 @@ def pictures(name: str, form: str) -> Specials:
                 "no width": _png(0, 10, zlib.compress(bytes(100))),
                 "text bomb": _text_bomb,
                 "too few pixels": _png(200, 200, zlib.compress(bytes(100))),
-                "too many pixels": _png(4, 4, zlib.compress(bytes(10_000_000))),
+                "too many pixels": lambda: _png(4, 4, zlib.compress(bytes(10_000_000))),
             }
         if form == "GIF":
-            shown = Image.fromarray(valid.pixels("gif"))
-            out = io.BytesIO()
-            shown.save(out, "GIF", save_all=True, append_images=[shown.rotate(n % 90) for n in range(400)])
-            found["401 frames"] = out.getvalue()
+            found["401 frames"] = _gif_of_frames
         if form == "TIFF":
             endless = bytearray(valid_file)
             at = struct.unpack_from("<I", endless, 4)[0]
@@ -75,6 +72,13 @@ def pictures(name: str, form: str) -> Specials:
         return put_all(name, found)
 
     return made
+
+
+def _gif_of_frames() -> bytes:
+    shown = Image.fromarray(valid.pixels("gif"))
+    out = io.BytesIO()
+    shown.save(out, "GIF", save_all=True, append_images=[shown.rotate(n % 90) for n in range(400)])
+    return out.getvalue()
 
 
 def exif() -> Mapping[str, Callable[[Path], None]]:
@@ -173,7 +177,7 @@ def videos(name: str) -> Specials:
                 "a picture": valid.picture("PNG"),
                 "text": b"hello\n" * 1000,
                 "zeros": bytes(1_000_000),
-                "one frame": valid.video("mpeg4", "avi", frames=1),
+                "one frame": lambda: valid.video("mpeg4", "avi", frames=1),
             },
         )
 

@@ -81,13 +81,13 @@ class Worker:
         if (told := self._pipe.recv()) != "begun":  # the folder is laid out, which may take long where bombs are packed
             raise RuntimeError(told)
         begun, peak, idle = time.monotonic(), 0, 0.0
-        worked = _worked(self._process.pid)
+        begun_at = worked(self._process.pid)
         while not self._pipe.poll(0.1):
             pids = [self._process.pid, *children_of(self._process.pid)]
             peak = max(peak, *map(_memory, pids))
-            idle += 0.1 * (not any(map(_busy, pids)))
+            idle += 0.1 * (not any(map(busy, pids)))
             waited = time.monotonic() - begun
-            spent = max(idle, _worked(self._process.pid) - worked)
+            spent = max(idle, worked(self._process.pid) - begun_at)
             if not self._process.is_alive() and not self._pipe.poll(0):
                 code = self._process.exitcode
                 self.close()
@@ -157,7 +157,7 @@ def _memory(pid: int) -> int:
     return 0
 
 
-def _busy(pid: int) -> bool:
+def busy(pid: int) -> bool:
     """Whether a thread of a process runs, or would if there were a processor or a disk for it."""
     with contextlib.suppress(OSError, IndexError):
         for stat in Path(f"/proc/{pid}/task").glob("*/stat"):
@@ -166,7 +166,7 @@ def _busy(pid: int) -> bool:
     return False
 
 
-def _worked(pid: int) -> float:
+def worked(pid: int) -> float:
     """Seconds of processor time of a process and its children, those that ended among them."""
     ticks = 0
     for each in (pid, *children_of(pid)):
@@ -181,7 +181,7 @@ def _worked(pid: int) -> float:
 def _serve(pipe: Connection, scratch: str) -> None:
     os.setsid()
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nobody would end an input that hangs
-    os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # of libraries: to fill them anew takes seconds
+    os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # of libraries: to fill them again takes seconds
     folder = Path(scratch) / f"worker-{os.getpid()}"
     for name in ("canary", "canary/cwd", "canary/tmp", "canary/home", "base"):
         (folder / name).mkdir(parents=True)

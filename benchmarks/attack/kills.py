@@ -25,13 +25,16 @@ import numpy as np
 from benchwright.curation.rng import rng
 
 from . import valid
-from .isolated import children_of
+from .isolated import busy, children_of, worked
 
 SKIPPED = {"made.json", ".witness", ".fingerprints.json", ".lock", "report.html"}
 WAYS = ("kill", "kill", "terminate", "interrupt", "group", "child")
 """SIGKILL, SIGTERM and SIGINT to the run; SIGKILL to it and all its children; SIGKILL to one of its children."""
 
 _LONGEST_S = 600.0
+"""Seconds of processor time; the longest run takes thirty."""
+
+_SILENT_S = 120.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,6 +129,19 @@ def begin(arguments: Sequence[str], out: Path, scheduler: str) -> subprocess.Pop
     )
 
 
+def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
+    """What a process printed until its end; and, where it had to be ended, why. What others do on the machine is no hang."""
+    quiet = 0.0
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.communicate(timeout=0.5)[1], ""
+        quiet = 0.0 if any(map(busy, [process.pid, *children_of(process.pid)])) else quiet + 0.5
+        if quiet > _SILENT_S or worked(process.pid) > _LONGEST_S:
+            why = f"{quiet:.0f} s without doing anything, {worked(process.pid):.0f} s of work"
+            os.killpg(process.pid, signal.SIGKILL)
+            return process.communicate()[1], why
+
+
 def hit(process: subprocess.Popen[str], way: str, draw: np.random.Generator) -> bool:
     """Hit a run in one of the ``WAYS``; whether there was something to hit."""
     if process.poll() is not None:
@@ -188,11 +204,9 @@ class Lane:
             way = WAYS[int(self.draw.integers(len(WAYS)))]
             struck = hit(process, way, self.draw) or (way == "child" and hit(process, "kill", self.draw))
         try:
-            _, told = process.communicate(timeout=_LONGEST_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            _, told = process.communicate()
-            self._failure("hang", f"not done after {_LONGEST_S:.0f} s, struck: {struck}")
+            told, hangs = ended(process)
+            if hangs:
+                self._failure("hang", f"{hangs}, struck: {struck}")
         finally:
             with contextlib.suppress(
                 ProcessLookupError
@@ -270,7 +284,7 @@ def undisturbed(command: Command, out: Path) -> tuple[dict[str, str], float]:
     shutil.rmtree(out, ignore_errors=True)
     begun = time.monotonic()
     process = begin(command.arguments, out, command.scheduler)
-    _, told = process.communicate(timeout=_LONGEST_S)
+    told, _ = ended(process)
     if process.returncode:
         raise RuntimeError(f"{command.name}: the undisturbed run ended with {process.returncode}: {told[-1000:]}")
     length = time.monotonic() - begun
@@ -318,13 +332,10 @@ def cluster(seed: int, scratch: Path, *, kills: int, tell: Callable[[str], None]
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(workers[int(draw.integers(len(workers)))], signal.SIGKILL)
                         counts["inputs"] += 1
-                try:
-                    _, told = running.communicate(timeout=_LONGEST_S)
-                except subprocess.TimeoutExpired:
-                    os.killpg(running.pid, signal.SIGKILL)
-                    _, told = running.communicate()
+                told, hangs = ended(running)
+                if hangs:
                     counts["hang"] += 1
-                    tell(f"hang: a run on a cluster: {told[-500:]}")
+                    tell(f"hang: a run on a cluster: {hangs}: {told[-500:]}")
                 if "Traceback" in told:
                     counts["traceback"] += 1
                     tell(f"traceback: a run on a cluster: {told[-1500:]}")

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from . import valid
+from .hostile import put
 from .parser import Parser, Told, Tree, by_plan
 
 _ROWS = 3
@@ -139,10 +140,14 @@ def reply(body: bytes, *headers: str, status: str = "200 OK", length: int | None
     return "\r\n".join([f"HTTP/1.1 {status}", *headers, *told, "Connection: close", "", ""]).encode("latin-1") + body
 
 
-def _answers() -> dict[str, bytes]:
-    shown = valid.picture("JPEG", "served")
+def _bomb() -> bytes:
     bomb = zlib.compressobj(9, zlib.DEFLATED, 31)
     packed = b"".join([*(bomb.compress(bytes(1 << 24)) for _ in range(40)), bomb.flush()])
+    return reply(packed, "Content-Encoding: gzip")
+
+
+def _answers() -> dict[str, bytes | Callable[[], bytes]]:
+    shown = valid.picture("JPEG", "served")
     redirects = [
         "file:///etc/passwd",
         "http://169.254.169.254/latest/meta-data/",
@@ -160,7 +165,9 @@ def _answers() -> dict[str, bytes]:
         "http://127.0.0.1:{port}/x\\y\tz",
         "http://a.invalid/",
     ]
-    made = {f"redirect to {to[:40] or 'nothing'!r}": reply(b"", f"Location: {to}", status="302 Found") for to in redirects}
+    made: dict[str, bytes | Callable[[], bytes]] = {
+        f"redirect to {to[:40] or 'nothing'!r}": reply(b"", f"Location: {to}", status="302 Found") for to in redirects
+    }
     return made | {
         "length too long": reply(shown, length=len(shown) + 1000),
         "length too short": reply(shown, length=100),
@@ -170,11 +177,11 @@ def _answers() -> dict[str, bytes]:
         "two lengths": reply(shown, "Content-Length: 5"),
         "length and chunks": reply(shown, "Transfer-Encoding: chunked"),
         "no length": reply(shown, length=None),
-        "gzip bomb": reply(packed, "Content-Encoding: gzip"),
+        "gzip bomb": _bomb,
         "gzip that is none": reply(shown, "Content-Encoding: gzip"),
         "gzip within gzip": reply(gzip.compress(gzip.compress(shown)), "Content-Encoding: gzip, gzip"),
         "unknown encoding": reply(shown, "Content-Encoding: rot13"),
-        "a thousand encodings": reply(packed[:1000], "Content-Encoding: " + ", ".join(["gzip"] * 1000)),
+        "a thousand encodings": reply(gzip.compress(bytes(1 << 20))[:1000], "Content-Encoding: " + ", ".join(["gzip"] * 1000)),
         "HTML": reply(b"<html>sorry</html>", "Content-Type: text/html"),
         "HTML that says it is JPEG": reply(b"<html>sorry</html>", "Content-Type: image/jpeg"),
         "no status line": shown,
@@ -204,9 +211,6 @@ def _answers() -> dict[str, bytes]:
 
 def specials() -> Mapping[str, Callable[[Path], None]]:
     """Answers, and ways of giving them."""
-
-    def put(name: str, data: bytes) -> Callable[[Path], None]:
-        return lambda folder: (folder / name).write_bytes(data) and None
 
     made = {name: put("answer", answer) for name, answer in _answers().items()}
     return {**made, **{f"behaviour: {name}": put("behaviour", name.encode()) for name in BEHAVIOURS if name != "plain"}}

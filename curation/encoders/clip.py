@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from collections.abc import Sequence
 from pathlib import Path
@@ -89,7 +90,7 @@ def load_clip(spec: OpenClip, *, checkpoint: str = "", device: str = "cpu") -> C
         # cuDNN would otherwise choose its algorithm by timing, and convolve in TensorFloat-32.
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
         torch.backends.cudnn.allow_tf32 = False
-    return ClipEncoder(spec, _build(spec, tag, Path(path).resolve()), open_clip.get_tokenizer(spec.model), device)
+    return ClipEncoder(spec, _build(spec, tag, Path(os.path.realpath(path))), open_clip.get_tokenizer(spec.model), device)
 
 
 def _build(spec: OpenClip, tag: dict[str, Any], path: Path) -> Any:

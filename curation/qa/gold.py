@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import posixpath
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ _KEY = "gold_key.json"
 def gold_questions(path: str, per_batch: int, classes: Collection[str], *, thumbnails: bool) -> Gold:
     """The questions of a CSV file, see ``rounds.export_questions``. Raises ``ValueError`` for the first line that is none."""
     place = "file" if thumbnails else "url"
-    folder = Path(path).resolve().parent
+    folder = Path(os.path.realpath(path)).parent
     asked: dict[str, tuple[str, bytes]] = {}
     for line, row in _lines(path, ("class_name", place), classes):
         name, where_from = row["class_name"], f"{path} line {line}"
@@ -62,7 +63,7 @@ def _lines(path: str, needed: Sequence[str], classes: Collection[str]) -> Iterat
 
 
 def _file(folder: Path, name: str, place: str) -> Path:
-    file = (folder / name).resolve()
+    file = Path(os.path.realpath(folder / name))
     if not file.is_relative_to(folder):
         raise ValueError(f"{place}: file {name!r} lies outside the folder of the CSV")
     if not file.is_file():

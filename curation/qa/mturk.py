@@ -25,6 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from ..files import remove, replacing
+from ..records import naming
 from ..rng import uniform
 from ..rows import is_text, printable
 from ..streams import parse_json, read_stream
@@ -309,5 +310,6 @@ def _json(value: Mapping[str, Any]) -> bytes:
 def _write(path: Path, data: bytes) -> str:
     """Write the file and return its SHA-256."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(data)
+    with naming(path):
+        path.write_bytes(data)
     return hashlib.sha256(data).hexdigest()

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import IO, Literal, Protocol, cast
 
 import fsspec
 import numpy as np
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ..parquet_footer import column_chunks
 from ..records import Damaged, check_file
 from ..rows import REJECTS, Sifted
 from ..store import Store
@@ -43,6 +44,9 @@ MAX_VOTES = 1 << 24
 """Most votes of a file."""
 
 _MAX_BYTES = 1 << 30
+_MAX_VOTE_BYTES = 1 << 16
+_MAX_LABELS = 1000
+_ROWS_AT_ONCE = 256
 
 COUNTS = ("votes_exact", "votes_extra", "votes_wrong", "votes_none", "votes_sensitive")
 
@@ -197,6 +201,7 @@ def read_votes(path: str) -> pa.Table:
                 raise ValueError(f"the column {wrong!r} stands there {names.count(wrong)} times")
             if held.metadata.num_rows > MAX_VOTES:
                 raise ValueError(f"{held.metadata.num_rows:,} rows, and there are {MAX_VOTES:,} votes at most")
+            _check_labels(cast("IO[bytes]", file), held.metadata.num_rows)
             table = _read_bounded(held, [name for name in VOTES.names if name in names])
             if "assignment" not in names:  # of a version that kept none
                 table = table.append_column("assignment", pa.nulls(table.num_rows, pa.string()))
@@ -208,11 +213,21 @@ def read_votes(path: str) -> pa.Table:
     return votes
 
 
+def _check_labels(file: IO[bytes], votes: int) -> None:
+    labels = sum(chunk.values for chunks in column_chunks(file) for chunk in chunks if chunk.column.startswith("labels."))
+    if labels > _MAX_LABELS * votes:
+        raise ValueError(f"{labels:,} labels in {votes:,} votes, {_MAX_LABELS:,} each at most are read")
+
+
 def _read_bounded(held: pq.ParquetFile, names: list[str]) -> pa.Table:
     """The columns, read by little and little: a few bytes of Parquet can claim gigabytes."""
     batches: list[pa.RecordBatch] = []
     size = 0
-    for batch in held.iter_batches(4096, columns=names):
+    for batch in held.iter_batches(_ROWS_AT_ONCE, columns=names):
+        if batch.nbytes > _MAX_VOTE_BYTES * batch.num_rows:
+            raise ValueError(
+                f"its votes take {batch.nbytes // batch.num_rows:,} bytes each, {_MAX_VOTE_BYTES:,} at most are read"
+            )
         batches.append(batch)
         size += batch.nbytes
         if size > _MAX_BYTES:

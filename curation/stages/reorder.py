@@ -18,6 +18,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
+from ..records import naming
+
 T = TypeVar("T")
 
 TABLE_ROWS = 1 << 18
@@ -149,7 +151,8 @@ def _through_file(
     with tempfile.TemporaryFile(dir=scratch, buffering=1 << 20) as file:
         cuts = _Cuts(file, schema.append(pa.field("", pa.from_numpy_dtype(rank.dtype))))
         for first, batch in _ahead(_batches(tables, schema, min(max(_FEWEST, _CUT_ROWS * len(edges)), _MOST))):
-            _cut(batch, rank[first : first + batch.num_rows], edges, cuts)
+            with naming(scratch or tempfile.gettempdir()):
+                _cut(batch, rank[first : first + batch.num_rows], edges, cuts)
         yield from _ahead((start, _assembled(cuts.take(n), start)) for n, start in enumerate(edges[:-1].tolist()))
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
 from ...curation.rows import Rejected, is_text, printable
-from ...curation.streams import parse_json, read_file, read_lines
+from ...curation.streams import bounded, parse_json, read_file, read_lines
 from ..videos.plain import csv_lines
 from ..videos.rows import ListedClip, read_time, segment_key
 
@@ -82,7 +82,7 @@ def read_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip | Re
         header = next(lines, (0, []))[1]
         if missing := [column for column in _TSP if column not in header]:
             raise ValueError(f"{name!r} has no column {missing[0]!r}: is it a file of TSP's ground truth?")
-        yield from _segments(_regions(lines, header, name, role))
+        yield from bounded(_segments(_regions(lines, header, name, role)), name)
 
 
 def _regions(

@@ -16,6 +16,7 @@ import numpy as np
 
 from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.png import stored_png
+from ...curation.records import naming
 from ...curation.rows import Blob
 from ...curation.streams import decompressed
 from ...curation.tars import TAR_ERRORS, members
@@ -114,7 +115,9 @@ def _opened(root: str, names: Sequence[str], stack: contextlib.ExitStack) -> lis
             held[name] = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # the stack closes it
             body = cast("IO[bytes]", archive.extractfile(member))
             for _ in range(MAX_BYTES // _CHUNK_BYTES + 1):  # a larger one is refused, and need not be there whole
-                held[name].write(body.read(_CHUNK_BYTES))
+                data = body.read(_CHUNK_BYTES)
+                with naming(tempfile.gettempdir()):
+                    held[name].write(data)
     if missing := [name for name in names if name not in held]:
         raise FileNotFoundError(missing[0])
     return [held[name] for name in names]

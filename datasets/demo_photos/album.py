@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageFilter
 
+from ...curation.records import naming
 from ...curation.rng import rng
 from .sources import AlbumError, Source, load, sources
 
@@ -91,12 +92,12 @@ def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: 
         (root / "photos" / year).mkdir(parents=True, exist_ok=True)
     pixels = {source.name: load(source) for source in catalogue}
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:  # Pillow works without the interpreter lock
-        for _ in pool.map(lambda shot: (root / "photos" / shot.file).write_bytes(_file_bytes(shot, pixels, seed)), shots):
+        for _ in pool.map(lambda shot: _put(root / "photos" / shot.file, _file_bytes(shot, pixels, seed)), shots):
             pass
     _write_csv(root / "albums.csv", shots)
     # Last, and at one stroke: an album whose record says how it was made is whole.
     record = root / "album.json.new"
-    record.write_text(json.dumps(_made_by(catalogue, seed, photos, first_year, years), indent=1) + "\n")
+    _put(record, (json.dumps(_made_by(catalogue, seed, photos, first_year, years), indent=1) + "\n").encode())
     record.replace(root / "album.json")
     return Album(root / "photos", root / "albums.csv", len(shots))
 
@@ -221,8 +222,13 @@ def _made_by(catalogue: list[Source], seed: int, photos: int, first_year: int, y
     }
 
 
+def _put(path: Path, data: bytes) -> None:
+    with naming(path):
+        path.write_bytes(data)
+
+
 def _write_csv(path: Path, shots: list[Shot]) -> None:
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with naming(path), path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(COLUMNS)
         for shot in shots:

@@ -121,8 +121,11 @@ def _torchscript(backbone: Backbone, checkpoint: str, device: str) -> Any:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # torch.export fixes what it is given; files that exist stay
             return torch.jit.load(checkpoint, map_location=device).eval()
-    except RuntimeError as error:
-        raise ValueError(f"checkpoint {checkpoint} is no TorchScript model: {str(error).splitlines()[0]}") from None
+    except OSError:
+        raise
+    except Exception as error:  # a damaged file makes torch's reader raise whatever its bytes lead to
+        told = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(f"checkpoint {checkpoint} is no TorchScript model: {told}") from None
 
 
 def _state_dict(backbone: Backbone, checkpoint: str, device: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,7 +56,11 @@ def _read_ids(place: str, size: int, modified: int) -> list[str]:
 
 
 def strings(names: np.ndarray) -> list[str]:
-    """Text; bytes that are not UTF-8 stay as half surrogate pairs, for which a row is rejected."""
+    """Text; bytes that are not UTF-8, and numbers that are no character, become half surrogate pairs, whose rows are rejected."""
+    if names.dtype.kind == "U":
+        native = names.dtype.newbyteorder("=")
+        codes = np.ascontiguousarray(names, native).view(np.uint32)
+        names = np.where(codes > sys.maxunicode, np.uint32(0xDC80), codes).view(native)
     return [name.decode(errors="surrogateescape") if isinstance(name, bytes) else str(name) for name in names.tolist()]
 
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ...curation.parquet_footer import Chunk, column_chunks
 from .files import FeatureFile, Stretch, open_file, place_of
 
 _BATCH_BYTES = 1 << 25
@@ -22,7 +23,7 @@ _DAMAGE = (pa.ArrowException, OSError, UnicodeError)
 def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]:
     """Row groups of about ``max_bytes`` as they are stored."""
     with open_file(place := place_of(root, file.path)) as stream:
-        found = _parquet(stream, place, file)
+        found, _ = _parquet(stream, place, file)
         groups = [found.metadata.row_group(n) for n in range(found.metadata.num_row_groups)]
         sizes = [(group.num_rows, group.total_byte_size) for group in groups]
     start = first = rows = held = 0
@@ -38,9 +39,10 @@ def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]
 def read_stretch(root: str, file: FeatureFile, stretch: Stretch, numbers: int | None) -> Iterator[tuple[str, np.ndarray]]:
     """One array a row: a row may have any width, and a None within it becomes NaN. Some rows are held at a time."""
     with open_file(place := place_of(root, file.path)) as stream:
-        found = _parquet(stream, place, file)
+        found, columns = _parquet(stream, place, file)
         groups = list(range(stretch.start, stretch.stop))
-        _check_claims(found, place, file, groups, numbers)
+        for n in groups:
+            _check_claims(found.metadata.row_group(n).num_rows, columns[n], f"{place}, row group {n}", file, numbers)
         rows = max(1, _BATCH_BYTES // (_LARGEST_NUMBER * max(numbers or 1, 1)))
         try:
             for batch in found.iter_batches(min(rows, _BATCH_ROWS), row_groups=groups, columns=[file.uid, file.feature]):
@@ -59,23 +61,17 @@ def _rows(names: pa.Array, values: Any) -> Iterator[tuple[str, np.ndarray]]:
         yield name or "", flat[end - width : end]
 
 
-def _check_claims(found: pq.ParquetFile, place: str, file: FeatureFile, groups: list[int], numbers: int | None) -> None:
+def _check_claims(rows: int, columns: list[Chunk], place: str, file: FeatureFile, numbers: int | None) -> None:
     """Raise ``ValueError`` where a row group has far more numbers than its rows should: a few bytes can claim gigabytes."""
-    for n in groups:
-        group = found.metadata.row_group(n)
-        columns = [group.column(c) for c in range(group.num_columns)]
-        held = sum(column.num_values for column in columns if column.path_in_schema.split(".")[0] == file.feature)
-        if numbers is not None and held > group.num_rows * numbers + _MAX_EXCESS:
-            told = f"{held:,} numbers in {group.num_rows:,} rows of {file.feature}, where {numbers:,} each are wanted"
-            raise ValueError(f"{place}, row group {n}: {told}")
+    held = sum(column.values for column in columns if column.column.split(".")[0] == file.feature)
+    if numbers is not None and held > rows * numbers + _MAX_EXCESS:
+        raise ValueError(f"{place}: {held:,} numbers in {rows:,} rows of {file.feature}, where {numbers:,} each are wanted")
 
 
-def _check_whole(found: pq.ParquetFile, stream: IO[bytes], place: str) -> None:
+def _check_whole(found: pq.ParquetFile, groups: list[list[Chunk]], stream: IO[bytes], place: str) -> None:
     """Raise ``ValueError`` where another Parquet file lies before the one that the footer tells of: its rows would be lost."""
     meta = found.metadata
-    columns = [meta.row_group(n).column(c) for n in range(meta.num_row_groups) for c in range(meta.num_columns)]
-    starts = ((c.dictionary_page_offset, c.data_page_offset, c.total_compressed_size) for c in columns)
-    at = max((min(filter(None, (one, two)), default=0) + size for one, two, size in starts), default=0)
+    at = max((chunk.start + chunk.stored for chunks in groups for chunk in chunks), default=0)
     end = stream.seek(0, 2) - 8 - meta.serialized_size
     stream.seek(max(at - len(_SEAM), 0))
     before = b""
@@ -85,17 +81,19 @@ def _check_whole(found: pq.ParquetFile, stream: IO[bytes], place: str) -> None:
         before = data[-len(_SEAM) :]
 
 
-def _parquet(stream: IO[bytes], place: str, file: FeatureFile) -> pq.ParquetFile:
+def _parquet(stream: IO[bytes], place: str, file: FeatureFile) -> tuple[pq.ParquetFile, list[list[Chunk]]]:
+    """The file, and the columns of its row groups."""
     try:
         found = pq.ParquetFile(stream)
-        _check_whole(found, stream, place)
         schema = found.schema_arrow
-    except _DAMAGE as error:
+        columns = column_chunks(stream)
+    except (*_DAMAGE, ValueError) as error:
         raise ValueError(f"{place} is no Parquet file: {' '.join(str(error).split())[:200]}") from None
+    _check_whole(found, columns, stream, place)
     for name in (file.uid, file.feature):
         if name not in schema.names:
             raise ValueError(f"{place} has no column {name!r}: it has {', '.join(schema.names)}")
     kind = schema.field(file.feature).type
     if not (pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)):
         raise ValueError(f"{place}, column {file.feature!r}: {kind}, where lists of numbers are wanted")
-    return found
+    return found, columns

@@ -140,13 +140,13 @@ def assign(
     if not found:
         raise ValueError("the source has no picture: there is nothing to assign")
     tree = _tree(hierarchy, form, proposal, found)
+    named = f"hierarchy {hierarchy!r}" if isinstance(hierarchy, str) else "hierarchy"
     if found.isdisjoint(tree.subclasses):
-        raise ValueError(
-            f"no class of the source is a subclass of the hierarchy; the source has {', '.join(sorted(found)[:5])}"
-        )
+        raise ValueError(f"no class of the source is a subclass of the {named}; the source has {', '.join(sorted(found)[:5])}")
     tree = tree.restricted(found, min_subclasses=min_subclasses) if only_found else tree
     if lacking := [name for name in tree.subclasses if name not in found]:
-        raise ValueError(f"{len(lacking)} classes of the hierarchy have no sample, the first is {lacking[0]!r}")
+        told = f"{len(lacking)} classes of the {named} have no sample, the first is {lacking[0]!r:.80}"
+        raise ValueError(f"{told}: where they are to be left out, set hierarchy.only_found=true")
     tree = tree.flat() if setup == "class_incremental" else tree
     made = {c: _configuration(tasks, c, tree, only_found) for c in configurations}
 
@@ -194,7 +194,8 @@ def _configuration(tasks: str | DrawnTasks, number: int, tree: Hierarchy, only_f
     try:
         check_tasks(made, tree)
     except ValueError as error:
-        raise ValueError(f"configuration_{number}: {error}") from None
+        place = f"task configurations {tasks!r}: " if isinstance(tasks, str) else ""
+        raise ValueError(f"{place}configuration_{number}: {error}") from None
     return made
 
 

@@ -14,6 +14,7 @@ import csv
 import io
 import json
 import posixpath
+import reprlib
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -164,7 +165,7 @@ def _names(what: str, value: Any) -> tuple[str, ...]:
 def _csv(text: str) -> Hierarchy:
     rows = csv.DictReader(io.StringIO(text), strict=True)
     if not {"subclass", "superclass"} <= set(rows.fieldnames or ()):
-        raise ValueError(f"the columns are {rows.fieldnames}: 'subclass' and 'superclass' are needed")
+        raise ValueError(f"the columns are {reprlib.repr(rows.fieldnames)}: 'subclass' and 'superclass' are needed")
     inner: dict[str, list[str]] = {}
     lone: list[str] = []
     try:
@@ -210,7 +211,7 @@ def read_parents(path: str) -> dict[str, tuple[str, ...]]:
         if path.lower().endswith(".csv"):
             rows = csv.DictReader(io.StringIO(text), strict=True)
             if not {"child", "parent"} <= set(rows.fieldnames or ()):
-                raise ValueError(f"the columns are {rows.fieldnames}: 'child' and 'parent' are needed")
+                raise ValueError(f"the columns are {reprlib.repr(rows.fieldnames)}: 'child' and 'parent' are needed")
             pairs = [((row["child"] or "").strip(), (row["parent"] or "").strip()) for row in rows]
         else:
             pairs = [(words[-1], words[0]) if len(words) == 2 else ("", "") for words in map(str.split, text.splitlines())]

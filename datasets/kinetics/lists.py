@@ -37,7 +37,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import Sifted, is_text, printable, sift
-from ...curation.streams import decompressed_head, line_blocks, parse_json, read_stream
+from ...curation.streams import check_columns, decompressed_head, line_blocks, parse_json, read_stream
 
 SPLITS = ("train", "validate", "test")
 """Names of splits, in their order."""
@@ -262,14 +262,19 @@ def _stripped() -> pl.Expr:
 
 
 def _fields(line: str) -> list[str]:
-    """Fields of one line. A quote that is never closed ends with the line, so that it cannot swallow the next ones."""
-    return line.split(",") if '"' not in line else next(csv.reader([line]), [])
+    """Fields of one line, none of one with a field of 131,072 characters. A quote that is never closed ends with the line, so
+    that it cannot swallow the next ones."""
+    try:
+        return line.split(",") if '"' not in line else next(csv.reader([line]), [])
+    except csv.Error:
+        return []
 
 
 def _columns(lines: Sequence[bytes], path: str, id_pattern: str) -> tuple[dict[str, Any], int]:
     """Place of each column of ``_RAW`` (None: absent) and, under "", the number of fields; and the first line of data."""
     head = next(n for n, line in enumerate(lines) if line.strip())
     names = [field.strip().lower().lstrip("#") for field in _fields(lines[head].decode("utf-8", "replace"))]
+    check_columns(names, f"list {path!r}")
     places = {
         column: next((names.index(alias) for alias in aliases if alias in names), None) for column, aliases in _HEADER.items()
     }
@@ -283,6 +288,7 @@ def _columns(lines: Sequence[bytes], path: str, id_pattern: str) -> tuple[dict[s
         return {**places, "": len(names)}, head + 1
     rows = [_fields(line.decode("utf-8", "replace")) for line in lines[head : head + 1000]]
     width = max({len(row) for row in rows}, key=[len(row) for row in rows].count)
+    check_columns(next(row for row in rows if len(row) == width), f"list {path!r}")
     found = pl.DataFrame([row for row in rows if len(row) == width], orient="row", schema=[str(n) for n in range(width)])
     ids = found.select(pl.all().str.contains(rf"^\s*(?:{id_pattern})\s*$").mean()).row(0)
     times = found.select(pl.all().str.contains(r"^\s*\d+(?:\.\d+)?\s*$").mean()).row(0)

@@ -122,5 +122,6 @@ def _sequence(joints: np.ndarray) -> Sequence:
         raise Reject("no_frames", "0 frames: at least 1 is wanted")
     if joints.dtype.kind not in "fiu" or joints.ndim not in (3, 4):
         raise Reject("not_an_array", f"{joints.dtype} {joints.shape}: numbers, (frames, [bodies,] joints, axes), are wanted")
-    whole = joints.astype(np.float64, copy=False)
+    with np.errstate(invalid="ignore"):  # what is no number is rejected below
+        whole = joints.astype(np.float64, copy=False)
     return sequence_of(whole[:, None] if whole.ndim == 3 else whole)

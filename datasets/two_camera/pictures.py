@@ -23,6 +23,7 @@ from ...curation.rows import Blob, Reject, Rejected, with_column
 from ...curation.stages.alignment import Homography, align, fit_homography, mapped, match_points, tile_points
 from ...curation.stages.colour_chart import find_chart, light, measure_patches, outline
 from ...curation.stages.raw import SATURATED, Bayer, Demosaic, Linear, as_uint16, read_linear
+from ...curation.streams import check_columns
 from .transforms import Preset, checked_fit
 
 if TYPE_CHECKING:
@@ -193,6 +194,14 @@ def read_charts(root: str, name: str) -> dict[str, list[float]]:
     """Corner patches by file name without ending, eight numbers each, from a CSV file in ``root``; see ``list_pairs``."""
     text = read_file(root, name).decode("utf-8-sig", "replace")
     reader = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        check_columns(reader.fieldnames or (), name)
+        return _charts(reader, name)
+    except csv.Error as error:
+        raise ValueError(f"{name}, line {reader.line_num}: {error}") from None
+
+
+def _charts(reader: csv.DictReader[str], name: str) -> dict[str, list[float]]:
     columns = [f"{axis}{corner}" for corner in range(4) for axis in "xy"]
     if missing := [column for column in ("name", *columns) if column not in (reader.fieldnames or ())]:
         raise ValueError(f"{name}: column {missing[0]!r} is missing; it has {', '.join(reader.fieldnames or ())}")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from ...curation.records import naming
 from ...curation.rng import rng
 from ...curation.rows import Blob
 from ...curation.video.frames import Clip, FrameSettings, ProbedClip, SampledClip, probe_clip, sample_frames
@@ -110,10 +111,15 @@ class ProbedDrawn(ProbedClip):
     content: Blob
 
 
+def _put(path: Path, data: bytes) -> None:
+    with naming(path):
+        path.write_bytes(data)
+
+
 def probe_drawn(row: DrawnPart, *, plan: FramePlan | None) -> ProbedDrawn:
     """Step: ``curation.video.frames.probe_clip`` of a payload."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, row.video).write_bytes(row.content.read())
+        _put(Path(folder, row.video), row.content.read())
         probed = probe_clip(Clip(row.key, row.video, row.t_start, row.t_end), root=folder, plan=plan)
     return ProbedDrawn(**vars(probed), content=row.content)
 
@@ -121,5 +127,5 @@ def probe_drawn(row: DrawnPart, *, plan: FramePlan | None) -> ProbedDrawn:
 def sample_drawn(row: DrawnPart, *, plan: FramePlan, stored: FrameSettings) -> SampledClip:
     """Step: ``curation.video.frames.sample_frames`` of a payload."""
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, row.video).write_bytes(row.content.read())
+        _put(Path(folder, row.video), row.content.read())
         return sample_frames(Clip(row.key, row.video, row.t_start, row.t_end), root=folder, plan=plan, settings=stored)

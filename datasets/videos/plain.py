@@ -13,7 +13,7 @@ from typing import Literal
 
 from ...curation.rows import Rejected
 from ...curation.stages.folder import is_outside
-from ...curation.streams import read_lines
+from ...curation.streams import bounded, read_lines
 from ..ucf101.names import parse_name
 from .frame_folders import list_frame_folders
 from .inventory import EXTENSIONS, VideoFile, list_videos
@@ -79,20 +79,21 @@ def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
     seconds, 0 <= start < end), ``bad_role``.
 
     Raises:
-        ValueError: for a file without those columns, or that is no UTF-8.
+        ValueError: for a file without those columns, or that is no UTF-8; for more than a million rejected rows.
     """
     lines = csv_lines(_utf8(path), path)
     header = [name.strip().lower() for name in next(lines, (0, []))[1]]
     if not {"video", "label"} <= set(header):
         raise ValueError(f"list {path!r}: columns video and label are wanted, its header is {','.join(header)[:80]!r}")
-    file = posixpath.basename(path)
-    for number, fields in lines:
-        listed = f"{file}:{number}"
-        if len(fields) != len(header):
-            yield Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
-            continue
-        row = dict(zip(header, (field.strip() for field in fields), strict=True))
-        yield _csv_clip(listed, *(row.get(name, "") for name in _COLUMNS))
+    yield from bounded((_csv_row(posixpath.basename(path), *line, header) for line in lines), path)
+
+
+def _csv_row(file: str, number: int, fields: Sequence[str], header: Sequence[str]) -> ListedClip | Rejected:
+    listed = f"{file}:{number}"
+    if len(fields) != len(header):
+        return Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
+    row = dict(zip(header, (field.strip() for field in fields), strict=True))
+    return _csv_clip(listed, *(row.get(name, "") for name in _COLUMNS))
 
 
 def _utf8(path: str) -> Iterator[str]:

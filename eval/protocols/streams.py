@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -160,7 +161,7 @@ def run_stream(
         done, files = found.done, dict(found.fields)
         learner.load(found.state, [one.train for one in stream.positions[:done]])
     for number in range(done, len(stream.positions)):
-        one = stream.positions[number]
+        one, started = stream.positions[number], time.perf_counter()
         learner.learn(one.train, list(one.validate), classes=len(one.classes))
         known = sum(len(each.classes) for each in stream.positions[: number + 1])
         table = pa.concat_tables(
@@ -170,7 +171,8 @@ def run_stream(
         pq.write_table(table, place)
         files[place.name] = hashlib.sha256(place.read_bytes()).hexdigest()
         commit(folder, learner.save, number + 1, files)
-        tell(f"{one.name} ({number + 1} of {len(stream.positions)}) learned and tested")
+        seconds = time.perf_counter() - started
+        tell(f"{one.name!r}, {number + 1} of {len(stream.positions)}, learned and tested in {seconds:.1f} s")
     yield pa.concat_tables([_test_set(label, test) for test in stream.tests])
     for name in files:
         yield pq.read_table(folder / name)

@@ -38,7 +38,7 @@ def write_release_layout(config: ClearConfig, out: str, folder: str) -> int:
         Busy: where another release is at work in it.
     """
     store = Store(out)
-    root, run = Path(folder).resolve(), store.local and store.local.resolve()
+    root, run = Path(os.path.realpath(folder)), store.local and Path(os.path.realpath(store.local))
     if run and (root.is_relative_to(run) or run.is_relative_to(root)):
         raise WrongUse(f"{folder}: a release is no part of the run {out}, nor the run of it: name a folder elsewhere")
     root.mkdir(parents=True, exist_ok=True)

@@ -20,6 +20,9 @@ from ..errors import WrongUse
 
 STOPPED = 130
 
+LONGEST = 1500
+"""Characters of an error's line; of a longer one the middle is left out, as its end says what to do."""
+
 _UsageError: type[Exception] = typer.BadParameter.__bases__[0]  # typer carries its own copy of click, or not, by version
 
 
@@ -123,12 +126,28 @@ def line_of(error: Exception, *, debug: bool = False) -> str:
     """What is told of an error: of those that people can mend what it says, of others their type as well."""
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename is not None else ""
-        return f"{place}{error.strerror[0].lower()}{error.strerror[1:]}"
-    told = " ".join(str(error.args[0] if isinstance(error, KeyError) and error.args else error).split())
+        return _shown(f"{place}{error.strerror[0].lower()}{error.strerror[1:]}")
+    told = _shown(" ".join(_text(error).split()))
     expected = isinstance(error, ValueError | RuntimeError | OSError | KeyError) and told
     if expected or debug:
         return told or type(error).__name__
     return f"{type(error).__name__}: {told or 'no message'} (`benchwright --debug ...` shows where)"
+
+
+def _text(error: Exception) -> str:
+    try:
+        return str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+    except Exception as second:  # of an error that quotes what cannot be printed, such as a number of 5,000 digits
+        return f"{type(error).__name__}, which cannot be printed: {second}"
+
+
+def _shown(line: str) -> str:
+    """The line as a terminal may show it: files of strangers are quoted in it, with whatever bytes they hold, and at length."""
+    if not line.isprintable():
+        line = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in line)
+    if len(line) <= LONGEST:
+        return line
+    return f"{line[: LONGEST * 2 // 3]} [... {len(line) - LONGEST:,} characters ...] {line[-LONGEST // 3 :]}"
 
 
 def _usage(error: Any) -> int:

@@ -167,10 +167,12 @@ class Videos:
 
 @dataclass(frozen=True, config=_STRICT)
 class Untrim:
-    """Whole videos in place of their segments; see ``datasets/vclimb/splits.py``."""
+    """Whole videos in place of their segments; see ``datasets/vclimb/splits.py``. ``max_rejects``: videos that may be turned
+    away, or a share below 1; of the published lists these are 0.15 %."""
 
     min_coverage: Annotated[float, Field(ge=0)] = 0.0
     several_labels: Literal["reject", "longest"] = "reject"
+    max_rejects: Rejects = 0.01
 
 
 @dataclass(frozen=True, config=_STRICT)

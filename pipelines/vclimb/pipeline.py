@@ -137,7 +137,8 @@ def _untrimmed(flow: Flow, c: VclimbConfig) -> Flow:
     if not isinstance(c.source, SplitFileSource | ActivityNetSource | TspSource):
         raise ConfigError(f"split.untrim: a source of kind {c.source.kind!r} lists no lengths of whole videos: leave it out")
     whole = step(untrim, min_coverage=rule.min_coverage, several_labels=rule.several_labels)
-    return flow.whole("untrimmed", whole, gives=Untrimmed, expands=True, max_rejects=None)
+    budget = Budget(rule.max_rejects, "split.untrim.max_rejects", ("same_video",))
+    return flow.whole("untrimmed", whole, gives=Untrimmed, expands=True, max_rejects=budget)
 
 
 def _split(flow: Flow, c: VclimbConfig, roles: RoleRule) -> Flow:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("colour")
+if importlib.util.find_spec("colour") is None:  # it takes a second to import, and the processes that need it do so
+    pytest.skip("colour-science is not installed", allow_module_level=True)
 from attack import counts, inputs, judged, mutations, parsers, valid
 from attack.isolated import FAILURES, Case, Verdict, Worker
 from attack.parser import Parser, Told

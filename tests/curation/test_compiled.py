@@ -12,7 +12,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from benchwright.curation.compiled import Passes
+from benchwright.curation.compiled import Passes, compiled
 
 SOURCE = """
 import numba
@@ -206,3 +206,27 @@ def test_the_cache_is_its_owners_alone_whatever_the_umask(folder: Path) -> None:
     loads(folder)
     check(written(folder))
     assert not loads(folder)
+
+
+def doubled(number: int) -> int:
+    return 2 * number
+
+
+@pytest.mark.parametrize(("mode", "used"), [(0o700, True), (0o777, False), (0o770, False)])
+def test_numbas_own_cache_is_used_where_nobody_else_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, used: bool
+) -> None:
+    """What lies there is unpickled and run by whoever comes next."""
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(mode)
+    monkeypatch.setattr("numba.core.config.CACHE_DIR", str(tmp_path / "shared/cache"))
+    assert compiled(doubled)(4) == 8
+    assert bool(list(tmp_path.rglob("*.nbi"))) is used
+
+
+def test_numbas_cache_beside_a_module_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "beside_passes.py").write_text("def doubled(number):\n    return 2 * number\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    tmp_path.chmod(0o770)  # as a checkout is with a group of one's own
+    assert compiled(importlib.import_module("beside_passes").doubled)(4) == 8
+    assert list((tmp_path / "__pycache__").glob("*.nbi"))

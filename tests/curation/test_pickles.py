@@ -106,11 +106,45 @@ def test_what_is_refused_of_objects(name: str) -> None:
         load_plain(data, objects=True)
 
 
-def test_a_list_that_is_named_often_is_read_once() -> None:
-    value: list[Any] = [0.5]
-    for _ in range(60):  # 2 to the 60 numbers, were each name read by itself
-        value = [value, value]
-    assert load_plain(pickle.dumps(value, protocol=2), objects=True)[0] is not None
+@pytest.mark.parametrize("within", [list, tuple, lambda pair: {"a": pair[0], "b": pair[1]}])
+def test_values_count_as_often_as_they_are_named(within: Any) -> None:
+    value: Any = [0.5] * 4
+    for _ in range(10):
+        value = within([value, value])
+    assert load_plain(pickle.dumps(value), objects=True) == value
+    for _ in range(50):  # 2 to the 60 numbers: whoever goes through them, or prints them, never ends
+        value = within([value, value])
+    with pytest.raises(UnsafePickle, match="more than 16,777,216 values"):
+        load_plain(pickle.dumps(value), objects=True)
+
+
+def test_texts_named_often_are_read_without_going_through_them() -> None:
+    value: Any = ["a"] * 10
+    for _ in range(30):
+        value = [value] * 10
+    with pytest.raises(UnsafePickle, match="counts as often as it is named"):
+        load_plain(pickle.dumps(value))
+
+
+def test_a_key_of_tuples_within_tuples_is_refused_before_it_is_hashed() -> None:
+    pairs = b"K\x01\x94" + b"".join((b"h" + bytes([number])) * 2 + b"\x86\x94" for number in range(60))
+    with pytest.raises(UnsafePickle, match="tuples within tuples"):
+        load_plain(b"\x80\x04}" + pairs + b"N" + b"s.", arrays=True)
+
+
+def test_a_value_that_holds_itself_is_refused() -> None:
+    value: list[Any] = []
+    value.append(value)
+    for asked in ({}, {"arrays": True}):
+        with pytest.raises(UnsafePickle, match="holds itself"):
+            load_plain(pickle.dumps(value), **asked)
+
+
+def test_what_an_error_quotes_of_a_pickle_is_short() -> None:
+    laughs = b"]\x94" + b"".join(b"](h" + bytes([n]) + b"h" + bytes([n]) + b"e\x94" for n in range(60))
+    with pytest.raises(UnsafePickle, match="calls dtype with") as told:
+        load_plain(b"\x80\x04" + laughs + b"cnumpy\ndtype\n(h\x3ch\x3ctR.", arrays=True)
+    assert len(str(told.value)) < 200
 
 
 def test_arrays_are_for_those_who_ask() -> None:

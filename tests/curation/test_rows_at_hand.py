@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,3 +56,13 @@ def test_dictionaries_come_where_they_are_asked_for(both: tuple[Rows, Rows]) -> 
         assert pa.types.is_dictionary(left["licence"].type)
         assert pa.types.is_dictionary(right["licence"].type)
         assert left["licence"].to_pylist() == right["licence"].to_pylist()
+
+
+@pytest.mark.parametrize("encoded", [["licence"], ["licence", "mode"], ["mode", "key"]])
+def test_parts_of_a_run_that_went_on_are_as_those_of_the_one_before(both: tuple[Rows, Rows], encoded: list[str]) -> None:
+    """Of a stage that was interrupted some parts are read, and those that were made now are at hand."""
+    stored, at_hand = both
+    mixed = dataclasses.replace(at_hand, recent={name: at_hand.recent[name] for name in list(at_hand.recent)[1:]})
+    tables = list(mixed.batches(encoded=encoded))
+    assert tables[0].schema.remove_metadata().equals(tables[1].schema.remove_metadata(), check_metadata=True)
+    assert pa.concat_tables(tables).to_pylist() == stored.table().to_pylist()

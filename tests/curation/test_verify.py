@@ -49,6 +49,20 @@ def test_one_changed_byte_is_found(out: Path, name: str, found: str) -> None:
     assert problems[0].found.startswith(found)
 
 
+@pytest.mark.parametrize("name", ["code.json", "made.json"])
+def test_a_record_that_is_gone_is_named_and_written_again(numbers: Path, out: Path, name: str) -> None:
+    before = (out / "stages/drawn/code.json").read_bytes()
+    (out / "stages/drawn" / name).unlink()
+    problems = verify(str(out))
+    assert problems
+    assert all("drawn" in problem.place for problem in problems)
+    for problem in problems:
+        (out / problem.remove).unlink(missing_ok=True)
+    run(numbers_flow(numbers, bad="7"), str(out), scheduler="sync")
+    assert verify(str(out)) == []
+    assert (out / "stages/drawn/code.json").read_bytes() == before
+
+
 def test_missing_extra_and_short_files_are_found(out: Path) -> None:
     (out / "stages/drawn/part-00000.blobs").unlink()
     (out / "stages/drawn/stray.txt").write_text("?")

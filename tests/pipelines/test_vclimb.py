@@ -174,7 +174,7 @@ def test_baselines_are_scored_and_resumed(trained: Path, tmp_path: Path) -> None
     assert experiments.scores(out, vclimb.SHOWN) == {}
     told: list[str] = []
     train(c, out, "icarl+tc", progress=told.append)
-    assert [line.partition(": ")[2] for line in told] == ["2 (3 of 3) learned and tested", "trained"]
+    assert [line.partition(": ")[2].partition(" in ")[0] for line in told] == ["'2', 3 of 3, learned and tested", "trained"]
     assert len(stages_of(out)) == 2
     assert stages_of(out).items() <= stages_of(trained).items()
 

@@ -8,6 +8,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from benchwright.curation.store import StoreError
+from benchwright.curation.verify import verify
 from benchwright.pipelines.cli import main as cli
 
 from .conftest import Cli
@@ -90,6 +92,22 @@ def test_verify_names_what_nobody_recorded_what_is_gone_and_links(mine: Path, bw
     ):
         assert text in told.out
     assert "killed" not in told.out
+
+
+def test_verify_names_every_record_that_is_gone(mine: Path) -> None:
+    """One after another; of how the code was, of the files of a folder, votes that a stage read among them."""
+    records = [path for path in sorted(mine.rglob("*.json")) if path.name in SEALED]
+    assert {path.parent.name for path in records if path.name == ".files.json"} >= {"qa"}
+    for path in records:
+        data = path.read_bytes()
+        path.unlink()
+        try:
+            told = [str(problem) for problem in verify(str(mine))]
+        except StoreError as error:
+            told = [str(error)]
+        assert told, path
+        path.write_bytes(data)
+    assert verify(str(mine)) == []
 
 
 def test_an_edited_score_is_not_printed_as_measured(mine: Path, bw: Cli) -> None:

@@ -26,7 +26,7 @@ from .examples import Draw, Examples, Labels, RowNumbers
 
 Narrowing = tuple[Literal["uniform", "first", "again"], int | None]
 """uniform: n frames evenly placed, or all of a clip that has no more. first: the released code's slip, the first n frames of
-a clip, and a blank of one that has no more. again: all frames, drawn anew."""
+a clip, and a blank of one that has no more. again: all frames, redrawn."""
 
 
 class FrameStore(Protocol):

@@ -32,7 +32,7 @@ class PictureView:
     Attributes:
         side_px: side of the square input.
         resize_px: length to which the shorter side is scaled (bilinear) before the centre is cut out.
-        augment: "crop_flip": that square, with ``pad_px`` black pixels around it, cut anew and mirrored or not (CIFAR).
+        augment: "crop_flip": that square, with ``pad_px`` black pixels around it, cut again and mirrored or not (CIFAR).
             "resized_crop_flip": 8 to 100 % of the picture at an aspect of 3/4 to 4/3, scaled to the square, mirrored or not
             (ImageNet). "none".
         mean, std: of red, green, blue, where white is 1.

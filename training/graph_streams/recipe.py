@@ -67,7 +67,7 @@ class StreamMethod:
         finish: ``finish(streams)``: run after the evaluation, where a further task may follow: what the method keeps.
         rows: ``rows(data, order, *, seed, repeat)``: those to learn from.
         settings: JSON values: what it was made with.
-        scratch: weights are drawn anew for each task.
+        scratch: weights are redrawn for each task.
         any_order: what it learns depends on the set of tasks alone, and not on their order.
         by_order: streams learn side by side only where their past tasks came in the same order, in one repeat.
         topology: it needs the attention over the edges, which only a ``gcn`` has.

@@ -2,7 +2,7 @@
 
 Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), section 5.1 and appendix C.2.2: Linear,
 Dropout, LeakyReLU, Linear with one output more than there are known classes; Adam; one epoch an increment over the whole
-experience; the output layer drawn anew whenever classes are added (``as_released``). Dropout is 0.5 in the text
+experience; the output layer redrawn whenever classes are added (``as_released``). Dropout is 0.5 in the text
 (``as_written``) and 0.75 in the released configurations. The released configurations have the threshold commented out; this
 follows the text: the quantile of the largest softmax over increment 0's validation rows of known classes that gives 10 % error.
 """
@@ -153,7 +153,7 @@ class Ann:
         return self._hidden, self._output
 
     def _grow(self, classes: Labels, features: int) -> None:
-        """Draw the output layer anew where classes were added, and the hidden one at the start."""
+        """Redraw the output layer where classes were added, and the hidden one at the start."""
         if len(classes) == len(self._classes):
             return
         init = generator(self._seed, "init", str(self._fits))

@@ -122,7 +122,7 @@ class GmmFinch:
 
         Accepted rows have the softmax of the classes' log-densities. Rejected ones have it too, scaled to make room for
         their most probable cluster ("unknown" itself where there is none), which gets the largest probability: see
-        ``predictor.set_unknown``. With ``recognise``, rejected rows join the others of the past and all are clustered anew;
+        ``predictor.set_unknown``. With ``recognise``, rejected rows join the others of the past and all are clustered again;
         numbers of clusters are never used again, since a new clustering need not continue an old one.
         """
         with one_thread():

@@ -254,7 +254,7 @@ class _Batches:
 
 
 class _Stream:
-    """A run's rows, shuffled anew each time that all have been taken."""
+    """A run's rows, reshuffled each time that all have been taken."""
 
     def __init__(self, run: NetworkRun) -> None:
         self.rows, self.draw = run.train, rng(run.seed, "two_camera order", run.key)

@@ -88,7 +88,7 @@ class NetworkEstimator:
     Args:
         parameters: 200, 470 or 1460; 90 N + 20 in general.
         hyper: the training. With ``keep = "validation"`` and folds without validation rows, a share of the training pairs is
-            held out, drawn anew for each seed; rows that show a held-out pair, or its light, are not learned from.
+            held out, redrawn for each seed; rows that show a held-out pair, or its light, are not learned from.
         seeds: at least one, none twice.
         measured_times: how often a measured row is among the rows to learn from; above 1 where re-illuminated rows are many.
         progress: told how training goes.
