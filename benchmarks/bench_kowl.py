@@ -80,7 +80,7 @@ def with_engine(folder: Path, out: Path) -> Rows:
 def with_functions(folder: Path, out: Path) -> Rows:
     """The plan's steps one after another, each result one Parquet file a table."""
     import pyarrow as pa
-    from benchwright.curation.parts import conform
+    from benchwright.curation.part_writer import conform
     from benchwright.curation.rows import Sifted
     from benchwright.curation.store import PartInfo, Rows, Store, write_parquet
     from benchwright.datasets.kowl.tables import increment_table, published_table

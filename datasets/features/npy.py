@@ -56,7 +56,7 @@ def _read_ids(place: str, size: int, modified: int) -> list[str]:
 
 
 def strings(names: np.ndarray) -> list[str]:
-    """Text; bytes that are not UTF-8, and numbers that are no character, become half surrogate pairs, whose rows are rejected."""
+    """Text; bytes that are not UTF-8, and numbers beyond Unicode, become half surrogate pairs, whose rows are rejected."""
     if names.dtype.kind == "U":
         native = names.dtype.newbyteorder("=")
         codes = np.ascontiguousarray(names, native).view(np.uint32)
