@@ -212,7 +212,7 @@ def _baseline(
     ours = [Scores.of(line.label, {name: line.values(name) for name in metrics}) for line, _ in found]
     paper = [scores for line, _ in found if (scores := _published(line.method, protocol)) is not None]
     headings = {name: name.replace("_", "-") for name in metrics}
-    note = "other images, classes and features than the paper's. The published figures stand here for orientation alone."
+    note = "other images, classes and features than the paper's. The published figures are shown for orientation only."
     blocks += metric_blocks(ours, paper, headings, fair=False, note=note, source="the CLEAR paper")
     for line, matrices in found:
         blocks += accuracy_blocks(matrices, buckets, method=line.label, scale=scale)

@@ -323,7 +323,7 @@ def train(
     scheduler: Scheduler = "sync",
     workers: Workers = None,
     retry: Annotated[
-        list[str] | None, typer.Option("--retry", metavar="REASON", help="Train again what failed for this reason: diverged.")
+        list[str] | None, typer.Option("--retry", metavar="REASON", help="Train again what was rejected as REASON: diverged.")
     ] = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,

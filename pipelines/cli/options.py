@@ -86,7 +86,7 @@ Pipeline = Annotated[
     str | None,
     typer.Option("--pipeline", metavar="FILE.py", help="The run's pipeline, by default the one that it has recorded."),
 ]
-TrustCode = Annotated[bool, typer.Option("--trust-code", help="Run code that only the run names, and you have not.")]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Also run code that only the run's record names.")]
 Round = Annotated[
     str | None,
     typer.Option("--round", metavar="NAME", help="The round of questions, where the pipeline has several."),

@@ -70,7 +70,7 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
     for by in ("task", "class"):
         differences += _differences(config, found, by, names, fair=not unlike)
     if unlike and config.evaluation.paper is not None:
-        differences.append(Text([f"Table 2 of the paper is not shown, for the data are others: {unlike}."], tone="note"))
+        differences.append(Text([f"Table 2 of the paper is not shown because the data differ: {unlike}."], tone="note"))
     return Section("Order sensitivity", [Text([_DEFINED]), *blocks, *differences])
 
 

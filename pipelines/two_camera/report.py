@@ -314,13 +314,13 @@ def _beside_the_paper(
         return []
     name, table = TABLE[config.compare_with], facts().tables[config.compare_with]
     if why := _other_data(config, made):
-        return [Text([f"{name} of the paper does not stand here: {why}."], tone="note")]
+        return [Text([f"{name} of the paper is not shown: {why}."], tone="note")]
     theirs: list[Sequence[Value]] = [[row, *values] for row, values in sorted(table.items(), key=lambda item: item[1][0])]
     beside: list[Sequence[Value]] = []
     for label, (line, values) in found.items():
         if _like_the_paper(config, line) and (row := _paper_name(line)) in table:
             beside.append([label, values[0], table[row][0], values[0] - table[row][0]])
-    note = "Methods stand side by side where the record of their training says that it is the paper's in all that it states."
+    note = "A published figure is shown only where the record of the training agrees with the paper in all that it states."
     return [
         Table(["method", *STATISTICS], theirs, f"{name} of the paper", decimals=2),
         *([Table(["method", "ours, mean", "paper, mean", "difference"], beside, "Side by side", decimals=2)] if beside else []),

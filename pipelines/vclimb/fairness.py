@@ -111,7 +111,7 @@ def verdict(lines: Sequence[Line], data: Data) -> tuple[list[Line], str]:
     why = {line.label: why_unfair(line, data) for line in lines}
     fair = [line for line in lines if not why[line.label]]
     if not fair:
-        return fair, f"{'; '.join(dict.fromkeys(why.values()))}; none of the paper's figures stands here."
+        return fair, f"{'; '.join(dict.fromkeys(why.values()))}; the paper's figures are not shown."
     others = "".join(f" Not of {label}: {reason}." for label, reason in why.items() if reason)
     return fair, f"released split file, settings of the paper, ImageNet weights.{others}"
 

@@ -222,7 +222,7 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     assert "several rows are made of one (augmented)" in page
     for told in ("Alignment", "both cameras in turn", "This run: angular errors", "by the estimate", "no_partner"):
         assert told in page, told
-    assert "Table 3 of the paper does not stand here: the lights, transforms or folds of this run are not those" in page
+    assert "Table 3 of the paper is not shown: the lights, transforms or folds of this run are not those" in page
     assert "2.49" not in page, "no figure of the paper stands beside other pictures"
     assert page.count("data:image/png") + page.count("data:image/jpeg") >= 15
     assert experiments.stale_trainings(str(out)) == {}

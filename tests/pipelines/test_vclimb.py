@@ -671,7 +671,7 @@ def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trai
     )
     assert verdict([epochs], dataclasses.replace(data, why="the copy lacks 7 clips of the split")) == (
         [],
-        "the copy lacks 7 clips of the split; none of the paper's figures stands here.",
+        "the copy lacks 7 clips of the split; the paper's figures are not shown.",
     )
 
 
