@@ -165,7 +165,7 @@ def test_baselines_are_scored_and_resumed(trained: Path, tmp_path: Path) -> None
         pass
 
     def stop(line: str) -> None:
-        if "(2 of 3)" in line:
+        if ", 2 of 3, " in line:
             raise Stopped
 
     c, out = settings("tiny"), untrained(trained, tmp_path / "run")
