@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -66,16 +65,6 @@ def remove(path: str | Path) -> None:
         return
     with records.changing(path, None, sync=False) if records.is_recorded(path) else contextlib.nullcontext():
         path.unlink(missing_ok=True)
-
-
-def remove_folder(folder: str | Path) -> None:
-    """Remove a folder with all that is in it: at once by its name, so that a kill leaves nothing half removed in its place."""
-    folder = Path(folder)
-    records.is_recorded(folder)  # raises where a link leads there
-    for left in folder.parent.glob(f"{records.TEMPORARY}*"):
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left, ignore_errors=True)
-    shutil.rmtree(folder.rename(_beside(folder)))
 
 
 def remove_half_written(folder: str | Path) -> None:

@@ -110,14 +110,6 @@ def checked_fit(
     return matrix, float(condition)
 
 
-def apply(colours: np.ndarray, matrix: np.ndarray, *, preset: Preset) -> np.ndarray:
-    """Colours as the other camera sees them, float64 (..., 3): those of chromaticities keep R + G + B."""
-    colours = np.asarray(colours, dtype=np.float64)
-    if preset == "as_written":
-        return colours @ matrix
-    return (chromaticity(colours) @ matrix) * colours.sum(axis=-1, keepdims=True)
-
-
 def checked_light(value: Any, what: str) -> list[float]:
     """Three finite numbers above zero. Raises ``Reject("bad_numbers", ...)``."""
     found = _numbers(value, what, 3)
