@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,10 +15,6 @@ from ...datasets.kowl.samples import COLUMNS, FEATURE
 from ...datasets.kowl.tables import as_text, increment_table, published_table
 from ..publish import publish_shards
 from .config import KowlConfig
-
-if TYPE_CHECKING:
-    pass
-
 
 NEEDED = ("increment", "role", "novel", "label_recent_first")
 """Columns that the tables of increments are made from."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...curation.flow import Step, step
 from ...curation.keys import how, named
-from ...curation.named import UnknownName, load
+from ...curation.named import load
 from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import Orders, load_orders
@@ -25,8 +25,9 @@ from ...training.graph_streams.recipe import StreamMethod
 from ...training.methods.method import Method
 from ...training.methods.registry import METHODS, made_as
 from ...training.models.registry import MODELS
-from ..errors import WrongUse, did_you_mean
+from ..errors import WrongUse, unknown
 from ..experiments import Training, dataset_digest
+from ..names import reference_of
 from ..streams import Runs, short, stream_training
 from .config import SkeletonConfig
 from .evaluation import EXPERIMENTS, Evaluation, settings_of
@@ -73,7 +74,7 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
 
 def _known(what: str, name: str, names: Sequence[Any]) -> Any:
     if name not in names:
-        raise WrongUse(f"no {what} {name!r}: there are {', '.join(names)}{did_you_mean(name, names)}")
+        raise unknown(what, name, names)
     return name
 
 
@@ -178,13 +179,8 @@ def _trainings(
 
 def _made(name: str, settings: dict[str, Any]) -> tuple[str, Any]:
     """Reference of a method, and what its factory gives for its settings."""
-    try:
-        reference = stream_methods.METHODS.get(name) or METHODS.find(name).reference
-    except UnknownName as error:
-        if ":" in name:
-            raise WrongUse(str(error)) from None
-        known = list(dict.fromkeys([*stream_methods.METHODS, *METHODS.builtin]))
-        raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}") from None
+    known = [*stream_methods.METHODS, *METHODS.builtin]
+    reference = stream_methods.METHODS.get(name) or reference_of(METHODS, name, known)
     try:
         return reference, made_as(_KINDS, load(reference), settings)
     except (ValueError, LookupError) as error:
