@@ -219,7 +219,7 @@ class Reader:
             case _:
                 self._children(node, scopes)
 
-    def children_of(self, node: ast.AST, scopes: tuple[_Scope, ...]) -> None:
+    def _children(self, node: ast.AST, scopes: tuple[_Scope, ...]) -> None:
         for child in children_of(node):
             self.visit(child, scopes)
 

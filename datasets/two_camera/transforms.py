@@ -31,13 +31,6 @@ class Fitted(NamedTuple):
     condition: np.ndarray
 
 
-def chromaticity(colours: np.ndarray) -> np.ndarray:
-    """Colours divided by their R + G + B, float64 (..., 3); all zero where the sum is not above zero."""
-    colours = np.asarray(colours, dtype=np.float64)
-    total = colours.sum(axis=-1, keepdims=True)
-    return np.divide(colours, total, out=np.zeros_like(colours), where=total > 0)
-
-
 def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: np.ndarray | None = None) -> Fitted:
     """The 3 x 3 matrix T that makes ``colours_1 @ T`` nearest to ``colours_2``.
 

@@ -188,7 +188,8 @@ def tidy(results: pa.Table) -> pa.Table:
     labels = [(*key, label) for key, label in predictor_labels(results).items()]
     predictors = pl.DataFrame(labels, schema=[*_SETTINGS, "predictor"], orient="row")
     columns = ["protocol", *_SETTINGS, "position", "split", "stratum", "metric", "value"]
-    frame = pl.DataFrame(pl.from_arrow(results.select(columns))).filter(pl.col("position").is_not_null())
+    frame = pl.DataFrame(pl.from_arrow(results.select(columns))).with_columns(pl.col(pl.Categorical).cast(pl.String))
+    frame = frame.filter(pl.col("position").is_not_null())
     frame = frame.join(metrics, on="metric", maintain_order="left").join(predictors, on=_SETTINGS, maintain_order="left")
     of = ["protocol", "predictor", "position", "split", "stratum", "cumulative", "phase"]
     frame = frame.group_by(*of, *_PARTS[1:], maintain_order=True).agg(pl.col("value").mean())
