@@ -13,7 +13,7 @@ from ...curation.run import Run
 from ...curation.store import Store
 from ...datasets.kowl.samples import COLUMNS, FEATURE
 from ...datasets.kowl.tables import as_text, increment_table, published_table
-from ..publish import publish_shards
+from ..publish import publish_shards, write_files
 from .config import KowlConfig
 
 NEEDED = ("increment", "role", "novel", "label_recent_first")
@@ -94,8 +94,4 @@ def _publish_table(run: Run, card: Card, folder: str) -> None:
         "files": {n: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for n, data in files.items()},
     }
     files["dataset.json"] = f"{json.dumps(described, sort_keys=True, indent=2, ensure_ascii=False)}\n".encode()
-    target = Store(folder)
-    for name, data in files.items():
-        if target.size(name) != len(data) or target.read(name) != data:
-            target.write(name, data)
-    target.remove([name for name in target.list("") if name not in files])
+    write_files(Store(folder), files)

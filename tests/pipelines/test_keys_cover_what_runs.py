@@ -53,9 +53,9 @@ class Watch:
         if code is parts.make_parts.__code__:
             self.stage = frame.f_locals["task"].stage.name
         elif back is not None and back.f_code is tasks.tasks_of.__code__:
-            pieces = back.f_locals["self"].stage.pieces
+            pieces = back.f_locals["stage"].pieces
             if pieces is not None and code is pieces.function.__code__:
-                self.stage = back.f_locals["self"].stage.name
+                self.stage = back.f_locals["stage"].name
                 self.steps.append(frame)
         elif back is not None and back.f_code in BORDER and code not in BORDER and Path(code.co_filename).name not in ENGINE:
             self.steps.append(frame)
