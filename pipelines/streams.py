@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from ..curation.flow import Step, step
 from ..curation.keys import how, named, work_folder
+from ..curation.named import UnknownName
 from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..curation.store import Rows
 from ..eval.metrics.registry import METRICS
@@ -24,7 +25,8 @@ from ..training.core.build import learner_of, parts_of
 from ..training.core.devices import device_of
 from ..training.core.learner import SecondView, View
 from ..training.methods.method import Classes, Labels
-from .errors import WrongUse
+from ..training.methods.registry import METHODS
+from .errors import WrongUse, did_you_mean
 from .experiments import DIVERGED, LOGGER, Training, told
 
 
@@ -178,6 +180,26 @@ def stream_training(
     )
     gives = columns(LABEL_SETS if labels == "sets" else ONE_LABEL)
     return Training(protocol, short(method[0]), short(model[0]), settings, seed, learn, gives, measures, order, None, change)
+
+
+def find_method(name: str, also: Sequence[str] = (), more: str = "") -> str:
+    """Reference of the function that makes a method.
+
+    Args:
+        name: of a method of the registry, or a reference.
+        also: other names that the benchmark has, for the message.
+        more: what the message says of them.
+
+    Raises:
+        WrongUse: where there is none.
+    """
+    try:
+        return METHODS.find(name).reference
+    except UnknownName as error:
+        if ":" in name:
+            raise WrongUse(str(error)) from None
+        known = list(dict.fromkeys([*also, *METHODS.builtin]))
+        raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{more}{did_you_mean(name, known)}") from None
 
 
 def short(name: str) -> str:

@@ -11,17 +11,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.flow import Step
-from ...curation.named import UnknownName
 from ...curation.verify import DATASET
 from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import measure_domains
 from ...training.baselines.clear import paper_methods, paper_settings
-from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, did_you_mean
 from ..experiments import LOGGER, Training
-from ..streams import Runs, stream_training, with_metrics
+from ..streams import Runs, find_method, stream_training, with_metrics
 from .config import ClearConfig
 
 PROTOCOLS = ("iid", "streaming")
@@ -83,14 +81,9 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
 
 def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
-    own, settings = paper_methods().get(name, (name, {}))
-    try:
-        return METHODS.find(own).reference, {**settings, **config.baselines.method_settings.get(name, {})}
-    except UnknownName as error:
-        if ":" in name:
-            raise WrongUse(str(error)) from None
-        known = [*paper_methods(), *METHODS.builtin]
-        raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}") from None
+    known = paper_methods()
+    own, settings = known.get(name, (name, {}))
+    return find_method(own, [*known]), {**settings, **config.baselines.method_settings.get(name, {})}
 
 
 def settings_of(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ...curation.flow import Step, step
 from ...curation.keys import how, named
-from ...curation.named import UnknownName, load
+from ...curation.named import load
 from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import Orders, load_orders
@@ -23,11 +23,11 @@ from ...training.graph_streams import registry as stream_methods
 from ...training.graph_streams.nets import graph_of
 from ...training.graph_streams.recipe import StreamMethod
 from ...training.methods.method import Method
-from ...training.methods.registry import METHODS, made_as
+from ...training.methods.registry import made_as
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, did_you_mean
 from ..experiments import Training, dataset_digest
-from ..streams import Runs, short, stream_training
+from ..streams import Runs, find_method, short, stream_training
 from .config import SkeletonConfig
 from .evaluation import EXPERIMENTS, Evaluation, settings_of
 from .learning import LearnedRow, learn_orders, stretches
@@ -178,13 +178,7 @@ def _trainings(
 
 def _made(name: str, settings: dict[str, Any]) -> tuple[str, Any]:
     """Reference of a method, and what its factory gives for its settings."""
-    try:
-        reference = stream_methods.METHODS.get(name) or METHODS.find(name).reference
-    except UnknownName as error:
-        if ":" in name:
-            raise WrongUse(str(error)) from None
-        known = list(dict.fromkeys([*stream_methods.METHODS, *METHODS.builtin]))
-        raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}") from None
+    reference = stream_methods.METHODS.get(name) or find_method(name, [*stream_methods.METHODS])
     try:
         return reference, made_as(_KINDS, load(reference), settings)
     except (ValueError, LookupError) as error:
