@@ -189,6 +189,7 @@ def tidy(results: pa.Table) -> pa.Table:
     predictors = pl.DataFrame(labels, schema=[*_SETTINGS, "predictor"], orient="row")
     columns = ["protocol", *_SETTINGS, "position", "split", "stratum", "metric", "value"]
     frame = pl.DataFrame(pl.from_arrow(results.select(columns))).filter(pl.col("position").is_not_null())
+    frame = frame.with_columns(pl.col(pl.Categorical).cast(pl.String))  # else they join with no text
     frame = frame.join(metrics, on="metric", maintain_order="left").join(predictors, on=_SETTINGS, maintain_order="left")
     of = ["protocol", "predictor", "position", "split", "stratum", "cumulative", "phase"]
     frame = frame.group_by(*of, *_PARTS[1:], maintain_order=True).agg(pl.col("value").mean())

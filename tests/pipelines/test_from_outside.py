@@ -20,7 +20,6 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,6 +27,8 @@ import pytest
 
 from tests.installed import Install
 from tests.pipelines.conftest import Cli
+
+distributed = pytest.importorskip("distributed")
 
 OUTSIDE = Path(__file__).resolve().parents[1] / "fixtures/outside"
 EDITS = {
@@ -93,6 +94,12 @@ CASES = [
 ]
 
 
+SKELETON_METHOD = Case(
+    "skeleton", ("evaluation.schedule.epochs=2", "evaluation.methods=['agem']"), ("agem", "{}/method.py:calm"), (), "default"
+)
+WORKERS = Case("clear", ("source.count=300", "baselines.epochs=2", "baselines.decay_after_epochs=1"), (), ())
+
+
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of the user's files, none of which was loaded before."""
@@ -130,6 +137,12 @@ def train(bw: Cli, case: Case, mine: Path, out: Path, *words: object) -> list[st
     return re.findall(r"^(.*): trained$", told, re.MULTILINE)
 
 
+def digests(out: Path) -> dict[str, str]:
+    """Stage of a training -> digest of what it left."""
+    records = (out / "experiments/stages").glob("*/artifact.json")
+    return {each.parent.name: json.loads(each.read_text())["digest"] for each in records}
+
+
 def test_every_file_is_short() -> None:
     sizes = {file.name: len([line for line in file.read_text().splitlines() if line.strip()]) for file in OUTSIDE.glob("*.py")}
     assert max(sizes.values()) <= 40, sizes
@@ -154,3 +167,118 @@ def test_code_of_ones_own(bw: Cli, case: Case, mine: Path, tmp_path: Path) -> No
         again = train(bw, case, mine, out)
         assert again == (trained if name.endswith(("backbone", "network")) else of_own)
     assert train(bw, case, mine, out) == []
+
+
+def test_another_metric_trains_nothing(bw: Cli, mine: Path, tmp_path: Path) -> None:
+    out, case = tmp_path / "out", SKELETON_METHOD
+    run(bw, case, mine, out)
+    assert len(train(bw, case, mine, out)) == 2
+    for value in ("1.0", "0.25"):  # another metric, and an edit of it
+        (mine / "metric.py").write_text(
+            (OUTSIDE / "metric.py").read_text().replace("return float(", f"return {value} * float(")
+        )
+        run(bw, case, mine, out, "evaluation.metrics=['{}/metric.py:kept']")
+        assert train(bw, case, mine, out) == []
+        found = json.loads(done(bw, "eval", out, "--json").out)
+        (scores,) = found.values()
+        kept = [one["mean"]["kept"] for one in scores.values()]
+        assert len(kept) == 2
+        assert all(0 < each <= float(value) for each in kept)
+    done(bw, "report", out)
+    assert "kept" in (out / "report.html").read_text()
+    done(bw, "verify", out)
+
+
+def test_workers_of_every_kind_leave_the_same(bw: Cli, mine: Path, tmp_path: Path) -> None:
+    out, found = tmp_path / "out", list[dict[str, str]]()
+    run(bw, WORKERS, mine, out)
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, protocol="tcp://", host="127.0.0.1", dashboard_address=None, silence_logs="ERROR"
+    ) as cluster:
+        for scheduler in ("threads", "processes", cluster.scheduler_address):
+            done(bw, "train", out, "--method", f"{mine}/method.py:calm", "--scheduler", scheduler, "--workers", 2)
+            found.append(digests(out))
+            (out / "experiments").rename(tmp_path / f"experiments{len(found)}")
+    assert any(name.startswith("learned_") for name in found[0])
+    assert found[0] == found[1] == found[2]
+
+
+# ------------------------------------------------------------------------------------------------ a seventh benchmark
+
+
+@pytest.fixture
+def emblems(install: Install) -> Path:
+    """The example, installed as a package with an entry point."""
+    files = {"emblems_package/__init__.py": "", "emblems_package/published.toml": "count = 200\n"}
+    files["emblems_package/pipeline.py"] = (OUTSIDE / "emblems.py").read_text()
+    offers = {"benchwright.benchmarks": "emblems = emblems_package.pipeline:BENCHMARK"}
+    return install("emblems-package", "1.0", files, offers) / "emblems_package/pipeline.py"
+
+
+def trained_in(told: str) -> list[str]:
+    return re.findall(r"^(.*): trained$", told, re.MULTILINE)
+
+
+def test_a_benchmark_of_an_installed_package_has_all_that_built_in_ones_have(
+    bw: Cli, emblems: Path, mine: Path, tmp_path: Path
+) -> None:
+    """Its source, its stages, shards, a round of questions, baselines, a method from outside on top, and the report."""
+    out = tmp_path / "out"
+    assert re.search(r"^emblems +.*emblems-package 1\.0", done(bw, "list").out, re.MULTILINE)
+    done(bw, "run", "emblems", "--out", out, "-q")
+    assert {path.name for path in (out / "dataset").glob("*.tar")} == {
+        f"task{task:02}-{role}-{number:05}.tar"
+        for task in (0, 1)
+        for role, count in (("train", 2), ("test", 1))
+        for number in range(count)
+    }
+    done(bw, "qa", "export", out)
+    answers = sorted((out / "qa/simulated/results").glob("*.csv"))
+    assert done(bw, "qa", "import", out, *answers).out.startswith("600 votes added")
+    told = done(bw, "train", out).err
+    assert trained_in(told) == [f"tasks {name}, seed {seed}" for name in ("finetune", "er", "cumulative") for seed in (0, 1)]
+    own = ["--method", "er", "--method", f"{mine}/method.py:calm"]
+    assert trained_in(done(bw, "train", out, *own).err) == ["tasks method.py:calm, seed 0", "tasks method.py:calm, seed 1"]
+    found = json.loads(done(bw, "eval", out, "--json").out)["tasks"]
+    assert set(found) == {"finetune", "er", "cumulative", "method.py:calm"}
+    assert found["cumulative"]["mean"]["Acc"] > 0.6 > found["finetune"]["mean"]["Acc"]
+    done(bw, "report", out)
+    page = (out / "report.html").read_text()
+    for told in ("Pipeline</h2>", "Votes</h2>", "Results</h2>", "Samples</h2>", "method.py:calm"):
+        assert told in page, told
+    done(bw, "verify", out)
+    done(bw, "verify", out / "experiments")
+    edit(mine, "method")
+    assert trained_in(done(bw, "train", out, *own).err) == ["tasks method.py:calm, seed 0", "tasks method.py:calm, seed 1"]
+    done(bw, "run", "emblems", "--config", "published", "--set", "count=216", "--out", out, "-q")
+    assert len(trained_in(done(bw, "train", out).err)) == 6  # another dataset
+    emblems.write_text(emblems.read_text().replace("/ 255)", "/ 510)"))
+    told = done(bw, "plan", "emblems", "--set", "count=216", "--out", out).out
+    assert "describe changed" in told
+    assert told.count("stale") == 1
+
+
+def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_path: Path) -> None:
+    out, text = tmp_path / "out", emblems.read_text()
+    done(bw, "run", "emblems", "--out", out, "-q")
+    for old, new, says in [
+        ('task="task"', 'task="taks"', "has no column 'taks' for tasks"),
+        (
+            'task="task"',
+            'task="role"',
+            "column 'role' for tasks holds string and 0 nulls: whole numbers without nulls is wanted",
+        ),
+        ('task="task"', 'task="task", domain="task"', "name one of the two"),
+        ('label="concept"', 'label="role"', "task 0"),
+        ("seeds=[0, 1]", 'settings={"schedule": {"epoch": 1}}', "settings.schedule.epoch: there are optimiser"),
+        ("seeds=[0, 1]", 'baselines=["err"]', "no method 'err'"),
+        ("seeds=[0, 1]", 'model="mpl"', "no model 'mpl'"),
+    ]:
+        assert old in text
+        emblems.write_text(text.replace(old, new))
+        sys.modules.pop("emblems_package.pipeline", None)
+        told = bw("train", out)
+        assert (told.code, told.err.count("\n")) == (2, 1), told.err
+        assert says in told.err
+    assert "there is tasks" in bw("train", out, "--protocol", "domains").err
+    assert not (out / "experiments").exists()
