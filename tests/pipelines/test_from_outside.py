@@ -94,8 +94,12 @@ CASES = [
 ]
 
 
-SKELETON_METHOD = Case(
-    "skeleton", ("evaluation.schedule.epochs=2", "evaluation.methods=['agem']"), ("agem", "{}/method.py:calm"), (), "default"
+METRIC = Case(
+    "skeleton",
+    ("evaluation.schedule.epochs=2", "evaluation.task_orders=2"),
+    ("finetune", "{}/method.py:calm"),
+    (),
+    "task_order",
 )
 WORKERS = Case("clear", ("source.count=300", "baselines.epochs=2", "baselines.decay_after_epochs=1"), (), ())
 
@@ -170,23 +174,23 @@ def test_code_of_ones_own(bw: Cli, case: Case, mine: Path, tmp_path: Path) -> No
 
 
 def test_another_metric_trains_nothing(bw: Cli, mine: Path, tmp_path: Path) -> None:
-    out, case = tmp_path / "out", SKELETON_METHOD
+    """On orders side by side, whose mean it is, and on one order at a time."""
+    out, case = tmp_path / "out", METRIC
     run(bw, case, mine, out)
-    assert len(train(bw, case, mine, out)) == 2
-    for value in ("1.0", "0.25"):  # another metric, and an edit of it
-        (mine / "metric.py").write_text(
-            (OUTSIDE / "metric.py").read_text().replace("return float(", f"return {value} * float(")
-        )
-        run(bw, case, mine, out, "evaluation.metrics=['{}/metric.py:kept']")
+    assert len(train(bw, case, mine, out)) == 3
+    found: list[Any] = []
+    for factor in (1, 2):  # another metric, and an edit of it
+        (mine / "metric.py").write_text((OUTSIDE / "metric.py").read_text().replace("float(", f"{factor} * float("))
+        run(bw, case, mine, out, "evaluation.metrics=['{}/metric.py:first_at_the_end']")
         assert train(bw, case, mine, out) == []
-        found = json.loads(done(bw, "eval", out, "--json").out)
-        (scores,) = found.values()
-        kept = [one["mean"]["kept"] for one in scores.values()]
-        assert len(kept) == 2
-        assert all(0 < each <= float(value) for each in kept)
+        found.append(json.loads(done(bw, "eval", out, "--json").out)["task_order"])
+    once, twice = ({name: one["mean"]["first_at_the_end"] for name, one in scores.items()} for scores in found)
+    assert once.keys() == twice.keys() == {"finetune", "method.py:calm"}
+    assert twice == {name: 2 * value for name, value in once.items()}
+    assert max(once.values()) > 0
     done(bw, "report", out)
-    assert "kept" in (out / "report.html").read_text()
     done(bw, "verify", out)
+    done(bw, "verify", out / "experiments")
 
 
 def test_workers_of_every_kind_leave_the_same(bw: Cli, mine: Path, tmp_path: Path) -> None:
@@ -234,7 +238,7 @@ def test_a_benchmark_of_an_installed_package_has_all_that_built_in_ones_have(
     }
     done(bw, "qa", "export", out)
     answers = sorted((out / "qa/simulated/results").glob("*.csv"))
-    assert done(bw, "qa", "import", out, *answers).out.startswith("600 votes added")
+    assert done(bw, "qa", "import", out, *answers).out.startswith("1200 votes added")
     told = done(bw, "train", out).err
     assert trained_in(told) == [f"tasks {name}, seed {seed}" for name in ("finetune", "er", "cumulative") for seed in (0, 1)]
     own = ["--method", "er", "--method", f"{mine}/method.py:calm"]
@@ -250,7 +254,7 @@ def test_a_benchmark_of_an_installed_package_has_all_that_built_in_ones_have(
     done(bw, "verify", out / "experiments")
     edit(mine, "method")
     assert trained_in(done(bw, "train", out, *own).err) == ["tasks method.py:calm, seed 0", "tasks method.py:calm, seed 1"]
-    done(bw, "run", "emblems", "--config", "published", "--set", "count=216", "--out", out, "-q")
+    done(bw, "run", "emblems", "--set", "count=216", "--out", out, "-q")
     assert len(trained_in(done(bw, "train", out).err)) == 6  # another dataset
     emblems.write_text(emblems.read_text().replace("/ 255)", "/ 510)"))
     told = done(bw, "plan", "emblems", "--set", "count=216", "--out", out).out
