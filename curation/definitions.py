@@ -113,6 +113,8 @@ class Module:
             self._add(node)
         if b"global " in text:
             self._add_globals()
+        if name == "benchwright":
+            self._add_offered()
         for unit in self.units:
             for name in unit.changes & self.names.keys():
                 self.names[name].append(unit)
@@ -151,6 +153,13 @@ class Module:
                 self.stars.append(target.module)
             else:
                 self.imports.setdefault(name, []).append(target)
+
+    def _add_offered(self) -> None:
+        """Names that the front door imports when they are first used."""
+        for unit in self.names.get("_PLACES", ()):
+            if isinstance(unit.node, ast.Assign):
+                for name, place in ast.literal_eval(unit.node.value).items():
+                    self.imports.setdefault(name, []).append(Import(f"{self.name}.{place}", name))
 
     def _add_globals(self) -> None:
         for unit in self.units:

@@ -71,8 +71,10 @@ def remove_half_written(folder: str | Path) -> None:
     """Remove what a kill left of files that were being written in a folder, and those below it, that nobody writes to now."""
     records.is_recorded(Path(folder))  # raises where a link leads there
     records.settle(Path(folder))
-    for left in Path(folder).rglob(f"{records.TEMPORARY}*"):
-        if left.is_file():
+    for left in list(Path(folder).rglob(f"{records.TEMPORARY}*")):
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+        elif left.is_file():
             left.unlink()
 
 

@@ -18,17 +18,17 @@ from ...curation.named import load
 from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import Orders, load_orders
-from ...eval.protocols.order_sensitivity import measure_order, measure_orders
+from ...eval.protocols.order_sensitivity import measure_order, measure_orders, read_streams
 from ...training.graph_streams import registry as stream_methods
 from ...training.graph_streams.nets import graph_of
 from ...training.graph_streams.recipe import StreamMethod
 from ...training.methods.method import Method
-from ...training.methods.registry import METHODS, made_as
+from ...training.methods.registry import made_as
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import Training, dataset_digest
 from ..names import reference_of
-from ..streams import Runs, short, stream_training
+from ..streams import Runs, short, stream_training, with_metrics
 from .config import SkeletonConfig
 from .evaluation import EXPERIMENTS, Evaluation, settings_of
 from .learning import LearnedRow, learn_orders, stretches
@@ -142,7 +142,7 @@ def _trainings(
                 settings=settings,
                 seed=repeat,
                 prepare=f"{__package__}.stream:{'node' if graph_of(network) == 'adjacency' else 'tensor'}_stream",
-                measures={"orders": Step(measure_order, {})},
+                measures=with_metrics({"orders": Step(measure_order, {})}, e.metrics, read_streams),
                 runs=Runs(dataset, device=e.device),
                 labels="one",
                 classes="new",
@@ -169,7 +169,7 @@ def _trainings(
         indices=indices,
         device=e.device,
     )
-    measures = {"orders": Step(measure_orders, {"orders": len(indices)})}
+    measures = with_metrics({"orders": Step(measure_orders, {"orders": len(indices)})}, e.metrics, read_streams)
     names = short(name), short(e.network.architecture)
     for repeat in range(e.repeats):
         yield Training(
