@@ -28,7 +28,7 @@ help:
 
 install: $(STAMP)
 
-# The stamp is written last, so that a broken installation is taken up again.
+# The stamp is written last, so that a broken installation is resumed.
 $(STAMP): pyproject.toml constraints.txt
 	@python=; for name in $(or $(PYTHON),python3.11 python3 python3.12 python3.13); do \
 		if $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then python=$$name; break; fi; \

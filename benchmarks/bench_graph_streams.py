@@ -3,7 +3,7 @@
     python benchmarks/bench_graph_streams.py [--quick] [--graphs 240] [--tasks 5] [--epochs 100]
 
 One process, one thread; the data is drawn (20 nodes, 156 features, two classes a task), which changes no time. The other way is
-what one would write: an nn.Module a run, batch norm, cross-entropy and Adam of torch, the whole stream anew for each order.
+what one would write: an nn.Module a run, batch norm, cross-entropy and Adam of torch, the whole stream again for each order.
 A step of each is timed by turns, several times, and the least CPU time of each is taken: a busy machine only adds. What a
 whole experiment takes is steps times that; only the steps timed are run, and --quick times fewer.
 """

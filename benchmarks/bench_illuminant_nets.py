@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from benchwright.training.models.illuminant_net import hidden_layers_of
-from benchwright.training.two_camera.batched import Hyper, Run, fit_runs
+from benchwright.training.two_camera.batched import Hyper, NetworkRun, fit_runs
 from torch import nn
 
 ROWS = 108
@@ -50,7 +50,7 @@ def main() -> None:
     X = draw.normal(size=(ROWS, 9)).astype(np.float32)
     ratios = np.exp(draw.normal(-0.4, 0.2, (ROWS, 2))).astype(np.float32)
     rows = np.arange(ROWS)
-    runs = [Run(rows, rows[:0], seed, "bench") for seed in range(args.runs)]
+    runs = [NetworkRun(rows, rows[:0], seed, "bench") for seed in range(args.runs)]
     hyper = Hyper(steps, 256, 1e-3, "constant", "last", 0.0, steps)
     print(f"{args.runs} runs of {ROWS} rows, {steps} steps; {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print(f"{'':12}{'ms a step of all runs':>23}{'one by one':>12}{'plain torch':>13}")

@@ -46,7 +46,7 @@ def settings(folder: Path):
 def write_lists(folder: Path) -> int:
     """Draw the lists into ``folder``; returns the number of rows."""
     import pyarrow.csv
-    from benchwright.datasets.kowl.drawn import draw_lists, draw_missing, drawing
+    from benchwright.datasets.kowl.synthetic import draw_lists, draw_missing, drawing
 
     rows = 0
     for table in draw_lists(drawing=drawing("published"), seed=0):
@@ -80,7 +80,7 @@ def with_engine(folder: Path, out: Path) -> Rows:
 def with_functions(folder: Path, out: Path) -> Rows:
     """The plan's steps one after another, each result one Parquet file a table."""
     import pyarrow as pa
-    from benchwright.curation.parts import conform
+    from benchwright.curation.part_writer import conform
     from benchwright.curation.rows import Sifted
     from benchwright.curation.store import PartInfo, Rows, Store, write_parquet
     from benchwright.datasets.kowl.tables import increment_table, published_table
@@ -122,7 +122,7 @@ def dealt(labels: list[str], count: int, seed: int) -> list:
 
 
 def released_increments(splits: dict[str, list[list[str]]], known: set[str], seed: int, count: int, first: int) -> Rows:
-    """PROTOCOLS 2.4 on the labels of each split, in order; adds what becomes known to ``known``."""
+    """The released ``get_increments`` on the labels of each split, in order; adds what becomes known to ``known``."""
     counts = Counter(label for label in splits["train"] if label not in known)
     fresh = sorted(sorted(counts), key=counts.__getitem__)
     size = -(-len(fresh) // count)

@@ -4,7 +4,7 @@
 
 The job: read 7 of 25 columns, keep photos with two usable times of which capture is before upload, sort by upload time
 (equal times in the order of the file), number 11 buckets of equal count, write Parquet. Ours runs through ``curation.run`` as
-two stages, each written as an artifact with digests, and writes every line that it turns away as a reject with its reason.
+two stages, each written as an artifact with digests, and writes every line that it rejects as a reject with its reason.
 The others write one file (zstd) and drop what they do not keep without a word; ``polars-rejects`` does nearly the same job as
 ours: it checks the encoding and that the last column is there, and writes a table of rejects with reasons (a line with too
 many columns it does not notice). The goal is stated against the fastest of all of them. Each run is a process of its own, in

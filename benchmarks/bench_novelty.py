@@ -164,7 +164,7 @@ def main() -> None:
     if args.only:
         name, samples, classes = args.only
         data = make(int(samples), int(classes))
-        Path("/proc/self/clear_refs").write_text("5")  # the peak starts anew
+        Path("/proc/self/clear_refs").write_text("5")  # the peak starts over
         before = _peak_mib()
         CONTESTANTS[name](*data)
         print(_peak_mib() - before)

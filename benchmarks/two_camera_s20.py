@@ -30,7 +30,7 @@ from benchwright.eval.protocols.cross_validation import (
     AVERAGE,
     Estimates,
     Estimator,
-    Examples,
+    PairExamples,
     estimate_folds,
     estimates_of,
     examples,
@@ -140,7 +140,7 @@ AS_RELEASED = {
 def load(path: str) -> TransformPairs:
     found = list(read_metadata(path=path))
     pairs = [pair for pair in found if isinstance(pair, MeasuredPair)]
-    assert len(pairs) == len(found), "a row of the metadata was turned away"
+    assert len(pairs) == len(found), "a row of the metadata was rejected"
     fold = np.empty(len(pairs), dtype=np.int64)
     for number, mine in enumerate(parts(len(pairs), 3, 999)):
         fold[mine] = number
@@ -155,13 +155,13 @@ def load(path: str) -> TransformPairs:
     return TransformPairs(key=key, name=key, source_key=key, target_key=none, original=originals, fold=fold, **columns)
 
 
-def take(rows: Examples, mask: np.ndarray, fold: np.ndarray) -> Examples:
+def take(rows: PairExamples, mask: np.ndarray, fold: np.ndarray) -> PairExamples:
     values = {field.name: getattr(rows, field.name)[mask] for field in dataclasses.fields(rows)}
-    return Examples(**{**values, "fold": fold[mask]})
+    return PairExamples(**{**values, "fold": fold[mask]})
 
 
 def inner_errors(
-    variant: Variant, rows: Examples, parameters: int, out: Path, epochs: float, teacher: Once
+    variant: Variant, rows: PairExamples, parameters: int, out: Path, epochs: float, teacher: Once
 ) -> dict[str, list[float]]:
     """For each outer fold: mean error on inner folds of its training pairs, the median of seeds, and that of their average."""
     path = out / "inner.json"
@@ -191,7 +191,7 @@ def inner_errors(
     return json.loads(path.read_text())
 
 
-def tested(made: Estimator, rows: Examples, out: Path, *, lights_of_test: bool) -> Estimates:
+def tested(made: Estimator, rows: PairExamples, out: Path, *, lights_of_test: bool) -> Estimates:
     """Estimates on all folds, from the folder where they are there; with the weights beside them."""
     path = out / "estimates.parquet"
     if not path.exists():

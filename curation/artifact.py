@@ -41,7 +41,7 @@ class Artifact:
         recipe: the function, its settings, its code's digest and the inputs' digests, readable.
         rows_in: rows that came in.
         rows: rows that went out.
-        rejects: reason -> rows turned away.
+        rejects: reason -> rows rejected.
         parts: for every part its number of rows and the size and SHA-256 of its files.
         kept: empty, or that it is used though its code changed since: the ``key`` and digests of ``code`` that it was kept for,
             ``was``, the digests of the code that made it, what ``changed``, in words, and ``at``.
@@ -267,5 +267,5 @@ def published_digest(store: Store, name: str = "dataset.json") -> str:
     manifest = store.read_json(name)
     digest = manifest.get("digest") if isinstance(manifest, dict) else None
     if not isinstance(digest, str):
-        raise StoreError(f"{store.url}: {name} is not the manifest of a dataset: it has no digest; run again to write it anew")
+        raise StoreError(f"{store.url}: {name} is not the manifest of a dataset: it has no digest; run again to regenerate it")
     return digest

@@ -1,4 +1,4 @@
-"""How many rows a stage may turn away, and what is told when there are more, or when none is left."""
+"""How many rows a stage may reject, and what is told when there are more, or when none is left."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from .store import Store
 
 
 class TooManyRejects(RuntimeError):
-    """A stage turned away more rows than its budget allows. Its finished parts stay."""
+    """A stage rejected more rows than its budget allows. Its finished parts stay."""
 
 
 class NoRows(RuntimeError):
-    """A source gave no rows, or a stage turned all of them away: what follows would have nothing to do."""
+    """A source gave no rows, or a stage rejected all of them: what follows would have nothing to do."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Budget:
-    """How many rows a stage may turn away before the run fails.
+    """How many rows a stage may reject before the run fails.
 
     Attributes:
         limit: a number of rows, a share of the rows in when below 1, or None for any number.
@@ -39,7 +39,7 @@ class Budget:
         Args:
             store: of the run.
             stage: name of the stage.
-            rejects: all that were turned away, for reasons that are expected and others.
+            rejects: all that were rejected, for reasons that are expected and others.
             rows_in: rows that came in.
             files: tables of rejects, in which an example is looked for.
         """
@@ -51,7 +51,7 @@ class Budget:
         ranked = sorted(counted, key=lambda reason: (-counted[reason], reason))
         reasons = ", ".join(f"{counted[reason]} {reason}" for reason in ranked)
         raise TooManyRejects(
-            f"stage {stage!r} turned away {total} rows, and max_rejects is {rule}: {reasons}"
+            f"stage {stage!r} rejected {total} rows, and max_rejects is {rule}: {reasons}"
             f"{_example(store, files, ranked[0])}; `{show_command(store, stage, ranked[0])}` shows them, and "
             f"{self._allowing(total, rows)} allows them"
         )
@@ -63,7 +63,7 @@ class Budget:
 
 
 def show_command(store: Store, stage: str, reason: str) -> str:
-    """The command that prints the rows of a stage that were turned away for ``reason``."""
+    """The command that prints the rows of a stage that were rejected for ``reason``."""
     return f"benchwright rejects {shlex.quote(store.url)} --stage {stage} --reason {reason}"
 
 
@@ -78,7 +78,7 @@ def check_not_empty(store: Store, stage: str, rows: int, rejects: Mapping[str, i
     most = max(sorted(rejects), key=lambda reason: rejects[reason])
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rejects.items()))
     raise NoRows(
-        f"{store.url}: nothing is left: stage {stage!r} turned away all {sum(rejects.values())} rows ({reasons})"
+        f"{store.url}: nothing is left: stage {stage!r} rejected all {sum(rejects.values())} rows ({reasons})"
         f"{_example(store, files, most)}; "
         f"`{show_command(store, stage, most)}` shows them"
     )

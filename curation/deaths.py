@@ -46,7 +46,7 @@ class Died(Exception):
 
 
 def tried_twice(ask: Callable[[bool], T], *, who: str, silence_s: float, helps: str) -> T:
-    """What ``ask`` gives, if need be at a second try: it is told whether this is one, which is to be made apart from all else.
+    """What ``ask`` gives, if need be at a second try: ``ask`` is told whether this is one, which must run apart from all else.
 
     Args:
         ask: raises ``Died``.

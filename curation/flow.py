@@ -182,7 +182,7 @@ class Stage:
 
     @property
     def budget(self) -> Budget:
-        """How many rows it may turn away."""
+        """How many rows it may reject."""
         return self.max_rejects if isinstance(self.max_rejects, Budget) else Budget(self.max_rejects)
 
     def inputs(self) -> tuple[str, ...]:
@@ -199,7 +199,7 @@ class Flow:
         name: snake_case, unique in the plan; names the stage's folder.
         step: what to do; see ``step``.
         max_rejects: how many rejects the stage may have before the run fails: a number of rows, a share of the rows in
-            when below 1, or None where turning rows away is what the stage is for; or a ``Budget``, which also says which
+            when below 1, or None where the stage exists to reject rows; or a ``Budget``, which also says which
             reasons are expected, and which setting decides. 0 by default. It is no part of the key.
         rows_per_part: rows that one task takes. It changes neither rows nor digests.
         gives: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema where settings

@@ -216,7 +216,7 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
 
     Args:
         path: local path or URL.
-        known: witness -> content of files read before; added to. A file whose size and time are unchanged is not read anew.
+        known: witness -> content of files read before; added to. A file whose size and time are unchanged is not read again.
 
     Raises:
         FileNotFoundError: where nothing is there.

@@ -67,8 +67,8 @@ _loading = threading.RLock()
 
 
 def load_file(path: Path) -> ModuleType:
-    """The module of a user's Python file, named as the file is. It may import the files beside it, and all of them are run anew
-    when one changed. Its functions travel to worker processes, which could not import them.
+    """The module of a user's Python file, named as the file is. It may import the files beside it, and all of them are run
+    again when one changed. Its functions travel to worker processes, which could not import them.
 
     Raises:
         UnknownName: where there is no such file, another module has its name, or running it raises: says the line.

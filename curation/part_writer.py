@@ -49,7 +49,7 @@ class PartRecord:
         number: of the part.
         rows_in: rows that came in; 0 for a part of a ``whole`` stage, which takes them all at once.
         rows: rows that went out.
-        rejects: reason -> rows turned away.
+        rejects: reason -> rows rejected.
         files: name -> size and SHA-256.
     """
 
@@ -65,7 +65,7 @@ class Output:
     """What the call of a step gave: a table; or row objects, or samples of a shard, beside the columns carried along.
 
     Attributes:
-        rejected: rows that were turned away.
+        rejected: rows that were rejected.
         table: rows as a table.
         objects: rows as objects, whose columns are ``given``.
         carried: columns that the step did not name.

@@ -31,7 +31,7 @@ class FileFact(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class Card:
+class DatasetCard:
     """What a dataset says of itself.
 
     Args:
@@ -69,7 +69,7 @@ def escaped(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
 
 
-def publish(index: pa.Table, card: Card, shards: Mapping[str, FileFact]) -> dict[str, bytes]:
+def publish(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) -> dict[str, bytes]:
     """Bytes of the files beside the shards.
 
     Args:
@@ -126,7 +126,7 @@ def _counts(index: pa.Table, shards: Mapping[str, FileFact]) -> dict[str, int]:
     return {"samples": index.num_rows, "shards": len(shards), "bytes": sum(fact.size for fact in shards.values())}
 
 
-def _readme(index: pa.Table, card: Card, shards: Mapping[str, FileFact]) -> str:
+def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) -> str:
     counts = _counts(index, shards)
     # JSON strings and lists are YAML: no quoting rules to get wrong.
     front = {

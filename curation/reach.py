@@ -168,7 +168,7 @@ def _new_code(home: _Home, name: str, path: Path) -> list[_Code]:
 
 
 def _code_of(home: _Home, name: str, path: Path) -> _Code:
-    """What is known of the code around a module; read anew where one of its files changed since."""
+    """What is known of the code around a module; read again where one of its files changed since."""
     # Within a package all modules see the same; a module by itself is the only one that may have its name.
     kept = _new_code(home, *((name, path) if home[1] else ("", Path())))
     if not kept[0].fresh():

@@ -291,7 +291,7 @@ def _read(folder: Path) -> dict[str, list[State]]:
 def _read_anyhow(folder: Path) -> dict[str, list[State]]:
     try:
         return _read(folder)
-    except (OSError, Damaged):  # begun anew: what it told of the other files is lost, and ``check`` names them
+    except (OSError, Damaged):  # started again: what it told of the other files is lost, and ``check`` names them
         return {}
 
 

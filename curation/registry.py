@@ -39,7 +39,7 @@ class Entry:
         name: as settings have it; that of a file with the whole path.
         reference: ``package.module:attribute`` or ``/path/to/file.py:attribute``.
         origin: ``built-in``, the package and version that offers it, or "" where the name says itself where the code is.
-        hidden: offered by a package, but not to be had by that name, since a built-in one has it.
+        hidden: offered by a package, but not reachable by that name, since a built-in one has it.
         fits: what it can be used for, where its docstring does not say.
     """
 

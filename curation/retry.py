@@ -1,4 +1,4 @@
-"""Try again what was turned away for a reason that may have passed, such as a server that did not answer."""
+"""Try again what was rejected for a reason that may have passed, such as a server that did not answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def forget_rejects(store: Store, reasons: Collection[str]) -> None:
 
     Raises:
         TypeError: for one text in place of several.
-        StoreError: where no row was turned away for one of ``reasons``.
+        StoreError: where no row was rejected for one of ``reasons``.
     """
     if isinstance(reasons, str):  # its letters would be the reasons
         raise TypeError(f"retry={reasons!r}: a list of reasons is needed")
@@ -30,8 +30,8 @@ def forget_rejects(store: Store, reasons: Collection[str]) -> None:
     known = sorted({reason for artifact in finished.values() for reason in artifact.rejects})
     for reason in reasons:
         if reason not in known:
-            told = f"there are {', '.join(known)}" if known else "none was turned away"
-            raise StoreError(f"no row of {store.url} was turned away for {reason!r}: {told}")
+            told = f"there are {', '.join(known)}" if known else "none was rejected"
+            raise StoreError(f"no row of {store.url} was rejected for {reason!r}: {told}")
     for stage, artifact in finished.items():
         if not any(artifact.rejects.get(reason) for reason in reasons):
             continue

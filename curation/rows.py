@@ -1,6 +1,6 @@
-"""What flows between stages: rows, the payloads that rows refer to, and the two ways in which a row is turned away.
+"""What flows between stages: rows, the payloads that rows refer to, and the two ways in which a row is rejected.
 
-A row is a frozen dataclass with a ``key`` (its own: ``stages/first.py`` turns repeated ones away) and one field a column.
+A row is a frozen dataclass with a ``key`` (its own: ``stages/unique_keys.py`` rejects repeated ones) and one field a column.
 Plain fields are ``str``, ``int``, ``float``, ``bool``, ``bytes``, ``datetime``, lists and tuples of these, and any of them
 ``| None``. Two kinds of field hold payloads, which live outside the table and are named in it by their digest:
 
@@ -49,7 +49,7 @@ class Reject(Exception):
 
 
 class MachineFault(RuntimeError):
-    """Work on a row was ended by the machine or from outside, which says nothing of the row: no row is turned away for it, and
+    """Work on a row was ended by the machine or from outside, which says nothing of the row: no row is rejected for it, and
     the run stops. Its text is the line that is told: what happened, and what helps."""
 
 
@@ -60,7 +60,7 @@ def check_reason(reason: str) -> None:
 
 
 class Rejected(NamedTuple):
-    """A reject as a value, for a source or a batch step that yields some rows and turns away others."""
+    """A reject as a value, for a source or a batch step that yields some rows and rejects others."""
 
     key: str
     reason: str
@@ -87,7 +87,7 @@ def without_addresses(text: str) -> str:
 
 
 class Sifted(NamedTuple):
-    """What a ``table`` or ``whole`` step returns when it turns rows away: the kept rows, and a table of ``REJECTS``."""
+    """What a ``table`` or ``whole`` step returns when it rejects rows: the kept rows, and a table of ``REJECTS``."""
 
     kept: pa.Table
     rejected: pa.Table
@@ -152,7 +152,7 @@ class Blob:
         self.ref: Mapping[str, Any] | None = ref
 
     def read(self) -> bytes:
-        """The bytes. A reference is read anew at each call, so a table of blobs never holds its payloads."""
+        """The bytes. A reference is read again at each call, so a table of blobs never holds its payloads."""
         if self._data is not None:
             return self._data
         assert_fetch = typing.cast("Callable[[Mapping[str, Any]], bytes]", self._fetch)

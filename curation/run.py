@@ -32,7 +32,7 @@ from .parts import Warnings, make_parts, make_parts_apart
 from .recipe import missing_source
 from .records import check_tree
 from .retry import forget_rejects
-from .stage_maker import FINGERPRINTS, Job, Progress, Reporter, StageMaker
+from .stage_maker import FINGERPRINTS, Progress, Reporter, StageJob, StageMaker
 from .store import Rows, Store, StoreError
 
 __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "lock", "run", "status"]
@@ -103,7 +103,7 @@ def run(
     Raises:
         PlanError: for a plan that does not hold together, or a folder that another pipeline filled or that the workers cannot
             reach, before anything is made.
-        StoreError: where ``retry`` names a reason for which no row was turned away.
+        StoreError: where ``retry`` names a reason for which no row was rejected.
         StepFailed: where a step raised something other than ``Reject``, or lost rows.
         TooManyRejects: where a stage went over its budget.
         NoRows: where a source has no rows left.
@@ -131,7 +131,7 @@ def run(
         known = _known_fingerprints(store)
         recent: dict[str, pa.Table] = {}
         makers: list[StageMaker] = []
-        jobs: list[Job] = []
+        jobs: list[StageJob] = []
         for index, stage in enumerate(stages):
             following = stages[index + 1] if index + 1 < len(stages) else None
             read_next = following is not None and stage.name in following.inputs()
@@ -179,7 +179,7 @@ def check_folder(store: Store, pipeline: str) -> RunRecord | None:
     """
     try:
         earlier = load_run(store) if store.exists("run.json") else None
-    except StoreError:  # written anew, like all that is damaged
+    except StoreError:  # written again, like all that is damaged
         return None
     if earlier is not None and earlier.pipeline not in ("", pipeline):
         raise PlanError(f"{store.url} was made by {earlier.pipeline!r}: choose another --out")
@@ -249,7 +249,7 @@ class _Workers:
         """Whether the tasks run in this process."""
         return self._scheduler in _IN_PROCESS
 
-    def run(self, jobs: Sequence[Job]) -> None:
+    def run(self, jobs: Sequence[StageJob]) -> None:
         """Run the jobs, and tell of each as it ends. The first error ends the call."""
         if not jobs:
             return
@@ -265,7 +265,7 @@ class _Workers:
         def finished(key: str, result: Any, *_: Any) -> None:
             named[key].done(result if self.in_process else _warned(result))
 
-        def call_of(job: Job) -> Callable[[], Any]:
+        def call_of(job: StageJob) -> Callable[[], Any]:
             if self.in_process:
                 return functools.partial(make_parts, job.task, job.offer)
             return functools.partial(make_parts_apart, job.task)
@@ -291,7 +291,7 @@ class _Workers:
         context = multiprocessing.get_context("spawn")
         return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
 
-    def _run_distributed(self, jobs: Sequence[Job]) -> None:
+    def _run_distributed(self, jobs: Sequence[StageJob]) -> None:
         from distributed import CancelledError, Client, KilledWorker
         from distributed.comm import CommClosedError
 
@@ -348,7 +348,7 @@ def _warned(result: tuple[list[PartRecord], Warnings]) -> list[PartRecord]:
     return records
 
 
-def _stages_of(jobs: Sequence[Job]) -> str:
+def _stages_of(jobs: Sequence[StageJob]) -> str:
     return "stage " + ", ".join(dict.fromkeys(repr(job.task.stage.name) for job in jobs))
 
 
@@ -368,7 +368,7 @@ def _get_of(scheduler: str) -> Any:
 
 
 def _keep_freed_memory() -> None:
-    """Let Arrow use freed memory again: its default allocator gives it back so soon that clearing it anew takes a fifth of the
+    """Let Arrow use freed memory again: its default allocator gives it back so soon that clearing it again takes a fifth of the
     time of large tables. The environment's choice stands.
     """
     if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():

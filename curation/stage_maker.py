@@ -72,7 +72,7 @@ class Reporter:
 
 
 @dataclasses.dataclass(frozen=True)
-class Job:
+class StageJob:
     """A task for a worker.
 
     Attributes:
@@ -180,7 +180,7 @@ class StageMaker:
         name = posixpath.join(folder(self.stage.name), ".witness")
         return self.store.read(name) if self.store.exists(name) else b""
 
-    def begin(self, report: Reporter) -> list[Job]:
+    def begin(self, report: Reporter) -> list[StageJob]:
         """Use what is there; the jobs that make the parts which are not, and commit the stage with the last of them."""
         if self.store.local is not None:
             remove_half_written(self.store.local / folder(self.stage.name))
@@ -226,14 +226,16 @@ class StageMaker:
 
         return self._jobs(sha256(canonical([key, recipe["layouts"]])), report, ledger, commit)
 
-    def _jobs(self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[dict[int, PartRecord]], None]) -> list[Job]:
+    def _jobs(
+        self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[dict[int, PartRecord]], None]
+    ) -> list[StageJob]:
         tasks = tasks_of(self.stage, self.schema, key, self.made, self.store, self.recent)
         records: dict[int, PartRecord] = {}
-        # A task that makes several parts is made anew as a whole: only its end says that it had them all.
+        # A task that makes several parts is made again as a whole: only its end says that it had them all.
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
         total = self.made[self.stage.after].rows if self.stage.after else None
 
-        # Rejects of parts that are made anew are not shown meanwhile as if they were of this run.
+        # Rejects of parts that are made again are not shown meanwhile as if they were of this run.
         self._forget_rejects_but({name for record in records.values() for name in record.files})
 
         left = len(todo)
@@ -254,7 +256,7 @@ class StageMaker:
 
         if not todo:
             commit(records)
-        return [Job(task, done, ledger.offer) for task in todo]
+        return [StageJob(task, done, ledger.offer) for task in todo]
 
     def _one_part(self, task: PartTask) -> bool:
         return self.stage.kind != "whole" and not (self.stage.kind == "source" and task.piece is None)
@@ -315,10 +317,10 @@ class StageMaker:
             raise StepFailed(f"stage {stage.name!r} gave keys, as rows or rejects, that are not those of the rows it took")
 
     def _check_rejects(self, artifact: Artifact) -> None:
-        """Raises ``TooManyRejects``, or ``NoRows`` for a source without rows and a stage that turned all of them away."""
+        """Raises ``TooManyRejects``, or ``NoRows`` for a source without rows and a stage that rejected all of them."""
         files = artifact.reject_files()
         self.stage.budget.check(self.store, self.stage.name, artifact.rejects, artifact.rows_in, files)
-        # Where turning rows away is what a stage is for, it may turn away all of them.
+        # Where a stage exists to reject rows, it may reject all of them.
         counts = self.stage.budget.limit is not None and artifact.rows_in
         if counts or not (self.stage.after or self.stage.may_be_empty):
             check_not_empty(self.store, self.stage.name, artifact.rows, artifact.rejects, files)

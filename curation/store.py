@@ -9,7 +9,7 @@
     OUT/stages/<stage>/part-00000.parquet            the rows; its footer is the record of the part
     OUT/stages/<stage>/part-00000.blobs              byte payloads, one after another
     OUT/stages/<stage>/part-00000.<column>.npy       arrays, memory-mapped when read
-    OUT/stages/<stage>/part-00000.rejects.parquet    the rows that were turned away, with reasons
+    OUT/stages/<stage>/part-00000.rejects.parquet    the rows that were rejected, with reasons
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ class Store:
         if hashlib.sha256(data).hexdigest() != ref["sha256"]:
             raise StoreError(
                 f"{self.url}: file {ref['file']} is damaged: the {ref['size']} bytes from {ref['offset']} on are not what "
-                "was written; remove that file and run again, which makes it anew"
+                "was written; remove that file and run again to regenerate it"
             )
         return data
 

@@ -60,7 +60,7 @@ def mending(problems: Sequence[Problem]) -> list[str]:
         told = "To mend it, remove these and run again; a run makes what is missing or of another size, and looks at no more:"
         lines += [told, *(f"  {name}" for name in of_run)]
     if others:
-        told = "To mend it, remove these; then `run`, `train` and `report` write anew what is theirs of it:"
+        told = "To mend it, remove these; then `run`, `train` and `report` regenerate what is theirs:"
         lines += [told, *(f"  {name}" for name in others)]
     return lines
 
@@ -73,7 +73,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
         on_stage: told the name of each stage before it is checked.
 
     Returns:
-        What is wrong, in the order of the stages; empty where everything is as recorded.
+        What is wrong, in the order of the stages; empty where all files match their records.
 
     Raises:
         StoreError: where ``url`` holds no run, or its ``run.json`` does not fit its seal.
@@ -93,7 +93,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
             artifacts[stage] = artifact
             problems.extend(_check_stage(store, artifact, artifacts))
         except StoreError as error:
-            # Without its record a stage is looked at part by part, and recorded anew.
+            # Without its record a stage is looked at part by part, and recorded again.
             problems.append(Problem(f"stage {stage}", str(error), "that it is whole", artifact_file(stage)))
     if unfinished:
         place = f"stage {unfinished[0]}" if len(unfinished) == 1 else f"{len(unfinished)} stages, {', '.join(unfinished)}"
@@ -158,7 +158,7 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
     if store.exists(code_file(artifact.stage)):
         read_sealed(store, code_file(artifact.stage))
     elif "code" in made:  # earlier versions did not record it
-        # Without the stage's record its parts are taken as they are, and all its records are written anew.
+        # Without the stage's record its parts are taken as they are, and all its records are written again.
         yield Problem(code_file(artifact.stage), "the file is missing", str(made["code"])[:12], artifact_file(artifact.stage))
     if damaged:
         return

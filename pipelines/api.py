@@ -16,7 +16,7 @@ from ..curation.part_writer import folder
 from ..curation.stale import change
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
-from .emptied import check_not_empty
+from .empty_runs import check_not_empty
 from .errors import did_you_mean
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
@@ -81,18 +81,18 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
         if awaited:
             told[stage.name] = f"waits for {awaited}"
         elif old is None:
-            told[stage.name] = "to be made"
+            told[stage.name] = "not made yet"
         elif why := change(stage, old, store):
             told[stage.name] = f"stale: {why}"
         elif before:
-            told[stage.name] = f"there; made again if {before[0]} gives other rows"
+            told[stage.name] = f"up to date unless {before[0]} gives other rows"
         else:
             told[stage.name] = "stale: a source or a file of the stage changed"
     return told
 
 
 def _awaited(stage: Stage) -> str:
-    # A place that goes with rows which are yet to be made has no name so far.
+    # A place that goes with rows not made yet has no name so far.
     values = stage.step.all_settings().values() if stage.waits else []
     places = [value for value in values if isinstance(value, Where) and not isinstance(value, WhereOfRows)]
     return next((str(place) for place in places if not Store(posixpath.dirname(place)).exists(posixpath.basename(place))), "")
@@ -191,7 +191,7 @@ def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run:
 
 
 def show(out: str) -> dict[str, Any]:
-    """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where the run has not reached it),
+    """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where the run is not finished),
     ``stages`` (``name``, ``rows``, ``rejects`` by reason, ``digest``, ``seconds``, and ``kept`` where earlier code made it) and
     ``provenance``.
     """
@@ -251,7 +251,7 @@ def kept(out: str) -> dict[str, dict[str, Any]]:
 
 
 def rejects(out: str, *, stage: str | None = None, reason: str | None = None) -> Iterator[dict[str, str]]:
-    """Rows that were turned away, in order: ``stage``, ``key``, ``reason``, ``detail``; of stages that failed, too.
+    """Rows that were rejected, in order: ``stage``, ``key``, ``reason``, ``detail``; of stages that failed, too.
 
     Raises:
         StoreError: where the run has no such stage.
@@ -283,8 +283,8 @@ def _check_reason(store: Store, files: Mapping[str, Sequence[str]], reason: str,
     tables = (store.read_parquet(file, ["reason"])["reason"] for each in files.values() for file in each)
     known = sorted({str(name) for column in tables for name in column.unique().to_pylist()})
     if reason not in known:
-        told = f": there are {', '.join(known)}{did_you_mean(reason, known)}" if known else ": none was turned away"
-        raise StoreError(f"no row of {out} was turned away for {reason!r}{told}")
+        told = f": there are {', '.join(known)}{did_you_mean(reason, known)}" if known else ": none was rejected"
+        raise StoreError(f"no row of {out} was rejected for {reason!r}{told}")
 
 
 def describe(differences: Sequence[Difference]) -> list[str]:

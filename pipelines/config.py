@@ -47,7 +47,7 @@ _MOST_TEXT = 1 << 22
 _LARGEST = 10**18
 
 Rejects = Annotated[float, Field(ge=0)]
-"""How many rows may be turned away: a number, or a share of them below 1."""
+"""How many rows may be rejected: a number, or a share of them below 1."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))

@@ -16,7 +16,7 @@ SEED = 0
 def run_demo(
     out: str, *, photos: int = 960, scheduler: str = "threads", workers: int | None = None, quiet: bool = False
 ) -> str:
-    """Make the album, run the pipeline on it, train the baselines, write the report. Broken off, it goes on where it was.
+    """Make the album, run the pipeline on it, train the baselines, write the report. Interrupted, it resumes.
 
     Args:
         out: local folder; ``album`` and ``run`` are made in it.

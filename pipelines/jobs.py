@@ -152,7 +152,7 @@ def check_dataset(out: str) -> None:
 
 
 def check_finished(out: str) -> None:
-    """Raises ``StoreError`` where the run has not reached its end, or the published dataset is not what its settings made."""
+    """Raises ``StoreError`` where the run is not finished, or the published dataset is not what its settings made."""
     check_dataset(out)
     if load_artifact(Store(out), record_of(out).result) is None:
-        raise StoreError(f"{out}: the run has not reached its end: run again")
+        raise StoreError(f"{out}: the run is not finished: repeat `benchwright run` to resume it")

@@ -35,7 +35,7 @@ class OwnSource:
         kind: its name.
         paths: arguments that are files, folders or URLs: their content counts, and not their place.
         settings: its other arguments. ``seed`` is that of the run, where it has such an argument.
-        max_rejects: rows that it may turn away, or a share below 1.
+        max_rejects: rows that it may reject, or a share below 1.
     """
 
     kind: str

@@ -13,12 +13,12 @@ import pyarrow as pa
 from ..curation.artifact import load_run
 from ..curation.files import replacing
 from ..curation.part_writer import folder
-from ..curation.publish import Card, FileFact, publish
+from ..curation.publish import DatasetCard, FileFact, publish
 from ..curation.run import Run
 from ..curation.store import Store
 
 
-def publish_shards(run: Run, card: Card, into: str, *, leave_out: Collection[str] = ()) -> None:
+def publish_shards(run: Run, card: DatasetCard, into: str, *, leave_out: Collection[str] = ()) -> None:
     """Write the dataset folder of a run whose last stage is a ``shards`` stage.
 
     Tars are hard links where the file system has them. Files of an earlier dataset that are no part of this one go.
@@ -50,7 +50,7 @@ def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[s
 def publish_plainly(run: Run, config: Any, folder: str) -> None:
     """Publish the shards of a run with a card that names its pipeline, and says nothing of licence or content."""
     name = load_run(run.store).pipeline
-    publish_shards(run, Card(name, "", name, run.result.digest, licence="other"), folder)
+    publish_shards(run, DatasetCard(name, "", name, run.result.digest, licence="other"), folder)
 
 
 def _index(run: Run, leave_out: Collection[str]) -> pa.Table:

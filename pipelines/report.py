@@ -127,7 +127,7 @@ def write_default(title: str, out: str, *, scores: Mapping[str, Mapping[str, Any
         Card("stages made", f"{len(made)} of {len(record.stages)}"),
     ]
     pending = [name for name in record.stages if name not in made]
-    told = [f"The run has not reached its end: stage {pending[0]} is the first that is not made."] if pending else []
+    told = [f"The run is not finished: stage {pending[0]} is the first that is not made yet."] if pending else []
     summary = Section("Summary", [Cards(cards), *([Text(told, tone="note")] if told else [])])
     after = [*samples_sections(store, last), *votes_sections(rounds, out), *results_sections(out, scores)]
     return write_page(title, f"Pipeline {record.pipeline}", [summary], made, out, drawn="the settings alone", after=after)

@@ -40,7 +40,7 @@ def remember(entries: Iterable[Entry]) -> None:
     file = state_file()
     with contextlib.suppress(OSError, ValueError):
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if file.exists() and not list(_kept()):  # damaged, or not this user's alone: begun anew
+        if file.exists() and not list(_kept()):  # damaged, or not this user's alone: started again
             file.unlink()
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
         with open(os.open(file, flags, 0o600), "ab") as stream:

@@ -1,4 +1,4 @@
-"""How many rows a careful reader finds in a file, at the least: what a run may turn away, and may not lose in silence.
+"""How many rows a careful reader finds in a file, at the least: what a run may reject, and may not lose in silence.
 
 Written apart from the parsers, and plainly: they look for what is there, whatever an index or an end mark says.
 """
@@ -80,7 +80,7 @@ def unpacked(data: bytes) -> bytes:
 
 
 def lines(data: bytes) -> int:
-    """Lines that are not blank, by line feeds alone; 0 for what is no UTF-8, which may be turned away whole."""
+    """Lines that are not blank, by line feeds alone; 0 for what is no UTF-8, which may be rejected whole."""
     try:
         data.decode("utf-8-sig")
     except UnicodeDecodeError:

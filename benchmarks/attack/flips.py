@@ -44,7 +44,7 @@ def flipped(seed: int, flips: int, out: Path, name: str, tell: Callable[[str], N
 
     counts: Counter[str] = Counter()
     if problems := api.verify(str(out)):
-        raise RuntimeError(f"{name}: the run is not as recorded before anything is flipped: {problems[0]}")
+        raise RuntimeError(f"{name}: files do not match their records before anything is flipped: {problems[0]}")
     groups: dict[str, list[Path]] = {}
     for path in sorted(out.rglob("*")):
         if path.is_file() and path.name not in NOT_RECORDED and path.stat().st_size:

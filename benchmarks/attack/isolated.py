@@ -181,7 +181,7 @@ def worked(pid: int) -> float:
 def _serve(pipe: Connection, scratch: str) -> None:
     os.setsid()
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG: nobody would end an input that hangs
-    os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # of libraries: to fill them anew takes seconds
+    os.environ.setdefault("XDG_CACHE_HOME", str(Path.home() / ".cache"))  # of libraries: to fill them again takes seconds
     folder = Path(scratch) / f"worker-{os.getpid()}"
     for name in ("canary", "canary/cwd", "canary/tmp", "canary/home", "base"):
         (folder / name).mkdir(parents=True)

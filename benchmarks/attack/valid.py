@@ -184,7 +184,7 @@ def features(count: int = 6, width: int = 8) -> np.ndarray:
 
 
 def yfcc(count: int = 12, *, columns: int = 23) -> bytes:
-    """Lines of YFCC100M's metadata; a few of them are turned away."""
+    """Lines of YFCC100M's metadata; a few of them are rejected."""
     lines: list[list[object]] = []
     for number in range(count):
         taken = dt.datetime(2008, 1, 1) + dt.timedelta(days=number)

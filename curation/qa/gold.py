@@ -67,7 +67,7 @@ def _file(folder: Path, name: str, place: str) -> Path:
     if not file.is_relative_to(folder):
         raise ValueError(f"{place}: file {name!r} lies outside the folder of the CSV")
     if not file.is_file():
-        raise ValueError(f"{place}: file {name!r} is no file beside the CSV")
+        raise ValueError(f"{place}: file {name!r} not found next to the CSV")
     return file
 
 

@@ -28,7 +28,7 @@ from .rounds import FOLDER, Round, asked_rows, questions_of
 from .votes import VOTES, missing_votes, read_votes, write_votes
 
 _REJECTS = "import.rejects.csv"
-"""File of a round that lists the answers that the last import turned away."""
+"""File of a round that lists the answers that the last import rejected."""
 
 _MARK = b"benchwright.salt"
 """Metadata of the votes: by what their workers' ids were hashed, itself hashed."""
@@ -45,7 +45,7 @@ class Imported:
         withdrawn: how many of earlier imports it took back, because their assignments count no longer.
         gold: the rows of ``worker_table`` of those who answered gold questions, the worst first.
         gold_again: answers to gold questions that count no second time.
-        rejects: reason -> answers that it turned away.
+        rejects: reason -> answers that it rejected.
         rejects_file: where these are listed.
         missing: images short of votes.
         kappas: Fleiss' kappa by form.
@@ -152,7 +152,7 @@ def own_salt(out: str) -> str:
 
     Raises:
         ValueError: where the file is empty or no text.
-        Busy: where it is to be made, and another process is at work in ``out``.
+        Busy: where it does not exist yet, and another process is at work in ``out``.
     """
     path = Path(out) / FOLDER / "salt"
     if not path.is_file():

@@ -110,7 +110,7 @@ def export_batches(
     room = FIELD_LIMIT_BYTES - max(map(len, forms.values()))
     sums: dict[str, str] = {}
     placed: dict[str, str] = {}
-    shutil.rmtree(staging, ignore_errors=True)  # of an export that was broken off
+    shutil.rmtree(staging, ignore_errors=True)  # of an interrupted export
     try:
         for name, text in forms.items():
             sums[name] = _write(staging / "upload" / name, text)

@@ -37,7 +37,7 @@ class Votes(NamedTuple):
 
     Attributes:
         votes: ``votes.VOTES``.
-        rejects: what was turned away: ``key`` (the image, "" where it cannot be told), ``reason``, and ``detail`` (file,
+        rejects: what was rejected: ``key`` (the image, "" where it cannot be told), ``reason``, and ``detail`` (file,
             line, what was seen).
         withdrawn: row numbers of the earlier votes whose assignments count no longer.
         gold_again: answers of a worker to a gold question that the worker had answered before: one of them counts.

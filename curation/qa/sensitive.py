@@ -38,7 +38,7 @@ class Screened:
 
 
 def screen_sensitive(rows: Sequence[Unscreened], *, threshold: float) -> Sequence[Screened | Rejected]:
-    """Stage ``each_batch``: add ``sensitive_score`` and turn away images whose score is above ``threshold``.
+    """Stage ``each_batch``: add ``sensitive_score`` and reject images whose score is above ``threshold``.
 
     Args:
         threshold: in [0, 1]. The network's authors call scores below 0.2 safe with high probability and above 0.8

@@ -132,7 +132,7 @@ def count_votes(
     forms: Sequence[str] = ("labels", "sensitive"),
     question: str = "concept",
 ) -> Iterator[Sifted]:
-    """Stage ``whole``: add the columns of ``Voted`` and turn away the images that the votes do not confirm.
+    """Stage ``whole``: add the columns of ``Voted`` and reject the images that the votes do not confirm.
 
     Counts of an earlier round of questions make room for those of this one.
 

@@ -1,7 +1,7 @@
 """Cut a stream of dated rows into buckets of time: of equal count, between given limits, or by the calendar.
 
 The steps are ``whole`` steps. Each gives every column of its rows and a column ``bucket`` (int, from 0), ordered by bucket and
-time, rows of equal time in the order in which they came. A row without a time is turned away as ``no_time``.
+time, rows of equal time in the order in which they came. A row without a time is rejected as ``no_time``.
 
 ``as_released`` in CLEAR sorts by the upload stamp as text, which is ``by="uploaded_unix"`` here: the same order as that of the
 times wherever the stamps have equal length, as all from 2001-09-09 on have.
@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..rows import REJECTS, Sifted
-from .reorder import Rows, reorder, stable_order
+from .reorder import StoredRows, reorder, stable_order
 
 _NO_TIME = np.iinfo(np.int64).min
 _DIGITS = 17
@@ -65,9 +65,9 @@ def divide(count: int, parts: int) -> np.ndarray:
 
 
 def assign_equal_count_buckets(
-    rows: Rows, *, by: str = "date_uploaded", buckets: int = 11, scratch: str | None = None
+    rows: StoredRows, *, by: str = "date_uploaded", buckets: int = 11, scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
-    """Buckets of equal count, whatever the count is (CLEAR, PROTOCOLS 6.2.3).
+    """Buckets of equal count, whatever the count is (CLEAR, section 3; its code uses ``more_itertools.divide``).
 
     Args:
         rows: with the column ``by``.
@@ -86,9 +86,9 @@ def assign_equal_count_buckets(
 
 
 def assign_buckets_by_limits(
-    rows: Rows, *, limits: Sequence[Limits], by: str = "date_uploaded", scratch: str | None = None
+    rows: StoredRows, *, limits: Sequence[Limits], by: str = "date_uploaded", scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
-    """Buckets between given times; rows outside all of them are turned away as ``outside_every_bucket``.
+    """Buckets between given times; rows outside all of them are rejected as ``outside_every_bucket``.
 
     Args:
         rows: with the column ``by``, of times.
@@ -110,7 +110,7 @@ def assign_buckets_by_limits(
 
 
 def assign_calendar_buckets(
-    rows: Rows, *, period: Literal["year", "month"], by: str = "date_uploaded", scratch: str | None = None
+    rows: StoredRows, *, period: Literal["year", "month"], by: str = "date_uploaded", scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
     """A bucket for every year or month that has rows, numbered from 0 in order of time.
 
@@ -132,7 +132,7 @@ def assign_calendar_buckets(
 # ------------------------------------------------------------------------------------------------------------- times
 
 
-def _times(rows: Rows, by: str, *, only_times: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def _times(rows: StoredRows, by: str, *, only_times: bool = False) -> tuple[np.ndarray, np.ndarray]:
     """The column as int64 that sort as its values do (microseconds for times), and where there is a value."""
     if by not in rows.schema.names:
         raise ValueError(f"no column {by!r} to make buckets by: there are {', '.join(rows.schema.names)}")
@@ -195,18 +195,20 @@ def _runs(times: np.ndarray, keep: np.ndarray, number: np.ndarray) -> tuple[np.n
     return order, numbers, np.append(firsts, len(order))
 
 
-def _tables(rows: Rows, order: np.ndarray, bounds: np.ndarray, numbers: np.ndarray, scratch: str | None) -> Iterator[pa.Table]:
+def _tables(
+    rows: StoredRows, order: np.ndarray, bounds: np.ndarray, numbers: np.ndarray, scratch: str | None
+) -> Iterator[pa.Table]:
     for first, table in reorder(rows, order, bounds.tolist(), scratch=scratch):
         bucket = int(numbers[np.searchsorted(bounds, first, side="right") - 1])
         column = pa.array(np.full(table.num_rows, bucket, dtype=np.int64))
         yield table.drop_columns(["bucket"] if "bucket" in table.column_names else []).append_column("bucket", column)
 
 
-def _without_time(rows: Rows, keep: np.ndarray, by: str) -> Iterator[Sifted]:
+def _without_time(rows: StoredRows, keep: np.ndarray, by: str) -> Iterator[Sifted]:
     yield from _turned_away(rows, ~keep, "no_time", by)
 
 
-def _turned_away(rows: Rows, out: np.ndarray, reason: str, by: str) -> Iterator[Sifted]:
+def _turned_away(rows: StoredRows, out: np.ndarray, reason: str, by: str) -> Iterator[Sifted]:
     if not out.any():
         return
     schema = rows.schema.remove_metadata()

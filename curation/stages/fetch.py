@@ -110,7 +110,7 @@ class FetchPace:
         per_host: requests at the same time to one host.
         min_interval_s: shortest time between the starts of two requests to one host.
         offline_after: where that many rows of a part get no answer and no row gets one, the network of this machine is taken to
-            be down: the run stops, and no row is turned away. 0: they are turned away.
+            be down: the run stops, and no row is rejected. 0: they are rejected.
         user_agent: who asks; say how to reach you.
     """
 
@@ -225,7 +225,7 @@ class _Fetcher:
             told = ", ".join(f"{count} {reason}" for reason, count in sorted(lost.items()))
             raise MachineFault(
                 f"no server answered ({told}): this machine may have no network. What was made stays: run again when it has, "
-                "or let such rows be turned away with source.pace.offline_after=0, and try them later with --retry unreachable"
+                "or let such rows be rejected with source.pace.offline_after=0, and try them later with --retry unreachable"
             )
 
     async def fetch(self, row: LinkedImage) -> FetchedImage | Rejected:

@@ -120,7 +120,7 @@ def open_folder(url: str) -> Folder:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FolderEntry:
     """A name in a folder, its bytes, and why it may not be used, or None."""
 
     name: str
@@ -129,7 +129,7 @@ class Entry:
     detail: str = ""
 
 
-def walk(folder: Folder) -> Iterator[tuple[str, list[Entry]]]:
+def walk(folder: Folder) -> Iterator[tuple[str, list[FolderEntry]]]:
     """Each folder with its entries, depth first, names sorted by code point: the same on every machine.
 
     Only one folder's names are in memory. Folders are descended into and not listed as entries, but for those that may
@@ -141,21 +141,21 @@ def walk(folder: Folder) -> Iterator[tuple[str, list[Entry]]]:
         try:
             listed = _list_local(folder, at) if folder.local else _list_remote(folder, at)
         except PermissionError as error:
-            yield posixpath.dirname(at), [Entry(posixpath.basename(at), 0, "unreadable", error.strerror or "")]
+            yield posixpath.dirname(at), [FolderEntry(posixpath.basename(at), 0, "unreadable", error.strerror or "")]
             continue
-        entries: list[Entry] = []
+        entries: list[FolderEntry] = []
         inner: list[str] = []
         for name, kind, size in sorted(listed):
             if kind in ("outside_folder", "linked_folder", "not_a_file"):
-                entries.append(Entry(name, 0, kind))
+                entries.append(FolderEntry(name, 0, kind))
             elif name.startswith(".") or name == "__MACOSX":
-                entries.append(Entry(name, 0, "hidden"))
+                entries.append(FolderEntry(name, 0, "hidden"))
             elif not is_text(name):
-                entries.append(Entry(name, 0, "bad_name", "not UTF-8"))
+                entries.append(FolderEntry(name, 0, "bad_name", "not UTF-8"))
             elif kind == "folder":
                 inner.append(posixpath.join(at, name))
             else:
-                entries.append(Entry(name, size))
+                entries.append(FolderEntry(name, size))
         pending.extend(reversed(inner))
         yield at, entries
 

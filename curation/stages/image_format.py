@@ -1,6 +1,6 @@
 """What a file is, told by its first bytes alone: names and type headers lie.
 
-Kept apart from the decoders, so that a download or a listing need not be made anew when a decoder changes.
+Kept apart from the decoders, so that a download or a listing need not be repeated when a decoder changes.
 """
 
 from __future__ import annotations

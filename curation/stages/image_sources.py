@@ -1,7 +1,7 @@
 """Images from a folder tree, with dates from EXIF or a CSV file; and what is done to images of any source before they are read.
 
 A split source: ``folder_pieces`` lists names, in one order on every machine, and ``read_folder`` reads the files of one piece
-as they are asked for. What the listing turns away travels in the piece, so that every file is accounted for.
+as they are asked for. What the listing rejects travels in the piece, so that every file is accounted for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pyarrow as pa
 from ..rows import REJECTS, Blob, Reject, Rejected, Sifted, printable
 from .dates import DatesTable, parse_local, parse_utc, read_dates_csv
 from .exif import read_exif
-from .folder import Entry, Folder, key_of, open_folder, walk
+from .folder import Folder, FolderEntry, key_of, open_folder, walk
 from .image_format import KNOWN_EXTENSIONS, SNIFF_BYTES, normal_extension, sniff_extension
 
 MAX_BYTES = 100_000_000
@@ -128,7 +128,7 @@ def _missing(path: str) -> Rejected:
     return Rejected(f"./{path}", "missing_file", "named by the CSV, not in the folder")
 
 
-def _listing_reject(entry: Entry, path: str, keys: set[str]) -> Rejected | None:
+def _listing_reject(entry: FolderEntry, path: str, keys: set[str]) -> Rejected | None:
     if entry.reason is not None:
         return Rejected(f"./{printable(path)}", entry.reason, entry.detail)
     key = key_of(path)
@@ -160,7 +160,7 @@ def read_folder(
         piece: one text of ``folder_pieces`` of the same ``root``.
         root: local path or fsspec URL.
         source_name: fills the column of that name.
-        require_date: turn away what has no date of capture (``no_date``); otherwise its date is None.
+        require_date: reject what has no date of capture (``no_date``); otherwise its date is None.
         max_bytes: larger files are ``too_large``.
 
     Yields:

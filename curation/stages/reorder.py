@@ -34,7 +34,7 @@ _CUT_ROWS = 1 << 10  # rows that a cut should have on average: smaller ones cost
 _FEWEST, _MOST = 1 << 16, 1 << 19  # input rows that are cut at a time: a few megabytes are quickest, the cache holds them
 
 
-class Rows(Protocol):
+class StoredRows(Protocol):
     """What a ``whole`` step is given (``curation.store.Rows``), as far as it is used here."""
 
     @property
@@ -73,7 +73,7 @@ def stable_order(values: np.ndarray) -> np.ndarray:
 
 
 def reorder(
-    rows: Rows, order: np.ndarray, cuts: Sequence[int], *, scratch: str | None = None, held_bytes: int | None = None
+    rows: StoredRows, order: np.ndarray, cuts: Sequence[int], *, scratch: str | None = None, held_bytes: int | None = None
 ) -> Iterator[tuple[int, pa.Table]]:
     """Rows at the indices ``order``, in that order, as tables of at most ``TABLE_ROWS`` rows.
 

@@ -9,7 +9,7 @@ from typing import Literal
 import pyarrow as pa
 
 OnShortage = Literal["keep", "error"]
-"""What to do about too few rows: go on with what there is, after a warning that counts it, or stop."""
+"""What to do about too few rows: continue with what there is, after a warning that counts it, or stop."""
 
 
 def shortages(table: pa.Table, *, buckets: Sequence[int], wanted: Mapping[str, int]) -> pa.Table:
@@ -50,4 +50,4 @@ def report_shortages(short: pa.Table, stage: str, on_shortage: OnShortage) -> No
     line = f"{stage}: too few rows: {describe_shortages(short)}"
     if on_shortage == "error":
         raise ValueError(line)
-    logging.getLogger("benchwright").warning("%s; it goes on with what there is", line)
+    logging.getLogger("benchwright").warning("%s; the run continues with what there is", line)

@@ -75,7 +75,7 @@ def read_tar(
         piece: one text of ``tar_pieces`` of the same ``root``.
         root: local path or fsspec URL of a folder.
         source_name: fills the column of that name.
-        require_date: turn away what has no date of capture (``no_date``).
+        require_date: reject what has no date of capture (``no_date``).
         max_bytes: larger members are ``too_large``.
 
     Yields:

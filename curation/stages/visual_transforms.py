@@ -1,9 +1,9 @@
 """Visual transforms of a video: what a camera or an editor changes and a viewer still recognises (*nuisance novelty*).
 
-Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024); PROTOCOLS.md 2.9. Its experiments name
-six kinds, and its README a seventh, perspective. Parameters are the same for all frames of a video; of Gaussian noise the
-strength is, and the noise itself is drawn for each frame. The final ranges are unpublished: those of
-``visual_transforms.toml`` are ours, and the hints in the released code stand there.
+Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), sections 4.3 and 5.4. Its experiments
+name six kinds, and its README a seventh, perspective. Parameters are the same for all frames of a video; of Gaussian noise the
+strength is, and the noise itself is drawn for each frame. The final ranges are unpublished: those of ``visual_transforms.toml``
+are ours, and the hints in the released code stand there.
 """
 
 from __future__ import annotations

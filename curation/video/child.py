@@ -3,7 +3,7 @@
 A child is started once and used again and again. It is asked, and answers, in JSON behind its length, payloads after it; what
 comes from a video is never unpickled.
 
-A row is turned away for what its file does, not for what the machine does (see ``deaths.py``). A child that ended is followed
+A row is rejected for what its file does, not for what the machine does (see ``deaths.py``). A child that ended is followed
 by a fresh one, which has the file alone, no other work of this process beside it: what it gives, counts. Two crashes are the
 file's, and so is processor time above the limit, which the child counts itself and the kernel where the child cannot; two
 deaths from outside, or no answer for a long time of wall clock, twice, stop the run.
@@ -47,7 +47,7 @@ def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **argu
     Args:
         task: its name.
         path: of the file.
-        wall_limit_s: seconds of wall clock after which the child is given up. No row is turned away for it.
+        wall_limit_s: seconds of wall clock after which the child is given up. No row is rejected for it.
         arguments: of the work; ``limits`` among them.
 
     Raises:

@@ -114,10 +114,10 @@ def probe_clip(
 
     Args:
         root: folder of videos; mark it with ``where``.
-        plan: a clip of which it cannot choose frames is turned away, as ``sample_frames`` would.
+        plan: a clip of which it cannot choose frames is rejected, as ``sample_frames`` would.
         stream: which stream of a file is the video.
         limits: see ``Limits``.
-        wall_limit_s: seconds without an answer after which the run stops, and no row is turned away; mark it with ``how``.
+        wall_limit_s: seconds without an answer after which the run stops, and no row is rejected; mark it with ``how``.
 
     Raises:
         Reject: ``outside_folder``, ``missing_file``, ``not_a_file``, ``unreadable``, ``empty_file``, ``not_a_video``,

@@ -18,7 +18,7 @@ which a file that calls itself a video names other files and addresses."""
 
 @dataclass(frozen=True)
 class Limits:
-    """What is turned away before, or while, it is decoded.
+    """What is rejected before, or while, it is decoded.
 
     Attributes:
         max_pixels: of a frame, width times height.

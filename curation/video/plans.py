@@ -72,7 +72,7 @@ class FramePlan:
         kind: ``uniform`` (n evenly placed), ``segments`` (one drawn from each of n segments) or ``all``.
         n: how many; None for ``all``.
         fps: rate of the clock on which frames are counted; None for the file's own frames.
-        min_frames: clips with fewer frames are turned away (vCLIMB: 8).
+        min_frames: clips with fewer frames are rejected (vCLIMB: 8).
         seed: of the draws of ``segments``; None for the other kinds.
     """
 

@@ -26,7 +26,7 @@ _TSP = ("video-name", "t-start", "t-end", "action-label", "video-duration", "tem
 def read_json(*, path: str) -> Iterator[ListedClip | Rejected]:
     """Source step: segments of the official JSON (``activity_net.v1-3.min.json``) in its order.
 
-    Turned away: ``no_annotation`` (videos of the test subset), ``bad_subset``, ``malformed_entry``, ``bad_id``,
+    Rejected: ``no_annotation`` (videos of the test subset), ``bad_subset``, ``malformed_entry``, ``bad_id``,
     ``empty_label``, ``bad_label`` (no text that can be stored) and ``bad_time``.
 
     Raises:
@@ -67,7 +67,7 @@ def _entries(database: Mapping[str, Any], file: str) -> Iterator[_Segment | Reje
 def read_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip | Rejected]:
     """Source step: segments of TSP's CSV files, in their order.
 
-    Turned away: ``background`` (regions without action), ``malformed_row``, ``bad_id``, ``empty_label`` and ``bad_time``.
+    Rejected: ``background`` (regions without action), ``malformed_row``, ``bad_id``, ``empty_label`` and ``bad_time``.
 
     Args:
         root: folder of the files.

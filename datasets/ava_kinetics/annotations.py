@@ -67,7 +67,7 @@ def read_annotations(*, path: str) -> Iterator[Sifted]:
     """Source step: the lines of one list (gzipped or not), in its order.
 
     Yields:
-        Rows of ``Annotated``. Turned away: ``malformed_row`` (not 2, 7 or 8 fields; a blank line; a part of an annotation
+        Rows of ``Annotated``. Rejected: ``malformed_row`` (not 2, 7 or 8 fields; a blank line; a part of an annotation
         missing), ``bad_id``, ``bad_time``, ``bad_box`` (not 0 <= x1 < x2 <= 1 and so for y, or no numbers), ``bad_action``
         (not 1 to 80) and ``bad_person``.
     """

@@ -1,4 +1,4 @@
-"""Strata of clips by what AVA-Kinetics annotates in their key frames (PROTOCOLS.md 2.7, which has no released code).
+"""Strata of clips by what AVA-Kinetics annotates in their key frames (KOWL, section 5.3; no code of it was released).
 
 What the paper leaves open, and what we chose:
 

@@ -44,7 +44,7 @@ def read_class_images(
 ) -> Iterator[ClassImage | Rejected]:
     """Source step: the pictures of one piece, their bytes as they are.
 
-    Turned away: what ``read_folder`` or ``read_tar`` turns away, ``no_split`` (the topmost folder is none of ``splits``) and
+    Rejected: what ``read_folder`` or ``read_tar`` rejects, ``no_split`` (the topmost folder is none of ``splits``) and
     ``no_class``.
 
     Args:
@@ -52,7 +52,7 @@ def read_class_images(
         root: local path or fsspec URL.
         splits: topmost folder -> what it is for; none: the source has no splits.
         classes: list of the classes of files whose path does not tell it; see ``read_class_list``. It goes before the path.
-        max_bytes: larger files are turned away.
+        max_bytes: larger files are rejected.
     """
     listed = {} if classes is None else read_class_list(classes)
     read = read_folder if form == "folders" else read_tar

@@ -13,7 +13,7 @@
     training_folder/features/<type>/<bucket>/all.pth         torch.save of (tensor (n, d), list of n labels)
 
 Avalanche's ``CLEAR(data_name="clear10_neurips2021")`` reads it. Every file appears whole or not at all, and the same rows
-give the same bytes. A write that breaks off is repaired by running it again; files of other rows are left where they are.
+give the same bytes. An interrupted write is repaired by running it again; files of other rows are left where they are.
 """
 
 from __future__ import annotations

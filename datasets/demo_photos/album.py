@@ -103,7 +103,7 @@ def make_album(folder: str | Path, *, seed: int, photos: int = 960, first_year: 
 
 
 def _clear(root: Path) -> None:
-    """Remove the files that an earlier album names. ``album.json`` alone is what a broken-off call leaves."""
+    """Remove the files that an earlier album names. ``album.json`` alone is what an interrupted call leaves."""
     if not root.exists() or not any(root.iterdir()):
         root.mkdir(parents=True, exist_ok=True)
         (root / "album.json").write_text("{}\n")

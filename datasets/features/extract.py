@@ -1,6 +1,6 @@
 """Features of clips by a frozen backbone: frames from their shard, a visual transform for some clips, the backbone, a vector.
 
-Transformed clips are *nuisance novelty* (PROTOCOLS.md 2.9): the label stays and the picture changes. Which clips, and how,
+Transformed clips are *nuisance novelty* (KOWL, section 4.3): the label stays and the picture changes. Which clips, and how,
 depends on the seed and the clip's key alone; all frames of a clip are transformed alike
 (``curation/stages/visual_transforms.py``).
 """

@@ -91,7 +91,7 @@ def read_clips(shard: str, *, root: str, uid_pattern: str | None = None) -> Iter
 
 
 def attach_clips(rows: Rows, *, clips: Rows) -> Iterator[Sifted]:
-    """Whole step: where the frames of every row lie, by its key. Turned away: ``no_frames``, and ``several_clips`` where the
+    """Whole step: where the frames of every row lie, by its key. Rejected: ``no_frames``, and ``several_clips`` where the
     shards hold a uid more than once.
 
     Args:

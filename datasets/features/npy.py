@@ -44,7 +44,7 @@ def _ids(root: str, file: FeatureFile) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def _read_ids(place: str, size: int, modified: int) -> list[str]:
-    """Names of a file. Kept for the next stretch of the same array; a file that has changed is read anew."""
+    """Names of a file. Kept for the next stretch of the same array; a file that has changed is read again."""
     if not place.endswith(".npy"):
         with open_file(place) as stream:
             blocks = line_blocks(stream, place, kind=None)
@@ -56,8 +56,7 @@ def _read_ids(place: str, size: int, modified: int) -> list[str]:
 
 
 def strings(names: np.ndarray) -> list[str]:
-    """Text; bytes that are not UTF-8, and numbers that are no character, become half surrogate pairs, for which a row is turned
-    away."""
+    """Text; bytes that are not UTF-8, and numbers beyond Unicode, become half surrogate pairs, whose rows are rejected."""
     if names.dtype.kind == "U":
         native = names.dtype.newbyteorder("=")
         codes = np.ascontiguousarray(names, native).view(np.uint32)

@@ -113,7 +113,7 @@ def attach_features(rows: Rows, *, features: Rows, uid: str = "key") -> Iterator
         uid: column that names the sample (KOWL: its ``key``).
 
     Yields:
-        The rows in their order, part by part. Turned away: ``no_feature``; ``conflicting_features``, where one uid is stored
+        The rows in their order, part by part. Rejected: ``no_feature``; ``conflicting_features``, where one uid is stored
         with different vectors (a vector that is stored twice is no matter).
 
     Raises:

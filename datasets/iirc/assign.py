@@ -1,8 +1,8 @@
 """Which sample is given under which label: shares of every subclass in file order, as columns of one table.
 
-Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021; PROTOCOLS.md 4.2. Nothing is drawn: a share
-is a stretch of the samples of a subclass in the order of their files. A sample may be given twice, under its superclass in
-one task and under its subclass in another: it stays one row, with ``in_super`` and ``in_sub`` both true.
+Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.1, and its package. Nothing is
+drawn: a share is a stretch of the samples of a subclass in the order of their files. A sample may be given twice, under its
+superclass in one task and under its subclass in another: it stays one row, with ``in_super`` and ``in_sub`` both true.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def assign(
 ) -> Iterator[Sifted]:
     """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file.
 
-    Turned away: ``class_not_in_hierarchy``. What is held of a row is a few numbers; of classes whose rows do not come in the
+    Rejected: ``class_not_in_hierarchy``. What is held of a row is a few numbers; of classes whose rows do not come in the
     order of their files, as no source here gives them, file and key too.
 
     Args:

@@ -177,7 +177,7 @@ def _check_levels(parents: Mapping[str, str], tops: Iterable[str]) -> None:
             while way[-1] in parents and len(way) < 50:
                 way.append(parents[way[-1]])
                 if way[-1] == name:
-                    raise ValueError(f"a circle: {' < '.join(way)}")
+                    raise ValueError(f"a cycle: {' < '.join(way)}")
             raise ValueError(f"{name!r} is a superclass, and a subclass of {parents[name]!r}: there are two levels")
 
 

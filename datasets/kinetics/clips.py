@@ -28,7 +28,7 @@ class KineticsClip(ListedClip):
 def as_clips(rows: Rows) -> Iterator[Sifted]:
     """Whole step (``expands``): columns of ``lists.Listed``, and those of ``videos.rows.ListedClip``.
 
-    Keys are ``<id>_<start>_<end>`` with six digits each, as downloaders name clips. Turned away: ``no_label``, and
+    Keys are ``<id>_<start>_<end>`` with six digits each, as downloaders name clips. Rejected: ``no_label``, and
     ``repeated_clip`` for a clip that came before, in any list.
     """
     frame = pl.DataFrame(pl.from_arrow(rows.table()))

@@ -42,7 +42,7 @@ class Held:
 
 
 def read_inventory(*, path: str) -> Iterator[Sifted]:
-    """Source step: the lines of a text file. Turned away: ``blank_line``, ``header`` (a first line of words with commas), and
+    """Source step: the lines of a text file. Rejected: ``blank_line``, ``header`` (a first line of words with commas), and
     ``no_video_name``, such as other files.
     """
     start, none = 0, True
@@ -76,7 +76,7 @@ def _sifted(lines: list[str], start: int) -> Sifted:
 def keep_held(
     rows: Rows, *, inventory: Rows, means: Literal["present", "missing"], reason: Literal["no_video", "no_feature"]
 ) -> Iterator[Sifted]:
-    """Whole step: turn away the clips that a copy does not hold.
+    """Whole step: reject the clips that a copy does not hold.
 
     Args:
         rows: with columns ``youtube_id``, ``time_start``, ``time_end``.

@@ -1,9 +1,9 @@
 """Open-world increments: a data set's first release is known, and each later release brings its new classes bit by bit.
 
-Source: PROTOCOLS 2.4 (``get_increments`` of the released code). ``as_released`` gives the published Table 1: of each release
-the least frequent new classes come first, ``ceil(classes / increments)`` at a time. ``as_written`` follows the paper's
-text: the most frequent first, ``floor(classes / increments)`` at a time and the remainder in the last increment. The folds
-are the same in both.
+Source: KOWL's paper, section 4, and ``get_increments`` of its released code. ``as_released`` gives the published Table 1: of
+each release the least frequent new classes come first, ``ceil(classes / increments)`` at a time. ``as_written`` follows the
+paper's text: the most frequent first, ``floor(classes / increments)`` at a time and the remainder in the last increment. The
+folds are the same in both.
 """
 
 from __future__ import annotations

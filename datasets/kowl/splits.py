@@ -1,8 +1,8 @@
 """First come, first assigned: which release and split a sample is taken from, and what it is used for.
 
-Source: PROTOCOLS 2.3. The turns are taken in order, and a sample belongs to the first one that holds it, whatever becomes of
-it there. KOWL's turns: train, validation and test of Kinetics-400, then of Kinetics-600, then train and validation of
-Kinetics-700-2020, whose validation rows are used as test; its test rows are not used.
+Source: KOWL's paper, section 4, and its released code. The turns are taken in order, and a sample belongs to the first one that
+holds it, whatever becomes of it there. KOWL's turns: train, validation and test of Kinetics-400, then of Kinetics-600, then
+train and validation of Kinetics-700-2020, whose validation rows are used as test; its test rows are not used.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def assign_splits(rows: Rows, *, turns: Sequence[Turn], seed: int) -> Iterator[S
         seed: of what is held out.
 
     Yields:
-        All columns and those of ``Assigned``, part by part; ``in_no_turn`` is turned away.
+        All columns and those of ``Assigned``, part by part; ``in_no_turn`` is rejected.
 
     Raises:
         ValueError: for a role that is not known, a share outside 0 to 1, a turn named twice, or a release without a column.

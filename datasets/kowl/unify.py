@@ -2,7 +2,7 @@
 
 Source: Prijatelj et al., "Human Activity Recognition in an Open World", and its released code: outer merge of the lists over
 the identity (youtube_id, time_start, time_end); ``label_recent_first`` is the label of the most recent release that has
-one; six spellings are renamed, and only where the label comes from the oldest release (PROTOCOLS 2.1, 2.2).
+one; six spellings are renamed, and only where the label comes from the oldest release (``get_label_recent_first.py``).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def unify(
             by id and times, as pandas sorts an outer merge. Which of them the authors' tables had is not known.
 
     Yields:
-        Columns of ``unified_row(releases)`` and those of the listed row. Turned away, with the sample's uid:
+        Columns of ``unified_row(releases)`` and those of the listed row. Rejected, with the sample's uid:
 
         * ``conflicting_labels``: all rows of a sample that one release gives two labels;
         * ``duplicate_row``: a row of a sample that its release lists before (or lists with a label elsewhere);

@@ -51,7 +51,7 @@ def list_arrays(
 ) -> Iterator[ListedSequence | Rejected]:
     """Source step: the sequences of the files, in their order. A name such as NTU's says what it says; others are only keys.
 
-    Turned away: ``bad_label``: a number that has no name or is not whole, a one-hot row that is not zeros and a single 1.
+    Rejected: ``bad_label``: a number that has no name or is not whole, a one-hot row that is not zeros and a single 1.
 
     Args:
         root: folder of the files, local or an fsspec URL.
@@ -155,7 +155,7 @@ def _pickled(root: str, path: str) -> tuple[list[str], list[Any]]:
 def read_arrays(rows: list[InFile], *, root: str, layout: Layout, form: TensorForm) -> list[TensorRow | Rejected]:
     """Batch step: the tensors of rows that ``list_arrays`` listed; neighbours are read at once.
 
-    Turned away: as ``tensor_of`` and ``rows.sequence_of`` do.
+    Rejected: as ``tensor_of`` and ``rows.sequence_of`` do.
     """
     made: list[TensorRow | Rejected] = []
     for (path, entry, _), group in itertools.groupby(enumerate(rows), key=_stretch):

@@ -25,7 +25,7 @@ EXTENSIONS = (".skeleton", ".json", ".npy")
 def list_class_folders(*, root: str) -> Iterator[ListedSequence | Rejected]:
     """Source step: the files of class folders, ``<class>/.../<file>``, folder by folder, in the order of the names.
 
-    Turned away: ``unknown_format``: an ending that is none of ``EXTENSIONS``; ``no_class_folder``; what cannot be listed.
+    Rejected: ``unknown_format``: an ending that is none of ``EXTENSIONS``; ``no_class_folder``; what cannot be listed.
     """
     for at, entries in walk(open_folder(root)):
         for entry in entries:
@@ -122,6 +122,6 @@ def _sequence(joints: np.ndarray) -> Sequence:
         raise Reject("no_frames", "0 frames: at least 1 is wanted")
     if joints.dtype.kind not in "fiu" or joints.ndim not in (3, 4):
         raise Reject("not_an_array", f"{joints.dtype} {joints.shape}: numbers, (frames, [bodies,] joints, axes), are wanted")
-    with np.errstate(invalid="ignore"):  # what is no number is turned away below
+    with np.errstate(invalid="ignore"):  # what is no number is rejected below
         whole = joints.astype(np.float64, copy=False)
     return sequence_of(whole[:, None] if whole.ndim == 3 else whole)

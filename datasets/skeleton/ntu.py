@@ -22,7 +22,7 @@ _NAME = re.compile(r"S(\d{3})C(\d{3})P(\d{3})R(\d{3})A(\d{3})", re.ASCII)
 def list_ntu(*, root: str) -> Iterator[ListedSequence | Rejected]:
     """Source step: the ``.skeleton`` files of a folder by their names, folder by folder, in the order of the names.
 
-    Turned away: ``not_skeleton``: other files; ``bad_name``: a name that does not say all five numbers, or one out of range;
+    Rejected: ``not_skeleton``: other files; ``bad_name``: a name that does not say all five numbers, or one out of range;
     what cannot be listed.
     """
     for at, entries in walk(open_folder(root)):
@@ -38,7 +38,7 @@ def list_ntu(*, root: str) -> Iterator[ListedSequence | Rejected]:
 def list_ntu_names(*, path: str) -> Iterator[ListedSequence | Rejected]:
     """Source step: the names of a text file, one a line, with or without ``.skeleton``. There is nothing to read behind them.
 
-    Turned away: ``bad_name``.
+    Rejected: ``bad_name``.
     """
     for number, line in enumerate(read_lines(path), 1):
         if name := line.decode("utf-8", "backslashreplace").strip().removesuffix(".skeleton"):

@@ -26,7 +26,7 @@ _NAME = re.compile(r"a(\d\d)_s(\d\d)_e(\d\d)_v(\d\d)", re.ASCII)
 def list_nwucla(*, root: str, lists: str | None = None) -> Iterator[ListedSequence | Rejected]:
     """Source step: the sequences of a folder, in the order of their names, or of CTR-GCN's lists.
 
-    Turned away: ``not_json``: a file of another ending; ``bad_name``: a name that does not say action, subject, repetition and
+    Rejected: ``not_json``: a file of another ending; ``bad_name``: a name that does not say action, subject, repetition and
     view; ``unknown_action``; what cannot be listed; ``not_in_lists``, ``no_file``: of the lists and the folder one has it.
 
     Args:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ...curation.rows import Reject, Shape
 
 MAX_FRAMES = 100_000
-"""Longer sequences are turned away: a small file can claim many gigabytes."""
+"""Longer sequences are rejected: a small file can claim many gigabytes."""
 
 
 @dataclass(frozen=True)

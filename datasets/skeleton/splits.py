@@ -52,7 +52,7 @@ class Split:
 def choose(rows: Rows, *, classes: Sequence[str] | None, only: Mapping[str, str], missing: str | None = None) -> Sifted:
     """Whole step: keep the sequences of some classes and of one side of published protocols.
 
-    Turned away: ``missing_skeleton``: the list ``missing`` has it; ``other_class``; ``outside_subset``.
+    Rejected: ``missing_skeleton``: the list ``missing`` has it; ``other_class``; ``outside_subset``.
 
     Args:
         rows: with the columns of ``ListedSequence``.

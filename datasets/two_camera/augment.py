@@ -1,11 +1,11 @@
 """Re-illumination: M pictures become M * M, each under the lights of the others.
 
-Source: the paper's Eqs. 8 and 9 (PROTOCOLS 3.2, point 5; the printed equations show the picture where the chart is meant): a
+Source: the paper's section 3.4, Eqs. 8 and 9 (the printed equations show the picture where the chart is meant): a
 3 x 3 matrix from the chart's colours in picture i to those in picture j, per camera, is applied to picture i. Its light becomes
-that of j, the same j for both cameras, and the transform between the cameras is fitted anew. 99 other j are drawn for each i.
+that of j, the same j for both cameras, and the transform between the cameras is fitted again. 99 other j are drawn for each i.
 
-``targets`` is ours: the paper takes any other picture, so that a training picture may wear the light of a test picture;
-``same_fold`` takes those of the picture's own fold, and the lights of tests stay unseen.
+``targets`` is ours: the paper takes any other picture, so that a training picture may be re-lit with the illuminant of a test
+picture; ``same_fold`` takes those of the picture's own fold, and the lights of tests stay unseen.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Folds: which part a pair is tested in.
 
-Source: PROTOCOLS 3.3. The published folds of S20 and NUS are the permutation of ``np.random.RandomState(999)`` cut into three
-consecutive parts of equal size; 162 pairs give 54 each and 195 give 65.
+Source: the fold files of the released code (``*_idx_3_parts*.mat``). The published folds of S20 and NUS are the permutation of
+``np.random.RandomState(999)`` cut into three consecutive parts of equal size; 162 pairs give 54 each and 195 give 65.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The released metadata of real pairs: lights and transforms without the pictures.
 
-Source: PROTOCOLS 3.1. The release has a ``.npy`` file a pair, which holds a pickled dict with the keys of ``FIELDS``; only
-plain values and arrays are read of it. Lists of such dicts, and JSON, are read too.
+Source: the released data (SamsungLabs/two-camera-white-balance). The release has a ``.npy`` file a pair, which holds a pickled
+dict with the keys of ``FIELDS``; only plain values and arrays are read of it. Lists of such dicts, and JSON, are read too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Real pairs: raw files of two fixed cameras, brought onto one grid, with the chart measured and masked.
 
-Source: PROTOCOLS 3.2, point 3. The layout of S20 is a folder with ``<pair>_CAM_0`` and ``<pair>_CAM_1`` raw files; further
-folders in it are further devices, each with a homography of its own. How a scene was averaged down by 6 the paper does not say:
-here by area.
+Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, sections 3.1 and 4.3. The layout of S20 is a folder with ``<pair>_CAM_0``
+and ``<pair>_CAM_1`` raw files; further folders in it are further devices, each with a homography of its own. How a scene was
+averaged down by 6 the paper does not say: here by area.
 """
 
 from __future__ import annotations

@@ -1,9 +1,10 @@
 """Quasi-real pairs: pictures of one camera with charts, and what a second camera would have seen of them.
 
-Source: PROTOCOLS 3.2, point 2. The layout is that of NUS: a folder a camera with 16-bit linear PNGs, ``<camera>_gt.mat`` with
-``darkness_level``, ``saturation_level``, ``groundtruth_illuminants`` and ``all_image_names``, and in the main camera's folder
-``matched_with_<second>.txt``, two names a line. The 24 patches of both charts give T; the second picture is the first times T,
-on raw values. Where the charts are stands in a CSV file, see ``pictures.read_charts``, or is found.
+Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, section 4.2. The layout is that of NUS: a folder a camera with 16-bit
+linear PNGs, ``<camera>_gt.mat`` with ``darkness_level``, ``saturation_level``, ``groundtruth_illuminants`` and
+``all_image_names``, and in the main camera's folder ``matched_with_<second>.txt``, two names a line. The 24 patches of both
+charts give T; the second picture is the first times T, on raw values. Where the charts are stands in a CSV file, see
+``pictures.read_charts``, or is found.
 """
 
 from __future__ import annotations
@@ -177,7 +178,7 @@ def read_png(data: bytes, *, black: float, white: float, saturated: float) -> Li
     except cv2.error as error:
         raise Reject("corrupt", str(error).strip().splitlines()[-1]) from None
     if levels is None or b"IEND" not in data[-64:]:
-        raise Reject("corrupt", "the file breaks off, or its data cannot be decoded")
+        raise Reject("corrupt", "the file is truncated, or its data cannot be decoded")
     rgb = (levels.astype(np.float32) - np.float32(black)) / np.float32(white - black)
     over: np.ndarray = levels >= black + saturated * (white - black)
     return Linear(rgb, np.logical_or.reduce(over, axis=2), 1)

@@ -1,9 +1,10 @@
 """The radiometric set: pairs of pictures made from spectra of lights, surfaces and two cameras.
 
-Source: PROTOCOLS 3.2, point 1, after Barnard et al.: one random light and 24 random surfaces a picture; a response is the sum
-over wavelengths of light times reflectance times sensitivity; the ground truth is that of a perfect reflector. The published
-set has 18,000 pairs of 32 x 48 pixels, 10,800 / 3,600 / 3,600 of them for training, validation and test. The paper names
-neither the two cameras nor the seed, and the 87 lights are not to be had: all are settings.
+Source: Abdelhamed, Punnappurath and Brown, CVPR 2021, section 4.1, after Barnard et al.: one random light and 24 random
+surfaces a picture; a response is the sum over wavelengths of light times reflectance times sensitivity; the ground truth is
+that of a perfect reflector. The published set has 18,000 pairs of 32 x 48 pixels, 10,800 / 3,600 / 3,600 of them for training,
+validation and test. The paper names neither the two cameras nor the seed, and the 87 lights are unavailable: all are
+settings.
 """
 
 from __future__ import annotations

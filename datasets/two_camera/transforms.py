@@ -1,8 +1,7 @@
 """The colour transform between two cameras, by least squares, and what it is applied to.
 
 Source: the paper's Eq. 2, T = (I1' I1)^-1 I1' I2 with a row vector of raw R, G, B for each pixel. ``as_written`` takes the raw
-values; ``as_released`` divides every pixel by its R + G + B first, which the released transforms confirm: their rows sum to 1
-(PROTOCOLS 3.2, point 4).
+values; ``as_released`` divides every pixel by its R + G + B first, which the released transforms confirm: their rows sum to 1.
 
 ``weighted`` is ours. Noise of one size in the raw values is noise of size 1 / (R + G + B) in chromaticities, so that in plain
 least squares a few hundred nearly black pixels outweigh all others. Each pixel counts by the inverse of that variance in both

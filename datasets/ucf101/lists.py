@@ -34,7 +34,7 @@ def read_classes(root: str) -> dict[str, int]:
 def read_lists(*, root: str, split: int = 1) -> Iterator[ListedClip | Rejected]:
     """Source step: the clips of one official split, test before train; together they hold all 13,320 in each of the three.
 
-    Turned away: ``malformed_row``, ``unknown_class``, ``wrong_class_number``, ``bad_name`` (not ``v_<Class>_g01_c01``).
+    Rejected: ``malformed_row``, ``unknown_class``, ``wrong_class_number``, ``bad_name`` (not ``v_<Class>_g01_c01``).
 
     Args:
         root: folder with the seven files.

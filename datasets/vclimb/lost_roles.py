@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ...curation.store import Rows
 
 OnLostRole = Literal["keep", "error"]
-"""What to do about a class that lost all clips of a role: go on without them, after a warning that names it, or stop."""
+"""What to do about a class that lost all clips of a role: continue without them, after a warning that names it, or stop."""
 
 _AT_MOST = 5
 _LOGGER = logging.getLogger("benchwright")
@@ -40,7 +40,7 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
             'without them with split.on_lost_role="keep"'
         )
     if lost:
-        _LOGGER.warning("%s; it goes on without them", _told(lost))
+        _LOGGER.warning("%s; the run continues without them", _told(lost))
     for task, lacking in _tasks_without(table, roles):
         _LOGGER.warning(
             "task %d has no clip with role %s, which evaluation.roles names: training will stop there. Change "
@@ -54,7 +54,7 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
 def tell_lost_roles(before: pa.Table, after: pa.Table) -> None:
     """Warn where decoding took all clips of a role from a class."""
     if lost := lost_roles(before, after):
-        _LOGGER.warning("their frames cannot be decoded: %s; it goes on without them", _told(lost))
+        _LOGGER.warning("their frames cannot be decoded: %s; the run continues without them", _told(lost))
 
 
 def lost_roles(split: pa.Table, left: pa.Table) -> list[tuple[str, str, int]]:

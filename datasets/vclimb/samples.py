@@ -63,7 +63,7 @@ NOT_IN_INDEX = ("frame_index", "frame_time_s")
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedClip:
     """Columns that ``place`` adds or changes: ``jpegs`` takes the place of ``frames``, which becomes their number."""
 
     key: str

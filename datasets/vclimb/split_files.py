@@ -42,7 +42,7 @@ class SplitClip(ListedClip):
 def read_split(*, path: str, sha256: str | None = None, tasks: int | None = None) -> Iterator[SplitClip | Rejected]:
     """Source step: the clips of a released split file in the order (role, task, class, item).
 
-    Turned away: ``malformed_item``, ``repeated_clip`` (a video that has had its place), and of segments ``bad_time``.
+    Rejected: ``malformed_item``, ``repeated_clip`` (a video that has had its place), and of segments ``bad_time``.
 
     Args:
         path: local path or fsspec URL of the pickle.

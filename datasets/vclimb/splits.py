@@ -64,7 +64,7 @@ def untrim(
 ) -> Iterator[Sifted]:
     """Whole step (``expands``): one row a video in place of its segments, as the released code makes ActivityNet-Untrim.
 
-    Turned away: ``multi_label`` and ``no_coverage``, once a video (by its first segment, in this order of rules), and
+    Rejected: ``multi_label`` and ``no_coverage``, once a video (by its first segment, in this order of rules), and
     ``same_video``, the other segments. In all, 0.154 % of the videos go: the paper's 0.15 %.
 
     Args:
@@ -130,7 +130,7 @@ def assign_roles(
 
     Args:
         rows: of ``ListedClip``.
-        rule: ``listed`` keeps the list's roles (ActivityNet, Kinetics) and turns away ``no_role``. ``by_class`` draws the
+        rule: ``listed`` keeps the list's roles (ActivityNet, Kinetics) and rejects ``no_role``. ``by_class`` draws the
             clips of each class as in UCF101's split file; groups end up on both sides. ``by_group`` (ours) gives whole
             groups of each class, in an order that is drawn, to train while it has less than its share of the clips,
             then to val, then to test: nothing leaks, counts are near the shares; each role has a group where there are
@@ -206,7 +206,7 @@ def assign_tasks(
         tasks: number of tasks.
         order: ``drawn`` from the seed, ``sorted`` by name, or the names in order.
         seed: of the draw.
-        classes: the only classes that are used; others are turned away as ``class_not_used``. None: all.
+        classes: the only classes that are used; others are rejected as ``class_not_used``. None: all.
 
     Raises:
         ValueError: where ``order`` does not name the classes that are there, each once.

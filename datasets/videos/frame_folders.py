@@ -15,7 +15,7 @@ import numpy as np
 
 from ...curation.rows import Blob, Reject, Rejected, printable
 from ...curation.stages.decode import check_pixels, decode_rgb, read_header
-from ...curation.stages.folder import Entry, Folder, open_folder, walk
+from ...curation.stages.folder import Folder, FolderEntry, open_folder, walk
 from ...curation.video.frames import AS_USUAL, NO_SURPRISES, Clip, FrameSettings, ProbedClip, SampledClip
 from ...curation.video.limits import Limits
 from ...curation.video.pixels import encode_jpeg, scaled_size
@@ -31,7 +31,7 @@ _MAX_BYTES = 1 << 26
 def list_frame_folders(*, root: str) -> Iterator[VideoFile | Rejected]:
     """Source step: the folders that hold frames, in the order of their paths; ``size`` is that of all frames.
 
-    Turned away: ``not_a_frame`` (a file beside frames, or one that is none), and as ``inventory.list_videos``.
+    Rejected: ``not_a_frame`` (a file beside frames, or one that is none), and as ``inventory.list_videos``.
 
     Args:
         root: local folder or fsspec URL.
@@ -117,7 +117,7 @@ def sample_frame_folder(
     )
 
 
-def _frames(folder: Folder, video: str, limits: Limits) -> list[Entry]:
+def _frames(folder: Folder, video: str, limits: Limits) -> list[FolderEntry]:
     """The frames of a video in order, with their paths in the folder of videos."""
     try:
         _, entries = next(walk(Folder(folder.fs, posixpath.join(folder.root, video), folder.local)))
@@ -132,7 +132,7 @@ def _frames(folder: Folder, video: str, limits: Limits) -> list[Entry]:
     for (number, entry), (following, other) in itertools.pairwise(numbered):
         if number == following:
             raise Reject("repeated_frame", f"{video}: {entry.name} and {other.name} are both frame {number}")
-    return [Entry(posixpath.join(video, entry.name), entry.size) for _, entry in numbered]
+    return [FolderEntry(posixpath.join(video, entry.name), entry.size) for _, entry in numbered]
 
 
 def _jpeg(folder: Folder, name: str, settings: FrameSettings, limits: Limits) -> tuple[bytes, tuple[int, int]]:

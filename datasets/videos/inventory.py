@@ -1,6 +1,6 @@
 """What a user's copy holds: the video files of a folder, and the clips of a list that go with them.
 
-Nothing leaves the folder: links that point out of it are turned away, names in lists are compared with the files that are there
+Nothing leaves the folder: links that point out of it are rejected, names in lists are compared with the files that are there
 and never opened.
 """
 
@@ -15,7 +15,7 @@ import polars as pl
 import pyarrow as pa
 
 from ...curation.rows import Rejected, Sifted, printable, sift
-from ...curation.stages.folder import Entry, open_folder, walk
+from ...curation.stages.folder import FolderEntry, open_folder, walk
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -65,7 +65,7 @@ class WithVideo:
 def list_videos(*, root: str, extensions: Sequence[str] = EXTENSIONS) -> Iterator[VideoFile | Rejected]:
     """Source step: the video files of a folder and the folders in it, in the order of their paths.
 
-    Turned away: ``not_a_video`` (another extension), ``empty_file``, ``hidden``, ``bad_name``, ``outside_folder``,
+    Rejected: ``not_a_video`` (another extension), ``empty_file``, ``hidden``, ``bad_name``, ``outside_folder``,
     ``linked_folder``, ``not_a_file``, ``unreadable``.
 
     Args:
@@ -82,7 +82,7 @@ def list_videos(*, root: str, extensions: Sequence[str] = EXTENSIONS) -> Iterato
                 yield VideoFile(path, stem, posixpath.basename(at), entry.size)
 
 
-def _fault(entry: Entry, extension: str, extensions: Sequence[str]) -> str | None:
+def _fault(entry: FolderEntry, extension: str, extensions: Sequence[str]) -> str | None:
     if entry.reason is not None:
         return entry.reason
     if extension.lower().removeprefix(".") not in extensions:
@@ -91,7 +91,7 @@ def _fault(entry: Entry, extension: str, extensions: Sequence[str]) -> str | Non
 
 
 def match_videos(rows: Rows, *, videos: Rows, names: Names, bare: Literal["whole", "clip"] = "whole") -> Iterator[Sifted]:
-    """Whole step: the file of every clip. Turned away: ``missing_video``.
+    """Whole step: the file of every clip. Rejected: ``missing_video``.
 
     With ``names="youtube"`` files may be called ``<id>``, ``v_<id>``, or ``<id>_<start>_<end>`` with times in seconds, as
     downloaders leave them, in any folders. A file of the clip's own times is taken first and holds the clip alone; else

@@ -39,7 +39,7 @@ def list_folder(
         form: whether a video is a file or a folder of frames.
         extensions: of video files.
 
-    Turned away, beside what ``list_videos`` turns away: ``no_class_folder`` for a video outside all class folders.
+    Rejected, beside what ``list_videos`` rejects: ``no_class_folder`` for a video outside all class folders.
     """
     if layout not in ("class_folders", "flat"):
         raise ValueError(f"layout is {layout!r}: class_folders or flat")
@@ -75,11 +75,11 @@ def _role(text: str) -> str | None:
 def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
     """Source step: the rows of a CSV file with a header; columns as the module says, in any order.
 
-    Turned away: ``malformed_row``, ``empty_video``, ``outside_folder``, ``empty_label``, ``bad_time`` (not two numbers of
+    Rejected: ``malformed_row``, ``empty_video``, ``outside_folder``, ``empty_label``, ``bad_time`` (not two numbers of
     seconds, 0 <= start < end), ``bad_role``.
 
     Raises:
-        ValueError: for a file without those columns, or that is no UTF-8; for more than a million rows that are turned away.
+        ValueError: for a file without those columns, or that is no UTF-8; for more than a million rejected rows.
     """
     lines = csv_lines(_utf8(path), path)
     header = [name.strip().lower() for name in next(lines, (0, []))[1]]

@@ -26,7 +26,7 @@ class ListedClip:
         role: ``train``, ``val`` or ``test`` where the list says so, else None.
         group: what two roles must not share: UCF101's groups, else the video.
         t_start: of the clip in its video, seconds; None for the whole video. It may be no more than ``t_end`` in published
-            lists, which is for the frame plan to turn away.
+            lists, which is for the frame plan to reject.
         t_end: likewise.
         video_s: length of the whole video as listed, seconds.
         listed: where it stands: ``<file>:<line>``.

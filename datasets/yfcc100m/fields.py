@@ -63,7 +63,7 @@ class Block:
         index: int64 of shape (good,), increasing: which line each is.
         rest: the other rows: the columns ``NEEDED`` and those asked for as text, empty or null where the field was empty;
             ``index``, increasing, and ``place``, the place of the line in the unit of ``place``, both int64.
-        lines: how many there are, those that are turned away with them.
+        lines: how many there are, those that are rejected with them.
         place: names the rows without a valid id.
         rejected: lines whose fields could not be told apart, with the columns ``REJECTS``.
     """
@@ -91,7 +91,7 @@ def row_schema(extra: Sequence[str]) -> pa.Schema:
 
 
 def sift_fields(blocks: Iterable[Block], *, licences: Sequence[str] | None, extra: Sequence[str]) -> Sifted:
-    """Put blocks together as rows of ``metadata.Photo``, and turn away rows that break a rule.
+    """Put blocks together as rows of ``metadata.Photo``, and reject rows that break a rule.
 
     Args:
         blocks: of one file, in order, at least one; only what is kept of one is in memory when the next is asked for.

@@ -17,7 +17,7 @@ BLOCK_BYTES = 1 << 24
 """Bytes that are read and parsed at a time: small enough for the allocator to use the same memory again, and for the cache."""
 
 MAX_LINE_BYTES = 1 << 20
-"""A longer line is turned away unread. The longest real ones (long descriptions, many tags) are far below."""
+"""A longer line is rejected unread. The longest real ones (long descriptions, many tags) are far below."""
 
 LINES_AT_ONCE = 1 << 18
 """Lines that are parsed at a time. Those of the metadata are longer than 64 bytes, so that blocks are seldom cut for it."""

@@ -19,7 +19,7 @@ Every line becomes a row or a reject. The reasons, in the order in which they ar
 ``bad_date_taken``        it is no date and time like ``2006-02-28 20:33:06.0``
 ``null_date_uploaded``    the upload time is empty or ``null``
 ``bad_date_uploaded``     it is no whole number of seconds since 1970, of at most 10 digits
-``taken_not_before_upload``  captured at or after the upload, both compared as they stand (PROTOCOLS 6.2.1: capture in
+``taken_not_before_upload``  captured at or after the upload, both compared as they stand (CLEAR's released code: capture in
                           local time, upload in UTC, compared as naive)
 ``no_url``                no download address
 ``licence_not_wanted``    the licence is not among those asked for

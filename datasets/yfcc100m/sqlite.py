@@ -45,7 +45,7 @@ _BATCH_BYTES = 1 << 24
 """Bytes of text after which a batch ends before it has ``BATCH_ROWS``."""
 
 _MAX_CELL_BYTES = 1 << 26
-"""A longer field makes the file unreadable; from ``lines.MAX_LINE_BYTES`` on its row is turned away."""
+"""A longer field makes the file unreadable; from ``lines.MAX_LINE_BYTES`` on its row is rejected."""
 
 _STEPS_AT_A_TIME = 1_000_000
 _MOST_STEPS = 100 * _STEPS_AT_A_TIME

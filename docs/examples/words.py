@@ -15,7 +15,7 @@ from typing import Any
 import benchwright as bw
 import pyarrow as pa
 from benchwright.curation.budget import Budget
-from benchwright.curation.publish import Card
+from benchwright.curation.publish import DatasetCard
 from benchwright.curation.run import Run
 from benchwright.curation.store import Rows
 from benchwright.pipelines.config import Location
@@ -86,7 +86,7 @@ def plan(c: Config, out: str) -> bw.Flow:
 
 def publish(run: Run, c: Config, folder: str) -> None:
     members = {"txt": {"holds": "the text"}, "json": {"holds": "words: how many; commonest: which"}}
-    card = Card("Words", "Text files and their words.", "words", run.result.digest, licence="other", members=members)
+    card = DatasetCard("Words", "Text files and their words.", "words", run.result.digest, licence="other", members=members)
     publish_shards(run, card, folder)
 
 

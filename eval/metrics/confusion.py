@@ -5,7 +5,7 @@ of clusters cost no more than the samples that were seen. Labels are int64: a cl
 for a cluster ``unknown_j`` that a predictor found by itself.
 
 Source: Prijatelj, Grieggs, Huang, Du, Shringi, Funk, Kaufman, Robertson and Scheirer, "Human Activity Recognition in an Open
-World", JAIR 81 (2024); PROTOCOLS.md 2.7. Rows are the truth, columns the prediction.
+World", JAIR 81 (2024), section 4.1. Rows are the truth, columns the prediction.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ EMPTY = Confusion.of([], [])
 
 
 def reduce_labels(labels: ArrayLike, known: ArrayLike, task: Task) -> Labels:
-    """Labels as one task sees them (PROTOCOLS.md 2.7), for truths and predictions alike.
+    """Labels as one task sees them (section 4.1, Figure 4), for truths and predictions alike.
 
     - "none": as they are.
     - "classification": whatever is no known class (novel classes, recognised clusters) becomes ``UNKNOWN``.

@@ -1,4 +1,4 @@
-"""How soon novelty is noticed, and what is novel to whom (Prijatelj et al., JAIR 81, 2024; PROTOCOLS.md 2.6 and 2.7).
+"""How soon novelty is noticed, and what is novel to whom (Prijatelj et al., JAIR 81, 2024, section 4.1).
 
 *Novel to the predictor*: a class that its labelled experience does not hold. *Novel to the evaluator*: a class that no
 training split has shown yet, whatever share of the labels the predictor was given.

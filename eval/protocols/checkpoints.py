@@ -29,7 +29,7 @@ class Held(NamedTuple):
 
 
 def held(folder: Path) -> Held | None:
-    """The checkpoint of a folder; None where there is none, or it is damaged: then the training begins anew."""
+    """The checkpoint of a folder; None where there is none, or it is damaged: then the training starts over."""
     remove_half_written(folder)
     try:
         value = json.loads((folder / _PROGRESS).read_bytes())

@@ -80,7 +80,7 @@ class Estimator(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Examples:
+class PairExamples:
     """Rows of one direction as arrays.
 
     Attributes:
@@ -100,7 +100,7 @@ class Examples:
     original: NDArray[np.bool_]
 
 
-def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False) -> Examples:
+def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False) -> PairExamples:
     """Rows for one direction: the light in the first camera from the transform to the second ("1to2", the paper's), or the
     other way round.
 
@@ -121,16 +121,16 @@ def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False
         row = int(np.argmax(bad))
         raise ValueError(f"pair {pairs.key[row]}: a finite transform {direction} and a light above 0 are needed")
     light = np.where(pairs.original, pairs.source_key, pairs.target_key)
-    return Examples(pairs.key, pairs.source_key, light, X, gt / gt[:, 1:2], pairs.fold, pairs.original)
+    return PairExamples(pairs.key, pairs.source_key, light, X, gt / gt[:, 1:2], pairs.fold, pairs.original)
 
 
-def rotating_folds(rows: Examples, *, reveal_test: bool = False, lights_of_test: bool = False) -> list[Fold]:
+def rotating_folds(rows: PairExamples, *, reveal_test: bool = False, lights_of_test: bool = False) -> list[Fold]:
     """Each fold in turn is tested, and the others are learned from.
 
     Args:
         rows: measured and re-illuminated rows; tests are of measured ones alone.
         reveal_test: put ``gt_test`` in.
-        lights_of_test: keep training rows that wear the light of a test pair.
+        lights_of_test: keep training rows re-lit with the illuminant of a test pair.
 
     Raises:
         ValueError: fewer than two folds, or a fold without measured rows.
@@ -146,12 +146,12 @@ def rotating_folds(rows: Examples, *, reveal_test: bool = False, lights_of_test:
     return folds
 
 
-def fixed_parts(rows: Examples, *, reveal_test: bool = False) -> list[Fold]:
+def fixed_parts(rows: PairExamples, *, reveal_test: bool = False) -> list[Fold]:
     """The radiometric set's one fold: part 0 is learned from, 1 validates, 2 is tested. (The released code tests part 0.)"""
     return [_fold("test part", rows, rows.fold == 0, rows.fold == 1, rows.fold == 2, reveal_test)]
 
 
-def _fold(name: str, rows: Examples, train: Any, validate: Any, test: Any, reveal_test: bool) -> Fold:
+def _fold(name: str, rows: PairExamples, train: Any, validate: Any, test: Any, reveal_test: bool) -> Fold:
     validate, test = validate & rows.original, test & rows.original
     if not train.any() or not test.any():
         raise ValueError(f"{name}: {int(train.sum())} rows to learn from and {int(test.sum())} measured ones to test")
@@ -190,7 +190,7 @@ truth; and a file called ``name`` that the estimator gives as an artifact, which
 
 def estimate_folds(
     estimator: Estimator,
-    rows: Examples,
+    rows: PairExamples,
     *,
     parts: Parts,
     lights_of_test: bool = False,
@@ -305,7 +305,7 @@ def measure_folds(*, predictions: Rows, looks_at_test: bool, lights_of_test: boo
     Args:
         predictions: what the training left; nothing where it diverged.
         looks_at_test: whether the truth of the test rows selected the checkpoint, as in the released code.
-        lights_of_test: whether training rows wear the lights of test pairs, as in the released augmentation.
+        lights_of_test: whether training rows are re-lit with illuminants of test pairs, as in the released augmentation.
     """
     if not predictions.num_rows:
         return

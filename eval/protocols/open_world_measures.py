@@ -32,7 +32,7 @@ from ..metrics.confusion import (
 )
 from ..metrics.novelty import is_novel, reaction_times, says_unknown
 from ..results import Value, flat, labelled, measured
-from .open_world_predictions import Predictions
+from .open_world_predictions import OpenWorldPredictions
 from .predictor import Labels
 
 TOP = 5
@@ -131,7 +131,7 @@ def measure_open_world(*, predictions: Rows) -> Iterator[Value]:
     """
     if not predictions.num_rows:
         return
-    found, sums = Predictions(predictions), Sums()
+    found, sums = OpenWorldPredictions(predictions), Sums()
     for increment, told in enumerate(found.feedback):
         memory = told.experience, None
         for name in ("known_to_evaluator", "known_to_predictor"):

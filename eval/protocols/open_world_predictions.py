@@ -139,7 +139,7 @@ def feedbacks(table: pa.Table) -> list[Feedback]:
     return found
 
 
-class Predictions:
+class OpenWorldPredictions:
     """The predictions of one training; iterated over, one ``Predicted`` after another, of which one at a time is in memory.
 
     Args:

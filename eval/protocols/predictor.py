@@ -56,5 +56,5 @@ class Predictor(Protocol):
         ...
 
     def restore(self, state: State, experience: Sequence[Seen]) -> None:
-        """Take up a state; ``experience`` as given to the last ``fit``."""
+        """Resume from a state; ``experience`` as given to the last ``fit``."""
         ...

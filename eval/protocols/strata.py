@@ -18,7 +18,7 @@ from ...curation.store import Rows
 from ..metrics.confusion import Ordered, Task, top_labels
 from ..results import Value, measured
 from .open_world_measures import TOP, Sums
-from .open_world_predictions import Predicted, Predictions
+from .open_world_predictions import OpenWorldPredictions, Predicted
 
 
 def measures_by_stratum(
@@ -51,7 +51,7 @@ def measures_by_stratum(
         raise ValueError(f"novel_to {novel_to!r}: 'predictor' or 'evaluator'")
     asked = pl.DataFrame(pl.from_arrow(strata)).select("uid", name=pl.col("stratification") + "=" + pl.col("stratum"))
     split, whose, sums = "+".join(splits), novel_to if task != "none" else "", Sums()
-    parts = (part for part in Predictions(predictions) if part.phase in phases and part.split in splits)
+    parts = (part for part in OpenWorldPredictions(predictions) if part.phase in phases and part.split in splits)
     for (increment, phase), some in itertools.groupby(parts, lambda part: (part.increment, part.phase)):
         new: dict[str, Ordered] = {}
         for part in some:

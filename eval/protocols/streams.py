@@ -44,7 +44,7 @@ class Samples(Protocol):
         ...
 
 
-class Learner(Protocol):
+class StreamLearner(Protocol):
     """A model that meets positions one after another. Anything with these members can be evaluated; nothing is inherited."""
 
     @property
@@ -65,7 +65,7 @@ class Learner(Protocol):
         ...
 
     def load(self, path: Path, seen: Sequence[Any]) -> None:
-        """Take up a saved state; ``seen`` are the training sets given to ``learn`` until then, in order."""
+        """Resume from a saved state; ``seen`` are the training sets given to ``learn`` until then, in order."""
         ...
 
 
@@ -142,7 +142,7 @@ class Stream:
 
 
 def run_stream(
-    learner: Learner, stream: Stream, *, folder: Path, tell: Callable[[str], None] = _LOGGER.info
+    learner: StreamLearner, stream: Stream, *, folder: Path, tell: Callable[[str], None] = _LOGGER.info
 ) -> Iterator[pa.Table]:
     """Learn a stream and give its predictions, see ``predictions.columns``; or go on from the checkpoint in ``folder``.
 
@@ -188,7 +188,7 @@ def _test_set(label: pa.DataType, test: Test) -> pa.Table:
     return row(label, f"0000/{test.tested}/{test.split}", 0, test.tested, test.split, len(keys), keys=keys, labels=labels)
 
 
-def _learned(label: pa.DataType, position: int, one: Position, learner: Learner) -> pa.Table:
+def _learned(label: pa.DataType, position: int, one: Position, learner: StreamLearner) -> pa.Table:
     record = dict(learner.record)
     memory = record.get("memory") or {}
     return row(
@@ -205,7 +205,7 @@ def _learned(label: pa.DataType, position: int, one: Position, learner: Learner)
     )
 
 
-def _tested(label: pa.DataType, position: int, stream: Stream, learner: Learner, known: int) -> Iterator[pa.Table]:
+def _tested(label: pa.DataType, position: int, stream: Stream, learner: StreamLearner, known: int) -> Iterator[pa.Table]:
     for number in stream.positions[position - 1].tests:
         test = stream.tests[number]
         rows = asked(test.samples.labels, known)

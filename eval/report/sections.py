@@ -43,7 +43,7 @@ def pipeline_section(stages: Sequence[StageRow], *, title: str = "Pipeline") -> 
         rows.append([stage.name, stage.kind, stage.rows_in, stage.rows_out, lost, reasons, stage.seconds, digest])
     columns = ["stage", "kind", "rows in", "rows out", "rejects", "by reason", "seconds", "digest"]
     expanding = [stage.name for stage in stages if stage.expands]
-    several = f", save where several rows are made of one ({', '.join(expanding)})" if expanding else ""
+    several = f", except where several rows are made of one ({', '.join(expanding)})" if expanding else ""
     verdict = (
         Text([f"The counts do not add up in {len(wrong)} stages.", *wrong], tone="bad")
         if wrong

@@ -16,6 +16,7 @@ from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import measure_domains
 from ...training.baselines.clear import paper_methods, paper_settings
+from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training

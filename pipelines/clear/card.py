@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...curation.publish import Card, escaped
+from ...curation.publish import DatasetCard, escaped
 from ...curation.run import Run
 from ...datasets.clear.samples import COLUMNS
 from ...datasets.clear.splits import SEEDS
@@ -23,7 +23,7 @@ def publish(run: Run, config: ClearConfig, folder: str) -> None:
     if isinstance(config.source, YfccSource):
         columns |= {name: f"{name} of YFCC100M's metadata, URL-decoded" for name in config.source.extra}
     names = ", ".join(escaped(each.name) for each in config.classes)
-    card = Card(
+    card = DatasetCard(
         title="A CLEAR-style benchmark",
         summary=(
             f"Photos in time buckets, retrieved for the concepts {names} and confirmed by annotators"

@@ -26,15 +26,15 @@ from ...curation.stages.buckets import (
 from ...curation.stages.choose import Labelled, choose, class_order
 from ...curation.stages.embed import embed_images, embed_images_half
 from ...curation.stages.fetch import FetchLimits, fetch_images
-from ...curation.stages.first import take_first
 from ...curation.stages.image_sources import FoundImage, drop_duplicate_content, folder_pieces, read_folder, read_image
 from ...curation.stages.images import check_image
 from ...curation.stages.retrieve import Concept, Retrieved, retrieve
 from ...curation.stages.tar_sources import read_tar, tar_pieces
-from ...datasets.clear.drawn import draw_pictures
+from ...curation.stages.unique_keys import take_first
 from ...datasets.clear.facts import published_limits
 from ...datasets.clear.samples import keep_labelled_buckets, keep_taken_before_upload, place, sample
 from ...datasets.clear.splits import IidSplits, assign_iid_splits
+from ...datasets.clear.synthetic import draw_pictures
 from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ...datasets.yfcc100m.metadata import read_metadata

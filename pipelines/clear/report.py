@@ -66,7 +66,7 @@ def write_report(config: ClearConfig, out: str) -> str:
     made = finished_stages(store)
     found = lines(results(out))
     sections = [
-        Section("Summary", [_cards(made, found), *_honesty(config)]),
+        Section("Summary", [_cards(made, found), *_caveats(config)]),
         _buckets(store, made),
         _classes(config, store, made),
         *_sheets(config, store, made),
@@ -100,7 +100,7 @@ def _cards(made: Mapping[str, Artifact], found: Sequence[Line]) -> Cards:
     return Cards(cards)
 
 
-def _honesty(config: ClearConfig) -> list[Block]:
+def _caveats(config: ClearConfig) -> list[Block]:
     told: list[str] = []
     if config.qa.votes == "simulated":
         told.append(
@@ -207,7 +207,7 @@ def _baseline(
     ours = [Scores.of(line.label, {name: line.values(name) for name in metrics}) for line, _ in found]
     paper = [scores for line, _ in found if (scores := _published(line.method, protocol)) is not None]
     headings = {name: name.replace("_", "-") for name in metrics}
-    note = "other images, classes and features than the paper's. The published figures stand here for orientation alone."
+    note = "other images, classes and features than the paper's. The published figures are shown for orientation only."
     blocks += metric_blocks(ours, paper, headings, fair=False, note=note, source="the CLEAR paper")
     for line, matrices in found:
         blocks += accuracy_blocks(matrices, buckets, method=line.label, scale=scale)

@@ -51,7 +51,7 @@ def guarded(call: Callable[[], Any], *, debug: Callable[[], bool]) -> int:
 
 
 def _stopped() -> int:
-    say("stopped. What was made stays: give the same command again to go on.")
+    say("interrupted. Finished parts are kept: repeat the command to resume.")
     return STOPPED
 
 

@@ -39,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="Completion of words in your shell: benchwright --install-completion",
+    epilog="Shell completion: benchwright --install-completion",
 )
 app.add_typer(qa, name="qa")
 
@@ -104,7 +104,7 @@ def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
 
 @app.command("config")
 def print_config(name: Name, config: Config = None) -> None:
-    """Print the settings of a benchmark, to begin a file of your own.
+    """Print the settings of a benchmark, as a start for your own file.
 
     \b
     Examples:
@@ -119,9 +119,9 @@ def print_config(name: Name, config: Config = None) -> None:
 
 @app.command()
 def plan(name: Name, out: NewOut, config: Config = None, overrides: Overrides = None) -> None:
-    """Print the stages, which of them are there, and why not.
+    """Print the stages: which are up to date, and why the others are not.
 
-    Makes nothing. What a run would make again says what changed: code, a setting, a source.
+    Runs nothing. For a stale stage it names what changed: code, a setting, a source.
 
     \b
     Examples:
@@ -143,7 +143,7 @@ def run(
     workers: Workers = None,
     retry: Annotated[
         list[str] | None,
-        typer.Option("--retry", metavar="REASON", help="Try again rows that were turned away for this reason (repeatable)."),
+        typer.Option("--retry", metavar="REASON", help="Try again rows that were rejected for this reason (repeatable)."),
     ] = None,
     keep_stale: Annotated[
         list[str] | None,
@@ -153,13 +153,13 @@ def run(
             help="Use this stage as it is though its code changed; `show` and `verify` will say so (repeatable).",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would be made, and make nothing.")] = False,
-    train_too: Annotated[bool, typer.Option("--train", help="Then train the baselines, and write the report.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", "-n", help="Print what would run, and run nothing.")] = False,
+    train_too: Annotated[bool, typer.Option("--train", help="Also train the baselines and write the report.")] = False,
     quiet: Quiet = False,
 ) -> None:
-    """Run a pipeline, or go on with a broken-off run.
+    """Run a pipeline, or resume an interrupted run.
 
-    What is there already, and made by the same code from the same settings and sources, is used as it is.
+    Stages that are up to date (same code, settings and sources) are used as they are.
 
     \b
     Examples:
@@ -209,7 +209,7 @@ def _print_plan(todo: Any, out: str) -> None:
 
 @app.command()
 def show(out: Out, as_json: AsJson = False) -> None:
-    """Print what a run made, and from what.
+    """Print what a run made, and from which sources.
 
     Rows, rejects by reason, seconds and digest of every stage, and the chain from the result back to its sources.
 
@@ -235,7 +235,7 @@ def verify(
 ) -> None:
     """Check every file, digest and count of a run.
 
-    Exits 0 only where everything is as its records say, and 1 otherwise.
+    Exits 0 only if all files match their records, and 1 otherwise.
 
     \b
     Examples:
@@ -263,18 +263,18 @@ def verify(
     if problems:
         raise typer.Exit(1)
     if not as_json:
-        print(f"{out}: everything is as recorded")
+        print(f"{out}: OK: all files match their records")
 
 
 @app.command()
 def compare(
     first: Annotated[str, typer.Argument(metavar="A", help="Folder or URL of a run.", callback=local_folder)],
     second: Annotated[str, typer.Argument(metavar="B", help="Folder or URL of another.", callback=local_folder)],
-    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Compare this stage alone.")] = None,
+    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Compare only this stage.")] = None,
 ) -> None:
-    """Tell in which stages and rows two runs differ.
+    """Print the stages and rows in which two runs differ.
 
-    Exits 0 where they are the same, and 1 where they differ. Stages of equal digest are not read: `verify` does that.
+    Exits 0 if they are the same, and 1 if they differ. Stages of equal digest are not read; `verify` reads them.
 
     \b
     Examples:
@@ -292,12 +292,12 @@ def compare(
 @app.command()
 def rejects(
     out: Out,
-    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Of this stage alone.")] = None,
-    reason: Annotated[str | None, typer.Option(metavar="REASON", help="With this reason alone.")] = None,
-    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Print at most so many.")] = None,
+    stage: Annotated[str | None, typer.Option(metavar="STAGE", help="Only this stage.")] = None,
+    reason: Annotated[str | None, typer.Option(metavar="REASON", help="Only this reason.")] = None,
+    limit: Annotated[int | None, typer.Option(metavar="N", min=1, help="Maximum rows to print.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Print the rows that were turned away, and why.
+    """Print the rows that were rejected, and why.
 
     Stage, key, reason and detail, separated by tabs.
 
@@ -323,7 +323,7 @@ def train(
     scheduler: Scheduler = "sync",
     workers: Workers = None,
     retry: Annotated[
-        list[str] | None, typer.Option("--retry", metavar="REASON", help="Train again what failed for this reason: diverged.")
+        list[str] | None, typer.Option("--retry", metavar="REASON", help="Train again what was rejected as REASON: diverged.")
     ] = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,

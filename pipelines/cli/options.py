@@ -68,7 +68,7 @@ Scheduler = Annotated[
 Workers = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="Threads or processes; as many as there are cores by default.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors and the result.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only errors and the result.")]
 Name = Annotated[
     str,
     typer.Argument(
@@ -79,14 +79,14 @@ Name = Annotated[
 ]
 Kind = Annotated[
     str | None,
-    typer.Argument(metavar="[KIND]", help="Of what; benchmarks by default.", autocompletion=_kinds, show_default=False),
+    typer.Argument(metavar="[KIND]", help="What to list; benchmarks by default.", autocompletion=_kinds, show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Pipeline = Annotated[
     str | None,
     typer.Option("--pipeline", metavar="FILE.py", help="The run's pipeline, by default the one that it has recorded."),
 ]
-TrustCode = Annotated[bool, typer.Option("--trust-code", help="Run the code that the run names, though you have not named it.")]
+TrustCode = Annotated[bool, typer.Option("--trust-code", help="Also run code that only the run's record names.")]
 Round = Annotated[
     str | None,
     typer.Option("--round", metavar="NAME", help="The round of questions, where the pipeline has several."),

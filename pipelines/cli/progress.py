@@ -91,7 +91,7 @@ def line_of(progress: Progress) -> str:
         return f"{head}: stale: {progress.why}"
     told = f"{head}: {progress.rows - progress.rejects} rows"
     if progress.rejects:
-        told += f" of {progress.rows}, {progress.rejects} turned away"
+        told += f" of {progress.rows}, {progress.rejects} rejected"
     if progress.state == "reused":
         return f"{told}, there already"
     rate = f", {progress.rows / progress.seconds:,.0f} rows/s" if progress.seconds > 0.05 else ""

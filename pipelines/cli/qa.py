@@ -11,7 +11,7 @@ from .options import Out, Pipeline, Round, TrustCode, trust
 qa = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="""Ask annotators, and read what they answer.
+    help="""Export questions for annotators, and import their answers.
 
     \b
     Examples:
@@ -52,7 +52,7 @@ def qa_export(
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
 ) -> None:
-    """Write what annotators are asked.
+    """Export the questions for annotators.
 
     Two HTML forms and the batches as CSV (MTurk), or a Label Studio project.
 
@@ -95,10 +95,10 @@ def qa_import(
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
 ) -> None:
-    """Read what annotators answered.
+    """Import the answers of annotators.
 
-    Adds the votes to those of earlier imports, where the run looks for them. An answer that comes again (same image, worker
-    and form) counts once, and one whose assignment was rejected since is taken back. What is turned away is listed in
+    Adds the votes to those of earlier imports, where the run looks for them. A repeated answer (same image, worker and form)
+    counts once, and one whose assignment was rejected since is taken back. What is rejected is listed in
     DIR/qa/import.rejects.csv.
 
     \b
@@ -114,20 +114,20 @@ def qa_import(
     done = api.qa_import(out, results, salt=salt, replace=replace, round=round, pipeline=pipeline)
     print(f"{done.added} votes added, {done.votes} in all")
     if done.withdrawn:
-        print(f"{done.withdrawn} votes of earlier imports taken back: their assignments count no longer")
+        print(f"{done.withdrawn} votes of earlier imports taken back: their assignments no longer count")
     if done.gold.num_rows:
         gold = done.gold.to_pylist()
         print(f"{sum(each['gold_right'] for each in gold)} of {sum(each['num_gold'] for each in gold)} gold questions right")
         for worst in [each for each in gold if each["gold_accuracy"] < 1][:_WORST]:
             print(f"  worker {worst['worker']}: {worst['gold_right']} of {worst['num_gold']}")
     if done.gold_again:
-        print(f"{done.gold_again} answers to gold questions came again: each worker's first one counts")
+        print(f"{done.gold_again} repeated answers to gold questions: only a worker's first answer counts")
     for reason, count in done.rejects.items():
-        print(f"{count} turned away: {reason}")
+        print(f"{count} rejected: {reason}")
     if done.rejects:
-        print(f"Turned away, with file and line: {done.rejects_file}")
+        print(f"Rejected, with file and line: {done.rejects_file}")
     for form, kappa in done.kappas.items():
         print(f"Fleiss' kappa, form {form}: {printed_kappa(kappa)}")
     for count in done.missing["form"].value_counts().to_pylist():
-        print(f"{count['counts']} images are short of votes on the form {count['values']}")
-    print(f"Run again to go on: the pipeline finds the votes in {done.votes_file}")
+        print(f"{count['counts']} images lack votes on the form {count['values']}")
+    print(f"Run again to continue: the pipeline finds the votes in {done.votes_file}")

@@ -22,10 +22,12 @@ def on_one_line(value: str) -> str:
 def plan_lines(stages: Sequence[tuple[Stage, Artifact | None]], reasons: Mapping[str, str]) -> list[str]:
     """A line a stage: what it is, and whether a run would make it and why."""
     there = sum(artifact is not None for _, artifact in stages)
-    lines = [f"{there} of {len(stages)} stages are there"]
+    lines = [f"{there} of {len(stages)} stages are up to date"]
     width = max(len(stage.name) for stage, _ in stages)
     for number, (stage, artifact) in enumerate(stages, 1):
-        state = reasons[stage.name] if artifact is None else f"there, {artifact.rows:,} rows{_KEPT if artifact.kept else ''}"
+        state = (
+            reasons[stage.name] if artifact is None else f"up to date, {artifact.rows:,} rows{_KEPT if artifact.kept else ''}"
+        )
         function = ".".join(stage.step.name.split(".")[-2:])
         lines.append(f"{number:>3}  {stage.name:<{width}}  {stage.kind:<10}  {function:<42}  {state}")
     return lines
@@ -36,7 +38,7 @@ def show_lines(shown: Mapping[str, Any]) -> list[str]:
     stages = shown["stages"]
     width = max([len(stage["name"]) for stage in stages] + [5])
     lines = [f"pipeline  {shown['pipeline']}"]
-    lines.append(f"digest    {shown['digest'] or 'none yet: the run has not reached its end; run it again to go on'}")
+    lines.append(f"digest    {shown['digest'] or 'none yet: the run is not finished; repeat the command to resume it'}")
     overrides = shown["provenance"]["overrides"]
     if overrides:
         lines.append("set       " + ", ".join(f"{name} = {value!r}" for name, value in overrides.items()))

@@ -6,7 +6,7 @@ import collections
 
 import pyarrow as pa
 
-from ...curation.publish import Card
+from ...curation.publish import DatasetCard
 from ...curation.run import Run
 from ...datasets.iirc.assign import ROLES
 from ...datasets.iirc.samples import columns_of
@@ -19,7 +19,7 @@ def publish(run: Run, config: IircConfig, folder: str) -> None:
     """Write the dataset: shards, index, card, manifest."""
     configurations = config.tasks.configurations
     index = run.rows().table()
-    card = Card(
+    card = DatasetCard(
         title="An IIRC-style benchmark",
         summary="\n\n".join(_summary(config, index)),
         pipeline="iirc",

@@ -53,7 +53,7 @@ class ImageSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnSource:
-    """Pictures drawn from the seed, and their hierarchy: no file is needed. See ``datasets/iirc/drawn.py``."""
+    """Pictures drawn from the seed, and their hierarchy: no file is needed. See ``datasets/iirc/synthetic.py``."""
 
     kind: Literal["drawn"]
     shapes: Annotated[int, Field(ge=0, le=1000)]

@@ -12,14 +12,14 @@ from ...curation.flow import Flow, source, step
 from ...curation.keys import where
 from ...curation.shards import Placed
 from ...curation.stages.embed import embed_images
-from ...curation.stages.first import take_first
 from ...curation.stages.images import check_image
+from ...curation.stages.unique_keys import take_first
 from ...datasets.class_images.cifar import read_archive
 from ...datasets.class_images.folders import image_pieces, read_class_images
 from ...datasets.iirc.assign import Proposal, assign, assigned_row
-from ...datasets.iirc.drawn import draw_class_images, drawn_hierarchy
 from ...datasets.iirc.hierarchy import Hierarchy
 from ...datasets.iirc.samples import place, sample
+from ...datasets.iirc.synthetic import draw_class_images, drawn_hierarchy
 from ...datasets.iirc.tasks import DrawnTasks
 from ..benchmark import Benchmark, later
 from ..catalogue import TITLES

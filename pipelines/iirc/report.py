@@ -38,7 +38,7 @@ def write_report(config: IircConfig, out: str) -> str:
     store = Store(out)
     made = finished_stages(store)
     found = lines(results(out))
-    sections = [Section("Summary", [_cards(made, found), *_honesty(config)])]
+    sections = [Section("Summary", [_cards(made, found), *_caveats(config)])]
     if "assigned" in made:
         rows = made["assigned"].rows_view(store)
         index = rows.table([name for name in rows.column_names if name != "image"])
@@ -68,7 +68,7 @@ def _cards(made: Mapping[str, Artifact], found: Sequence[Line]) -> Cards:
     ]
     cards = stage_cards(made, shown)
     lost = sum(sum(artifact.rejects.values()) for artifact in made.values())
-    cards.append(Card("turned away", lost, "each with its reason", tone="note" if lost else "plain"))
+    cards.append(Card("rejected", lost, "each with its reason", tone="note" if lost else "plain"))
     best = [(float(value), line.label) for line in found if (value := line.values("pw_js").mean()) > 0]
     if best:
         value, name = max(best)
@@ -76,7 +76,7 @@ def _cards(made: Mapping[str, Artifact], found: Sequence[Line]) -> Cards:
     return Cards(cards)
 
 
-def _honesty(config: IircConfig) -> list[Block]:
+def _caveats(config: IircConfig) -> list[Block]:
     notes: list[Block] = []
     if isinstance(config.source, DrawnSource):
         told = "The pictures of this run are DRAWN from the seed: coloured shapes. Scores say nothing about methods."

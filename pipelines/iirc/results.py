@@ -56,8 +56,8 @@ def _note(found: Sequence[Line]) -> str:
     counts = ", ".join(f"{line.label} {len(line.runs)}" for line in found)
     changed = "the paper's settings" if all(map(as_published, found)) else "settings changed from the paper's"
     return (
-        f"Runs (configurations times seeds): {counts}; {changed}. The paper prints its scores as curves only: none of its "
-        "figures stands here."
+        f"Runs (configurations times seeds): {counts}; {changed}. The paper prints its scores as curves only, so "
+        "none of its figures is shown."
     )
 
 

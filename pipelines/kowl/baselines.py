@@ -14,7 +14,7 @@ from ...curation.verify import DATASET
 from ...datasets.reader.index import DatasetIndex
 from ...eval.metrics.registry import METRICS
 from ...eval.protocols.open_world_measures import PROTOCOL, measure_open_world
-from ...eval.protocols.open_world_predictions import COLUMNS, Predictions
+from ...eval.protocols.open_world_predictions import COLUMNS, OpenWorldPredictions
 from ...training.predictors.registry import PREDICTORS, made, paper_settings
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest
@@ -71,7 +71,7 @@ def _measures(config: KowlConfig, out: str) -> dict[str, Step]:
     for name in config.evaluation.metrics:
         if (entry := METRICS.find(name)).origin == BUILT_IN:
             raise WrongUse(f"evaluation.metrics: {name!r} is of {entry.fits}, and not of predictions in an open world")
-    return with_metrics(measures, config.evaluation.metrics, Predictions)
+    return with_metrics(measures, config.evaluation.metrics, OpenWorldPredictions)
 
 
 def _predictor(config: KowlConfig, name: str) -> tuple[str, str, dict[str, Any]]:

@@ -8,7 +8,7 @@ import json
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...curation.publish import Card
+from ...curation.publish import DatasetCard
 from ...curation.run import Run
 from ...curation.store import Store
 from ...datasets.kowl.samples import COLUMNS, FEATURE
@@ -44,7 +44,7 @@ def publish(run: Run, config: KowlConfig, folder: str) -> None:
     )
     width = 0 if config.features is None else config.features.width
     releases = config.labels.releases
-    card = Card(
+    card = DatasetCard(
         title="A KOWL-style benchmark",
         summary=summary,
         pipeline="kowl",
@@ -73,7 +73,7 @@ _CITATION = """D. S. Prijatelj et al. Human Activity Recognition in an Open Worl
 Journal of Artificial Intelligence Research 81, 2024."""
 
 
-def _publish_table(run: Run, card: Card, folder: str) -> None:
+def _publish_table(run: Run, card: DatasetCard, folder: str) -> None:
     """``increments.parquet``, ``README.md`` and ``dataset.json``: functions of the rows and the card alone."""
     index = run.rows().table().replace_schema_metadata(None)
     sink = pa.BufferOutputStream()

@@ -39,7 +39,7 @@ class ListSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnLists:
-    """Lists drawn from the seed, and a list of missing videos: no file is needed. See ``datasets/kowl/drawn.toml``."""
+    """Lists drawn from the seed, and a list of missing videos: no file is needed. See ``datasets/kowl/synthetic.toml``."""
 
     kind: Literal["drawn"]
     drawing: Literal["published", "tiny"]
@@ -93,7 +93,7 @@ class StoredFeatures:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnFeatures:
-    """Features drawn from the seed: no file is needed. See ``datasets/kowl/drawn_features.py``."""
+    """Features drawn from the seed: no file is needed. See ``datasets/kowl/synthetic_features.py``."""
 
     kind: Literal["drawn"]
     width: Annotated[int, Field(ge=1, le=65_536)]
@@ -189,7 +189,7 @@ class Evaluation:
 class KowlConfig:
     """All settings. ``seed`` draws what is held out and the orders that are ours; the folds have seeds of their own.
 
-    ``videos`` says which clips there are, and ``features`` brings vectors; samples without one are turned away before they are
+    ``videos`` says which clips there are, and ``features`` brings vectors; samples without one are rejected before they are
     assigned. Without ``features`` the result is a table of increments, and nothing can be evaluated. ``ava`` adds the strata by
     which results are told apart.
     """

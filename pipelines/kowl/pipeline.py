@@ -26,11 +26,11 @@ from ...datasets.features.rows import StoredFeature, WithFeature, attach_feature
 from ...datasets.features.rows import pieces as pieces_of_features
 from ...datasets.kinetics.inventory import Held, keep_held, read_inventory
 from ...datasets.kinetics.lists import Listed, pieces, read_list
-from ...datasets.kowl.drawn import draw_lists, draw_missing, drawing
-from ...datasets.kowl.drawn_features import Centred, choose_centres, draw_features
 from ...datasets.kowl.increments import Incremented, assign_increments
 from ...datasets.kowl.samples import place, sample
 from ...datasets.kowl.splits import Assigned, assign_splits
+from ...datasets.kowl.synthetic import draw_lists, draw_missing, drawing
+from ...datasets.kowl.synthetic_features import Centred, choose_centres, draw_features
 from ...datasets.kowl.unify import unified_row, unify
 from ..benchmark import Benchmark, later
 from ..catalogue import TITLES

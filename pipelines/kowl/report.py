@@ -43,7 +43,7 @@ def write_report(config: KowlConfig, out: str) -> str:
     found = results(out)
     measured = tidy(found)
     everything = pc.equal(measured["stratification"], "")
-    sections = [Section("Summary", [_cards(made), *_honesty(config)])]
+    sections = [Section("Summary", [_cards(made), *_caveats(config)])]
     if "unified" in made:
         sections.append(_labels(config, made["unified"].rows_view(store)))
     if "increments" in made:
@@ -71,7 +71,7 @@ def _cards(made: Mapping[str, Artifact]) -> Cards:
     return Cards(stage_cards(made, shown))
 
 
-def _honesty(config: KowlConfig) -> list[Block]:
+def _caveats(config: KowlConfig) -> list[Block]:
     told: list[str] = []
     if isinstance(config.source, DrawnLists):
         told.append("The lists of this run are DRAWN from a seed: ids, labels and missing videos are made up.")

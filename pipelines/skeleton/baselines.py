@@ -23,7 +23,7 @@ from ...training.graph_streams import registry as stream_methods
 from ...training.graph_streams.nets import graph_of
 from ...training.graph_streams.recipe import StreamMethod
 from ...training.methods.method import Method
-from ...training.methods.registry import made_as
+from ...training.methods.registry import METHODS, made_as
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import Training, dataset_digest
@@ -188,7 +188,7 @@ def _made(name: str, settings: dict[str, Any]) -> tuple[str, Any]:
 
 
 def _schedule(e: Evaluation) -> dict[str, Any]:
-    """Of a learner of one stream: as streams side by side have it, but for the optimiser's moments, which begin anew."""
+    """Of a learner of one stream: as streams side by side have it, but for the optimiser's moments, which start at zero."""
     return {
         "optimiser": "adam",
         "learning_rate": e.schedule.learning_rate,

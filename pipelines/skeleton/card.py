@@ -7,7 +7,7 @@ import collections
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...curation.publish import Card, escaped
+from ...curation.publish import DatasetCard, escaped
 from ...curation.rows import is_array
 from ...curation.run import Run
 from ...datasets.skeleton.samples import COLUMNS, TENSOR
@@ -32,10 +32,10 @@ def publish(run: Run, config: SkeletonConfig, folder: str) -> None:
         run.store.write(name, sink.getvalue().to_pybytes())
 
 
-def _card(run: Run, config: SkeletonConfig) -> Card:
+def _card(run: Run, config: SkeletonConfig) -> DatasetCard:
     index, form = run.rows().table(), config.tensor
     licence, citation = _SOURCES.get(config.source.kind, ("other", ""))
-    return Card(
+    return DatasetCard(
         title="Skeleton sequences in tasks",
         summary="\n\n".join(_summary(config, index)),
         pipeline="skeleton",

@@ -84,7 +84,7 @@ class FolderSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnSource:
-    """Sequences drawn from the seed: no file is needed. See ``datasets/skeleton/drawn.py``."""
+    """Sequences drawn from the seed: no file is needed. See ``datasets/skeleton/synthetic.py``."""
 
     kind: Literal["drawn"]
     per_class: Annotated[int, Field(ge=1, le=10_000)]

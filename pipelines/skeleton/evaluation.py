@@ -21,7 +21,7 @@ from ..names import OneOf
 
 _STRICT = ConfigDict(extra="forbid")
 
-Method = Annotated[str, AfterValidator(current_name), OneOf(METHODS, also=tuple(STREAM_METHODS))]
+MethodName = Annotated[str, AfterValidator(current_name), OneOf(METHODS, also=tuple(STREAM_METHODS))]
 """Name of ``graph_streams.registry`` or ``methods.registry``, or ``path/to/file.py:attribute``, or ``module:attribute``."""
 
 Experiment = Literal["default", "task_order", "class_order", "architecture", "grid"]
@@ -49,7 +49,7 @@ class Network:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Schedule:
+class TaskSchedule:
     """How a task is learned.
 
     Attributes:
@@ -72,7 +72,7 @@ class Architectures:
 
     widths: list[Positive]
     depths: list[Positive]
-    methods: Annotated[list[Method], Field(min_length=1)] | None = None
+    methods: Annotated[list[MethodName], Field(min_length=1)] | None = None
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -98,16 +98,16 @@ class Evaluation:
     """
 
     preset: Literal["as_released", "as_written"]
-    methods: Annotated[list[Method], Field(min_length=1)]
+    methods: Annotated[list[MethodName], Field(min_length=1)]
     experiments: Annotated[list[Experiment], Field(min_length=1)]
     repeats: Positive
     network: Network
-    schedule: Schedule
+    schedule: TaskSchedule
     task_orders: Literal["all"] | Positive
     class_orders: Positive
     architectures: Architectures
-    settings: dict[Method, dict[str, Any]] = Field(default_factory=dict[Method, dict[str, Any]])
-    grid: dict[Method, dict[str, list[Any]]] = Field(default_factory=dict[Method, dict[str, list[Any]]])
+    settings: dict[MethodName, dict[str, Any]] = Field(default_factory=dict[MethodName, dict[str, Any]])
+    grid: dict[MethodName, dict[str, list[Any]]] = Field(default_factory=dict[MethodName, dict[str, list[Any]]])
     paper: Literal["ucla", "ntu"] | None = None
     memory: Positive = 200
     metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])

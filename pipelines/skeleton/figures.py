@@ -17,8 +17,8 @@ from .config import SkeletonConfig
 from .results import (
     NONE,
     By,
-    Difference,
     Figure,
+    OrderDifference,
     Series,
     best_of_grid,
     default_matrices,
@@ -70,7 +70,7 @@ def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence
     for by in ("task", "class"):
         differences += _differences(config, found, by, names, fair=not unlike)
     if unlike and config.evaluation.paper is not None:
-        differences.append(Text([f"Table 2 of the paper is not shown, for the data are others: {unlike}."], tone="note"))
+        differences.append(Text([f"Table 2 of the paper is not shown because the data differ: {unlike}."], tone="note"))
     return Section("Order sensitivity", [Text([_DEFINED]), *blocks, *differences])
 
 
@@ -153,7 +153,7 @@ def _paper(theirs: Published | None) -> list[Value]:
     ]
 
 
-def _opd_table(ours: dict[str, Difference], labels: Sequence[str], by: By) -> Table:
+def _opd_table(ours: dict[str, OrderDifference], labels: Sequence[str], by: By) -> Table:
     rows = [[label, *(_cell(one.opd[at]) for one in ours.values())] for at, label in enumerate(labels)]
     return Table([by, *ours], rows, "Percent", decimals=1)
 

@@ -11,11 +11,9 @@ from ...curation.budget import Budget
 from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import where
 from ...curation.shards import Placed
-from ...curation.stages.first import take_first
+from ...curation.stages.unique_keys import take_first
 from ...datasets.skeleton.arrays import list_arrays, read_arrays
 from ...datasets.skeleton.bodies import PRESETS
-from ...datasets.skeleton.drawn import ACTIONS, list_drawn, read_drawn
-from ...datasets.skeleton.drawn import LAYOUT as DRAWN_LAYOUT
 from ...datasets.skeleton.facts import facts
 from ...datasets.skeleton.files import list_class_folders, read_file, tensor_of_joints
 from ...datasets.skeleton.layouts import Layout, packaged
@@ -24,6 +22,8 @@ from ...datasets.skeleton.nwucla import list_nwucla, read_nwucla
 from ...datasets.skeleton.orders import list_orders, orders_row, task_orders
 from ...datasets.skeleton.samples import place, sample
 from ...datasets.skeleton.splits import Chosen, Split, choose, split
+from ...datasets.skeleton.synthetic import ACTIONS, list_drawn, read_drawn
+from ...datasets.skeleton.synthetic import LAYOUT as DRAWN_LAYOUT
 from ..benchmark import Benchmark, later
 from ..catalogue import TITLES
 from ..config import ConfigError

@@ -42,7 +42,7 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     )
     if best is not None:
         cards.append(Card("least difference over task orders", f"{100 * best[0]:.1f} %", f"AOPD of {best[1]}"))
-    sections = [Section("Summary", [Cards(cards), *_honesty(config)])]
+    sections = [Section("Summary", [Cards(cards), *_caveats(config)])]
     names: list[str] = []
     if "split" in made:
         rows = made["split"].rows_view(store).table(["class_name", "label", "task", "role", "source_frames"])
@@ -68,7 +68,7 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     return write_page("Continual skeleton graphs", subtitle, sections, made, out, drawn=drawn)
 
 
-def _honesty(config: SkeletonConfig) -> list[Block]:
+def _caveats(config: SkeletonConfig) -> list[Block]:
     if config.source.kind == "drawn":
         return [Text(["The sequences of this run are DRAWN from the seed: scores say nothing about methods."], tone="note")]
     return []

@@ -49,7 +49,7 @@ class Series:
 
 
 @dataclass(frozen=True)
-class Difference:
+class OrderDifference:
     """OPD of one series over orders, in [0, 1].
 
     Attributes:
@@ -118,16 +118,16 @@ def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series
     return made
 
 
-def over_orders(found: Sequence[Line], by: By) -> list[tuple[Series, Difference]]:
+def over_orders(found: Sequence[Line], by: By) -> list[tuple[Series, OrderDifference]]:
     """OPD of each method and setting: by task over its task orders, by class over task orders and class orders together."""
-    told: list[tuple[Series, Difference]] = []
+    told: list[tuple[Series, OrderDifference]] = []
     for one in series([line for line in found if line.protocol in _KINDS[by]], lambda name: name == "orders"):
         if (difference := _difference(one, by)) is not None:
             told.append((one, difference))
     return told
 
 
-def _difference(one: Series, by: By) -> Difference | None:
+def _difference(one: Series, by: By) -> OrderDifference | None:
     final: dict[Key, dict[str, float]] = {}
     for line in one.lines:
         rows = last(line, "accuracy" if by == "task" else "class_accuracy")
@@ -139,7 +139,7 @@ def _difference(one: Series, by: By) -> Difference | None:
         return None
     names, over = found
     opd = tuple(_figure(values) for values in over.opd.T)
-    return Difference(tuple(names), opd, _figure(over.aopd), _figure(over.mopd), len({key[1:] for key in final}))
+    return OrderDifference(tuple(names), opd, _figure(over.aopd), _figure(over.mopd), len({key[1:] for key in final}))
 
 
 def _figure(repeats: Any) -> Figure:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...curation.publish import Card
+from ...curation.publish import DatasetCard
 from ...curation.run import Run
 from ...datasets.two_camera.samples import COLUMNS, IMAGES, VALID
 from ..publish import publish_shards
@@ -24,7 +24,7 @@ def publish(run: Run, config: TwoCameraConfig, folder: str) -> None:
         members |= {name: {"dtype": "uint16", "holds": "linear raw RGB, 65535 at full scale"} for name in IMAGES}
     if pictured and not isinstance(config.source, Radiometric):
         members[VALID] = {"dtype": "bool", "holds": "pixels that count"}
-    card = Card(
+    card = DatasetCard(
         title="A two-camera illuminant data set",
         summary=(
             f"Pairs of views of one scene by two cameras ({config.source.kind}), with the light in both and the 3 x 3 colour "

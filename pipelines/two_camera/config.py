@@ -135,7 +135,7 @@ class Network:
         taught_by: another network of the settings, trained on the same rows: the average of its seeds is learned instead of the
             measured lights, by ``training.two_camera.distilled``; ``preset`` is one with a decay.
         taught_rows: re-illuminated rows that each seed then learns from.
-        lights_of_test: keep training rows that wear the light of a test pair, as the release does; the results say so.
+        lights_of_test: keep training rows re-lit with the illuminant of a test pair, as the release does; results say so.
     """
 
     parameters: Annotated[int, Field(ge=110)]

@@ -17,7 +17,15 @@ from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex, ShardFiles
 from ...datasets.two_camera.rows import TransformPairs, as_pairs
 from ...datasets.two_camera.samples import IMAGES, VALID
-from ...eval.protocols.cross_validation import ESTIMATES, Direction, Estimator, Examples, estimate_folds, examples, no_pictures
+from ...eval.protocols.cross_validation import (
+    ESTIMATES,
+    Direction,
+    Estimator,
+    PairExamples,
+    estimate_folds,
+    examples,
+    no_pictures,
+)
 from ...training.illuminants.pictures import Pictures
 from ...training.two_camera.reillumination import reilluminated
 from ..experiments import DIVERGED, LOGGER, told
@@ -29,7 +37,7 @@ def learn_folds(
     digest: str,
     dataset: str,
     estimator: Callable[..., Estimator],
-    rows: Callable[[str, str, Direction], Examples],
+    rows: Callable[[str, str, Direction], PairExamples],
     pictures: Callable[..., tuple[Pictures, Mapping[str, int]]] | None,
 ) -> Iterator[pa.Table | Sifted]:
     """Source step: train and test an estimator on every fold.
@@ -69,13 +77,13 @@ def learn_folds(
 
 
 @functools.lru_cache(maxsize=2)
-def dataset_rows(dataset: str, digest: str, direction: Direction) -> Examples:
+def dataset_rows(dataset: str, digest: str, direction: Direction) -> PairExamples:
     """All rows of the dataset; ``digest`` names the content."""
     return examples(read_pairs(dataset), direction=direction)
 
 
 @functools.lru_cache(maxsize=2)
-def with_reilluminated_rows(dataset: str, digest: str, direction: Direction) -> Examples:
+def with_reilluminated_rows(dataset: str, digest: str, direction: Direction) -> PairExamples:
     """Its measured rows, and those that ``training.two_camera.reillumination`` makes of them."""
     pairs = read_pairs(dataset)
     return examples(reilluminated(pairs.take(pairs.original)), direction=direction)

@@ -46,7 +46,7 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
     store = Store(out)
     made = finished_stages(store)
     published = store.exists("dataset/index.parquet") and "shards" in made
-    sections = [Section("Summary", [_cards(made), *_honesty(config)])]
+    sections = [Section("Summary", [_cards(made), *_caveats(config)])]
     if "aligned" in made:
         sections.append(_alignment(made["aligned"].rows_view(store)))
     if published:
@@ -70,7 +70,7 @@ def _cards(made: Mapping[str, Artifact]) -> Cards:
     return Cards(stage_cards(made, shown))
 
 
-def _honesty(config: TwoCameraConfig) -> list[Block]:
+def _caveats(config: TwoCameraConfig) -> list[Block]:
     told: list[str] = []
     if isinstance(config.source, Radiometric):
         cameras = " and ".join(config.source.cameras)
@@ -82,8 +82,8 @@ def _honesty(config: TwoCameraConfig) -> list[Block]:
         told.append("Lights and transforms are the released ones. Without the pictures, baselines that need them cannot run.")
     if config.augmentation is not None and config.augmentation.targets == "any":
         told.append(
-            "Re-illumination takes any other picture, as in the paper. Training rows that wear the light of a test pair are "
-            "left out all the same, unless a result says otherwise."
+            "Re-illumination takes any other picture, as in the paper. Training rows re-lit with the illuminant of a test pair "
+            "are left out all the same, unless a result says otherwise."
         )
     return [Text(told, tone="note")] if told else []
 
@@ -229,8 +229,8 @@ _ON_LEARNED = (
     "numbers of T. The chromagenic lights can only name lights that training pictures have shown."
 )
 _UNFAIR = {
-    "looks_at_test": "the checkpoint was selected on the test fold, as the released code does: not a fair figure",
-    "lights_of_test": "training rows wear the lights of test pairs, as in the released augmentation: not a fair figure",
+    "looks_at_test": "the checkpoint was selected on the test fold, as the released code does",
+    "lights_of_test": "training rows are re-lit with the illuminants of test pairs, as in the released augmentation",
 }
 
 
@@ -279,7 +279,7 @@ def _results(
         return []
     found = dict(sorted(means.items(), key=lambda item: item[1][1][0]))
     ours: list[Sequence[Value]] = [
-        [Cell(label, note="not a fair figure" if _warnings(line) else ""), _kind(line), *values]
+        [Cell(label, note="not comparable" if _warnings(line) else ""), _kind(line), *values]
         for label, (line, values) in found.items()
     ]
     caption = "This run: angular errors in degrees, means over seeds and folds"
@@ -288,7 +288,7 @@ def _results(
         blocks.append(Text([_ON_LEARNED]))
     blocks += _beside_the_paper(config, made, found)
     if warnings := sorted({told for line, _ in found.values() for told in _warnings(line)}):
-        blocks.append(Text([f"Not a fair figure: {told}." for told in warnings], tone="note"))
+        blocks.append(Text([f"Not comparable with the other lines: {told}." for told in warnings], tone="note"))
     tested = {
         (facts["method"], canonical(facts["settings"])): estimates_of(rows) for facts, rows in predictions(out) if rows.num_rows
     }
@@ -309,13 +309,13 @@ def _beside_the_paper(
         return []
     name, table = TABLE[config.compare_with], facts().tables[config.compare_with]
     if why := _other_data(config, made):
-        return [Text([f"{name} of the paper does not stand here: {why}."], tone="note")]
+        return [Text([f"{name} of the paper is not shown: {why}."], tone="note")]
     theirs: list[Sequence[Value]] = [[row, *values] for row, values in sorted(table.items(), key=lambda item: item[1][0])]
     beside: list[Sequence[Value]] = []
     for label, (line, values) in found.items():
         if _like_the_paper(config, line) and (row := _paper_name(line)) in table:
             beside.append([label, values[0], table[row][0], values[0] - table[row][0]])
-    note = "Methods stand side by side where the record of their training says that it is the paper's in all that it states."
+    note = "A published figure is shown only where the record of the training agrees with the paper in all that it states."
     return [
         Table(["method", *STATISTICS], theirs, f"{name} of the paper", decimals=2),
         *([Table(["method", "ours, mean", "paper, mean", "difference"], beside, "Side by side", decimals=2)] if beside else []),

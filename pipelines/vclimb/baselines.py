@@ -16,6 +16,7 @@ from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...eval.protocols.class_incremental import measure_classes
 from ...training.baselines.vclimb import CONSISTENT, MODEL, paper_methods, paper_settings, present_name
+from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ...training.models.tsn import check_tsn
 from ..config import with_changes

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...curation.artifact import Artifact
-from ...curation.publish import Card
+from ...curation.publish import DatasetCard
 from ...curation.run import Run
 from ...datasets.vclimb.samples import COLUMNS, NOT_IN_INDEX
 from ...datasets.vclimb.tables import leaks, per_task
@@ -26,7 +26,7 @@ def publish(run: Run, config: VclimbConfig, folder: str) -> None:
     frames = config.frames
     chosen = "all frames" if frames.kind == "all" else f"{frames.n} frames each ({frames.kind})"
     clock = "" if frames.fps is None else f" on a clock of {frames.fps:g} frames a second"
-    card = Card(
+    card = DatasetCard(
         title="A vCLIMB-style benchmark",
         summary="\n\n".join([_summary(config, index, f"{chosen}{clock}"), *_warnings(config, run.artifacts, index)]),
         pipeline="vclimb",

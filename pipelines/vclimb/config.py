@@ -87,7 +87,7 @@ class KineticsSource:
 class FolderSource:
     """The videos themselves: ``[train/]<class>/<video>``, or ``<class>.<extension>`` where ``layout`` is flat.
 
-    How many of them may be turned away is said by ``videos.max_rejects``.
+    How many of them may be rejected is said by ``videos.max_rejects``.
     """
 
     kind: Literal["folder"]
@@ -108,7 +108,7 @@ class CsvSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnSource:
-    """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/drawn.py``."""
+    """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/synthetic.py``."""
 
     kind: Literal["drawn"]
     classes: Annotated[int, Field(ge=2, le=12)]
@@ -144,8 +144,8 @@ class Videos:
             count.
         max_missing: clips without a video, and ``max_broken`` those that cannot be used: rows, or a share below 1.
         stream: which stream of a file is the video: ``best``, as the ffmpeg command chooses, or its number in the file.
-        cpu_limit_s: seconds of processor time for one file; what takes more is turned away.
-        wall_limit_s: seconds of wall clock for one file; after them the run stops, and nothing is turned away.
+        cpu_limit_s: seconds of processor time for one file; what takes more is rejected.
+        wall_limit_s: seconds of wall clock for one file; after them the run stops, and nothing is rejected.
     """
 
     max_missing: Rejects
@@ -208,7 +208,7 @@ class Frames:
         kind: ``uniform``, ``segments`` or ``all``.
         n: how many; None for ``all``.
         fps: clock on which they are counted; None: the file's own frames.
-        min_frames: clips with fewer are turned away.
+        min_frames: clips with fewer are rejected.
         short_side_px: None: as they are.
         jpeg_quality: 1 to 100.
         decoder: ``pyav`` or ``ffmpeg``.

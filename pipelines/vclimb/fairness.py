@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...curation.artifact import Artifact
-from ...datasets.vclimb.facts import Figure, facts
+from ...datasets.vclimb.facts import PublishedFigure, facts
 from ...eval.report.sections import Scores
 from ...eval.results import Line, flat
 from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights
@@ -111,15 +111,15 @@ def verdict(lines: Sequence[Line], data: Data) -> tuple[list[Line], str]:
     why = {line.label: why_unfair(line, data) for line in lines}
     fair = [line for line in lines if not why[line.label]]
     if not fair:
-        return fair, f"{'; '.join(dict.fromkeys(why.values()))}; none of the paper's figures stands here."
+        return fair, f"{'; '.join(dict.fromkeys(why.values()))}; the paper's figures are not shown."
     others = "".join(f" Not of {label}: {reason}." for label, reason in why.items() if reason)
     return fair, f"released split file, settings of the paper, ImageNet weights.{others}"
 
 
-def published(lines: Iterable[Line], dataset: str, tasks: int) -> list[tuple[Figure, Scores]]:
+def published(lines: Iterable[Line], dataset: str, tasks: int) -> list[tuple[PublishedFigure, Scores]]:
     """The paper's results of these lines' methods, for so many tasks and their frames of a stored clip."""
     asked = {(line.method, str(line.settings["memory.frames"])) for line in lines}
-    found: list[tuple[Figure, Scores]] = []
+    found: list[tuple[PublishedFigure, Scores]] = []
     for figure in facts().figures(dataset, tasks):
         plain, _, consistent = figure.method.partition("+")
         if (_PAPER_NAMES[plain] + (CONSISTENT if consistent else ""), figure.frames) in asked:

@@ -2,7 +2,7 @@
 
 ``published.toml`` is UCF101 at its published size; variants are there for ActivityNet and Kinetics, and for one's own videos.
 Roles that a list gives stand in the stage ``split`` for every clip of the whole list; what a copy lacks, and what cannot be
-used, is turned away after it, so that the split is the same for everyone. Roles that are drawn are drawn over what can be used.
+used, is rejected after it, so that the split is the same for everyone. Roles that are drawn are drawn over what can be used.
 Either way stage ``usable`` says which class lost which role, before frames are decoded.
 """
 
@@ -13,7 +13,7 @@ from typing import Any
 from ...curation.budget import Budget
 from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import how, where
-from ...curation.stages.first import take_first
+from ...curation.stages.unique_keys import take_first
 from ...curation.video.frames import FrameSettings, probe_clip, sample_frames
 from ...curation.video.limits import Limits
 from ...curation.video.plans import FramePlan
@@ -21,11 +21,11 @@ from ...datasets.activitynet.annotations import read_csv, read_json
 from ...datasets.kinetics.clips import KineticsClip, as_clips
 from ...datasets.kinetics.lists import Listed, pieces, read_list
 from ...datasets.ucf101.lists import read_lists
-from ...datasets.vclimb.drawn import draw_videos, probe_drawn, sample_drawn
 from ...datasets.vclimb.lost_roles import check_roles
-from ...datasets.vclimb.samples import Placed, place, sample
+from ...datasets.vclimb.samples import PlacedClip, place, sample
 from ...datasets.vclimb.split_files import read_split
 from ...datasets.vclimb.splits import InRole, InTask, RoleRule, Untrimmed, assign_roles, assign_tasks, untrim
+from ...datasets.vclimb.synthetic import draw_videos, probe_drawn, sample_drawn
 from ...datasets.videos.cut import Cut, cut_segments
 from ...datasets.videos.frame_folders import list_frame_folders, probe_frame_folder, sample_frame_folder
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
@@ -70,7 +70,7 @@ def plan(c: VclimbConfig, out: str) -> Flow:
     check = step(check_roles, split=rows_of(split or flow.last), roles=needed, on_lost_role=c.split.on_lost_role)
     placed = step(place, usable=rows_of("usable"), max_samples=c.shards.max_samples, seed=c.seed)
     flow = _sampled(flow.whole("usable", check), c)
-    return flow.whole("placed", placed, gives=Placed).shards("shards", step(sample))
+    return flow.whole("placed", placed, gives=PlacedClip).shards("shards", step(sample))
 
 
 def _listed(c: VclimbConfig) -> Flow:
@@ -161,7 +161,7 @@ def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
 
 
 def _probed(flow: Flow, c: VclimbConfig, chosen: FramePlan | None) -> Flow:
-    """What the videos are; with a plan, clips of which it cannot choose frames are turned away here."""
+    """What the videos are; with a plan, clips of which it cannot choose frames are rejected here."""
     if isinstance(c.source, DrawnSource):
         look = step(probe_drawn, plan=chosen)
     elif c.videos.fps is not None:

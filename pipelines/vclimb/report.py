@@ -37,7 +37,7 @@ _CLASSES = 30
 """Classes with a contact sheet: enough to see what the sampler does, few enough for a page of some megabytes."""
 
 _AFTER_SPLIT = ("matched", "probed", "sampled")
-"""Stages that turn clips away for what the copy holds."""
+"""Stages that reject clips for what the copy holds."""
 
 
 def write_report(config: VclimbConfig, out: str) -> str:
@@ -45,7 +45,7 @@ def write_report(config: VclimbConfig, out: str) -> str:
     store = Store(out)
     made = finished_stages(store)
     trained = lines(results(out))
-    sections = [Section("Summary", [_cards(made, store, trained), *_honesty(config, made, store)])]
+    sections = [Section("Summary", [_cards(made, store, trained), *_caveats(config, made, store)])]
     whole = split_stage(made)
     if whole is not None and "task" in made[whole].rows_view(store).column_names:
         clips = made[whole].rows_view(store).table(["key", "task", "class_index", "label", "role", "group", "name"])
@@ -84,7 +84,7 @@ def _cards(made: Mapping[str, Artifact], store: Store, trained: Sequence[Line]) 
     return Cards(cards)
 
 
-def _honesty(config: VclimbConfig, made: Mapping[str, Artifact], store: Store) -> list[Block]:
+def _caveats(config: VclimbConfig, made: Mapping[str, Artifact], store: Store) -> list[Block]:
     told = [warning for warning in [cut_warning(config)] if warning]
     if isinstance(config.source, DrawnSource):
         told.append("The videos of this run are DRAWN from the seed: coloured squares. Scores say nothing about methods.")

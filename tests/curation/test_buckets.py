@@ -25,7 +25,7 @@ from benchwright.curation.stages.buckets import (
     assign_equal_count_buckets,
     divide,
 )
-from benchwright.curation.stages.first import take_first
+from benchwright.curation.stages.unique_keys import take_first
 from benchwright.curation.store import PartInfo, Rows, Store, write_parquet
 from benchwright.datasets.yfcc100m.metadata import Photo, pieces, read_metadata
 

@@ -51,7 +51,7 @@ def test_what_falls_over_a_budget_names_all_that_one_needs(tmp_path: Path, limit
     with pytest.raises(TooManyRejects) as told:
         run(listed(limit), str(out), scheduler="sync")
     assert str(told.value) == (
-        f"stage 'listed' turned away 4 rows, and max_rejects is {rule}: 4 bad_id, such as 'b0' ('x0' is no id); "
+        f"stage 'listed' rejected 4 rows, and max_rejects is {rule}: 4 bad_id, such as 'b0' ('x0' is no id); "
         f"`benchwright rejects '{out}' --stage listed --reason bad_id` shows them, and "
         "`--set source.max_rejects=0.4` allows them"
     )
@@ -66,7 +66,7 @@ def test_rows_of_a_stage_that_was_given_up_early_are_shown(tmp_path: Path) -> No
         refusing = step(refuse, most=most)
         return listed(None, good=40).each("checked", refusing, max_rejects=Budget(3, "checked.max_rejects"), rows_per_part=4)
 
-    with pytest.raises(TooManyRejects, match=r"'checked' turned away 4 rows, and max_rejects is 3: 4 bad_id, such as 'g8'"):
+    with pytest.raises(TooManyRejects, match=r"'checked' rejected 4 rows, and max_rejects is 3: 4 bad_id, such as 'g8'"):
         run(flow(8), str(tmp_path), scheduler="sync")
     assert not (tmp_path / "stages/checked/artifact.json").exists()
     assert [row["key"] for row in api.rejects(str(tmp_path), stage="checked")] == ["g8", "g9", "g10", "g11"]
@@ -89,11 +89,11 @@ def test_a_budget_is_no_part_of_the_key(tmp_path: Path) -> None:
         (listed(None, good=0, bad=0, background=0), "source stage 'listed' gave no rows: look at its settings"),
         (
             listed(None, good=0),
-            r"'listed' turned away all 34 rows \(30 background, 4 bad_id\), such as 'n0'; `benchwright rejects",
+            r"'listed' rejected all 34 rows \(30 background, 4 bad_id\), such as 'n0'; `benchwright rejects",
         ),
         (
             listed(None).each("checked", step(refuse, most=0), max_rejects=6),
-            r"'checked' turned away all 6 rows \(6 bad_id\), such as 'g0' \(g0 is no id\)",
+            r"'checked' rejected all 6 rows \(6 bad_id\), such as 'g0' \(g0 is no id\)",
         ),
     ],
 )

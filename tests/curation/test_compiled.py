@@ -84,7 +84,7 @@ def test_a_pass_is_compiled_once(folder: Path) -> None:
     assert len(cached(folder)) == 1
 
 
-def test_another_text_is_compiled_anew(folder: Path) -> None:
+def test_another_text_is_compiled_again(folder: Path) -> None:
     check(written(folder))
     changed = written(folder, SOURCE.replace("+= number", "+= 2 * number"))
     assert changed.add(np.arange(5), 1, 10) == 20

@@ -86,7 +86,7 @@ class Shade:
 """
 
 
-def test_code_that_settings_name_runs_on_workers_and_is_loaded_anew_when_it_changed(cluster: Any, tmp_path: Path) -> None:
+def test_code_that_settings_name_runs_on_workers_and_is_reloaded_when_it_changed(cluster: Any, tmp_path: Path) -> None:
     encoder = tmp_path / "shades_on_workers.py"
     encoder.write_text(ENCODER)
     settings = ["source.count=300", f"encoder.kind={encoder}:Shade"]

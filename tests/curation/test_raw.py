@@ -1,4 +1,4 @@
-"""Raw files: bit-exact mosaics, levels, patterns, demosaicing, and files that are turned away."""
+"""Raw files: bit-exact mosaics, levels, patterns, demosaicing, and files that are rejected."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_a_module_that_cannot_be_imported_is_told_in_one_line(install: Install) 
         load_name(SHAPES, "nowhere_at_all:x")
 
 
-def test_a_file_is_run_anew_when_it_or_a_file_beside_it_changed(tmp_path: Path) -> None:
+def test_a_file_is_run_again_when_it_or_a_file_beside_it_changed(tmp_path: Path) -> None:
     beside, file = tmp_path / "beside.py", tmp_path / "round_things.py"
     beside.write_text("FACTOR = 2\n")
     file.write_text(ROUND)

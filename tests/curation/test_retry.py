@@ -1,4 +1,4 @@
-"""Rows that were turned away for a passing reason are tried again, and nothing else is made anew."""
+"""Rows that were rejected for a passing reason are tried again, and nothing else is made again."""
 
 from __future__ import annotations
 
@@ -47,11 +47,11 @@ def test_only_parts_with_such_rejects_are_made_again(numbers: Path, tmp_path: Pa
 
 def test_a_reason_that_no_row_has_is_told_with_those_there_are(numbers: Path, tmp_path: Path) -> None:
     flow, out = asking(numbers, tmp_path / "server"), tmp_path / "out"
-    with pytest.raises(StoreError, match="turned away for 'unreachable': none was turned away"):
+    with pytest.raises(StoreError, match="rejected for 'unreachable': none was rejected"):
         run(flow, str(out), scheduler="sync", retry=["unreachable"])
     run(flow, str(out), scheduler="sync")
     before = files_of(out)
-    with pytest.raises(StoreError, match="turned away for 'timed_out': there are not_a_number, unreachable"):
+    with pytest.raises(StoreError, match="rejected for 'timed_out': there are not_a_number, unreachable"):
         run(flow, str(out), scheduler="sync", retry=["unreachable", "timed_out"])
     with pytest.raises(TypeError, match="retry='unreachable': a list of reasons"):
         run(flow, str(out), scheduler="sync", retry="unreachable")

@@ -60,7 +60,7 @@ def test_dictionaries_come_where_they_are_asked_for(both: tuple[Rows, Rows]) -> 
 
 @pytest.mark.parametrize("encoded", [["licence"], ["licence", "mode"], ["mode", "key"]])
 def test_parts_of_a_run_that_went_on_are_as_those_of_the_one_before(both: tuple[Rows, Rows], encoded: list[str]) -> None:
-    """Of a stage that was broken off some parts are read, and those that were made now are at hand."""
+    """Of a stage that was interrupted some parts are read, and those that were made now are at hand."""
     stored, at_hand = both
     mixed = dataclasses.replace(at_hand, recent={name: at_hand.recent[name] for name in list(at_hand.recent)[1:]})
     tables = list(mixed.batches(encoded=encoded))

@@ -165,7 +165,7 @@ def test_parts_of_a_broken_run_are_kept(numbers: Path, tmp_path: Path) -> None:
 def test_budget_of_rejects(numbers: Path, tmp_path: Path) -> None:
     flow = source("listed", step(steps.read_numbers, path=where(numbers)))
     for _ in range(2):  # what was made stays, and is over its budget as before
-        with pytest.raises(TooManyRejects, match=r"'listed' turned away 1 rows, and max_rejects is 0"):
+        with pytest.raises(TooManyRejects, match=r"'listed' rejected 1 rows, and max_rejects is 0"):
             run(flow, str(tmp_path / "out"), scheduler="sync")
 
 

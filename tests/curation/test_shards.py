@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
-from benchwright.curation.publish import Card, FileFact, escaped, publish
+from benchwright.curation.publish import DatasetCard, FileFact, escaped, publish
 from benchwright.curation.rows import BLOB
 from benchwright.curation.shards import (
     assign_shards,
@@ -357,7 +357,7 @@ def test_columns_that_cannot_name_a_shard_are_refused() -> None:
 
 # Publishing
 
-CARD = Card(
+CARD = DatasetCard(
     title="Tiny: a test",
     summary="Two | samples.",
     pipeline="test",

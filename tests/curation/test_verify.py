@@ -50,7 +50,7 @@ def test_one_changed_byte_is_found(out: Path, name: str, found: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["code.json", "made.json"])
-def test_a_record_that_is_gone_is_named_and_written_anew(numbers: Path, out: Path, name: str) -> None:
+def test_a_record_that_is_gone_is_named_and_written_again(numbers: Path, out: Path, name: str) -> None:
     before = (out / "stages/drawn/code.json").read_bytes()
     (out / "stages/drawn" / name).unlink()
     problems = verify(str(out))
@@ -90,7 +90,7 @@ def test_an_edited_record_does_not_fit_its_seal(out: Path, change: dict[str, obj
         verify(str(out))
 
 
-def test_a_record_that_was_sealed_anew_still_tells(out: Path) -> None:
+def test_a_record_that_was_sealed_again_still_tells(out: Path) -> None:
     path = out / "stages/drawn/artifact.json"
     whole = path.read_text()
     edit(path, seal=True, digest="0" * 64, rejects={"has_bad_digit": 3})

@@ -24,7 +24,7 @@ class Sum:
 
 
 def add_up(*, limit: int, stop: int, folder: str) -> Iterator[Sum]:
-    """Adds one a step, and keeps the sum in its folder; breaks off at ``stop``."""
+    """Adds one a step, and keeps the sum in its folder; fails at ``stop``."""
     held = Path(folder) / "held"
     value = int(held.read_text()) if held.exists() else 0
     started = value
@@ -32,7 +32,7 @@ def add_up(*, limit: int, stop: int, folder: str) -> Iterator[Sum]:
         value += 1
         held.write_text(str(value))
         if value == stop and not os.environ.get("GO_ON"):
-            raise RuntimeError("broken off")
+            raise RuntimeError("interrupted")
     yield Sum("sum", value - started)
 
 
@@ -50,7 +50,7 @@ def plan(limit: int) -> Flow:
 
 
 def test_a_part_that_broke_off_finds_its_folder_and_others_do_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(StepFailed, match="broken off"):
+    with pytest.raises(StepFailed, match="interrupted"):
         run(plan(5), str(tmp_path))
     (work,) = (tmp_path / "stages/up_to_5/.work").iterdir()
     assert (work / "held").read_text() == "3"

@@ -30,7 +30,7 @@ class Held:
 
 
 def sifted(table: pa.Table, **settings: Any) -> Sifted:
-    """All that ``assign`` keeps and turns away."""
+    """All that ``assign`` keeps and rejects."""
     made = list(assign(Held(table), **settings))  # type: ignore[arg-type]
     return Sifted(*(pa.concat_tables(part) for part in zip(*made, strict=True)))
 

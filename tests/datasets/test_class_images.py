@@ -186,7 +186,7 @@ def test_a_piece_of_a_tar_is_read_and_no_more(tmp_path: Path) -> None:
 
 
 def test_tiny_imagenet(shared_data: Path) -> None:
-    """Ten thousand real JPEGs, their bytes as they are; two text files beside the tar are turned away."""
+    """Ten thousand real JPEGs, their bytes as they are; two text files beside the tar are rejected."""
     root = shared_data / "tiny_imagenet"
     settings: Any = {"root": str(root), "form": "tars", "splits": {}}
     pieces = list(image_pieces(root=str(root), form="tars"))

@@ -1,4 +1,4 @@
-"""Stored features: every form of file gives the same rows, bad vectors are turned away, and samples find theirs."""
+"""Stored features: every form of file gives the same rows, bad vectors are rejected, and samples find theirs."""
 
 from __future__ import annotations
 

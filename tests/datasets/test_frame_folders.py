@@ -1,4 +1,4 @@
-"""Folders of frames are videos: listed, counted, cut by time, carried over or scaled, and turned away where they are not."""
+"""Folders of frames are videos: listed, counted, cut by time, carried over or scaled, and rejected where they are not."""
 
 from __future__ import annotations
 

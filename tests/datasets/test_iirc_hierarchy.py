@@ -28,8 +28,8 @@ def test_three_forms_give_one_hierarchy(tmp_path: Path) -> None:
     [
         ('{"super_classes": {"a": ["x"], "b": ["x"]}}', "subclass 'x' stands under 'a' and under 'b': one parent, once"),
         ('{"super_classes": {"a": ["x", "x"]}}', "subclass 'x' stands twice under 'a'"),
-        ('{"super_classes": {"a": ["b"], "b": ["a"]}}', "a circle: a < b < a"),
-        ('{"super_classes": {"a": ["a"]}}', "a circle: a < a"),
+        ('{"super_classes": {"a": ["b"], "b": ["a"]}}', "a cycle: a < b < a"),
+        ('{"super_classes": {"a": ["a"]}}', "a cycle: a < a"),
         ('{"super_classes": {"a": ["b"], "b": ["x"]}}', "'b' is a superclass, and a subclass of 'a': there are two levels"),
         ('{"super_classes": {"a": []}}', "superclass 'a' has no subclass"),
         ('{"super_classes": {"a": ["x"]}, "other_sub_classes": ["x"]}', "lone subclass 'x' is a subclass as well"),

@@ -126,7 +126,7 @@ def drawn(seed: int, classes: int = 40) -> tuple[np.ndarray, np.ndarray, np.ndar
 
 
 def by_hand(label, role, release, later, preset) -> dict[int, tuple[int, bool, str, int]]:
-    """The rules of PROTOCOLS 2.4 row by row, in plain Python: index -> (increment, novel, block, brought by)."""
+    """The released ``get_increments`` row by row, in plain Python: index -> (increment, novel, block, brought by)."""
     out = {}
     known = {int(label[i]) for i in range(len(label)) if release[i] == 0 and role[i] == 0}
     for i in range(len(label)):

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from benchwright.datasets.kinetics.inventory import keep_held
-from benchwright.datasets.kowl.drawn import Group, draw_lists, draw_missing, drawing, ramp
 from benchwright.datasets.kowl.facts import facts
 from benchwright.datasets.kowl.increments import Later, assign_increments
 from benchwright.datasets.kowl.splits import Turn, assign_splits
+from benchwright.datasets.kowl.synthetic import Group, draw_lists, draw_missing, drawing, ramp
 from benchwright.datasets.kowl.tables import increment_table, published_table
 from benchwright.datasets.kowl.unify import unify
 
@@ -153,5 +153,5 @@ def test_the_presets_bring_rare_and_frequent_classes_first(assigned, released) -
         means = [table["train_novel"][n] * (6 - n if n < 6 else 11 - n) / table["novel_classes"][n] for n in range(1, 11)]
         steps = np.diff(means)[[0, 1, 2, 3, 5, 6, 7, 8]]
         assert (steps > 0).all() if rising else (steps < 0).all()
-        if rising:  # PROTOCOLS 2.4: implied by Table 1
+        if rising:  # implied by Table 1
             assert [round(mean) for mean in means] == [344, 479, 504, 535, 594, 550, 568, 588, 620, 725]

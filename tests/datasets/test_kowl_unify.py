@@ -1,4 +1,4 @@
-"""One table over the releases: labels, renames, what is turned away and why; and what labels become."""
+"""One table over the releases: labels, renames, what is rejected and why; and what labels become."""
 
 from __future__ import annotations
 

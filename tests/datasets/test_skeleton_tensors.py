@@ -13,12 +13,12 @@ import pytest
 import torch
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.datasets.skeleton.arrays import ArrayFile, list_arrays
-from benchwright.datasets.skeleton.drawn import ACTIONS, draw_sequence
 from benchwright.datasets.skeleton.files import json_values, sequence_from_json, sequence_from_npy
 from benchwright.datasets.skeleton.layouts import Layout, layout_of, packaged
 from benchwright.datasets.skeleton.orders import class_orders, list_orders, task_orders
 from benchwright.datasets.skeleton.rows import sequence_of
 from benchwright.datasets.skeleton.splits import choose, split
+from benchwright.datasets.skeleton.synthetic import ACTIONS, draw_sequence
 from benchwright.datasets.skeleton.tensors import TensorForm, modality_of, node_vectors, tensor_of
 
 DRAWN = np.random.default_rng(1)

@@ -154,7 +154,7 @@ def test_the_released_162_pairs_have_the_properties_that_the_protocol_states(sha
     assert np.bincount(table["fold"].to_numpy()).tolist() == [54, 54, 54]
     gt_1, gt_2 = numbers(table["gt_1"], 3), numbers(table["gt_2"], 3)
     chart, image = (numbers(table[f"transform_{name}1to2"], 9).reshape(-1, 3, 3) for name in ("chart_", ""))
-    # PROTOCOLS 3.2: row vectors, so gt_1 @ T; the chart's T is far better than the image's.
+    # Computed from the released files: row vectors, so gt_1 @ T; the chart's T is far better than the image's.
     assert angles_deg((gt_1[:, None] @ chart)[:, 0], gt_2).mean() == pytest.approx(0.62, abs=0.01)
     assert angles_deg((gt_1[:, None] @ image)[:, 0], gt_2).mean() == pytest.approx(2.19, abs=0.01)
     assert image.sum(2).mean() == pytest.approx(0.9999, abs=1e-4)

@@ -16,7 +16,7 @@ from benchwright.eval.metrics.angular import (
     pooled,
 )
 
-# The released 200-parameter S20 networks, statistics of each fold (PROTOCOLS.md 3.5; the paper's Table 3 has other networks').
+# The released 200-parameter S20 networks, statistics of each fold (a released run; the paper's Table 3 has other networks').
 RELEASED = [
     AngularStatistics(2.303, 1.636, 0.537, 5.151, 0.889, 2.805),
     AngularStatistics(1.332, 1.150, 0.267, 2.915, 0.424, 2.024),

@@ -19,7 +19,7 @@ from benchwright.eval.protocols.cross_validation import (
     AVERAGE,
     ESTIMATES,
     Estimates,
-    Examples,
+    PairExamples,
     estimate_folds,
     estimates_of,
     examples,
@@ -62,20 +62,20 @@ def s20(shared_data: Path) -> TransformPairs:
     return pairs_of(shared_data / "two_camera" / "s20_metadata_162_pairs.json")
 
 
-def drawn(n: int = 12, more: bool = True) -> Examples:
+def drawn(n: int = 12, more: bool = True) -> PairExamples:
     """n measured rows in three folds, each followed by itself under the light of the next."""
     draw = np.random.default_rng(0)
     key = np.array([f"p{row:02}" for row in range(n)])
     gt = np.exp(draw.normal(0, 0.3, (n, 3)))
     gt /= gt[:, 1:2]
     X = draw.normal(size=(n, 9)).astype(np.float32)
-    measured = Examples(key, key, key, X, gt, np.arange(n) % 3, np.ones(n, dtype=bool))
+    measured = PairExamples(key, key, key, X, gt, np.arange(n) % 3, np.ones(n, dtype=bool))
     if not more:
         return measured
     other = np.roll(np.arange(n), -1)
-    made = Examples(np.char.add(key, "x"), key, key[other], X + 1, gt[other], measured.fold, np.zeros(n, dtype=bool))
-    fields = [field.name for field in dataclasses.fields(Examples)]
-    return Examples(*[np.concatenate([getattr(measured, name), getattr(made, name)]) for name in fields])
+    made = PairExamples(np.char.add(key, "x"), key, key[other], X + 1, gt[other], measured.fold, np.zeros(n, dtype=bool))
+    fields = [field.name for field in dataclasses.fields(PairExamples)]
+    return PairExamples(*[np.concatenate([getattr(measured, name), getattr(made, name)]) for name in fields])
 
 
 @dataclasses.dataclass
@@ -94,7 +94,7 @@ class Constant:
         return {"weights.bin": b"abc"}
 
 
-def learned(estimator: Any, rows: Examples, **settings: Any) -> pa.Table:
+def learned(estimator: Any, rows: PairExamples, **settings: Any) -> pa.Table:
     return pa.concat_tables(estimate_folds(estimator, rows, parts="rotating", **settings))
 
 

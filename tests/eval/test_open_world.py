@@ -14,7 +14,7 @@ from benchwright.eval.metrics.novelty import reaction
 from benchwright.eval.protocols import open_world_predictions
 from benchwright.eval.protocols.open_world import Increment, Samples, Setting, run_open_world
 from benchwright.eval.protocols.open_world_measures import COLUMNS, CUMULATIVE, measure_open_world, tidy
-from benchwright.eval.protocols.open_world_predictions import Predicted, Predictions
+from benchwright.eval.protocols.open_world_predictions import OpenWorldPredictions, Predicted
 from benchwright.training.predictors.registry import make_predictor, paper_settings
 from sklearn import metrics
 
@@ -45,8 +45,8 @@ class Ran(NamedTuple):
     """Of the tidy table."""
 
     @property
-    def predictions(self) -> Predictions:
-        return Predictions(rows_of(self.tables))
+    def predictions(self) -> OpenWorldPredictions:
+        return OpenWorldPredictions(rows_of(self.tables))
 
     def predicted(self, increment: int, phase: str, split: str) -> Predicted:
         asked = increment, phase, split
@@ -262,8 +262,8 @@ class Spy:
 
 def run_spy(
     spy: Spy, out: Path, made: tuple[list[Increment], list[str]], feedback: float, limit: int | None = None
-) -> Predictions:
-    return Predictions(rows_of(run_open_world(spy, *made, setting=Setting(feedback, limit), folder=out)))
+) -> OpenWorldPredictions:
+    return OpenWorldPredictions(rows_of(run_open_world(spy, *made, setting=Setting(feedback, limit), folder=out)))
 
 
 def test_phases_come_in_their_order(tmp_path: Path):

@@ -175,6 +175,6 @@ def test_a_detail_that_is_no_utf8(tmp_path: Path) -> None:
 
 
 def test_shards_of_no_rows(tmp_path: Path) -> None:
-    """A run whose rows were all turned away failed at its shards with "made no part"."""
+    """A run whose rows were all rejected failed at its shards with "made no part"."""
     done = run(shards_of(sample, count=0), str(tmp_path), scheduler="sync")
     assert (done.result.stage, done.result.rows, done.rows().table().num_rows) == ("made", 0, 0)

@@ -124,7 +124,7 @@ def test_files_of_every_source_are_neither_too_small_nor_too_large(
     given = ["--set", f"source={{{source.format(at=tmp_path)}}}", "--set", limit, "--set", "images.max_rejects=3"]
     told = bw("run", "clear", "--config", "tiny", *given, "--out", tmp_path / "out", "-q")
     assert told.code == 1
-    assert re.search(rf"turned away all 3 rows \(3 {'too_small_file' if 'min' in limit else 'too_large'}\)", told.err), told
+    assert re.search(rf"rejected all 3 rows \(3 {'too_small_file' if 'min' in limit else 'too_large'}\)", told.err), told
 
 
 def test_downloads_have_no_limits_of_size_of_their_own(bw: Cli, tmp_path: Path) -> None:
@@ -142,7 +142,7 @@ def test_downloads_have_no_limits_of_size_of_their_own(bw: Cli, tmp_path: Path) 
     ("given", "told"),
     [
         ('source={{kind="folder", root="{at}"}}', "source stage 'listed' gave no rows"),
-        ("buckets.first_labelled=99", "stage 'asked' turned away all [0-9]+ rows \\([0-9]+ bucket_not_labelled\\)"),
+        ("buckets.first_labelled=99", "stage 'asked' rejected all [0-9]+ rows \\([0-9]+ bucket_not_labelled\\)"),
     ],
 )
 def test_a_run_without_rows_names_the_stage_that_left_none(bw: Cli, tmp_path: Path, votes: str, given: str, told: str) -> None:

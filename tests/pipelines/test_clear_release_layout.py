@@ -84,7 +84,7 @@ def test_no_release_goes_into_the_run_or_around_it(bw: Cli, release: tuple[Path,
     assert not (run / "new").exists()
 
 
-def test_a_release_that_broke_off_is_made_anew(bw: Cli, release: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_interrupted_release_is_made_again(bw: Cli, release: tuple[Path, Path], tmp_path: Path) -> None:
     out, folder = release
     target = tmp_path / "target"
     assert bw("release", out, "--to", target).code == 0

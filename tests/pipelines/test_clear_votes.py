@@ -139,7 +139,7 @@ def test_workers_answers_to_gold_questions_are_told(
     first, *others = sorted((tmp_path / "to" / "upload").glob("*.csv"))
     told = bw("qa", "import", out, *answers(out, first, tmp_path, gold_is="green"))
     assert told.code == 0, told.err
-    assert "turned away" not in told.out
+    assert "rejected" not in told.out
     lines = told.out.splitlines()
     assert "0 of 9 gold questions right" in lines
     workers = sorted({*votes_of(out)["worker"].to_pylist()})
@@ -147,9 +147,9 @@ def test_workers_answers_to_gold_questions_are_told(
     # The same workers see the same questions in the other batches: they are no rejects, and their first answer counts.
     for batch in others:
         told = bw("qa", "import", out, *answers(out, batch, tmp_path))
-        assert "turned away" not in told.out
+        assert "rejected" not in told.out
         assert "0 of 9 gold questions right" in told.out
-        assert "18 answers to gold questions came again: each worker's first one counts" in told.out
+        assert "18 repeated answers to gold questions: only a worker's first answer counts" in told.out
     assert bw("report", out).code == 0
     report = (out / "report.html").read_text()
     for worker in workers:
@@ -193,7 +193,7 @@ def test_another_assignment_of_the_same_worker_takes_nothing_back(
     count = votes_of(out).num_rows
     other = changed(results[0], tmp_path / "other", "Rejected", ending="-of another batch")
     told = bw("qa", "import", out, other, *SALT)
-    assert told.out.startswith(f"0 votes added, {count} in all\n{count} turned away: assignment_not_counted\n")
+    assert told.out.startswith(f"0 votes added, {count} in all\n{count} rejected: assignment_not_counted\n")
 
 
 def test_votes_of_a_version_that_kept_no_assignments_are_read(bw: Cli, asked: tuple[Path, list[Path]], tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from benchwright.curation.qa.imports import import_votes
 from benchwright.curation.qa.rounds import export_questions
 from benchwright.curation.qa.simulated import ErrorRates, simulate_results
-from benchwright.datasets.clear.drawn import draw_pictures
+from benchwright.datasets.clear.synthetic import draw_pictures
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
 from benchwright.pipelines.clear.rounds import options_of

@@ -115,7 +115,7 @@ def test_config_prints_a_file_that_runs(bw: Cli, tiny: Path, tmp_path: Path) -> 
     mine = tmp_path / "mine.toml"
     mine.write_text(bw("config", "clear", "--config", "tiny").out)
     told = bw("plan", "clear", "--config", mine, "--out", tiny)
-    assert told.out.splitlines()[0] == f"{len(STAGES)} of {len(STAGES)} stages are there"
+    assert told.out.splitlines()[0] == f"{len(STAGES)} of {len(STAGES)} stages are up to date"
 
 
 def test_show_as_json_has_exactly_the_promised_keys(bw: Cli, tiny: Path) -> None:
@@ -161,7 +161,7 @@ def test_plan_takes_a_damaged_record_for_none(bw: Cli, copy: Path) -> None:
     (copy / "stages/chosen/artifact.json").write_text('{"stage": "cho')
     told = bw("plan", "clear", "--config", "tiny", "--out", copy)
     assert (told.code, told.err) == (0, "")
-    assert re.search(r"chosen .*to be made", told.out)
+    assert re.search(r"chosen .*not made yet", told.out)
 
 
 @pytest.mark.parametrize("command", [["run", "clear", "--config", "tiny", "--out"], ["show"], ["verify"]])
@@ -195,13 +195,13 @@ def test_plan_and_dry_run_make_nothing_and_say_why(bw: Cli, tiny: Path, tmp_path
     for command in (["plan"], ["run", "--dry-run"]):
         told = bw(*command, "clear", "--config", "tiny", "--out", tmp_path / "new")
         assert told.code == 0
-        assert told.out.splitlines()[0] == f"0 of {len(STAGES)} stages are there"
+        assert told.out.splitlines()[0] == f"0 of {len(STAGES)} stages are up to date"
         assert [line.split()[1] for line in told.out.splitlines()[1:]] == STAGES
         assert not (tmp_path / "new").exists()
     before = {path: path.stat().st_mtime_ns for path in tiny.rglob("*")}
     told = bw("plan", "clear", "--config", "tiny", "--out", tiny, "--set", "choice.per_class=10")
     assert "stale: setting per_class = 10, which was 20" in told.out
-    assert "there; made again if chosen gives other rows" in told.out
+    assert "up to date unless chosen gives other rows" in told.out
     assert before == {path: path.stat().st_mtime_ns for path in tiny.rglob("*")}
 
 
@@ -239,7 +239,7 @@ def test_rejects_over_budget_fail_and_say_where_to_look(bw: Cli, tmp_path: Path)
     told = bw("run", "clear", "--config", "tiny", "--out", tmp_path / "out", "-q", "--set", "images.max_rejects=3")
     assert told.code == 1
     line = only_line(told.err)
-    assert "'checked' turned away" in line
+    assert "'checked' rejected" in line
     assert "max_rejects is 3" in line
     assert "benchwright rejects" in line
 
@@ -334,7 +334,7 @@ def test_answers_that_are_turned_away_are_listed(bw: Cli, asked: tuple[Path, lis
     told = bw("qa", "import", out, odd)
     assert told.code == 0
     place = out / "qa" / "import.rejects.csv"
-    assert f"Turned away, with file and line: {place}\n" in told.out
+    assert f"Rejected, with file and line: {place}\n" in told.out
     with place.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     assert [row["reason"] for row in rows] == ["duplicate_assignment", "wrong_field_count"]
@@ -371,8 +371,8 @@ def test_a_salt_is_for_its_owner_alone(tmp_path: Path) -> None:
         (b"class_name,file\nred,a.png\nred,\n", "line 3: file is '': it must be text, in UTF-8"),
         (b"class_name,file\nred,\xe4.png\n", r"line 2: file is '\udce4.png': it must be text, in UTF-8"),
         (b"class_name,file\nred,a\0.png\n", r"line 2: file is 'a\x00.png': it must be text, in UTF-8"),
-        (b"class_name,file\nred,.\n", "line 2: file '.' is no file beside the CSV"),
-        (b"class_name,file\nred,b.png\n", "line 2: file 'b.png' is no file beside the CSV"),
+        (b"class_name,file\nred,.\n", "line 2: file '.' not found next to the CSV"),
+        (b"class_name,file\nred,b.png\n", "line 2: file 'b.png' not found next to the CSV"),
         (b"class_name,file\nred,../a.png\n", "line 2: file '../a.png' lies outside the folder of the CSV"),
         (b"class_name,file\npink,a.png\n", "line 2: class_name 'pink' is no class of the run"),
         (b'class_name,file\nred,"a.png\n', "line 2: not readable as CSV"),
@@ -437,7 +437,7 @@ def test_a_run_that_is_not_finished_is_told_in_one_line(bw: Cli, tmp_path: Path)
     for command in (["release", out, "--to", tmp_path / "to"], ["train", out]):
         told = bw(*command)
         assert told.code == 1
-        assert "has not reached its end" in only_line(told.err)
+        assert "the run is not finished" in only_line(told.err)
     unfinished = [line for line in bw("verify", out).out.splitlines() if "not finished" in line]
     assert len(unfinished) == 1
     assert re.search(
@@ -634,7 +634,7 @@ def test_settings_may_begin_with_a_mark_of_utf_8(bw: Cli, tiny: Path, tmp_path: 
     mine = tmp_path / "mine.toml"
     mine.write_text('extends = "tiny"\n', encoding="utf-8-sig")
     told = bw("plan", "clear", "--config", mine, "--out", tiny)
-    assert told.out.splitlines()[0] == f"{len(STAGES)} of {len(STAGES)} stages are there", told.err
+    assert told.out.splitlines()[0] == f"{len(STAGES)} of {len(STAGES)} stages are up to date", told.err
 
 
 @pytest.mark.parametrize(
@@ -668,7 +668,7 @@ def test_settings_that_extend_others_are_laid_over_them(bw: Cli, tiny: Path, tmp
     mine.write_text('extends = "base.toml"\n[choice]\nper_class = 10\n')
     told = bw("plan", "clear", "--config", mine, "--out", tiny)
     assert "setting per_class = 10, which was 20" in told.out
-    assert told.out.startswith(f"{STAGES.index('chosen')} of {len(STAGES)} stages are there")
+    assert told.out.startswith(f"{STAGES.index('chosen')} of {len(STAGES)} stages are up to date")
     mine.write_text(
         'extends = "tiny"\n[source]\nkind = "folder"\nroot = "photos"\n'
     )  # another kind: nothing of the old table stays
@@ -777,7 +777,7 @@ def test_debug_shows_the_traceback_and_nothing_else_does(bw: Cli, tmp_path: Path
 
 
 def test_verify_of_an_untouched_run(bw: Cli, tiny: Path) -> None:
-    assert bw("verify", tiny) == (0, f"{tiny}: everything is as recorded\n", "")
+    assert bw("verify", tiny) == (0, f"{tiny}: OK: all files match their records\n", "")
     assert json.loads(bw("verify", tiny, "--json").out) == {"problems": []}
 
 

@@ -85,7 +85,7 @@ def test_ctrl_c_in_the_middle_of_a_part(bw: Cli, slow: list[str], folder: Path, 
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=30)
     assert process.returncode == 130
-    assert told.splitlines()[-1] == "benchwright: stopped. What was made stays: give the same command again to go on."
+    assert told.splitlines()[-1] == "benchwright: interrupted. Finished parts are kept: repeat the command to resume."
     assert "Traceback" not in told
 
     kept = (out / "stages/paused/part-00000.parquet").stat().st_mtime_ns

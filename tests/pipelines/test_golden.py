@@ -1,6 +1,6 @@
 """Golden digests of the tiny configurations: they need no file and no download, and change only when what is made changes.
 
-A changed digest goes into CHANGELOG.md under **Data**, with the reason and whether scores stay comparable. To write them anew:
+A changed digest goes into CHANGELOG.md under **Data**, with the reason and whether scores stay comparable. To write them again:
 ``python tests/pipelines/test_golden.py``.
 """
 

@@ -13,8 +13,8 @@ import pytest
 from benchwright.curation.artifact import load_run
 from benchwright.curation.run import Run, run
 from benchwright.curation.store import Store
-from benchwright.datasets.kowl.drawn import draw_lists, drawing
 from benchwright.datasets.kowl.facts import facts
+from benchwright.datasets.kowl.synthetic import draw_lists, drawing
 from benchwright.datasets.kowl.tables import increment_table
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api, config, experiments

@@ -75,7 +75,7 @@ def test_stored_features_give_what_drawn_ones_give(
     told = bw("run", "kowl", "--config", "tiny", "--set", features, "--out", out, "--quiet")
     assert told.code == 0, told.err
     mine, theirs = (DatasetIndex.open(folder / "dataset").table for folder in (out, tiny))
-    if form == "folder":  # seven clips have no feature, and are turned away before they are assigned
+    if form == "folder":  # seven clips have no feature, and are rejected before they are assigned
         assert mine.num_rows == theirs.num_rows - 7
         lines = bw("rejects", out, "--reason", "no_feature").out.splitlines()
         assert sorted(line.split("\t")[1] for line in lines) == sorted(uid[-7:])

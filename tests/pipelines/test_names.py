@@ -417,4 +417,4 @@ def test_a_list_that_is_damaged_or_of_others_counts_for_nothing(
         assert (tmp_path / "list").read_text() == f"{words}\n"
     if damage in ("bytes", "others"):
         another_process(monkeypatch)
-        assert "has no baselines" in bw("train", received).err  # begun anew
+        assert "has no baselines" in bw("train", received).err  # started again

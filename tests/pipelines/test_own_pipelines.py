@@ -67,7 +67,7 @@ def test_what_earlier_code_made_is_told_and_can_be_kept(bw: Cli, texts: Path, tm
     assert "stale" not in told.err
     assert json.loads(bw("show", out, "--json").out)["digest"] == digest
     assert bw("show", out).out.count(f"kept: made by earlier code; {changed}") == 1
-    assert "there, 11 rows, kept: made by earlier code" in bw("plan", *arguments).out
+    assert "up to date, 11 rows, kept: made by earlier code" in bw("plan", *arguments).out
     told = bw("verify", out)
     assert told.code == 0
     assert f"stage counted: kept: made by earlier code; {changed}" in told.out
@@ -77,7 +77,7 @@ def test_what_earlier_code_made_is_told_and_can_be_kept(bw: Cli, texts: Path, tm
     told = bw("run", *arguments)
     assert f"[2/4] counted: stale: {changed}\n" in told.err
     assert json.loads(bw("show", out, "--json").out)["digest"] != digest
-    assert bw("verify", out).out == f"{out}: everything is as recorded\n"
+    assert bw("verify", out).out == f"{out}: OK: all files match their records\n"
 
 
 def test_settings_of_a_pipeline_of_ones_own_are_those_beside_it(bw: Cli) -> None:
@@ -156,7 +156,7 @@ def test_a_pipeline_of_several_rounds_is_told_which(bw: Cli, shapes: Path, tmp_p
     results = sorted((out / "qa" / "form" / "simulated" / "results").glob("*.csv"))
     told = bw("qa", "import", out, *results, "--round", "again", *own)
     assert told.code == 0, told.err
-    assert "turned away: " in told.out, "answers about images that the first round rejected"
+    assert "rejected: " in told.out, "answers about images that the first round rejected"
     assert (out / "qa" / "again" / "votes.parquet").is_file()
     assert (out / "qa" / "salt").is_file()
     assert bw("run", shapes, "--out", out, "-q").code == 0
@@ -177,7 +177,7 @@ def test_a_run_that_turns_every_row_away_is_one_line(bw: Cli, texts: Path, tmp_p
     told = bw("run", EXAMPLES / "words.py", "--set", f"folder={texts}", *few, "--out", out, "-q")
     assert told.code == 1
     assert told.err.count("\n") == 1
-    assert "turned away all 12 rows (12 too_short)" in told.err
+    assert "rejected all 12 rows (12 too_short)" in told.err
     assert not (out / "dataset").exists()
 
 

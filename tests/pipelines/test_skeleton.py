@@ -58,7 +58,7 @@ def test_ucla_cil_on_its_real_data(shared_data: Path, tmp_path: Path) -> None:
         roles = arrays.roles[arrays.labels == label].tolist()
         held = int(0.1 * count)
         assert roles == ["train"] * (count - 2 * held) + ["val"] * held + ["test"] * held
-    # Class 0 as PROTOCOLS has it.
+    # Class 0: 8:1:1 of 150 sequences.
     assert [int(((arrays.labels == 0) & (arrays.roles == role)).sum()) for role in ("train", "val", "test")] == [120, 15, 15]
     sides = found.rows("chosen").table(["x_view"])["x_view"].to_pylist()
     assert (sides.count("train"), sides.count("test")) == fact.x_view

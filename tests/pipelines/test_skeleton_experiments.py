@@ -344,7 +344,7 @@ def test_published_figures_stand_beside_no_other_data(copy: Path) -> None:
     told = api.scores(str(copy))["difference over orders, by task"]
     assert not [label for label in told if "Table 2" in label]
     assert cli.call(["report", str(copy)]) == 0
-    assert "Table 2 of the paper is not shown, for the data are others: source.kind" in (copy / "report.html").read_text()
+    assert "Table 2 of the paper is not shown because the data differ: source.kind" in (copy / "report.html").read_text()
 
 
 @pytest.mark.parametrize(("name", "paper"), [(None, "ucla"), ("ntu", "ntu")])

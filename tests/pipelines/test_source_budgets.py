@@ -1,4 +1,4 @@
-"""Every benchmark's sources: what a mistyped prefix, column or folder turns away is one line that says what to do."""
+"""Every benchmark's sources: what a mistyped prefix, column or folder rejects is one line that says what to do."""
 
 from __future__ import annotations
 
@@ -244,5 +244,5 @@ def test_videos_of_several_labels_have_a_budget_of_their_own(bw: Cli, tmp_path: 
     words = [word for setting in settings for word in ("--set", setting)]
     code, _, told = bw("run", "vclimb", "--config", "tiny", "--out", tmp_path / "out", *words)
     assert code == 1
-    assert "stage 'untrimmed' turned away 5 rows, and max_rejects is 1.0% of 10: 5 multi_label, such as" in told
+    assert "stage 'untrimmed' rejected 5 rows, and max_rejects is 1.0% of 10: 5 multi_label, such as" in told
     assert "`--set split.untrim.max_rejects=0.5` allows them" in told

@@ -222,7 +222,7 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     assert "several rows are made of one (augmented)" in page
     for told in ("Alignment", "both cameras in turn", "This run: angular errors", "by the estimate", "no_partner"):
         assert told in page, told
-    assert "Table 3 of the paper does not stand here: the lights, transforms or folds of this run are not those" in page
+    assert "Table 3 of the paper is not shown: the lights, transforms or folds of this run are not those" in page
     assert "2.49" not in page, "no figure of the paper stands beside other pictures"
     assert page.count("data:image/png") + page.count("data:image/jpeg") >= 15
     assert experiments.stale_trainings(str(out)) == {}
@@ -307,8 +307,8 @@ def test_results_say_in_values_and_words_who_looked_at_the_test(shared_data: Pat
     }
     assert {name for name, one in found.items() if one["mean"]["lights of the test"]} == {"wears"}
     page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
-    assert "Not a fair figure: the checkpoint was selected on the test fold" in page
-    assert "Not a fair figure: training rows wear the lights of test pairs" in page
+    assert "Not comparable with the other lines: the checkpoint was selected on the test fold" in page
+    assert "Not comparable with the other lines: training rows are re-lit with the illuminants of test pairs" in page
 
 
 def test_networks_that_are_taught_by_others_are_evaluated_with_them(shared_data: Path, tmp_path: Path) -> None:

@@ -350,7 +350,7 @@ def test_methods_models_and_metrics_of_ones_own(trained: Path, tmp_path: Path) -
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory) -> Path:
     """Four classes of drawn videos as files, named as UCF101's: two groups of two clips."""
-    from benchwright.datasets.vclimb.drawn import draw_videos
+    from benchwright.datasets.vclimb.synthetic import draw_videos
 
     root = tmp_path_factory.mktemp("videos")
     for clip in draw_videos(classes=4, groups=2, clips_per_group=2, broken=False, seed=0):
@@ -512,7 +512,7 @@ def test_a_class_that_lost_a_listed_role_is_told_before_frames_are_decoded(
     r = made(small(*c, "split.on_lost_role=keep"), tmp_path / "run")
     assert r.result.rows == 15
     warned = [record.getMessage() for record in caplog.records if record.name == "benchwright"]
-    assert warned == [f"class {label!r} lost all its clips with role 'val' (1); it goes on without them"]
+    assert warned == [f"class {label!r} lost all its clips with role 'val' (1); the run continues without them"]
     # A role that nothing is trained or tested with stops nothing.
     unused = 'evaluation.roles=["train", "none", "test"]'
     assert made(small(*c, unused), tmp_path / "unused").result.rows == 15
@@ -671,7 +671,7 @@ def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trai
     )
     assert verdict([epochs], dataclasses.replace(data, why="the copy lacks 7 clips of the split")) == (
         [],
-        "the copy lacks 7 clips of the split; none of the paper's figures stands here.",
+        "the copy lacks 7 clips of the split; the paper's figures are not shown.",
     )
 
 

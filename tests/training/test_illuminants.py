@@ -106,7 +106,7 @@ def test_second_derivatives_of_a_saddle():
 
 
 def weighted_by_loops(image, *, p, sigma, kappa, rounds=10):
-    """The paper's iteration: correct the picture, derive it anew, weigh, estimate."""
+    """The paper's iteration: correct the picture, derive it again, weigh, estimate."""
     light = np.ones(3) / 3**0.5
     for _ in range(rounds):
         corrected = image / (3**0.5 * light)

@@ -1,4 +1,4 @@
-"""Tasks one after another: growing heads, memories, the choice of epochs, and states that are taken up where they were left."""
+"""Tasks one after another: growing heads, memories, the choice of epochs, and states from which training resumes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from benchwright.training.core.criteria import CRITERIA, cross_entropy
 from benchwright.training.core.exemplars import Capacity, class_means, given, herding, nearest_means, shuffled
 from benchwright.training.core.learner import Learner, Memory, SecondView
 from benchwright.training.core.schedule import Schedule
-from benchwright.training.data.examples import ArrayExamples, Draw, Joined, Rows
+from benchwright.training.data.examples import ArrayExamples, Draw, Joined, RowNumbers
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.classifier import Classifier
 from benchwright.training.models.linear import affine
@@ -179,7 +179,7 @@ def test_means_of_exemplars_by_hand():
 
 
 def test_quotas_of_the_paper():
-    """PROTOCOLS.md 1.5: UCF101 in ten tasks, 183 clips a class after the first, 20 at the end."""
+    """vCLIMB, Table 1 and released code: UCF101 in ten tasks, 183 clips a class after the first, 20 at the end."""
     room = Capacity(facts().datasets["ucf101"].memory_videos)
     sizes = [11] + [10] * 9
     quotas = [room.quota(int(seen)) for seen in np.cumsum(sizes)]
@@ -206,10 +206,10 @@ class Framed(ArrayExamples):
     """Samples of seven parts each."""
 
     @property
-    def sizes(self) -> Rows:
+    def sizes(self) -> RowNumbers:
         return np.full(len(self.labels), 7)
 
-    def take(self, rows: Rows) -> Framed:
+    def take(self, rows: RowNumbers) -> Framed:
         return Framed(self.X[rows], self.labels[rows], [self.keys[row] for row in rows.tolist()])
 
 
@@ -414,14 +414,14 @@ def test_what_cannot_be_learned_is_refused():
 
 
 def test_presets_of_code_and_paper():
-    """PROTOCOLS.md 1.4: SGD or Adagrad in the code, Adam in the paper; 50 epochs with a memory, 20 without."""
+    """SGD or Adagrad in vCLIMB's released code, Adam in the paper (section 4); 50 epochs with a memory, 20 without."""
     for name in paper_methods():
         code, paper = (paper_settings(name, dataset="ucf101", preset=p)["schedule"] for p in ("as_released", "as_written"))
         with_memory = name in ("er", "icarl", "bic", "finetune", "joint")
         assert (code["optimiser"], code["epochs"]) == (("sgd", 50) if with_memory else ("adagrad", 20))
         assert (code["learning_rate"], code["weight_decay"], code["clip_norm"]) == (1e-3, 1e-4, 20.0)
         assert (paper["optimiser"], paper["learning_rate"]) == ("adam", 1e-3)
-    for preset, kinetics in ("as_released", (3e3, 30)), ("as_written", (5e2, 20)):  # PROTOCOLS.md 1.6
+    for preset, kinetics in ("as_released", (3e3, 30)), ("as_written", (5e2, 20)):  # the released configuration; section 4
         wanted = {"ucf101": (3e3, 20), "kinetics400": kinetics, "activitynet_trim": (3e5, 20), "activitynet_untrim": (3e5, 20)}
         found = {dataset: paper_settings("ewc", dataset=dataset, preset=preset) for dataset in wanted}
         assert {d: (one["method"]["strength"], one["schedule"]["epochs"]) for d, one in found.items()} == wanted
@@ -438,7 +438,7 @@ def test_presets_of_code_and_paper():
 @pytest.mark.parametrize("preset", ["as_released", "as_written"])
 @pytest.mark.parametrize("name", ["icarl", "mas"])
 def test_settings_of_the_paper_in_full(preset: str, name: str):
-    """PROTOCOLS.md 1.3 to 1.6."""
+    """vCLIMB, section 4, and its released code."""
     found = paper_settings(name, dataset="ucf101", preset=preset)  # type: ignore[arg-type]
     assert found["model"] == {"backbone": "resnet34", "dropout": 0.5, "head_std": 0.001, "width": 16}
     assert found["view"] == {

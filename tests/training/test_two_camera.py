@@ -9,7 +9,7 @@ import pytest
 import torch
 from benchwright.training.core.determinism import generator
 from benchwright.training.models.illuminant_net import IlluminantNets, draw_nets, hidden_layers_of, parameter_count
-from benchwright.training.two_camera.batched import Hyper, Run, estimates, fit_runs
+from benchwright.training.two_camera.batched import Hyper, NetworkRun, estimates, fit_runs
 from benchwright.training.two_camera.networks import NetworkEstimator, load_networks, ratios_of, settings
 from benchwright.training.two_camera.reillumination import reilluminated_transforms
 
@@ -27,11 +27,11 @@ SHORT = Hyper(
 )
 
 
-def runs_of(n: int, sizes: list[int], hyper: Hyper = SHORT) -> list[Run]:
+def runs_of(n: int, sizes: list[int], hyper: Hyper = SHORT) -> list[NetworkRun]:
     """Seed s learns from the first ``sizes[s]`` rows and watches the others."""
     rows = np.arange(n)
     watched = len(rows) if hyper.keep == "last" else 0
-    return [Run(rows[:size], rows[max(size, watched) :], seed, "fold 0") for seed, size in enumerate(sizes)]
+    return [NetworkRun(rows[:size], rows[max(size, watched) :], seed, "fold 0") for seed, size in enumerate(sizes)]
 
 
 def weights(nets: IlluminantNets, run: int) -> np.ndarray:
@@ -129,7 +129,7 @@ def test_runs_of_different_numbers_of_rows_are_as_if_alone_but_for_rounding():
 def test_seeds_and_keys_differ_and_global_generators_are_left_alone():
     X, ratios = drawn()
     rows = np.arange(40)
-    runs = [Run(rows, rows[:0], seed, key) for seed, key in [(0, "fold 0"), (1, "fold 0"), (0, "fold 1")]]
+    runs = [NetworkRun(rows, rows[:0], seed, key) for seed, key in [(0, "fold 0"), (1, "fold 0"), (0, "fold 1")]]
     before = torch.get_rng_state()
     nets = fit_runs(X, ratios, runs, hidden_layers=2, hyper=SHORT).nets
     assert torch.equal(before, torch.get_rng_state())

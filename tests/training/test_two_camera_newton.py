@@ -9,7 +9,7 @@ import pytest
 import torch
 from benchwright.training.core.determinism import generator
 from benchwright.training.models.illuminant_net import draw_nets, parameter_count
-from benchwright.training.two_camera.batched import Run, estimates
+from benchwright.training.two_camera.batched import NetworkRun, estimates
 from benchwright.training.two_camera.distilled import DistilledEstimator
 from benchwright.training.two_camera.networks import NetworkEstimator, hyper_of, load_networks, ratios_of, settings
 from benchwright.training.two_camera.newton import Newton, fit_newton, log_ratio_jacobian, solve
@@ -27,9 +27,9 @@ def drawn(n: int = 40) -> tuple[np.ndarray, np.ndarray]:
     return X, ratios
 
 
-def runs_of(n: int, seeds: range) -> list[Run]:
+def runs_of(n: int, seeds: range) -> list[NetworkRun]:
     rows = np.arange(n)
-    return [Run(rows[seed:], rows[:0], seed, f"fold {seed}") for seed in seeds]
+    return [NetworkRun(rows[seed:], rows[:0], seed, f"fold {seed}") for seed in seeds]
 
 
 @pytest.mark.parametrize("layers", [2, 5])
@@ -154,7 +154,7 @@ def test_settings_that_make_no_sense_are_told():
 
 
 def part(name: str) -> Part:
-    """20 measured rows, 60 that wear the light of another, 10 to test."""
+    """20 measured rows, 60 re-lit with the light of another, 10 to test."""
     X, ratios = drawn(90)
     gt = np.insert(ratios, 1, 1.0, axis=1)
     pair = np.array([f"p{row % 20:02}" for row in range(80)])

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.examples import Draw, Examples, Rows
+from ..data.examples import Draw, Examples, RowNumbers
 from .criteria import Criterion
 from .schedule import Schedule
 
@@ -62,7 +62,7 @@ class Batch:
 
 
 def batches(
-    examples: Examples, order: Sequence[int] | Rows, draw: Draw | None, means: Means, *, second: Examples | None = None
+    examples: Examples, order: Sequence[int] | RowNumbers, draw: Draw | None, means: Means, *, second: Examples | None = None
 ) -> Iterator[Batch]:
     """``examples`` in ``order``, a batch at a time, on the device; the last may be smaller.
 

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 
 from ...curation.rng import rng
 
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 Removal = Literal["as_released", "as_written"]
 
 
-def current_rows(sizes: Sequence[int]) -> Rows:
+def current_rows(sizes: Sequence[int]) -> RowNumbers:
     """Row numbers of the last domain of a stream whose domains have ``sizes`` rows."""
     return np.arange(sum(sizes[:-1]), sum(sizes), dtype=np.int64)
 
@@ -40,8 +40,8 @@ def acceptance(alpha: float, capacity: int, seen: int, *, dynamic: bool) -> floa
 
 
 def biased_reservoir(
-    buffer: Rows, sizes: Sequence[int], *, seed: int, alpha: float, dynamic: bool, removal: Removal = "as_released"
-) -> Rows:
+    buffer: RowNumbers, sizes: Sequence[int], *, seed: int, alpha: float, dynamic: bool, removal: Removal = "as_released"
+) -> RowNumbers:
     """The buffer after the last domain (CLEAR, section 4: biased reservoir sampling).
 
     The first domain fills the buffer and sets its capacity k. Later each row of the domain is accepted with one

@@ -1,4 +1,4 @@
-"""A memory of limited size with an equal quota for each class (iCaRL's, as vCLIMB uses it; PROTOCOLS.md 1.5).
+"""A memory of limited size with an equal quota for each class (iCaRL's, as vCLIMB's released code uses it).
 
 The memory holds row numbers of the stream, a ranked list a class, so that giving room to new classes means cutting lists.
 """
@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...curation.rng import rng
-from ..data.examples import Labels, Rows
+from ..data.examples import Labels, RowNumbers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Capacity:
             raise ValueError(f"a memory of {self.size} {self.unit} has no room for {classes} classes: one each is the least")
         return quota
 
-    def cut(self, ranked: Rows, sizes: Rows, classes: int) -> Rows:
+    def cut(self, ranked: RowNumbers, sizes: RowNumbers, classes: int) -> RowNumbers:
         """The first of ``ranked`` that fit into a class's quota; ``sizes`` (n,) are the parts of each of them."""
         quota = self.quota(classes)
         if self.unit == "samples":
@@ -51,7 +51,7 @@ class Capacity:
         return ranked[: int(np.searchsorted(np.cumsum(sizes), quota, side="right"))]
 
 
-def herding(features: NDArray[np.float64], count: int) -> Rows:
+def herding(features: NDArray[np.float64], count: int) -> RowNumbers:
     """Rows whose running mean stays nearest to the mean of all, greedily (Rebuffi et al., iCaRL, algorithm 4).
 
     Args:
@@ -74,18 +74,18 @@ def herding(features: NDArray[np.float64], count: int) -> Rows:
     return np.array(chosen, dtype=np.int64)
 
 
-def shuffled(rows: Rows, *, seed: int, key: str) -> Rows:
+def shuffled(rows: RowNumbers, *, seed: int, key: str) -> RowNumbers:
     """``rows`` in an order that depends on (seed, key) alone."""
     return rng(seed, "exemplars", key).permutation(rows)
 
 
-def given(rows: Rows, keys: Sequence[str], order: Mapping[str, int]) -> Rows:
+def given(rows: RowNumbers, keys: Sequence[str], order: Mapping[str, int]) -> RowNumbers:
     """Those of ``rows`` whose key stands in ``order``, by its number; ``keys`` are those of ``rows``."""
     known = sorted((order[key], row) for key, row in zip(keys, rows.tolist(), strict=True) if key in order)
     return np.array([row for _, row in known], dtype=np.int64)
 
 
-def by_class(rows: Rows, labels: Labels) -> dict[int, Rows]:
+def by_class(rows: RowNumbers, labels: Labels) -> dict[int, RowNumbers]:
     """Class -> its rows in their order, classes ascending; ``labels`` are those of ``rows``.
 
     A sample with a set of labels (n, k) belongs to the first.

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..data.examples import Examples, Joined, Rows
+from ..data.examples import Examples, Joined, RowNumbers
 from ..methods.method import Method
 from ..models.classifier import Classifier
 from .batches import Means, outputs
@@ -100,7 +100,7 @@ class Learner:
         self._state: State = {}
         self._model: Classifier | None = None
         self._nearest: NDArray[np.float64] | None = None
-        self.buffer: Rows = np.empty(0, dtype=np.int64)
+        self.buffer: RowNumbers = np.empty(0, dtype=np.int64)
         self.record: dict[str, Any] = {}
 
     @property
@@ -193,7 +193,7 @@ class Learner:
         path.write_bytes(memory.getvalue())
 
     def load(self, path: Path, seen: Sequence[Examples]) -> None:
-        """Take up the state of ``path``, from which only tensors and numbers are read; ``seen`` as given to ``learn``.
+        """Resume from the state of ``path``, from which only tensors and numbers are read; ``seen`` as given to ``learn``.
 
         Raises:
             ValueError: the state was saved after another number of tasks.
@@ -220,7 +220,7 @@ class Learner:
             self._model.grow(group, generator(self._means.seed, "head", f"{task}/{len(self._model.groups)}"))
         return self._model
 
-    def _parts(self, rows: Rows) -> list[Examples]:
+    def _parts(self, rows: RowNumbers) -> list[Examples]:
         """Rows of the newest task as they are, then those of the past, as they are kept."""
         start = sum(len(part.labels) for part in self._seen[:-1])
         new, old = rows[rows >= start], rows[rows < start]
@@ -229,14 +229,14 @@ class Learner:
             return parts
         return [*parts, self._kept(old) if self._method.exemplars is not None else Joined(self._seen).take(old)]
 
-    def _kept(self, rows: Rows) -> Examples:
+    def _kept(self, rows: RowNumbers) -> Examples:
         """Rows of the stream as the memory keeps them."""
         examples = Joined(self._seen).take(rows)
         keep = self._memory.keep if self._memory else None
         return examples if keep is None else Joined([keep(part) for part in examples.parts])
 
-    def _remember(self, task: int, known: int) -> Rows:
-        """The memory after a task: quotas anew, old lists cut, new ones chosen (PROTOCOLS.md 1.5)."""
+    def _remember(self, task: int, known: int) -> RowNumbers:
+        """The memory after a task: new quotas, old lists cut, new ones chosen (vCLIMB's released code)."""
         if self._memory is None:
             raise RuntimeError("a method with exemplars was made without a memory")
         start = sum(len(part.labels) for part in self._seen[:-1])
@@ -253,7 +253,7 @@ class Learner:
         room, classes = self._memory.capacity, self.model.classes
         return np.concatenate([room.cut(rows, self._kept(rows).sizes, classes) for _, rows in sorted(lists.items())])
 
-    def _ranked(self, rows: Rows, memory: Memory) -> Rows:
+    def _ranked(self, rows: RowNumbers, memory: Memory) -> RowNumbers:
         kept = self._kept(rows)
         if self._method.exemplars == "herding":
             return rows[herding(self._features(kept), memory.capacity.quota(self.model.classes))]

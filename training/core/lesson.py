@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..data.examples import Draw, Examples, Rows
+from ..data.examples import Draw, Examples, RowNumbers
 from ..models.classifier import Classifier
 from .batches import Batch, Means, batches, outputs
 from .determinism import generator
@@ -92,7 +92,7 @@ class Lesson:
         self._fits = 0
         model.dropout.generator = generator(means.seed, "dropout", str(task))
 
-    def shuffled(self, rows: Rows, stage: str) -> Rows:
+    def shuffled(self, rows: RowNumbers, stage: str) -> RowNumbers:
         """``rows`` in an order that depends on (seed, stage) alone, without the last incomplete batch under ``drop_last``."""
         order = rows[torch.randperm(len(rows), generator=generator(self.means.seed, "order", stage)).numpy()]
         whole = len(order) // self.means.schedule.batch_size * self.means.schedule.batch_size
@@ -102,7 +102,7 @@ class Lesson:
         self,
         loss: Loss,
         *,
-        rows: Rows | None = None,
+        rows: RowNumbers | None = None,
         parameters: Sequence[nn.Parameter] | None = None,
         schedule: Schedule | None = None,
         evaluation_mode: bool = False,
@@ -163,7 +163,7 @@ class Lesson:
     def _epoch(
         self,
         loss: Loss,
-        rows: Rows,
+        rows: RowNumbers,
         trained: Sequence[nn.Parameter],
         optimiser: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler,

@@ -1,6 +1,6 @@
 """From the frames of a clip to a tensor: TSN's augmentation for training, one centre crop for evaluation.
 
-Source: Wang et al., "Temporal segment networks", ECCV 2016, as vCLIMB's released code has it (PROTOCOLS.md 1.3).
+Source: Wang et al., "Temporal segment networks", ECCV 2016, with the settings of vCLIMB's released code.
 """
 
 from __future__ import annotations

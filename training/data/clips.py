@@ -22,11 +22,11 @@ from ...curation.video.plans import memory_frames, segment_frames, uniform_frame
 from ...datasets.reader.decode import decode_image
 from ...datasets.reader.index import DatasetIndex, ShardFiles
 from .clip_views import ClipView, Frame, evaluation_view, training_view
-from .examples import Draw, Examples, Labels, Rows
+from .examples import Draw, Examples, Labels, RowNumbers
 
 Narrowing = tuple[Literal["uniform", "first", "again"], int | None]
 """uniform: n frames evenly placed, or all of a clip that has no more. first: the released code's slip, the first n frames of
-a clip, and a blank of one that has no more. again: all frames, drawn anew."""
+a clip, and a blank of one that has no more. again: all frames, redrawn."""
 
 
 class FrameStore(Protocol):
@@ -60,9 +60,9 @@ class ShardFrames:
         self._files = ShardFiles(index.url)
         columns = index.table.select(["key", "shard", "offset"]).to_pydict()
         self._places: list[tuple[str, str, int]] = list(zip(*columns.values(), strict=True))
-        self.counts: Rows = pc.list_value_length(index.table["frame_sizes"]).to_numpy().astype(np.int64)
-        self._sizes: Rows = pc.list_flatten(index.table["frame_sizes"]).to_numpy()
-        self._ends: Rows = np.cumsum(self.counts)
+        self.counts: RowNumbers = pc.list_value_length(index.table["frame_sizes"]).to_numpy().astype(np.int64)
+        self._sizes: RowNumbers = pc.list_flatten(index.table["frame_sizes"]).to_numpy()
+        self._ends: RowNumbers = np.cumsum(self.counts)
         self._index = index
 
     def read(self, row: int, places: Sequence[int]) -> list[Frame]:
@@ -110,10 +110,10 @@ class Clips:
         store: FrameStore,
         keys: Sequence[str],
         labels: Labels,
-        frames: Rows,
+        frames: RowNumbers,
         view: ClipView,
         *,
-        rows: Rows | None = None,
+        rows: RowNumbers | None = None,
         narrowings: tuple[Narrowing, ...] = (),
     ) -> None:
         if len(frames) and int(frames.min()) < 1:
@@ -125,7 +125,7 @@ class Clips:
         self.labels = self._all[2][self._rows]
 
     @property
-    def sizes(self) -> Rows:
+    def sizes(self) -> RowNumbers:
         """Frames of each clip, after narrowing."""
         frames = self._all[3][self._rows]
         for kind, n in self._narrowings:
@@ -135,7 +135,7 @@ class Clips:
                 frames = np.minimum(frames, n)
         return frames
 
-    def take(self, rows: Rows) -> Clips:
+    def take(self, rows: RowNumbers) -> Clips:
         """See ``Examples``."""
         return Clips(*self._all, rows=self._rows[rows], narrowings=self._narrowings)
 
@@ -143,7 +143,7 @@ class Clips:
         """The same clips with some of their frames."""
         return Clips(*self._all, rows=self._rows, narrowings=(*self._narrowings, how))
 
-    def places(self, row: int) -> Rows | None:
+    def places(self, row: int) -> RowNumbers | None:
         """Stored frames that narrowing leaves of clip ``row``; None for a blank."""
         left = np.arange(int(self._all[3][self._rows[row]]))
         for kind, n in self._narrowings:
@@ -192,7 +192,7 @@ def kept(examples: Examples, frames: int | None) -> Clips:
 
 
 def consistent(examples: Examples, frames: int | None, variant: Literal["as_written", "as_released"]) -> Clips:
-    """The second view of temporal consistency, x_d (vCLIMB; PROTOCOLS.md 1.6).
+    """The second view of temporal consistency, x_d (vCLIMB, section 3.2).
 
     Args:
         frames: n, or None for ALL: a second draw from all frames.

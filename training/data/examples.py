@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 Labels = NDArray[np.int64]
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Examples(Protocol):
         ...
 
     @property
-    def sizes(self) -> Rows:
+    def sizes(self) -> RowNumbers:
         """(n,) int64: what a sample costs in a memory that counts in parts of samples (the frames of a clip), 1 elsewhere."""
         ...
 
@@ -53,7 +53,7 @@ class Examples(Protocol):
         """(len(rows), ...) float32 on the CPU: augmented as ``draw`` says, or as evaluation wants them where it is None."""
         ...
 
-    def take(self, rows: Rows) -> Examples:
+    def take(self, rows: RowNumbers) -> Examples:
         """The samples of ``rows``, in that order."""
         ...
 
@@ -77,7 +77,7 @@ class ArrayExamples:
         self.X = X
 
     @property
-    def sizes(self) -> Rows:
+    def sizes(self) -> RowNumbers:
         """1 each."""
         return np.ones(len(self.labels), dtype=np.int64)
 
@@ -85,7 +85,7 @@ class ArrayExamples:
         """The rows. There is no augmentation."""
         return torch.from_numpy(self.X[np.asarray(rows, dtype=np.int64)])
 
-    def take(self, rows: Rows) -> ArrayExamples:
+    def take(self, rows: RowNumbers) -> ArrayExamples:
         """See ``Examples``."""
         return ArrayExamples(self.X[rows], self.labels[rows], [self.keys[row] for row in rows.tolist()])
 
@@ -104,7 +104,7 @@ class Joined:
         self.sizes = np.concatenate([part.sizes for part in self.parts])
         self._starts = np.cumsum([0, *(len(part.labels) for part in self.parts)])
 
-    def _places(self, rows: Sequence[int] | Rows) -> tuple[Rows, Rows]:
+    def _places(self, rows: Sequence[int] | RowNumbers) -> tuple[RowNumbers, RowNumbers]:
         at = np.asarray(rows, dtype=np.int64)
         which = np.searchsorted(self._starts, at, side="right") - 1
         return which, at - self._starts[which]
@@ -123,7 +123,7 @@ class Joined:
             raise ValueError("no row was asked for")
         return found
 
-    def take(self, rows: Rows) -> Joined:
+    def take(self, rows: RowNumbers) -> Joined:
         """See ``Examples``; stretches of one part stay together, and arrays become one."""
         which, inner = self._places(rows)
         arrays = [part for part in self.parts if type(part) is ArrayExamples]  # others may have sizes of their own
@@ -134,7 +134,7 @@ class Joined:
         return Joined([self.parts[int(part[0])].take(at) for part, at in stretches if len(part)])
 
 
-def gathered(parts: Sequence[ArrayExamples], which: Rows, inner: Rows) -> ArrayExamples:
+def gathered(parts: Sequence[ArrayExamples], which: RowNumbers, inner: RowNumbers) -> ArrayExamples:
     """The samples ``inner`` of the parts ``which``, in that order, as one array."""
     X = np.empty((len(which), *parts[0].X.shape[1:]), dtype=np.float32)
     y, keys = np.empty((len(which), *parts[0].labels.shape[1:]), dtype=np.int64), np.empty(len(which), dtype=object)

@@ -20,7 +20,7 @@ from ...curation.stages.image_format import PILLOW_NAMES
 from ...curation.ustar import ShardError
 from ...datasets.reader.decode import decode_image
 from ...datasets.reader.index import DatasetIndex, ShardFiles
-from .examples import Draw, Labels, Rows
+from .examples import Draw, Labels, RowNumbers
 
 Pixels = NDArray[np.uint8]
 
@@ -32,7 +32,7 @@ class PictureView:
     Attributes:
         side_px: side of the square input.
         resize_px: length to which the shorter side is scaled (bilinear) before the centre is cut out.
-        augment: "crop_flip": that square, with ``pad_px`` black pixels around it, cut anew and mirrored or not (CIFAR).
+        augment: "crop_flip": that square, with ``pad_px`` black pixels around it, cut again and mirrored or not (CIFAR).
             "resized_crop_flip": 8 to 100 % of the picture at an aspect of 3/4 to 4/3, scaled to the square, mirrored or not
             (ImageNet). "none".
         mean, std: of red, green, blue, where white is 1.
@@ -150,7 +150,7 @@ class Pictures:
         labels: (n,) class indices, or (n, k) sets of them: -1 where a set has fewer than k, the first never -1.
     """
 
-    def __init__(self, album: Album, keys: Sequence[str], rows: Rows, labels: Labels) -> None:
+    def __init__(self, album: Album, keys: Sequence[str], rows: RowNumbers, labels: Labels) -> None:
         if len(rows) != len(labels):
             raise ValueError(f"{len(rows)} pictures and labels {labels.shape}: one n is needed")
         self._album, self._all_keys, self._rows = album, keys, np.asarray(rows, dtype=np.int64)
@@ -159,11 +159,11 @@ class Pictures:
         self.labels = np.asarray(labels, dtype=np.int64)
 
     @property
-    def sizes(self) -> Rows:
+    def sizes(self) -> RowNumbers:
         """1 each."""
         return np.ones(len(self.labels), dtype=np.int64)
 
-    def take(self, rows: Rows) -> Pictures:
+    def take(self, rows: RowNumbers) -> Pictures:
         """See ``Examples``."""
         return Pictures(self._album, self._all_keys, self._rows[rows], self.labels[rows])
 

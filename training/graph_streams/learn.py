@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.determinism import generator, one_thread
 from .nets import net_of
-from .recipe import GraphData, Learned, Recipe, Rows, StreamMethod, Task
+from .recipe import GraphData, Learned, Recipe, RowNumbers, StreamMethod, Task
 from .streams import GraphNet, Streams
 
 Progress = Callable[[str], None]
@@ -62,7 +62,7 @@ def learn_next(
     place = torch.device(device)
     net = net_of(recipe.make, recipe.model, data, place)
     groups: defaultdict[object, list[int]] = defaultdict(list)
-    rows: list[Rows] = []
+    rows: list[RowNumbers] = []
     for stream, (order, repeat) in enumerate(zip(orders, repeats, strict=True)):
         rows.append(method.rows(data, order, seed=seed, repeat=repeat))
         past = (order, repeat) if method.by_order else tuple(len(task) for task in order)
@@ -120,7 +120,7 @@ def _stacked(
 
 
 @torch.no_grad()
-def _accuracy(streams: Streams, rows: Rows, inputs: object) -> list[NDArray[np.float64]]:
+def _accuracy(streams: Streams, rows: RowNumbers, inputs: object) -> list[NDArray[np.float64]]:
     """(classes,) of each stream: the share of a class's rows whose largest logit among the classes seen is their own."""
     seen = streams.heads(0, streams.task + 1)
     logits = streams.net.logits(streams.flat.detach(), streams.statistics, inputs, training=False)

@@ -18,7 +18,7 @@ from ..core.criteria import softened_distillation
 from ..methods import gem as gradient_memory
 from ..methods import importance
 from ..methods import twp as topology
-from .recipe import GraphData, Rows, StreamMethod, Task
+from .recipe import GraphData, RowNumbers, StreamMethod, Task
 from .streams import Streams, check_share, memory, task_rows
 
 
@@ -42,7 +42,7 @@ def joint() -> StreamMethod:
     return StreamMethod("joint", classify, rows=_all_rows, scratch=True, any_order=True)
 
 
-def _all_rows(data: GraphData, order: tuple[Task, ...], *, seed: int, repeat: int) -> Rows:
+def _all_rows(data: GraphData, order: tuple[Task, ...], *, seed: int, repeat: int) -> RowNumbers:
     return np.sort(np.concatenate([task_rows(data, task) for task in order]))
 
 
@@ -57,7 +57,7 @@ def er(*, fraction: float) -> StreamMethod:
     return StreamMethod("er", classify, rows=rows, settings={"fraction": fraction})
 
 
-def _with_memory(data: GraphData, order: tuple[Task, ...], *, seed: int, repeat: int, fraction: float) -> Rows:
+def _with_memory(data: GraphData, order: tuple[Task, ...], *, seed: int, repeat: int, fraction: float) -> RowNumbers:
     kept = [task_rows(data, task)[memory(data, task, fraction, seed=seed, repeat=repeat)] for task in order[:-1]]
     return np.concatenate([task_rows(data, order[-1]), np.sort(np.concatenate([np.zeros(0, dtype=np.int64), *kept]))])
 

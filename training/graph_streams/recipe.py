@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Task = tuple[int, ...]
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,9 +33,9 @@ class GraphData:
 
     x: NDArray[np.float32]
     labels: NDArray[np.int64]
-    train: Rows
-    val: Rows
-    test: Rows
+    train: RowNumbers
+    val: RowNumbers
+    test: RowNumbers
     operators: NDArray[np.float32]
     classes: int
 
@@ -48,7 +48,7 @@ class GraphData:
             raise ValueError(f"labels from {self.labels.min()} to {self.labels.max()}: [0, {self.classes}) is needed")
 
 
-def present(data: GraphData, order: tuple[Task, ...], *, seed: int, repeat: int) -> Rows:
+def present(data: GraphData, order: tuple[Task, ...], *, seed: int, repeat: int) -> RowNumbers:
     """The training rows of the last task, in their order. Raises ValueError where a class has none."""
     labels = data.labels[data.train]
     for label in order[-1]:
@@ -67,7 +67,7 @@ class StreamMethod:
         finish: ``finish(streams)``: run after the evaluation, where a further task may follow: what the method keeps.
         rows: ``rows(data, order, *, seed, repeat)``: those to learn from.
         settings: JSON values: what it was made with.
-        scratch: weights are drawn anew for each task.
+        scratch: weights are redrawn for each task.
         any_order: what it learns depends on the set of tasks alone, and not on their order.
         by_order: streams learn side by side only where their past tasks came in the same order, in one repeat.
         topology: it needs the attention over the edges, which only a ``gcn`` has.
@@ -76,7 +76,7 @@ class StreamMethod:
     name: str
     teach: Callable[..., None]
     finish: Callable[..., None] | None = None
-    rows: Callable[..., Rows] = present
+    rows: Callable[..., RowNumbers] = present
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
     scratch: bool = False
     any_order: bool = False

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...curation.rng import rng
-from .recipe import GraphData, Recipe, Rows, Task, present
+from .recipe import GraphData, Recipe, RowNumbers, Task, present
 
 
 class GraphNet(Protocol):
@@ -36,7 +36,7 @@ class GraphNet(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Batch:
+class StreamBatch:
     """Samples that the streams share.
 
     Attributes:
@@ -76,7 +76,7 @@ class Streams:
         *,
         orders: Sequence[tuple[Task, ...]],
         repeats: Sequence[int],
-        rows: Rows,
+        rows: RowNumbers,
         seed: int,
         device: torch.device,
     ) -> None:
@@ -97,7 +97,7 @@ class Streams:
         """0-based."""
         return len(self.orders[0]) - 1
 
-    def batch_of(self, rows: Rows, chosen: Sequence[Rows] | None = None) -> Batch:
+    def batch_of(self, rows: RowNumbers, chosen: Sequence[RowNumbers] | None = None) -> StreamBatch:
         """Rows of the data; with ``chosen`` (positions in ``rows``, one array a stream) the others weigh nothing."""
         labels = self.data.labels[rows]
         weights = 1 / np.bincount(labels)[labels]
@@ -106,7 +106,7 @@ class Streams:
         weights = weights / weights.sum(-1, keepdims=True)
         x = torch.from_numpy(self.data.x[rows]).to(self.device)
         kept = torch.from_numpy(labels).to(self.device), torch.from_numpy(weights.astype(np.float32)).to(self.device)
-        return Batch(self.net.inputs(x), *kept)
+        return StreamBatch(self.net.inputs(x), *kept)
 
     def heads(self, start: int, stop: int) -> Tensor:
         """(R, classes) bool: the classes of each stream's tasks start .. stop - 1."""
@@ -119,11 +119,11 @@ class Streams:
         """(R, k) int64: the classes of each stream's task at ``position``."""
         return torch.tensor([order[position] for order in self.orders], device=self.device)
 
-    def outputs(self, batch: Batch, *, training: bool = True) -> Tensor:
+    def outputs(self, batch: StreamBatch, *, training: bool = True) -> Tensor:
         """(R, n, classes) logits."""
         return self.net.logits(self.flat, self.statistics, batch.inputs, training=training)
 
-    def classification(self, batch: Batch, heads: Tensor, logits: Tensor | None = None) -> Tensor:
+    def classification(self, batch: StreamBatch, heads: Tensor, logits: Tensor | None = None) -> Tensor:
         """(R,) cross-entropy over the classes in ``heads``, weighted by ``batch.weights``."""
         found = self.outputs(batch) if logits is None else logits
         logarithms = found.masked_fill(~heads[:, None], -torch.inf).log_softmax(2)
@@ -166,21 +166,21 @@ class Streams:
             kept["adam/step"] = moments["step"].expand(len(self.orders))
         return [{name: value[r].cpu().clone() for name, value in kept.items()} for r in range(len(self.orders))]
 
-    def task_rows(self, task: Task) -> Rows:
+    def task_rows(self, task: Task) -> RowNumbers:
         """The training rows of a task's classes, in their order."""
         return task_rows(self.data, task)
 
-    def memory(self, stream: int, position: int, share: float) -> Rows:
+    def memory(self, stream: int, position: int, share: float) -> RowNumbers:
         """Positions in ``task_rows`` of what a stream keeps of a past task."""
         return memory(self.data, self.orders[stream][position], share, seed=self.seed, repeat=self.repeats[stream])
 
 
-def task_rows(data: GraphData, task: Task) -> Rows:
+def task_rows(data: GraphData, task: Task) -> RowNumbers:
     """The training rows of a task's classes, in their order. Raises ValueError where a class has none."""
     return present(data, (task,), seed=0, repeat=0)
 
 
-def memory(data: GraphData, task: Task, share: float, *, seed: int, repeat: int) -> Rows:
+def memory(data: GraphData, task: Task, share: float, *, seed: int, repeat: int) -> RowNumbers:
     """Positions in ``task_rows``, ascending: int(share n), at least 1, drawn once a task and repeat, whatever the order."""
     check_share(share)
     count = len(task_rows(data, task))

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..core.criteria import sigmoid_distillation, softened_distillation
 from ..core.exemplars import by_class
 from ..core.lesson import Lesson, Step
-from ..data.examples import Labels, Rows
+from ..data.examples import Labels, RowNumbers
 from .method import Method
 from .replay import replay
 
@@ -44,7 +44,7 @@ def bic(*, share: float = 0.9, temperature: float = 2.0, softened: Softened = "s
     return Method("bic", replay, "finetune", settings, teach, "herding", classes=("new",))
 
 
-def split_classes(labels: Labels, share: float) -> tuple[Rows, Rows]:
+def split_classes(labels: Labels, share: float) -> tuple[RowNumbers, RowNumbers]:
     """Rows of the first int(share n) of each class, in its order, and the other rows."""
     first = np.zeros(len(labels), dtype=bool)
     for rows in by_class(np.arange(len(labels)), labels).values():
@@ -62,7 +62,7 @@ def _teach(lesson: Lesson, *, share: float, temperature: float, softened: Soften
         _correct(lesson, two)
 
 
-def _correct(lesson: Lesson, rows: Rows) -> None:
+def _correct(lesson: Lesson, rows: RowNumbers) -> None:
     """Train the current task's (alpha, beta) on ``rows``; nothing else moves, batch norm's statistics neither."""
     model = lesson.model
     newest = torch.zeros_like(model.alpha)

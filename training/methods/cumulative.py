@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.buffers import Rows
+from ..core.buffers import RowNumbers
 from .method import Method, Start
 
 
@@ -24,6 +24,6 @@ def joint(*, start: Start = "scratch") -> Method:
     return Method("joint", all_rows, start, {"start": start})
 
 
-def all_rows(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:
+def all_rows(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
     """All rows of the stream so far. Nothing is drawn."""
     return np.arange(sum(sizes), dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.buffers import Rows, current_rows
+from ..core.buffers import RowNumbers, current_rows
 from .method import Method, Start
 
 
@@ -13,6 +13,6 @@ def finetune(*, start: Start = "finetune") -> Method:
     return Method("finetune", present, start, {"start": start})
 
 
-def present(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:
+def present(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
     """All rows of the current domain or task. The buffer is not used, and nothing is drawn."""
     return current_rows(sizes)

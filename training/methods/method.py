@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ..core.buffers import Rows
+from ..core.buffers import RowNumbers
 
 if TYPE_CHECKING:
     from ..core.lesson import Lesson
@@ -17,7 +17,7 @@ Predict = Literal["head", "nearest_mean"]
 Labels = Literal["one", "sets"]
 Classes = Literal["new", "same"]
 
-Rule = Callable[..., Rows]
+Rule = Callable[..., RowNumbers]
 """``rule(buffer, sizes, *, seed)``: the rows of the stream that the model trains on next.
 
 ``buffer`` is what is kept (empty at first), ``sizes`` the rows of each domain or task so far, the current one last. No row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.buffers import Rows, current_rows
+from ..core.buffers import RowNumbers, current_rows
 from .method import Method
 
 
@@ -15,5 +15,5 @@ def nap() -> Method:
     return Method("nap", _first_domain, "finetune")
 
 
-def _first_domain(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:
+def _first_domain(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
     return current_rows(sizes) if len(sizes) == 1 else np.empty(0, dtype=np.int64)

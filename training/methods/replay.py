@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.buffers import Rows, current_rows
+from ..core.buffers import RowNumbers, current_rows
 from .method import Method, Predict
 
 
-def replay(buffer: Rows, sizes: Sequence[int], *, seed: int) -> Rows:
+def replay(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
     """All rows of the current task, then the memory. Nothing is drawn."""
     return np.concatenate([current_rows(sizes), buffer])
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from .batch_norm import batch_norm, norm_pieces, statistics_pieces
 from .flat import Piece, Pieces
-from .gcn_step import Step, StepLogits
+from .gcn_step import GcnStep, StepLogits
 from .graph_backbone import GraphBackbone
 
 Readout = Literal["weighted_sum_max", "sum_max"]
@@ -106,7 +106,7 @@ class Gcn:
             "output_bias": Piece((1, classes), "linear", hidden),
         }
         self.parameters, self.statistics = Pieces(pieces), Pieces(norms | statistics_pieces("hidden", hidden))
-        self._step = Step(adjacency, self.parameters, self.statistics, width=width, depth=depth)
+        self._step = GcnStep(adjacency, self.parameters, self.statistics, width=width, depth=depth)
 
     def draw(self, init: torch.Generator) -> tuple[Tensor, Tensor]:
         """(P,) parameters, from ``init`` alone, and (S,) statistics."""

@@ -60,7 +60,7 @@ class _ReadOut:
     norm: Norm
 
 
-class Step:
+class GcnStep:
     """Networks of one shape, and memory that is used again: fresh memory for each step costs as much as the sums.
 
     Args:
@@ -207,7 +207,7 @@ class StepLogits(torch.autograd.Function):
     """``Step.forward`` for torch's autograd."""
 
     @staticmethod
-    def forward(ctx: Any, step: Step, x: Tensor, transposed: Tensor, statistics: Tensor, flat: Tensor) -> Tensor:
+    def forward(ctx: Any, step: GcnStep, x: Tensor, transposed: Tensor, statistics: Tensor, flat: Tensor) -> Tensor:
         """(R, n, classes)."""
         logits, ctx.kept = step.forward(x, transposed, statistics, flat)
         ctx.step = step

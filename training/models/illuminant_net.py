@@ -1,7 +1,7 @@
 """Networks from the transform between two cameras to the light: nine numbers in, two ratios out; many of them side by side.
 
-Source: Abdelhamed, Punnappurath and Brown, "Leveraging the Availability of Two Cameras for Illuminant Estimation", CVPR 2021;
-PROTOCOLS.md 3.4. N hidden layers of nine units have 90 N + 20 parameters: 200, 470 and 1,460 for N = 2, 5 and 16.
+Source: Abdelhamed, Punnappurath and Brown, "Leveraging the Availability of Two Cameras for Illuminant Estimation", CVPR 2021,
+section 3.3, and its released code. N hidden layers of nine units have 90 N + 20 parameters: 200, 470, 1,460 for N = 2, 5, 16.
 """
 
 from __future__ import annotations

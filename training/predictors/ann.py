@@ -1,10 +1,10 @@
 """A perceptron whose largest softmax must reach a threshold, or the sample is called unknown.
 
-Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), and PROTOCOLS.md 2.8: Linear, Dropout,
-LeakyReLU, Linear with one output more than there are known classes; Adam; one epoch an increment over the whole experience;
-the output layer drawn anew whenever classes are added (``as_released``). Dropout is 0.5 in the text (``as_written``) and
-0.75 in the released configurations. The released configurations have the threshold commented out; this follows the text:
-the quantile of the largest softmax over increment 0's validation rows of known classes that gives 10 % error.
+Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), section 5.1 and appendix C.2.2: Linear,
+Dropout, LeakyReLU, Linear with one output more than there are known classes; Adam; one epoch an increment over the whole
+experience; the output layer redrawn whenever classes are added (``as_released``). Dropout is 0.5 in the text
+(``as_written``) and 0.75 in the released configurations. The released configurations have the threshold commented out; this
+follows the text: the quantile of the largest softmax over increment 0's validation rows of known classes that gives 10 % error.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class Ann:
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
-        """Take up what ``state`` gave."""
+        """Resume from what ``state`` gave."""
         self._classes, self._fits, self._threshold = state["classes"], int(state["fits"]), float(state["threshold"])
         self._hidden, self._output = (
             _layer(state[f"{name}_weight"], state[f"{name}_bias"]).to(self._device) for name in ("hidden", "output")
@@ -153,7 +153,7 @@ class Ann:
         return self._hidden, self._output
 
     def _grow(self, classes: Labels, features: int) -> None:
-        """Draw the output layer anew where classes were added, and the hidden one at the start."""
+        """Redraw the output layer where classes were added, and the hidden one at the start."""
         if len(classes) == len(self._classes):
             return
         init = generator(self._seed, "init", str(self._fits))

@@ -1,7 +1,7 @@
 """The extreme value machine: how near a sample lies to a class, measured against the class's nearest strangers.
 
-Source: Rudd, Jain, Scheirer and Boult, "The Extreme Value Machine", IEEE TPAMI 40(3), 2018. KOWL's settings (PROTOCOLS.md 2.8):
-tail 100, cover threshold 0.7, distance multiplier 1 (the EVM's paper has 1/2), cosine distance.
+Source: Rudd, Jain, Scheirer and Boult, "The Extreme Value Machine", IEEE TPAMI 40(3), 2018. KOWL's settings (released
+configurations): tail 100, cover threshold 0.7, distance multiplier 1 (the EVM's paper has 1/2), cosine distance.
 
 For each labelled row i a Weibull distribution is fitted to the ``tail_size`` smallest distances to rows of other classes. The
 inclusion Psi_i(x) is the probability that a stranger is farther than x; a class's score is the largest Psi of its
@@ -152,7 +152,7 @@ class Evm:
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
-        """Take up what ``state`` gave."""
+        """Resume from what ``state`` gave."""
         self._vectors, self._weibulls, self._class_of = state["vectors"], state["weibulls"], state["class_of"]
         self._uid, self._y, self._tails, self._fitted = (state[name] for name in ("uid", "y", "tails", "fitted"))
 

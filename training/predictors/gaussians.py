@@ -38,7 +38,7 @@ class Mixture:
 def fit_mixture(
     X: Features, clusters: Labels, *, epsilon: float, shrinkage: Shrinkage = "none", dtype: torch.dtype, device: str
 ) -> Mixture:
-    """A Gaussian a cluster: its mean and unbiased covariance + epsilon I; epsilon I alone below 2 rows (PROTOCOLS.md 2.8).
+    """A Gaussian a cluster: its mean and unbiased covariance + epsilon I; epsilon I alone below 2 rows (KOWL's released code).
 
     Where rounding leaves a covariance that is not positive definite, its epsilon is raised tenfold until it is (our choice).
 

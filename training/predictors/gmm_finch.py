@@ -1,8 +1,9 @@
 """GMM-FINCH: a Gaussian mixture a class, its components found by FINCH; what is rejected becomes clusters of unknowns.
 
-Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), and PROTOCOLS.md 2.8, whose reading of
-the released code this follows (``as_released``): uniform weights, one threshold for all classes, and unlabelled rows of every
-split, validation and test too, that reshape the clusters of unknowns as they are predicted. Our choices are named below.
+Source: Prijatelj et al., "Human Activity Recognition in an Open World", JAIR 81 (2024), section 5.1. Where the paper
+leaves a detail open this follows the released code (``as_released``): uniform weights, one threshold for all classes, and
+unlabelled rows of every split, validation and test too, that reshape the clusters of unknowns as they are predicted. Our
+choices are named below.
 """
 
 from __future__ import annotations
@@ -121,7 +122,7 @@ class GmmFinch:
 
         Accepted rows have the softmax of the classes' log-densities. Rejected ones have it too, scaled to make room for
         their most probable cluster ("unknown" itself where there is none), which gets the largest probability: see
-        ``predictor.set_unknown``. With ``recognise``, rejected rows join the others of the past and all are clustered anew;
+        ``predictor.set_unknown``. With ``recognise``, rejected rows join the others of the past and all are clustered again;
         numbers of clusters are never used again, since a new clustering need not continue an old one.
         """
         with one_thread():
@@ -161,7 +162,7 @@ class GmmFinch:
         return state if self._clusters is None else {**state, **_arrays("unknown", self._clusters)}
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
-        """Take up what ``state`` gave."""
+        """Resume from what ``state`` gave."""
         classes, sizes = state["classes"].tolist(), state["components"].tolist()
         parts = zip(*(torch.from_numpy(state[f"known_{name}"]).to(self._device).split(sizes) for name in _FIELDS), strict=True)
         self._mixtures = {label: Mixture(*part) for label, part in zip(classes, parts, strict=True)}

@@ -22,10 +22,10 @@ from ..core.determinism import generator, one_thread
 from ..models.illuminant_net import IlluminantNets, draw_nets
 
 Keep = Literal["last", "validation", "test_fold"]
-Schedule = Literal["constant", "cosine"]
+RateSchedule = Literal["constant", "cosine"]
 Progress = Callable[[str], None]
 Floats = NDArray[np.floating[Any]]
-Rows = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 _BLOCK_STEPS = 64  # steps whose rows are drawn at once
 
@@ -51,7 +51,7 @@ class Hyper:
     epochs: int
     batch_size: int
     learning_rate: float
-    schedule: Schedule
+    schedule: RateSchedule
     keep: Keep
     validation_share: float
     check_epochs: float
@@ -64,14 +64,14 @@ class Hyper:
             )
         if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
             raise ValueError(f"learning_rate {self.learning_rate} must be positive and finite")
-        if self.keep not in get_args(Keep) or self.schedule not in get_args(Schedule):
-            raise ValueError(f"keep {self.keep!r}: {get_args(Keep)}; schedule {self.schedule!r}: {get_args(Schedule)}")
+        if self.keep not in get_args(Keep) or self.schedule not in get_args(RateSchedule):
+            raise ValueError(f"keep {self.keep!r}: {get_args(Keep)}; schedule {self.schedule!r}: {get_args(RateSchedule)}")
         if not 0 <= self.validation_share < 1:
             raise ValueError(f"validation_share {self.validation_share}: a share from 0 and below 1")
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class NetworkRun:
     """One training among those side by side.
 
     Attributes:
@@ -81,8 +81,8 @@ class Run:
         key: text that tells this run from the others of its seed ("fold 0").
     """
 
-    train: Rows
-    watch: Rows
+    train: RowNumbers
+    watch: RowNumbers
     seed: int
     key: str
 
@@ -103,7 +103,7 @@ class Fitted:
 
 
 def fit_runs(
-    X: Floats, ratios: Floats, runs: Sequence[Run], *, hidden_layers: int, hyper: Hyper, progress: Progress | None = None
+    X: Floats, ratios: Floats, runs: Sequence[NetworkRun], *, hidden_layers: int, hyper: Hyper, progress: Progress | None = None
 ) -> Fitted:
     """Train one network a run, all at once, by Adam on the mean absolute error of [R/G, 1, B/G].
 
@@ -126,7 +126,9 @@ def fit_runs(
         return _fit(features, truth, runs, hidden_layers, hyper, progress)
 
 
-def _fit(X: Tensor, truth: Tensor, runs: Sequence[Run], hidden_layers: int, hyper: Hyper, progress: Progress | None) -> Fitted:
+def _fit(
+    X: Tensor, truth: Tensor, runs: Sequence[NetworkRun], hidden_layers: int, hyper: Hyper, progress: Progress | None
+) -> Fitted:
     nets = draw_nets(hidden_layers, [generator(run.seed, "two_camera weights", run.key) for run in runs])
     kept = IlluminantNets(hidden_layers, len(runs))
     optimiser = _adam(nets, hyper)
@@ -166,7 +168,7 @@ def _errors(nets: IlluminantNets, X: Tensor, truth: Tensor, rows: Tensor, share:
 
 
 @torch.no_grad()
-def _watched(nets: IlluminantNets, X: Tensor, truth: Tensor, rows: Sequence[Rows]) -> Tensor:
+def _watched(nets: IlluminantNets, X: Tensor, truth: Tensor, rows: Sequence[RowNumbers]) -> Tensor:
     return _errors(nets, X, truth, *_padded(rows))
 
 
@@ -175,7 +177,7 @@ def _adam(nets: IlluminantNets, hyper: Hyper) -> torch.optim.Adam:
 
 
 def _fewer(
-    nets: IlluminantNets, optimiser: torch.optim.Adam, stay: Rows, hyper: Hyper
+    nets: IlluminantNets, optimiser: torch.optim.Adam, stay: RowNumbers, hyper: Hyper
 ) -> tuple[IlluminantNets, torch.optim.Adam]:
     """The runs ``stay`` with what Adam knows of them."""
     rows = torch.from_numpy(stay)
@@ -192,7 +194,7 @@ def _fewer(
 class _Decision:
     """Which weights of each run are kept, and when a run ends: by the loss that decides, check after check."""
 
-    def __init__(self, hyper: Hyper, runs: Sequence[Run]) -> None:
+    def __init__(self, hyper: Hyper, runs: Sequence[NetworkRun]) -> None:
         self.per_epoch = np.array([len(run.train) / min(hyper.batch_size, len(run.train)) for run in runs])
         self.ends = np.ceil(self.per_epoch * hyper.epochs).astype(np.int64)
         self.patience = self.per_epoch * (math.inf if hyper.patience_epochs is None else hyper.patience_epochs)
@@ -225,7 +227,7 @@ class _Decision:
 class _Batches:
     """Rows (R, widest batch) of each step, and the share of each in its run's mean. Padded with a run's first row."""
 
-    def __init__(self, runs: Sequence[Run], batch_size: int) -> None:
+    def __init__(self, runs: Sequence[NetworkRun], batch_size: int) -> None:
         self.sizes = [min(batch_size, len(run.train)) for run in runs]
         self.whole = all(size == len(run.train) for run, size in zip(runs, self.sizes, strict=True))
         self.streams = [_Stream(run) for run in runs]
@@ -244,7 +246,7 @@ class _Batches:
         self.at += 1
         return self.block[(self.at - 1) % _BLOCK_STEPS], self.share
 
-    def keep(self, stay: Rows) -> None:
+    def keep(self, stay: RowNumbers) -> None:
         """Go on with the runs ``stay`` alone."""
         rows = torch.from_numpy(stay)
         self.block, self.share = self.block[:, rows], self.share[rows]
@@ -252,13 +254,13 @@ class _Batches:
 
 
 class _Stream:
-    """A run's rows, shuffled anew each time that all have been taken."""
+    """A run's rows, reshuffled each time that all have been taken."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: NetworkRun) -> None:
         self.rows, self.draw = run.train, rng(run.seed, "two_camera order", run.key)
         self.left = self.rows[:0]
 
-    def take(self, count: int) -> Rows:
+    def take(self, count: int) -> RowNumbers:
         """The next ``count`` rows."""
         parts = [self.left]
         while sum(map(len, parts)) < count:
@@ -268,7 +270,7 @@ class _Stream:
         return every[:count]
 
 
-def _padded(rows: Sequence[Rows]) -> tuple[Tensor, Tensor]:
+def _padded(rows: Sequence[RowNumbers]) -> tuple[Tensor, Tensor]:
     """Rows (R, widest), and the share of each in its run's mean: 0 where a row is padding."""
     sizes = [len(one) for one in rows]
     padded = np.stack([np.concatenate([one, np.full(max(sizes) - len(one), one[0])]) for one in rows])
@@ -284,7 +286,7 @@ def _tensors(X: Floats, ratios: Floats) -> tuple[Tensor, Tensor]:
     return torch.from_numpy(np.array(X, dtype=np.float32)), torch.from_numpy(np.array(ratios, dtype=np.float32))
 
 
-def _check(runs: Sequence[Run], count: int, hyper: Hyper) -> None:
+def _check(runs: Sequence[NetworkRun], count: int, hyper: Hyper) -> None:
     if not runs:
         raise ValueError("no run to train")
     for run in runs:

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...curation.rng import rng
 from ..models.illuminant_net import hidden_layers_of
-from .batched import Progress, Run, estimates
+from .batched import NetworkRun, Progress, estimates
 from .networks import Features, Fold, Lights, NetworkEstimator, hyper_of, network, networks_npz, with_green
 from .newton import Newton, fit_newton
 
@@ -104,8 +104,8 @@ class DistilledEstimator:
         """``networks.npz`` of the pupils; empty before ``estimate_folds``."""
         return dict(self._weights)
 
-    def _run(self, fold: Fold, start: int, seed: int) -> Run:
+    def _run(self, fold: Fold, start: int, seed: int) -> NetworkRun:
         measured = fold.pair_train == fold.light_train
         others = rng(seed, "two_camera pupils", fold.name).permutation(np.flatnonzero(~measured))[: self.rows]
         mine = np.concatenate([np.tile(np.flatnonzero(measured), self.measured_times), others])
-        return Run(start + mine, mine[:0], seed, fold.name)
+        return NetworkRun(start + mine, mine[:0], seed, fold.name)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...curation.rng import rng
 from ..models.illuminant_net import IlluminantNets, hidden_layers_of
-from .batched import Fitted, Hyper, Progress, Run, estimates, fit_runs
+from .batched import Fitted, Hyper, NetworkRun, Progress, estimates, fit_runs
 from .newton import Newton, fit_newton
 
 Features = NDArray[np.float32]
@@ -88,7 +88,7 @@ class NetworkEstimator:
     Args:
         parameters: 200, 470 or 1460; 90 N + 20 in general.
         hyper: the training. With ``keep = "validation"`` and folds without validation rows, a share of the training pairs is
-            held out, drawn anew for each seed; rows that show a held-out pair, or its light, are not learned from.
+            held out, redrawn for each seed; rows that show a held-out pair, or its light, are not learned from.
         seeds: at least one, none twice.
         measured_times: how often a measured row is among the rows to learn from; above 1 where re-illuminated rows are many.
         progress: told how training goes.
@@ -149,7 +149,7 @@ class NetworkEstimator:
         """``networks.npz``: the weights of all runs (``load_networks``). Empty before ``estimate_folds``."""
         return {} if self._trained is None else {"networks.npz": networks_npz(self._trained[0].nets, self._trained[1])}
 
-    def _run(self, fold: Fold, start: int, seed: int) -> Run:
+    def _run(self, fold: Fold, start: int, seed: int) -> NetworkRun:
         train = np.arange(len(fold.X_train), dtype=np.int64)
         watch = train[:0]
         if self.hyper.keep == "test_fold":
@@ -162,7 +162,7 @@ class NetworkEstimator:
             train, watch = _hold_out(fold, self.hyper.validation_share, seed)
         measured = train[fold.pair_train[train] == fold.light_train[train]]
         train = np.concatenate([train, np.tile(measured, self.measured_times - 1)])
-        return Run(start + train, start + watch, seed, fold.name)
+        return NetworkRun(start + train, start + watch, seed, fold.name)
 
 
 def _hold_out(fold: Fold, share: float, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..core.determinism import generator, one_thread
 from ..models.illuminant_net import RATIOS, WIDTH, IlluminantNets, draw_nets, parameter_count
-from .batched import Fitted, Keep, Progress, Run
+from .batched import Fitted, Keep, NetworkRun, Progress
 
 _TRIALS = 10  # dampings that a step tries
 _WINDOW = 10  # steps over which the loss must go down
@@ -66,7 +66,7 @@ class Newton:
 def fit_newton(
     X: NDArray[np.floating[Any]],
     ratios: NDArray[np.floating[Any]],
-    runs: Sequence[Run],
+    runs: Sequence[NetworkRun],
     *,
     hidden_layers: int,
     hyper: Newton,
@@ -153,7 +153,7 @@ class _Problem:
         return (by_parameter * each[..., None]).flatten(0, 1)
 
 
-def _best_minimum(problem: _Problem, run: Run, hidden_layers: int) -> tuple[Tensor, list[float]]:
+def _best_minimum(problem: _Problem, run: NetworkRun, hidden_layers: int) -> tuple[Tensor, list[float]]:
     """The weights to which the most promising start leads, and the loss at that start and after each step."""
     hyper = problem.hyper
     descents: list[_Descent] = []

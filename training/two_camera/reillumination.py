@@ -1,6 +1,6 @@
 """Transforms between two cameras under another light, without the pictures: M measured pairs become M * M.
 
-The paper re-illuminates pictures by their charts (Eqs. 8 and 9) and fits the transform anew. Released metadata has no pictures,
+The paper re-illuminates pictures by their charts (Eqs. 8 and 9) and refits the transform. Released metadata has no pictures,
 but two transforms of each pair: T_i of the picture and A_i of the chart. They differ because the picture has other colours than
 the chart and the views do not match to the pixel; E_i = T_i A_i^-1 is that difference, a map within the first camera's colours.
 A light j in the place of i scales that camera's colours by the ratio of the two lights (von Kries), which takes E_i to E_ij,

@@ -9,10 +9,10 @@ import polars as pl
 import pyarrow as pa
 
 from ..rows import Sifted, sift
-from .reorder import Rows
+from .reorder import StoredRows
 
 
-def take_first(rows: Rows, *, n: int | None = None) -> Iterator[Sifted]:
+def take_first(rows: StoredRows, *, n: int | None = None) -> Iterator[Sifted]:
     """The first row of every key, and of these the first ``n``, in the order in which they came. A ``whole`` step.
 
     Args:
@@ -20,7 +20,7 @@ def take_first(rows: Rows, *, n: int | None = None) -> Iterator[Sifted]:
         n: how many to keep (CLEAR: 7,850,000); None for all.
 
     Yields:
-        Kept rows; ``duplicate_key`` and ``beyond_first_n`` are turned away. Memory: 8 bytes a row, and one part.
+        Kept rows; ``duplicate_key`` and ``beyond_first_n`` are rejected. Memory: 8 bytes a row, and one part.
 
     Raises:
         ValueError: for a negative ``n``.
@@ -40,7 +40,7 @@ def take_first(rows: Rows, *, n: int | None = None) -> Iterator[Sifted]:
         at, taken = at + count, int(place[-1]) if count else taken
 
 
-def _repeated(rows: Rows) -> np.ndarray:
+def _repeated(rows: StoredRows) -> np.ndarray:
     """Indices of rows whose key stands on an earlier row, ascending, int64.
 
     Hashes only find candidates; equal keys decide.

@@ -1,6 +1,6 @@
 """Lists drawn from a seed, in place of files: releases that share samples, rename, split and drop labels, and lose videos.
 
-What is drawn is described by a ``Drawing``; ``drawn.toml`` holds two. ``published`` follows KOWL's published counts: 840,213
+A ``Drawing`` says what is drawn; ``synthetic.toml`` holds two. ``published`` follows KOWL's published counts: 840,213
 samples, 718 labels, and Tables 1 and 2 of the paper to the sample; what the counts leave open (which samples the releases
 share, how often each class comes within its group) is ours. ``tiny`` has the same shape in a thousand rows.
 
@@ -93,8 +93,8 @@ class Drawing:
 
 @functools.cache
 def drawing(name: str) -> Drawing:
-    """A drawing of ``drawn.toml``: ``published`` or ``tiny``. Raises ``KeyError`` for another name."""
-    text = resources.files(__package__ or "").joinpath("drawn.toml").read_text(encoding="utf-8")
+    """A drawing of ``synthetic.toml``: ``published`` or ``tiny``. Raises ``KeyError`` for another name."""
+    text = resources.files(__package__ or "").joinpath("synthetic.toml").read_text(encoding="utf-8")
     raw: dict[str, Any] = tomllib.loads(text)[name]
     arrivals: list[Arrival] = []
     for item in raw.pop("arrivals"):

@@ -21,6 +21,6 @@ def check_not_empty(done: Run, out: str, purpose: str) -> None:
         raise RuntimeError(f"{out}: nothing is left {purpose}: {first.kind} stage {first.stage!r} gave no rows")
     reasons = ", ".join(f"{count:,} {reason}" for reason, count in emptied.rejects.items())
     raise RuntimeError(
-        f"{out}: nothing is left {purpose}: stage {emptied.stage!r} turned away all {emptied.rows_in:,} rows ({reasons}): "
+        f"{out}: nothing is left {purpose}: stage {emptied.stage!r} rejected all {emptied.rows_in:,} rows ({reasons}): "
         f"see `benchwright rejects {out}`"
     )
