@@ -39,7 +39,7 @@ def compiled(function: Callable[..., Any], **flags: Any) -> Callable[..., Any]:
     # numba compiles, or loads, when the function is called first.
     with contextlib.suppress(RuntimeError, OSError):  # PermissionError among the latter
         made = numba.njit(function, cache=True, error_model="numpy", **flags)
-        folder = Path(made.stats.cache_path)
+        folder = Path(made.stats.cache_path or "")
         if folder != Path(function.__code__.co_filename).parent / "__pycache__":  # there lies Python's own code, too
             _check_folders(folder / "any")
             if folder.stat().st_mode & 0o022:  # with the sticky bit

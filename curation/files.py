@@ -68,22 +68,14 @@ def remove(path: str | Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def remove_folder(folder: str | Path) -> None:
-    """Remove a folder with all that is in it: at once by its name, so that a kill leaves nothing half removed in its place."""
-    folder = Path(folder)
-    records.is_recorded(folder)  # raises where a link leads there
-    for left in folder.parent.glob(f"{records.TEMPORARY}*"):
-        if left.is_dir() and not left.is_symlink():
-            shutil.rmtree(left, ignore_errors=True)
-    shutil.rmtree(folder.rename(_beside(folder)))
-
-
 def remove_half_written(folder: str | Path) -> None:
     """Remove what a kill left of files that were being written in a folder, and those below it, that nobody writes to now."""
     records.is_recorded(Path(folder))  # raises where a link leads there
     records.settle(Path(folder))
-    for left in Path(folder).rglob(f"{records.TEMPORARY}*"):
-        if left.is_file():
+    for left in list(Path(folder).rglob(f"{records.TEMPORARY}*")):
+        if left.is_dir() and not left.is_symlink():
+            shutil.rmtree(left, ignore_errors=True)
+        elif left.is_file():
             left.unlink()
 
 

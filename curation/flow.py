@@ -31,7 +31,7 @@ import dataclasses
 import inspect
 import re
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import pyarrow as pa
@@ -40,6 +40,7 @@ from .budget import Budget
 from .keys import How, Named, Where, WhereOfRows
 from .reach import Reached, reached
 from .rows import BLOB, Rejected, is_array, schema_of
+from .shards import Placed, assign_shards
 
 P = ParamSpec("P")
 In = TypeVar("In")
@@ -248,11 +249,30 @@ class Flow:
         """
         return self._then(Stage(name, "whole", step, self.last, None, gives, 0, max_rejects, expands, waits))
 
-    def shards(self, name: str, step: Step, *, max_rejects: float | Budget | None = 0) -> Flow:
+    def shards(
+        self,
+        name: str,
+        step: Step,
+        *,
+        by: Sequence[str] | None = None,
+        max_samples: int = 1000,
+        max_rejects: float | Budget | None = 0,
+    ) -> Flow:
         """Tar shards: ``fn(row, **settings) -> {extension: payload}``. Rows come grouped by their column ``shard``.
 
         They get the columns ``offset`` and ``size``, bytes of the sample in its tar, and ``sha256`` of its members.
+
+        Args:
+            name: of the stage.
+            step: see above.
+            by: columns whose values tell shards apart, in a stage ``placed`` before this one: see ``shards.assign_shards``.
+                None: rows have the column ``shard`` already.
+            max_samples: most samples a shard, for ``by``.
+            max_rejects: see ``Stage``.
         """
+        if by is not None:
+            place = Step(assign_shards, {"by": [*by], "max_samples": max_samples})
+            return self.whole("placed", place, gives=Placed).shards(name, step, max_rejects=max_rejects)
         return self._then(Stage(name, "shards", step, self.last, None, None, 0, max_rejects))
 
     def after(self, name: str) -> Flow:

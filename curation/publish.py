@@ -17,8 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from .shards import SampleSpan
-
 INDEX_COLUMNS = {"key": pa.string(), "shard": pa.string(), "offset": pa.int64(), "size": pa.int64()}
 """What the index must hold; ``shard`` is the tar's name without ``.tar``. All other columns are labels."""
 
@@ -69,33 +67,6 @@ _MARKUP = re.compile(r"[\\`*<\[&|~]|(?<![^\W_])_|_(?![^\W_])")
 def escaped(text: str) -> str:
     """Text from data, such as the name of a class, as Markdown on one line that shows it as it is, in tables too."""
     return _MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
-
-
-def index_table(labels: pa.Table, spans: Mapping[str, Sequence[SampleSpan]]) -> pa.Table:
-    """The index of a dataset: every label row with the place of its sample.
-
-    Args:
-        labels: rows with ``key``, ``shard`` and the label columns, in the order that is to be the dataset's.
-        spans: shard -> what ``write_shard`` returned for it.
-
-    Returns:
-        ``labels`` with ``offset`` and ``size`` (int64, bytes) after ``key`` and ``shard``.
-
-    Raises:
-        ValueError: a row has no sample in its shard, or a sample no row.
-    """
-    places = {(shard, span.key): span for shard, of_shard in spans.items() for span in of_shard}
-    rows = list(zip(labels["shard"].to_pylist(), labels["key"].to_pylist(), strict=True))
-    missing = [row for row in rows if row not in places]
-    if missing or len(places) != len(rows):
-        raise ValueError(f"{len(rows)} label rows, {len(places)} samples; rows without a sample: {missing[:3]}")
-    table = labels.select(["key", "shard"])
-    table = table.append_column("offset", pa.array([places[row].offset for row in rows], pa.int64()))
-    table = table.append_column("size", pa.array([places[row].size for row in rows], pa.int64()))
-    for name in labels.column_names:
-        if name not in INDEX_COLUMNS:
-            table = table.append_column(labels.schema.field(name), labels[name])
-    return table
 
 
 def publish(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) -> dict[str, bytes]:

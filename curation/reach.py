@@ -18,7 +18,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .definitions import Chain, Import, Module, Unit, Uses, is_function, read_module
+from .definitions import Module, Unit, is_function, read_module
+from .lookups import Chain, Import, Uses
 from .named import UnknownName
 
 Node = tuple[str, str]

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from .definitions import imports_of
+from .lookups import imports_of
 from .named import UnknownName, load
 from .reach import source_file
 

@@ -29,6 +29,7 @@ from .flow import Flow, PlanError, Stage
 from .lock import Busy, locked
 from .part_writer import PartRecord, StepFailed
 from .parts import Warnings, make_parts, make_parts_apart
+from .recipe import missing_source
 from .records import check_tree
 from .retry import forget_rejects
 from .stage_maker import FINGERPRINTS, Progress, Reporter, StageJob, StageMaker
@@ -137,7 +138,7 @@ def run(
             keep = stage.name in keep_stale
             maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, read_next=read_next, keep_stale=keep)
             report = Reporter(on_progress, stage.name, index, len(stages))
-            waits = bool(stage.waits and maker.missing_source())
+            waits = bool(stage.waits and missing_source(maker.stage))
             if not waits:
                 jobs += maker.begin(report)
                 makers.append(maker)
@@ -163,7 +164,7 @@ def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
         artifact = None
         if all(name in made for name in stage.inputs()):
             maker = StageMaker(store, stage, schemas[stage.name], made, dict(known))
-            artifact = None if maker.missing_source() else maker.reusable()
+            artifact = None if missing_source(maker.stage) else maker.reusable()
         if artifact is not None:
             made[stage.name] = artifact
         found.append((stage, artifact))

@@ -8,32 +8,27 @@ import dataclasses
 import datetime as dt
 import functools
 import importlib.metadata
-import os
 import platform
 import posixpath
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 
 from .artifact import Artifact, artifact_file, code_file, load_artifact, sealed
 from .budget import check_not_empty
 from .files import remove_half_written
-from .flow import PlanError, Stage, StageRef, row_types
-from .keys import How, Where, WhereOfRows, as_json, canonical, fingerprint, plain, sha256
+from .flow import PlanError, Stage
+from .keys import WhereOfRows, canonical, sha256
 from .ledger import KeySum, Ledger
 from .part_writer import WORK, PartRecord, StepFailed, folder, part_name
-from .parts import Offer, PartTask, Span
-from .rows import schema_of, without_addresses
+from .parts import Offer, PartTask
+from .recipe import recipe_of, within
 from .stale import change, change_of_sources, codes, codes_of, definitions, named_in, without_code
-from .store import Rows, Store, StoreError
-
-FORMAT = 2
-"""Version of the layout on disk and of content digests; part of every key."""
+from .store import Store, StoreError
+from .tasks import tasks_of
 
 FINGERPRINTS = ".fingerprints.json"
 """File of a run's folder: the contents of sources that were read, by their times; it saves reading them again."""
@@ -127,85 +122,12 @@ class StageMaker:
             raise RuntimeError(f"stage {self.stage.name!r} is not made yet")
         return self._artifact
 
-    def _places(self) -> dict[str, Where]:
-        steps = [self.stage.step, *([self.stage.pieces] if self.stage.pieces else [])]
-        return {name: value for step in steps for name, value in step.all_settings().items() if isinstance(value, Where)}
-
-    def missing_source(self) -> str:
-        """The first path among the settings at which nothing is, or ""."""
-        return next((str(path) for path in self._places().values() if not _there(path)), "")
-
-    def _recipe(self) -> tuple[dict[str, Any], str]:
-        """The readable recipe, and the witness of the sources that it names."""
-        witnesses: list[str] = []
-        for path in self._places().values():
-            self._check_apart(str(path))
-
-        def settings(values: Mapping[str, Any]) -> dict[str, Any]:
-            out: dict[str, Any] = {}
-            for name, value in values.items():
-                if isinstance(value, How):
-                    continue
-                if isinstance(value, StageRef):
-                    out[name] = {"rows_of": value.name}
-                elif isinstance(value, Where):
-                    mark = fingerprint(str(value), self.known)
-                    witnesses.append(mark.witness)
-                    out[name] = {"content": mark.content}
-                else:
-                    out[name] = as_json(name, value)
-                    self._check_repeatable(name, canonical(out[name]))
-            return out
-
-        recipe: dict[str, Any] = {
-            "format": FORMAT,
-            "kind": self.stage.kind,
-            "step": self.stage.step.name,
-            "code": self.stage.step.code().digest,
-            "settings": settings(self.stage.step.all_settings()),
-            "inputs": {name: self.made[name].digest for name in self.stage.inputs()},
-            "columns": [f"{field.name}: {field.type}" for field in self.schema],
-        }
-        if self.stage.pieces:
-            recipe["pieces"] = {
-                "step": self.stage.pieces.name,
-                "code": self.stage.pieces.code().digest,
-                "settings": settings(self.stage.pieces.all_settings()),
-            }
-        return recipe, sha256(canonical(witnesses))
-
-    def _check_repeatable(self, name: str, value: str) -> None:
-        if without_addresses(value) != value:
-            raise PlanError(
-                f"stage {self.stage.name!r}: setting {name} = {value:.80} names an object by its place in memory, which is "
-                "another one in every run: give its values"
-            )
-
-    def _within(self) -> dict[str, str]:
-        """Settings whose source lies in the run's own folder, such as votes: name -> place in it."""
-        out = self.store.local
-        if out is None:
-            return {}
-        places = {name: Path(str(path)).absolute() for name, path in self._places().items() if "://" not in path}
-        return {name: str(p.relative_to(out.absolute())) for name, p in places.items() if p.is_relative_to(out.absolute())}
-
-    def _check_apart(self, path: str) -> None:
-        """A source folder that a run writes to would be another one after each run, and would hold what the run made."""
-        out = self.store.local
-        if out is None or "://" in path or not os.path.isdir(path):
-            return
-        real, own = os.path.realpath(path), os.path.realpath(out)
-        if f"{own}/".startswith(f"{real}/") or f"{real}/".startswith(f"{own}/stages/"):
-            raise PlanError(
-                f"stage {self.stage.name!r}: the source {path} and the run's own folder {self.store.url} lie one in the other"
-            )
-
     def _layouts(self) -> str:
         return sha256(canonical([self.made[name].layout for name in self.stage.inputs()]))
 
     def reusable(self) -> Artifact | None:
         """The artifact that is there, where it is what this plan would make, and whole."""
-        return self._reusable(*self._recipe())
+        return self._reusable(*recipe_of(self.stage, self.schema, self.made, self.store, self.known))
 
     def _there(self) -> Artifact | None:
         try:
@@ -262,7 +184,7 @@ class StageMaker:
         """Use what is there; the jobs that make the parts which are not, and commit the stage with the last of them."""
         if self.store.local is not None:
             remove_half_written(self.store.local / folder(self.stage.name))
-        recipe, witness = self._recipe()
+        recipe, witness = recipe_of(self.stage, self.schema, self.made, self.store, self.known)
         if self.known or self.store.exists(FINGERPRINTS):
             self.store.write_json(FINGERPRINTS, sealed({"sources": self.known}))
         artifact = self._reusable(recipe, witness)
@@ -279,7 +201,7 @@ class StageMaker:
             report("stale", 0, None, 0, self._why(old, recipe))
         key = sha256(canonical(recipe))
         recipe["layouts"] = self._layouts()
-        recipe["within"] = self._within()
+        recipe["within"] = within(self.stage, self.store)
         if references := named_in(self.stage):
             recipe["named"] = references
         where = folder(self.stage.name)
@@ -304,34 +226,10 @@ class StageMaker:
 
         return self._jobs(sha256(canonical([key, recipe["layouts"]])), report, ledger, commit)
 
-    def _tasks(self, key: str) -> list[PartTask]:
-        stage = self.stage
-        views = {name: self.made[name].rows_view(self.store, self.recent) for name in stage.inputs()}
-        taken, given = row_types(stage)
-        schemas = [None if row_type is None else schema_of(row_type) for row_type in (taken, given)]
-        base = PartTask(self.store, stage, self.schema, key, 0, taken, *schemas, others=views)
-        if stage.kind == "source":
-            if stage.pieces is None:
-                return [base]
-            settings = {name: plain(value) for name, value in stage.pieces.settings.items()}
-            pieces = list(stage.pieces.function(**settings))
-            return [dataclasses.replace(base, number=n, piece=piece) for n, piece in enumerate(pieces)] or [base]
-        upstream = views[stage.after or ""]
-        if stage.kind == "whole":
-            return [dataclasses.replace(base, span=Span(0, upstream.num_rows, upstream))]
-        bounds = _shard_bounds(upstream) if stage.kind == "shards" else _even_bounds(upstream.num_rows, stage.rows_per_part)
-        # A row may be compared with all rows of its own stage: the upstream itself is then a second input.
-        others = {ref.name: views[ref.name] for ref in stage.step.settings.values() if isinstance(ref, StageRef)}
-        ends = np.cumsum([part.rows for part in upstream.parts])
-        return [
-            dataclasses.replace(base, number=n, span=_narrow(upstream, ends, start, stop), others=others)
-            for n, (start, stop) in enumerate(bounds)
-        ]
-
     def _jobs(
         self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[dict[int, PartRecord]], None]
     ) -> list[StageJob]:
-        tasks = self._tasks(key)
+        tasks = tasks_of(self.stage, self.schema, key, self.made, self.store, self.recent)
         records: dict[int, PartRecord] = {}
         # A task that makes several parts is made again as a whole: only its end says that it had them all.
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
@@ -459,43 +357,9 @@ def layout_of(inputs: str, parts: Sequence[Mapping[str, Any]]) -> str:
     return sha256(canonical([inputs, payloads]))
 
 
-def _there(path: str) -> bool:
-    import fsspec
-
-    fs, root = fsspec.core.url_to_fs(path)
-    return bool(fs.exists(root))
-
-
 def _totals(records: Sequence[PartRecord]) -> dict[str, int]:
     totals: dict[str, int] = {}
     for record in records:
         for reason, count in record.rejects.items():
             totals[reason] = totals.get(reason, 0) + count
     return dict(sorted(totals.items()))
-
-
-def _even_bounds(rows: int, rows_per_part: int) -> list[tuple[int, int]]:
-    return [(start, min(start + rows_per_part, rows)) for start in range(0, rows, rows_per_part)] or [(0, 0)]
-
-
-def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
-    """Stretches of rows with one value of ``shard``. Raises ``StepFailed`` where a shard's rows do not stand together."""
-    names = rows.table(["shard"])["shard"].combine_chunks().dictionary_encode()
-    codes = names.indices.to_numpy(zero_copy_only=False)
-    if not len(codes):
-        return [(0, 0)]
-    starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1])
-    if len(starts) != len(names.dictionary):
-        raise StepFailed("the rows of a shard do not stand together: sort them by the column 'shard'")
-    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True))
-
-
-def _narrow(rows: Rows, ends: np.ndarray, start: int, stop: int) -> Span:
-    """The stretch [start, stop) with the parts that hold it and no others, so that a task stays small.
-
-    ``ends``, int64 of shape (parts,), says at which row each part ends.
-    """
-    low = int(np.searchsorted(ends, start, side="right"))
-    high = int(np.searchsorted(ends, stop, side="left")) + 1
-    offset = int(ends[low - 1]) if low else 0
-    return Span(start - offset, stop - offset, dataclasses.replace(rows, parts=rows.parts[low:high]), offset)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..curation.flow import Flow
-from ..curation.named import UnknownName
+from ..curation.named import UnknownName, load
 from ..curation.registry import Entry, load_entry
 from ..curation.run import Run
 from .catalogue import BENCHMARKS
@@ -63,6 +63,11 @@ class Benchmark:
     def origin(self) -> str:
         """The name by which it was found."""
         return self.entry.name if self.entry else self.name
+
+
+def later(reference: str) -> Callable[..., Any]:
+    """What ``module:function`` does, imported when it is called: a plan needs neither torch nor matplotlib."""
+    return lambda *arguments: load(reference)(*arguments)
 
 
 class UnknownBenchmark(WrongUse):

@@ -12,7 +12,8 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
 
 from ..curation.registry import Entry, file_of
 from ..curation.rows import is_text, printable
@@ -47,6 +48,13 @@ _LARGEST = 10**18
 
 Rejects = Annotated[float, Field(ge=0)]
 """How many rows may be rejected: a number, or a share of them below 1."""
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class ShardSizes:
+    """A shard holds ``max_samples`` at most, of those that may lie together."""
+
+    max_samples: Annotated[int, Field(ge=1)]
 
 
 def load(

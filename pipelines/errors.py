@@ -10,6 +10,12 @@ class WrongUse(ValueError):
     """A command or a setting that cannot be carried out as it was written: says the value and the rule."""
 
 
+def unknown(what: str, name: str, names: Iterable[str]) -> WrongUse:
+    """The error for a name that stands for nothing: says which there are."""
+    known = list(dict.fromkeys(names))
+    return WrongUse(f"no {what} {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}")
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """The nearest of ``names`` as the end of an error's line, or "" where none is near."""
     near = difflib.get_close_matches(name, list(names), n=1, cutoff=0.6)

@@ -8,7 +8,7 @@ from typing import Any
 from ..curation.registry import BUILT_IN, Entry, Registry, described
 from .catalogue import BENCHMARKS, TITLES
 from .config import variants
-from .errors import WrongUse, did_you_mean
+from .errors import unknown
 
 REGISTRIES = {
     "benchmarks": "pipelines.catalogue:BENCHMARKS",
@@ -40,7 +40,7 @@ def list_names(kind: str) -> list[dict[str, str]]:
         WrongUse: where there is no such kind.
     """
     if kind not in REGISTRIES:
-        raise WrongUse(f"no kind {kind!r}: there are {', '.join(REGISTRIES)}{did_you_mean(kind, REGISTRIES)}")
+        raise unknown("kind", kind, REGISTRIES)
     module, _, name = REGISTRIES[kind].partition(":")
     found = getattr(importlib.import_module(f"...{module}", __name__), name)
     registries = [found] if isinstance(found, Registry) else [*found.values()]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..curation.named import UnknownName
 from ..curation.registry import BUILT_IN, Entry, Registry
+from .errors import WrongUse, unknown
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,14 @@ def _found(registry: Registry, name: str, info: Any) -> Entry:
     if info.context is not None and entry.origin != BUILT_IN:
         typing.cast("list[Entry]", info.context).append(entry)
     return entry
+
+
+def reference_of(registry: Registry, name: str, known: Iterable[str]) -> str:
+    """Where the code is that a name stands for. Raises ``WrongUse`` where there is none, which says the ``known`` names."""
+    try:
+        return registry.find(name).reference
+    except UnknownName as error:
+        raise (WrongUse(str(error)) if ":" in name else unknown(registry.kind, name, known)) from None
 
 
 def beside(name: str, base: Path) -> str:

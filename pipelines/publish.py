@@ -36,11 +36,15 @@ def publish_shards(run: Run, card: DatasetCard, into: str, *, leave_out: Collect
     target = Store(into)
     for name in tars:
         _link(store, posixpath.join(folder(artifact.stage), name), target, name, tars[name])
-    for name, data in written.items():
+    write_files(target, written, keep=tars)
+
+
+def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[str] = ()) -> None:
+    """Make ``files`` all that a folder holds, but for those to ``keep``; one that is there already is not written again."""
+    for name, data in files.items():
         if target.size(name) != len(data) or target.read(name) != data:
             target.write(name, data)
-    stale = [name for name in target.list("") if name not in written and name not in tars]
-    target.remove(stale)
+    target.remove([name for name in target.list("") if name not in files and name not in keep])
 
 
 def publish_plainly(run: Run, config: Any, folder: str) -> None:

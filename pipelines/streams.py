@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import hashlib
 import inspect
+import statistics
+import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -214,14 +216,17 @@ def measure_by(
         metric: takes what ``reader`` gives, or what that gives as ``matrix`` where its first argument is called so; gives a
             number, or numbers by name.
         name: of the metric, where it gives one number.
-        reader: makes ``Predictions`` of the rows.
+        reader: makes ``Predictions`` of the rows; or a list, one for each order that was learned: then the value is the mean.
     """
     if predictions.num_rows:
-        whole = reader(predictions)
+        read = reader(predictions)
         by_matrix = next(iter(inspect.signature(metric).parameters)) == "matrix"
-        found = metric(whole.matrix() if by_matrix else whole)
-        numbers = found if isinstance(found, Mapping) else {name: found}
-        yield from (measured(each, float(number)) for each, number in numbers.items())
+        numbers: dict[str, list[float]] = {}
+        for whole in typing.cast("list[Any]", read) if isinstance(read, list) else [read]:
+            found = metric(whole.matrix() if by_matrix else whole)
+            for each, number in (found if isinstance(found, Mapping) else {name: found}).items():
+                numbers.setdefault(each, []).append(float(number))
+        yield from (measured(each, statistics.fmean(those)) for each, those in numbers.items())
 
 
 @functools.lru_cache(maxsize=4)

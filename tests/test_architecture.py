@@ -6,7 +6,8 @@ import ast
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -82,6 +83,26 @@ def unsafe_calls(file: Path, source: str) -> list[str]:
     return found
 
 
+def circle(sources: Mapping[Path, str]) -> list[str]:
+    """The files of one circle of imports, from a file back to itself; empty where there is none.
+
+    Imports inside functions count, and those under ``TYPE_CHECKING``: a reader of one file needs the others all the same.
+    References in text, such as those of registries, do not: they are looked up by name, and an outsider's work as well.
+    """
+    named = {file.parent if file.name == "__init__.py" else file.with_suffix(""): file for file in sources}
+    modules = {".".join(["benchwright", *path.parts]): file for path, file in named.items()}
+
+    def file_of(name: str) -> Path | None:
+        return modules.get(name) or modules.get(name.rpartition(".")[0])
+
+    graph = {file: {file_of(name) for _, name in imports(file, source)} - {None, file} for file, source in sources.items()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        return [str(file) for file in error.args[1]]
+    return []
+
+
 def over_all_files(check) -> list[str]:
     return [line for file in FILES for line in check(file, (ROOT / file).read_text("utf-8"))]
 
@@ -107,6 +128,29 @@ def test_imports_go_one_way():
 )
 def test_the_check_of_imports_sees_each_form(file, source, wrong):
     assert len(wrong_arrows(Path(file), source)) == wrong
+
+
+def test_no_files_import_each_other_in_a_circle():
+    door = {Path("__init__.py"): (ROOT / "front_door" / "__init__.py").read_text("utf-8")}
+    assert circle({file: (ROOT / file).read_text("utf-8") for file in FILES} | door) == []
+
+
+@pytest.mark.parametrize(
+    ("second", "found"),
+    [
+        ("from .first import f", True),
+        ("def g():\n    from . import first", True),
+        ("if TYPE_CHECKING:\n    from ...curation.stages.first import F", True),
+        ("import benchwright.curation.stages.first", True),
+        ("from .third import f", True),
+        ("first = 'benchwright.curation.stages.first:f'", False),
+        ("from ..first import f", False),
+    ],
+)
+def test_the_check_of_circles_sees_each_form(second, found):
+    stages = {"first": "from .second import g", "second": second, "third": "import benchwright.curation.stages.first as f"}
+    sources = {Path(f"curation/stages/{name}.py"): source for name, source in stages.items()}
+    assert bool(circle({**sources, Path("curation/stages/__init__.py"): ""})) is found
 
 
 def test_the_engine_names_no_benchmark():

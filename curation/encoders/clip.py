@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -103,13 +104,15 @@ def _build(spec: OpenClip, tag: dict[str, Any], path: Path) -> Any:
 
     statistics = {key: tag[key] for key in ("mean", "std", "interpolation", "resize_mode") if key in tag}
     try:
-        return open_clip.create_model(
-            spec.model,
-            pretrained=str(path),
-            force_quick_gelu=bool(tag.get("quick_gelu", False)),
-            force_preprocess_cfg=statistics or None,
-            weights_only=True,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # torch tells of pickles that it reads in part; what matters is raised
+            return open_clip.create_model(
+                spec.model,
+                pretrained=str(path),
+                force_quick_gelu=bool(tag.get("quick_gelu", False)),
+                force_preprocess_cfg=statistics or None,
+                weights_only=True,
+            )
     except pickle.UnpicklingError as error:
         raise ValueError(f"checkpoint {path}: not a plain file of tensors, and is not unpickled: {_line(error)}") from None
     except RuntimeError as error:

@@ -34,14 +34,6 @@ class Option:
         return f"{self.name} ({self.hint})" if self.hint else self.name
 
 
-def option_from_text(shown: str, class_name: str = "") -> Option:
-    """The option that is shown as ``shown``: ``computer (laptop/tablet/etc.)`` has the name ``computer`` and a hint."""
-    name, bracket, hint = shown.partition(" (")
-    if not bracket or not hint.endswith(")"):
-        return Option(shown, class_name)
-    return Option(name, class_name, hint[:-1])
-
-
 def check_options(options: Sequence[Option], *, background: str) -> None:
     """Raise ``ValueError`` where an answer would be ambiguous or could not be shown.
 

@@ -8,28 +8,19 @@ are ours, and the hints in the released code stand there.
 
 from __future__ import annotations
 
-import io
-import json
 import math
 import tomllib
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import resources
-from typing import Literal, cast, get_args, overload
+from typing import Literal, cast, get_args
 
 import numpy as np
-import simplejpeg
 from PIL import Image
 
 from ..rng import rng
-from ..rows import Reject
-from .decode import decode_rgb
 
 Kind = Literal["colour_invert", "colour_jitter", "gaussian_blur", "gaussian_noise", "rotation", "vertical_flip", "perspective"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
-PAPER_KINDS: tuple[Kind, ...] = KINDS[:6]
-"""The six kinds of the paper's experiments."""
-
 Parameters = Mapping[str, float | Sequence[float]]
 Ranges = Mapping[str, Mapping[str, Sequence[float]]]
 """Kind -> parameter -> (lowest, highest), as ``visual_transforms.toml`` has them."""
@@ -38,7 +29,6 @@ OwnTransform = Callable[[np.ndarray, np.random.Generator], np.ndarray]
 """``transform(frames, draw)``: uint8 (n, height, width, 3) RGB of one video to the same; chance comes from ``draw``."""
 
 _STAGE = "visual_transforms"
-_JPEG_QUALITY = 95
 _NAMES: Mapping[str, tuple[str, ...]] = {
     "colour_invert": (),
     "colour_jitter": ("brightness", "hue_turns"),
@@ -50,53 +40,10 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True)
-class Clip:
-    """A video as its frames: bytes of JPEG, PNG or other image files, in order. ``key`` names the video."""
-
-    key: str
-    frames: list[bytes]
-
-
-@dataclass(frozen=True)
-class TransformedClip:
-    """The same video, seen otherwise.
-
-    Attributes:
-        frames: of JPEG frames JPEGs of quality 95 without chroma subsampling; of all others PNGs, which lose nothing.
-        transform: the kind.
-        transform_parameters: what was drawn for this video, as JSON.
-    """
-
-    key: str
-    frames: list[bytes]
-    transform: str
-    transform_parameters: str
-
-
 def our_ranges() -> Ranges:
     """The ranges of ``visual_transforms.toml``."""
     text = resources.files(__package__ or "").joinpath("visual_transforms.toml").read_text(encoding="utf-8")
     return tomllib.loads(text)
-
-
-def transform_clip(row: Clip, *, kinds: Sequence[Kind], ranges: Ranges, seed: int) -> TransformedClip:
-    """Step of kind ``each``: transform every frame of a video in the same way.
-
-    Args:
-        kinds: one kind for all videos; of several, each video is given one, drawn by its key.
-        ranges: of the parameters: ``our_ranges()``, which a plan calls, so that they are part of the recipe.
-        seed: of the kind, the parameters and the noise.
-
-    Raises:
-        Reject: ``no_frames``; ``frame_sizes`` where frames differ in size; and what ``decode.decode_rgb`` raises of a frame.
-        ValueError: no kind, or one that is not known.
-    """
-    kind = cast(Kind, choose_kind(kinds, seed, row.key))
-    if not row.frames:
-        raise Reject("no_frames", "0 frames")
-    frames = transform_frames(row.frames, kind, seed, row.key, ranges=ranges)
-    return TransformedClip(row.key, frames, kind, json.dumps(draw_parameters(kind, seed, row.key, ranges), sort_keys=True))
 
 
 def transform_by(function: OwnTransform, frames: np.ndarray, seed: int, key: str) -> np.ndarray:
@@ -117,48 +64,24 @@ def choose_kind(kinds: Sequence[str], seed: int, key: str, own: Container[str] =
     return kinds[int(rng(seed, f"{_STAGE}.kind", key).integers(len(kinds)))]
 
 
-@overload
-def transform_frames(frames: np.ndarray, kind: Kind, seed: int, key: str, *, ranges: Ranges | None = None) -> np.ndarray: ...
-@overload
-def transform_frames(
-    frames: Sequence[bytes], kind: Kind, seed: int, key: str, *, ranges: Ranges | None = None
-) -> list[bytes]: ...
-def transform_frames(
-    frames: Sequence[bytes] | np.ndarray, kind: Kind, seed: int, key: str, *, ranges: Ranges | None = None
-) -> list[bytes] | np.ndarray:
+def transform_frames(frames: np.ndarray, kind: Kind, seed: int, key: str, *, ranges: Ranges | None = None) -> np.ndarray:
     """Transform the frames of one video. The same arguments give the same bytes; the size of the frames stays.
 
     Args:
-        frames: uint8 (n, height, width, 3) RGB, or n image files of one size, read one at a time. n may be 0.
+        frames: uint8 (n, height, width, 3) RGB. n may be 0.
         kind: see ``KINDS``.
         seed: of the parameters and the noise.
         key: of the video.
         ranges: of the parameters; None: ours.
 
-    Returns:
-        What was given: an array of the same shape, or files (see ``TransformedClip``).
-
     Raises:
         ValueError: an array of another shape or dtype, or a kind that is not known.
-        Reject: of files, see ``transform_clip``.
     """
     parameters = draw_parameters(kind, seed, key, our_ranges() if ranges is None else ranges)
-    if isinstance(frames, np.ndarray):
-        if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != np.uint8:
-            raise ValueError(
-                f"frames of video {key!r} are {frames.dtype} {frames.shape}: uint8 (n, height, width, 3) is wanted"
-            )
-        done = [_transformed(frame, kind, parameters, seed, key, n) for n, frame in enumerate(frames)]
-        return np.stack(done) if done else frames.copy()
-    files: list[bytes] = []
-    size: tuple[int, ...] = ()
-    for n, data in enumerate(frames):
-        frame = decode_rgb(data)
-        size = size or frame.shape
-        if frame.shape != size:
-            raise Reject("frame_sizes", f"frame {n} is {frame.shape[1]}x{frame.shape[0]}, frame 0 is {size[1]}x{size[0]}")
-        files.append(_encoded(_transformed(frame, kind, parameters, seed, key, n), jpeg=data[:2] == b"\xff\xd8"))
-    return files
+    if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != np.uint8:
+        raise ValueError(f"frames of video {key!r} are {frames.dtype} {frames.shape}: uint8 (n, height, width, 3) is wanted")
+    done = [_transformed(frame, kind, parameters, seed, key, n) for n, frame in enumerate(frames)]
+    return np.stack(done) if done else frames.copy()
 
 
 def draw_parameters(kind: Kind, seed: int, key: str, ranges: Ranges) -> dict[str, float | list[float]]:
@@ -292,11 +215,3 @@ def _unit_square_to(quad: Sequence[tuple[float, float]]) -> tuple[float, ...]:
     g = (sx * dy2 - dx2 * sy) / determinant
     h = (dx1 * sy - sx * dy1) / determinant
     return x1 - x0 + g * x1, x3 - x0 + h * x3, x0, y1 - y0 + g * y1, y3 - y0 + h * y3, y0, g, h
-
-
-def _encoded(frame: np.ndarray, *, jpeg: bool) -> bytes:
-    if jpeg:
-        return simplejpeg.encode_jpeg(np.ascontiguousarray(frame), _JPEG_QUALITY, "RGB", "444")
-    memory = io.BytesIO()
-    Image.fromarray(frame).save(memory, "PNG")
-    return memory.getvalue()

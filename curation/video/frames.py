@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from ..rows import Blob
 from ..stages.folder import open_folder
@@ -19,16 +19,18 @@ AS_USUAL = FrameSettings()
 
 
 @dataclass(frozen=True)
-class VideoFile:
-    """A video as listed: ``video`` is its path relative to the folder of videos."""
+class Clip:
+    """A video, or the part of it from ``t_start`` to ``t_end`` seconds; None for the whole."""
 
     key: str
     video: str
+    t_start: float | None
+    t_end: float | None
 
 
 @dataclass(frozen=True)
-class ProbedVideo:
-    """The same with what the file is.
+class ProbedClip:
+    """A clip with what its file is.
 
     Attributes:
         container: FFmpeg's name of the demuxer.
@@ -56,22 +58,6 @@ class ProbedVideo:
     duration_s: float
     start_s: float
     size_bytes: int
-
-
-@dataclass(frozen=True)
-class Clip:
-    """A video, or the part of it from ``t_start`` to ``t_end`` seconds; None for the whole."""
-
-    key: str
-    video: str
-    t_start: float | None
-    t_end: float | None
-
-
-@dataclass(frozen=True)
-class ProbedClip(ProbedVideo):
-    """A clip with what its file is."""
-
     t_start: float | None
     t_end: float | None
 
@@ -114,35 +100,6 @@ class ClipFrames:
     jpegs: list[bytes]
 
 
-def probe_video(
-    row: VideoFile,
-    *,
-    root: str,
-    stream: StreamChoice = "best",
-    limits: Limits = NO_SURPRISES,
-    wall_limit_s: float = WALL_LIMIT_S,
-) -> ProbedVideo:
-    """Step: what a video file is, from its packets and its first frame; of a container or codec whose packets do not
-    foretell the frames for certain, all are decoded and counted.
-
-    Args:
-        root: folder of videos; mark it with ``where``.
-        stream: which stream of a file is the video.
-        limits: see ``Limits``.
-        wall_limit_s: seconds without an answer after which the run stops, and no row is rejected; mark it with ``how``.
-
-    Raises:
-        Reject: ``outside_folder``, ``missing_file``, ``not_a_file``, ``unreadable``, ``empty_file``, ``not_a_video``,
-            ``truncated``, ``corrupt``, ``no_video_stream``, ``no_frames``, ``encrypted``, ``unsupported_codec``,
-            ``unsupported_rotation``, ``too_many_pixels``, ``too_many_frames``, ``too_long``, ``timed_out`` or
-            ``decoder_died``.
-        MachineFault: as ``child.in_child``.
-    """
-    clip = Clip(row.key, row.video, None, None)
-    probed = vars(probe_clip(clip, root=root, stream=stream, limits=limits, wall_limit_s=wall_limit_s))
-    return ProbedVideo(**{field.name: probed[field.name] for field in fields(ProbedVideo)})
-
-
 def probe_clip(
     row: Clip,
     *,
@@ -152,10 +109,22 @@ def probe_clip(
     limits: Limits = NO_SURPRISES,
     wall_limit_s: float = WALL_LIMIT_S,
 ) -> ProbedClip:
-    """Step: ``probe_video`` of a clip's file, which is rejected, too, where ``plan`` cannot choose frames of the clip.
+    """Step: what a clip's file is, from its packets and its first frame; of a container or codec whose packets do not
+    foretell the frames for certain, all are decoded and counted.
+
+    Args:
+        root: folder of videos; mark it with ``where``.
+        plan: a clip of which it cannot choose frames is rejected, as ``sample_frames`` would.
+        stream: which stream of a file is the video.
+        limits: see ``Limits``.
+        wall_limit_s: seconds without an answer after which the run stops, and no row is rejected; mark it with ``how``.
 
     Raises:
-        Reject: as ``probe_video``; also ``bad_segment`` or ``too_few_frames``, as ``sample_frames`` would.
+        Reject: ``outside_folder``, ``missing_file``, ``not_a_file``, ``unreadable``, ``empty_file``, ``not_a_video``,
+            ``truncated``, ``corrupt``, ``no_video_stream``, ``no_frames``, ``encrypted``, ``unsupported_codec``,
+            ``unsupported_rotation``, ``too_many_pixels``, ``too_many_frames``, ``too_long``, ``timed_out`` or
+            ``decoder_died``; with a plan ``bad_segment`` or ``too_few_frames``.
+        MachineFault: as ``child.in_child``.
     """
     asked = {"plan": plan, "cut": _cut(row)}
     found = in_child("probe", _path(root, row.video), wall_limit_s=wall_limit_s, limits=limits, stream=stream, **asked)
@@ -178,10 +147,10 @@ def sample_frames(
         root: folder of videos; mark it with ``where``.
         plan: which frames; its draws are named by the row's key.
         settings: how they become JPEGs.
-        stream: as of ``probe_video``; so are ``limits`` and ``wall_limit_s``.
+        stream: as of ``probe_clip``; so are ``limits`` and ``wall_limit_s``.
 
     Raises:
-        Reject: as ``probe_video``; also ``bad_segment``, ``too_few_frames``, ``size_changes`` or ``unsupported_pixels``.
+        Reject: as ``probe_clip``; also ``bad_segment``, ``too_few_frames``, ``size_changes`` or ``unsupported_pixels``.
     """
     clip = read_clip(row, root=root, plan=plan, settings=settings, stream=stream, limits=limits, wall_limit_s=wall_limit_s)
     return SampledClip(

@@ -48,7 +48,7 @@ class Found:
 
 
 def probe(path: str, *, limits: Limits, stream: StreamChoice, plan: FramePlan | None, cut: Mapping[str, Any]) -> Found:
-    """What a file is: the facts of ``frames.ProbedVideo``. Raises ``Reject`` as ``frames.probe_clip``."""
+    """What a file is: the facts of ``frames.ProbedClip``. Raises ``Reject`` as ``frames.probe_clip``."""
     budget = CpuBudget(limits)
     index = read_index(path, limits=limits, budget=budget, stream=stream)
     first, count = None, index.n_frames

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import posixpath
 import reprlib
 import tomllib
@@ -121,17 +120,6 @@ def read_text(path: str) -> str:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ValueError(f"no UTF-8 text: byte {error.start}") from None
-
-
-def as_toml(hierarchy: Hierarchy) -> str:
-    """The hierarchy as a TOML file that ``read_hierarchy`` takes: to look through a proposal, and to change it."""
-    lines = [f"lone = {_list(hierarchy.lone)}", "", "[superclasses]"]
-    lines += [f"{json.dumps(name, ensure_ascii=False)} = {_list(inner)}" for name, inner in hierarchy.superclasses]
-    return "\n".join(lines) + "\n"
-
-
-def _list(names: Sequence[str]) -> str:
-    return f"[{', '.join(json.dumps(name, ensure_ascii=False) for name in names)}]"
 
 
 def _official(text: str) -> Hierarchy:

@@ -1,1 +1,1 @@
-"""Kinetics: its lists in every form, lists of what a copy holds, and statistics of lists."""
+"""Kinetics: its lists in every form, and lists of what a copy holds."""

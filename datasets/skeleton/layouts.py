@@ -100,17 +100,6 @@ class Layout:
         parts = (itself, equal + further, nearer) if preset == "as_released" else (itself + equal, nearer, further)
         return np.stack([part / (joined + itself).sum(0) for part in parts]).astype(np.float32)
 
-    def directed_partitions(self) -> NDArray[np.float32]:
-        """CTR-GCN's three matrices (Chen et al., ICCV 2021, released code): itself, edges inward, edges outward.
-
-        Returns:
-            (3, V, V) float32; [v, w] as in ``partitions``: inward rows are nearer to the centre. The columns of each matrix
-            sum to 1, or to 0 where a joint has no such neighbour. An edge between joints equally far stands in neither.
-        """
-        joined, far = self.adjacency(), self.hops()[self.centre]
-        parts = (np.eye(len(self.joints)), joined * (far[:, None] < far[None]), joined * (far[:, None] > far[None]))
-        return np.stack([part / np.maximum(part.sum(0), 1) for part in parts]).astype(np.float32)
-
     def as_values(self) -> dict[str, Any]:
         """The layout as plain values, for JSON; ``layout_of`` reads them."""
         return {

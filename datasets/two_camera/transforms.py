@@ -30,13 +30,6 @@ class Fitted(NamedTuple):
     condition: np.ndarray
 
 
-def chromaticity(colours: np.ndarray) -> np.ndarray:
-    """Colours divided by their R + G + B, float64 (..., 3); all zero where the sum is not above zero."""
-    colours = np.asarray(colours, dtype=np.float64)
-    total = colours.sum(axis=-1, keepdims=True)
-    return np.divide(colours, total, out=np.zeros_like(colours), where=total > 0)
-
-
 def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: np.ndarray | None = None) -> Fitted:
     """The 3 x 3 matrix T that makes ``colours_1 @ T`` nearest to ``colours_2``.
 
@@ -107,14 +100,6 @@ def checked_fit(
     if not condition <= max_condition:
         raise Reject("singular", f"{what}: condition {float(condition):.3g} of the colours, limit {max_condition:g}")
     return matrix, float(condition)
-
-
-def apply(colours: np.ndarray, matrix: np.ndarray, *, preset: Preset) -> np.ndarray:
-    """Colours as the other camera sees them, float64 (..., 3): those of chromaticities keep R + G + B."""
-    colours = np.asarray(colours, dtype=np.float64)
-    if preset == "as_written":
-        return colours @ matrix
-    return (chromaticity(colours) @ matrix) * colours.sum(axis=-1, keepdims=True)
 
 
 def checked_light(value: Any, what: str) -> list[float]:

@@ -12,15 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import benchwright as bw
 import pyarrow as pa
 from benchwright.curation.budget import Budget
-from benchwright.curation.flow import Flow, source, step
-from benchwright.curation.keys import where
 from benchwright.curation.publish import DatasetCard
-from benchwright.curation.rows import Blob, Reject
 from benchwright.curation.run import Run
 from benchwright.curation.store import Rows
-from benchwright.pipelines.benchmark import Benchmark
 from benchwright.pipelines.config import Location
 from benchwright.pipelines.publish import publish_shards
 from pydantic import ConfigDict
@@ -38,13 +35,13 @@ class Config:
 @dataclass(frozen=True)
 class Text:
     key: str
-    text: Blob
+    text: bw.Blob
 
 
 @dataclass(frozen=True)
 class Counted:
     key: str
-    text: Blob
+    text: bw.Blob
     words: int
     commonest: str
 
@@ -57,13 +54,13 @@ class Placed:
 
 def read_texts(*, folder: str) -> Iterator[Text]:
     for path in sorted(Path(folder).glob("*.txt")):
-        yield Text(path.stem, Blob(path.read_bytes()))
+        yield Text(path.stem, bw.Blob(path.read_bytes()))
 
 
 def count_words(row: Text, *, min_words: int) -> Counted:
     words = re.findall(r"\w+", row.text.read().decode(errors="replace").lower())
     if len(words) < min_words:
-        raise Reject("too_short", f"{len(words)} words")
+        raise bw.Reject("too_short", f"{len(words)} words")
     return Counted(row.key, row.text, len(words), collections.Counter(sorted(words)).most_common(1)[0][0])
 
 
@@ -77,13 +74,13 @@ def sample(row: Counted) -> Mapping[str, Any]:
     return {"txt": row.text.read(), "json": {"words": row.words, "commonest": row.commonest}}
 
 
-def plan(c: Config, out: str) -> Flow:
+def plan(c: Config, out: str) -> bw.Flow:
     budget = Budget(c.max_rejects, "max_rejects")  # a message names the setting that would allow more
     return (
-        source("listed", step(read_texts, folder=where(c.folder)))
-        .each("counted", step(count_words, min_words=c.min_words), max_rejects=budget, rows_per_part=4)
-        .whole("placed", step(place, files_per_shard=c.files_per_shard), gives=Placed)
-        .shards("shards", step(sample))
+        bw.source("listed", bw.step(read_texts, folder=bw.where(c.folder)))
+        .each("counted", bw.step(count_words, min_words=c.min_words), max_rejects=budget, rows_per_part=4)
+        .whole("placed", bw.step(place, files_per_shard=c.files_per_shard), gives=Placed)
+        .shards("shards", bw.step(sample))
     )
 
 
@@ -93,4 +90,4 @@ def publish(run: Run, c: Config, folder: str) -> None:
     publish_shards(run, card, folder)
 
 
-BENCHMARK = Benchmark(name="words", title="Text files and their words", config=Config, plan=plan, publish=publish)
+BENCHMARK = bw.Benchmark(name="words", title="Text files and their words", config=Config, plan=plan, publish=publish)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -32,15 +31,6 @@ KNOWN = 1 << 62
 def cluster_label(number: int) -> int:
     """The label of the recognised cluster ``unknown_<number>``."""
     return -2 - number
-
-
-def label_name(label: int, classes: Sequence[str]) -> str:
-    """What tables call a label: a class's name, "unknown", "unknown_3", "known"."""
-    if label == KNOWN:
-        return "known"
-    if label >= 0:
-        return classes[label]
-    return "unknown" if label == UNKNOWN else f"unknown_{-2 - label}"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...curation.files import remove, remove_half_written, replacing, write_whole
+from ...curation.records import TEMPORARY
 
 _PROGRESS = "progress.json"
 
@@ -40,10 +42,19 @@ def held(folder: Path) -> Held | None:
 
 
 def commit(folder: Path, save: Callable[[Path], None], done: int, fields: Any) -> None:
-    """Write the state after ``done`` positions by ``save``, and ``fields``, which are JSON values."""
+    """Write the state after ``done`` positions by ``save``, and ``fields``, which are JSON values.
+
+    Raises:
+        ValueError: ``save`` wrote no file, or several.
+    """
     state = folder / f"after-{done:04}"
-    with replacing(state) as beside:
-        save(beside)
+    # In a folder of its own: torch takes no name that begins with a dot, and puts it into the file; numpy adds an ending.
+    with replacing(state) as beside, tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=folder) as room:
+        save(Path(room) / state.name)
+        saved = list(Path(room).iterdir())
+        if len(saved) != 1:
+            raise ValueError(f"save(path) of a learner wrote {len(saved)} files: one is wanted, at the path that it is given")
+        saved[0].replace(beside)
     digest = hashlib.sha256(state.read_bytes()).hexdigest()
     value = {"done": done, "fields": fields, "sha256": digest, "state": state.name}
     write_whole(folder / _PROGRESS, json.dumps(value, sort_keys=True).encode())

@@ -48,7 +48,6 @@ class OrderedStream:
         """In the order learned."""
         return [each for task in self.tasks for each in task]
 
-    @property
     def matrix(self) -> NDArray[np.float64]:
         """(N, N) accuracy by task on the test sequences, rows after each task; NaN above the diagonal."""
         return task_accuracy_matrix(self.accuracy, [len(task) for task in self.tasks])
@@ -57,7 +56,7 @@ class OrderedStream:
         """By metric and split: ``aa``, ``af_from_best``, ``af_final_minus_diagonal``, ``bound`` (a_kk = 1), ``bound_own`` (its
         a_kk); and ``aa`` of the sequences that validate.
         """
-        matrix, tasks = self.matrix, len(self.tasks)
+        matrix, tasks = self.matrix(), len(self.tasks)
         average, nothing = final_accuracy(matrix), float("nan")
         val = np.asarray(self.val_accuracy[-1], dtype=np.float64)
         val_matrix = task_accuracy_matrix(self.val_accuracy, [len(task) for task in self.tasks])
@@ -112,11 +111,21 @@ def measure_order(*, predictions: Rows) -> Iterator[Value]:
             are their numbers.
     """
     if predictions.num_rows:
-        found = Predictions(predictions)
-        tasks = tuple(tuple(map(int, one.classes)) for one in found.positions)
-        tests = {test.split: test for test in found.tests}
-        by_split = [_class_accuracy(found, tests.get(split)) for split in ("test", "val")]
-        yield from values_of([OrderedStream(0, tasks, *by_split)], together=True)
+        yield from values_of([_only_stream(Predictions(predictions))], together=True)
+
+
+def read_streams(predictions: Rows) -> list[OrderedStream]:
+    """The streams of a training that learned several orders, or one: see ``measure_orders`` and ``measure_order``."""
+    if "order_index" in predictions.column_names:
+        return list(streams(predictions.table().to_pylist()))
+    return [_only_stream(Predictions(predictions))]
+
+
+def _only_stream(found: Predictions) -> OrderedStream:
+    tasks = tuple(tuple(map(int, one.classes)) for one in found.positions)
+    tests = {test.split: test for test in found.tests}
+    test, val = (_class_accuracy(found, tests.get(split)) for split in ("test", "val"))
+    return OrderedStream(0, tasks, test, val)
 
 
 def _class_accuracy(found: Predictions, test: TestSet | None) -> list[list[float]]:
@@ -142,7 +151,7 @@ def values_of(found: Sequence[OrderedStream], *, together: bool) -> Iterator[Val
         for k, row in enumerate(one.accuracy, start=1):
             for label, value in zip(one.classes[: len(row)], row, strict=True):
                 yield measured("class_accuracy", value, position=k, tested=str(label), split="test", order=one.order)
-            for task, value in zip(one.tasks[:k], one.matrix[k - 1], strict=False):
+            for task, value in zip(one.tasks[:k], one.matrix()[k - 1], strict=False):
                 name = "+".join(map(str, sorted(task)))
                 yield measured("accuracy", float(value), position=k, tested=name, split="test", order=one.order)
         for (metric, split), value in one.measures().items():

@@ -11,7 +11,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.flow import Step
-from ...curation.named import UnknownName
 from ...curation.verify import DATASET
 from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.index import DatasetIndex
@@ -19,8 +18,9 @@ from ...eval.protocols.domain_incremental import measure_domains
 from ...training.baselines.clear import paper_methods, paper_settings
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
-from ..errors import WrongUse, did_you_mean
+from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
+from ..names import reference_of
 from ..streams import Runs, stream_training, with_metrics
 from .config import ClearConfig
 
@@ -43,8 +43,8 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     """
     protocols = list(protocols)
     asked = [*(protocols or PROTOCOLS)]
-    if unknown := [name for name in asked if name not in PROTOCOLS]:
-        raise WrongUse(f"no protocol {unknown[0]!r}: there are {', '.join(PROTOCOLS)}{did_you_mean(unknown[0], PROTOCOLS)}")
+    if strange := [name for name in asked if name not in PROTOCOLS]:
+        raise unknown("protocol", strange[0], PROTOCOLS)
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table
     if "streaming" in asked and len(pc.unique(table["bucket"])) < 2:
@@ -84,13 +84,8 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
 def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
     own, settings = paper_methods().get(name, (name, {}))
-    try:
-        return METHODS.find(own).reference, {**settings, **config.baselines.method_settings.get(name, {})}
-    except UnknownName as error:
-        if ":" in name:
-            raise WrongUse(str(error)) from None
-        known = [*paper_methods(), *METHODS.builtin]
-        raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}") from None
+    reference = reference_of(METHODS, own, [*paper_methods(), *METHODS.builtin])
+    return reference, {**settings, **config.baselines.method_settings.get(name, {})}
 
 
 def settings_of(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:

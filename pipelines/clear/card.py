@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ...curation.publish import DatasetCard, escaped
 from ...curation.run import Run
 from ...datasets.clear.samples import COLUMNS
@@ -11,9 +9,6 @@ from ...datasets.clear.splits import SEEDS
 from ..own import shown
 from ..publish import publish_shards
 from .config import ClearConfig, YfccSource
-
-if TYPE_CHECKING:
-    pass
 
 
 def publish(run: Run, config: ClearConfig, folder: str) -> None:

@@ -9,7 +9,6 @@ benchmark; nothing else is needed.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, source, step
@@ -39,9 +38,8 @@ from ...datasets.clear.synthetic import draw_pictures
 from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ...datasets.yfcc100m.metadata import read_metadata
-from ..benchmark import Benchmark
+from ..benchmark import Benchmark, later
 from ..catalogue import TITLES
-from ..experiments import Training
 from ..own import OwnSource, encoder_of, own_source
 from . import card, release, rounds
 from .config import (
@@ -185,20 +183,6 @@ def _buckets(flow: Flow, c: ClearConfig) -> Flow:
     return flow.whole("bucketed", cut, gives=Bucketed, max_rejects=None)
 
 
-def report(config: ClearConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)
-
-
-def trainings(config: ClearConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
-    """See ``baselines.trainings``."""
-    from . import baselines
-
-    return baselines.trainings(config, out, methods, protocols)
-
-
 BENCHMARK = Benchmark(
     name="clear",
     title=TITLES["clear"],
@@ -206,8 +190,8 @@ BENCHMARK = Benchmark(
     plan=plan,
     publish=card.publish,
     rounds=rounds.rounds,
-    trainings=trainings,
+    trainings=later(f"{__package__}.baselines:trainings"),
     shown={"in-domain": "in_domain", "next-domain": "next_domain", "acc": "acc", "bwt": "bwt", "fwt": "fwt"},
-    report=report,
+    report=later(f"{__package__}.report:write_report"),
     release=release.write_release_layout,
 )

@@ -6,7 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,6 @@ from ...curation.store import Rows, Store, StoreError
 from ..errors import WrongUse
 from ..own import shown
 from .config import ClearConfig
-
-if TYPE_CHECKING:
-    pass
 
 
 def write_release_layout(config: ClearConfig, out: str, folder: str) -> int:

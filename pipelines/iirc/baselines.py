@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...curation.flow import Step
-from ...curation.named import UnknownName
 from ...curation.verify import DATASET
 from ...datasets.iirc.view import RefinedView
 from ...datasets.reader.index import DatasetIndex
@@ -18,8 +17,9 @@ from ...training.methods.registry import METHODS
 from ...training.models.picture_net import check_picture_net
 from ...training.models.registry import MODELS
 from ..config import with_changes
-from ..errors import WrongUse, did_you_mean
+from ..errors import WrongUse
 from ..experiments import Training
+from ..names import reference_of
 from ..streams import Runs, short, stream_training, with_metrics
 from .config import PICTURES, IircConfig
 from .stream import SAMPLES
@@ -85,13 +85,7 @@ def settings_of(config: IircConfig, name: str) -> tuple[str, dict[str, Any]]:
     """
     e = config.evaluation
     own, settings = paper_settings(name, dataset=e.dataset)
-    try:
-        reference = METHODS.find(own).reference
-    except UnknownName as error:
-        if ":" in name:
-            raise WrongUse(str(error)) from None
-        known = dict.fromkeys([*paper_methods(), *METHODS.builtin])
-        raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}") from None
+    reference = reference_of(METHODS, own, [*paper_methods(), *METHODS.builtin])
     if e.model != PICTURES:
         settings["model"] = {}
     free = ("method",) if e.model == PICTURES else ("method", "model")  # which the functions that are called check

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -14,9 +13,6 @@ from ...datasets.iirc.samples import columns_of
 from ...datasets.iirc.view import RefinedView
 from ..publish import publish_shards
 from .config import DrawnSource, IircConfig
-
-if TYPE_CHECKING:
-    pass
 
 
 def publish(run: Run, config: IircConfig, folder: str) -> None:

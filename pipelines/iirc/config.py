@@ -14,7 +14,7 @@ from ...eval.metrics.registry import METRICS
 from ...training.baselines.iirc import paper_methods
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
-from ..config import Location, Rejects
+from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
 from ..own import OwnEncoder, OwnSource
 from ..sources import SOURCES
@@ -113,13 +113,6 @@ class TasksDrawn:
     first: Annotated[int, Field(ge=1)]
     later: Annotated[int, Field(ge=1)]
     configurations: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
-
-
-@dataclass(frozen=True, config=_STRICT)
-class ShardSizes:
-    """A shard holds samples of one role that one task gives first, ``max_samples`` at most."""
-
-    max_samples: Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, config=_STRICT)

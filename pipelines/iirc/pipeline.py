@@ -7,8 +7,6 @@ them it is given, and in which task of every configuration each of them comes. A
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...curation.budget import Budget
 from ...curation.flow import Flow, source, step
 from ...curation.keys import where
@@ -23,10 +21,9 @@ from ...datasets.iirc.hierarchy import Hierarchy
 from ...datasets.iirc.samples import place, sample
 from ...datasets.iirc.synthetic import draw_class_images, drawn_hierarchy
 from ...datasets.iirc.tasks import DrawnTasks
-from ..benchmark import Benchmark
+from ..benchmark import Benchmark, later
 from ..catalogue import TITLES
 from ..config import ConfigError
-from ..experiments import Training
 from ..own import OwnSource, encoder_of, own_source
 from . import card
 from .config import (
@@ -112,27 +109,13 @@ def _drawn_hierarchy(c: IircConfig) -> Hierarchy:
         raise ConfigError(f"source: {error}") from None
 
 
-def report(config: IircConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)
-
-
-def trainings(config: IircConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
-    """See ``baselines.trainings``."""
-    from . import baselines
-
-    return baselines.trainings(config, out, methods, protocols)
-
-
 BENCHMARK = Benchmark(
     name="iirc",
     title=TITLES["iirc"],
     config=IircConfig,
     plan=plan,
     publish=card.publish,
-    trainings=trainings,
+    trainings=later(f"{__package__}.baselines:trainings"),
     shown={"pw-JS": "pw_js", "JS": "js", "exact match": "exact_match", "recall": "recall"},
-    report=report,
+    report=later(f"{__package__}.report:write_report"),
 )

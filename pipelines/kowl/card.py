@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,12 +13,8 @@ from ...curation.run import Run
 from ...curation.store import Store
 from ...datasets.kowl.samples import COLUMNS, FEATURE
 from ...datasets.kowl.tables import as_text, increment_table, published_table
-from ..publish import publish_shards
+from ..publish import publish_shards, write_files
 from .config import KowlConfig
-
-if TYPE_CHECKING:
-    pass
-
 
 NEEDED = ("increment", "role", "novel", "label_recent_first")
 """Columns that the tables of increments are made from."""
@@ -99,8 +94,4 @@ def _publish_table(run: Run, card: DatasetCard, folder: str) -> None:
         "files": {n: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for n, data in files.items()},
     }
     files["dataset.json"] = f"{json.dumps(described, sort_keys=True, indent=2, ensure_ascii=False)}\n".encode()
-    target = Store(folder)
-    for name, data in files.items():
-        if target.size(name) != len(data) or target.read(name) != data:
-            target.write(name, data)
-    target.remove([name for name in target.list("") if name not in files])
+    write_files(Store(folder), files)

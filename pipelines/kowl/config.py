@@ -15,7 +15,7 @@ from ...datasets.kowl.increments import Later
 from ...datasets.kowl.splits import Turn
 from ...eval.metrics.registry import METRICS
 from ...training.predictors.registry import PREDICTORS
-from ..config import Location, Rejects
+from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
 from ..own import OwnSource
 from ..sources import SOURCES
@@ -162,13 +162,6 @@ class AvaLists:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Shards:
-    """A shard holds samples of one increment and role, ``max_samples`` at most."""
-
-    max_samples: Annotated[int, Field(ge=1)]
-
-
-@dataclass(frozen=True, config=_STRICT)
 class Evaluation:
     """The open-world loop.
 
@@ -206,7 +199,7 @@ class KowlConfig:
     labels: Labels
     turns: Annotated[list[Turn], Field(min_length=1)]
     increments: Increments
-    shards: Shards
+    shards: ShardSizes
     evaluation: Evaluation
     videos: Inventory | None = None
     features: Annotated[Features, Field(discriminator="kind")] | None = None

@@ -8,8 +8,6 @@ in shards of one increment and role each; without, it ends in that table.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...curation.budget import Budget
 from ...curation.encoders.preprocess import Crop
 from ...curation.flow import Flow, join, rows_of, source, step
@@ -34,9 +32,8 @@ from ...datasets.kowl.splits import Assigned, assign_splits
 from ...datasets.kowl.synthetic import draw_lists, draw_missing, drawing
 from ...datasets.kowl.synthetic_features import Centred, choose_centres, draw_features
 from ...datasets.kowl.unify import unified_row, unify
-from ..benchmark import Benchmark
+from ..benchmark import Benchmark, later
 from ..catalogue import TITLES
-from ..experiments import Training
 from ..own import OwnSource, own_source, shown
 from . import card
 from .config import AvaLists, DrawnFeatures, DrawnLists, ExtractedFeatures, Inventory, KowlConfig, StoredFeatures
@@ -186,27 +183,13 @@ def _held(flow: Flow, inventory: Flow, name: str, means: str, reason: str) -> Fl
     return join(inventory, flow).whole(name, keep, max_rejects=None)
 
 
-def report(config: KowlConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)
-
-
-def trainings(config: KowlConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
-    """See ``baselines.trainings``."""
-    from . import baselines
-
-    return baselines.trainings(config, out, methods, protocols)
-
-
 BENCHMARK = Benchmark(
     name="kowl",
     title=TITLES["kowl"],
     config=KowlConfig,
     plan=plan,
     publish=card.publish,
-    trainings=trainings,
+    trainings=later(f"{__package__}.baselines:trainings"),
     shown={
         "mcc pre": "pre.classification.predictor.mcc@validate+test",
         "mcc post": "post.classification.predictor.mcc@validate+test",
@@ -214,5 +197,5 @@ BENCHMARK = Benchmark(
         "detection mcc": "pre.detection.predictor.mcc@validate+test",
         "recognition nmi": "pre.recognition.predictor.nmi_arithmetic@validate+test",
     },
-    report=report,
+    report=later(f"{__package__}.report:write_report"),
 )

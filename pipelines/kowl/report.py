@@ -37,12 +37,7 @@ _BANDS = 28
 
 
 def write_report(config: KowlConfig, out: str) -> str:
-    """Write ``report.html`` into the run's folder. Returns its path.
-
-    Args:
-        config: settings of the run.
-        out: a local folder; the run may be unfinished: what is there is shown.
-    """
+    """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
     store = Store(out)
     made = finished_stages(store)
     found = results(out)

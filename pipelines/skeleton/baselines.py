@@ -14,20 +14,21 @@ from typing import Any
 
 from ...curation.flow import Step, step
 from ...curation.keys import how, named
-from ...curation.named import UnknownName, load
+from ...curation.named import load
 from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import Orders, load_orders
-from ...eval.protocols.order_sensitivity import measure_order, measure_orders
+from ...eval.protocols.order_sensitivity import measure_order, measure_orders, read_streams
 from ...training.graph_streams import registry as stream_methods
 from ...training.graph_streams.nets import graph_of
 from ...training.graph_streams.recipe import StreamMethod
 from ...training.methods.method import Method
 from ...training.methods.registry import METHODS, made_as
 from ...training.models.registry import MODELS
-from ..errors import WrongUse, did_you_mean
+from ..errors import WrongUse, unknown
 from ..experiments import Training, dataset_digest
-from ..streams import Runs, short, stream_training
+from ..names import reference_of
+from ..streams import Runs, short, stream_training, with_metrics
 from .config import SkeletonConfig
 from .evaluation import EXPERIMENTS, Evaluation, settings_of
 from .learning import LearnedRow, learn_orders, stretches
@@ -73,7 +74,7 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
 
 def _known(what: str, name: str, names: Sequence[Any]) -> Any:
     if name not in names:
-        raise WrongUse(f"no {what} {name!r}: there are {', '.join(names)}{did_you_mean(name, names)}")
+        raise unknown(what, name, names)
     return name
 
 
@@ -141,7 +142,7 @@ def _trainings(
                 settings=settings,
                 seed=repeat,
                 prepare=f"{__package__}.stream:{'node' if graph_of(network) == 'adjacency' else 'tensor'}_stream",
-                measures={"orders": Step(measure_order, {})},
+                measures=with_metrics({"orders": Step(measure_order, {})}, e.metrics, read_streams),
                 runs=Runs(dataset, device=e.device),
                 labels="one",
                 classes="new",
@@ -168,7 +169,7 @@ def _trainings(
         indices=indices,
         device=e.device,
     )
-    measures = {"orders": Step(measure_orders, {"orders": len(indices)})}
+    measures = with_metrics({"orders": Step(measure_orders, {"orders": len(indices)})}, e.metrics, read_streams)
     names = short(name), short(e.network.architecture)
     for repeat in range(e.repeats):
         yield Training(
@@ -178,13 +179,8 @@ def _trainings(
 
 def _made(name: str, settings: dict[str, Any]) -> tuple[str, Any]:
     """Reference of a method, and what its factory gives for its settings."""
-    try:
-        reference = stream_methods.METHODS.get(name) or METHODS.find(name).reference
-    except UnknownName as error:
-        if ":" in name:
-            raise WrongUse(str(error)) from None
-        known = list(dict.fromkeys([*stream_methods.METHODS, *METHODS.builtin]))
-        raise WrongUse(f"no method {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}") from None
+    known = [*stream_methods.METHODS, *METHODS.builtin]
+    reference = stream_methods.METHODS.get(name) or reference_of(METHODS, name, known)
     try:
         return reference, made_as(_KINDS, load(reference), settings)
     except (ValueError, LookupError) as error:

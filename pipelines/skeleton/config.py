@@ -11,7 +11,7 @@ from ...datasets.skeleton.arrays import ArrayFile
 from ...datasets.skeleton.bodies import BodyRule
 from ...datasets.skeleton.splits import SplitRule
 from ...datasets.skeleton.tensors import TensorForm
-from ..config import Location, Rejects
+from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind
 from ..own import OwnSource
 from ..sources import SOURCES
@@ -147,13 +147,6 @@ class OrderCounts:
     tasks: Annotated[int, Field(ge=1)]
     classes: Annotated[int, Field(ge=0)]
     task_orders: Annotated[int, Field(ge=1)] | None = None
-
-
-@dataclass(frozen=True, config=_STRICT)
-class ShardSizes:
-    """A shard holds sequences of one task and role, ``max_samples`` at most."""
-
-    max_samples: Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True, config=_STRICT)

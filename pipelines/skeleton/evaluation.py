@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
+from ...eval.metrics.registry import METRICS
 from ...training.graph_streams.published import READINGS
 from ...training.graph_streams.registry import METHODS as STREAM_METHODS
 from ...training.graph_streams.registry import current_name
@@ -90,6 +91,7 @@ class Evaluation:
         grid: method -> setting -> values: each combination is tried by the experiment ``grid``.
         paper: whose figures of Table 2 stand beside those trainings of this run that are as the paper's; None: none do.
         memory: sequences that are kept by methods with exemplars that learn one order at a time.
+        metrics: of your own: see ``pipelines.streams.measure_by``; of a training of several orders the mean over them.
         device: ``cpu`` or ``cuda``.
         workers: of earlier versions, and not used any more: see ``benchwright train --scheduler processes --workers``.
         orders_per_part: orders that are trained together, sharing their common beginnings; a kill costs as many.
@@ -108,6 +110,7 @@ class Evaluation:
     grid: dict[MethodName, dict[str, list[Any]]] = Field(default_factory=dict[MethodName, dict[str, list[Any]]])
     paper: Literal["ucla", "ntu"] | None = None
     memory: Positive = 200
+    metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
     device: str = "cpu"
     workers: Positive = 1
     orders_per_part: Positive = 12

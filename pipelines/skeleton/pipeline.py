@@ -7,8 +7,6 @@ tensors, and the plan ends before the shards.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...curation.budget import Budget
 from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import where
@@ -26,10 +24,9 @@ from ...datasets.skeleton.samples import place, sample
 from ...datasets.skeleton.splits import Chosen, Split, choose, split
 from ...datasets.skeleton.synthetic import ACTIONS, list_drawn, read_drawn
 from ...datasets.skeleton.synthetic import LAYOUT as DRAWN_LAYOUT
-from ..benchmark import Benchmark
+from ..benchmark import Benchmark, later
 from ..catalogue import TITLES
 from ..config import ConfigError
-from ..experiments import Training
 from ..own import OwnSource, own_source
 from . import card, results
 from .config import (
@@ -159,27 +156,13 @@ def layout_for(c: SkeletonConfig) -> Layout:
         raise ConfigError(f"layout: {error}") from None
 
 
-def report(config: SkeletonConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)
-
-
-def trainings(config: SkeletonConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
-    """See ``baselines.trainings``."""
-    from . import baselines
-
-    return baselines.trainings(config, out, methods, protocols)
-
-
 BENCHMARK = Benchmark(
     name="skeleton",
     title=TITLES["skeleton"],
     config=SkeletonConfig,
     plan=plan,
     publish=card.publish,
-    trainings=trainings,
+    trainings=later(f"{__package__}.baselines:trainings"),
     shown={
         "AA": "aa@test",
         "AF from best": "af_from_best@test",
@@ -187,5 +170,5 @@ BENCHMARK = Benchmark(
         "AA, validation": "aa@val",
     },
     tables=results.scores,
-    report=report,
+    report=later(f"{__package__}.report:write_report"),
 )

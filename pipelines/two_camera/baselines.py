@@ -19,7 +19,7 @@ from ...eval.protocols.cross_validation import ESTIMATES, measure_folds, measure
 from ...training.illuminants import choice
 from ...training.illuminants.registry import ESTIMATORS, candidates, functions
 from ...training.two_camera.networks import hyper_of, settings
-from ..errors import WrongUse, did_you_mean
+from ..errors import WrongUse, unknown
 from ..experiments import Training, predictions
 from ..streams import short
 from . import learning
@@ -144,8 +144,8 @@ def settings_of(config: TwoCameraConfig, name: str) -> Chosen:
 def _check_names(config: TwoCameraConfig, name: str) -> None:
     networks, baselines = config.evaluation.networks, [LINEAR, *candidates()]
     known = [*networks, *baselines]
-    if unknown := [each for each in [name, *config.evaluation.baselines] if each not in known and ":" not in each]:
-        raise WrongUse(f"no method {unknown[0]!r}: there are {', '.join(known)}{did_you_mean(unknown[0], known)}")
+    if strange := [each for each in [name, *config.evaluation.baselines] if each not in known and ":" not in each]:
+        raise unknown("method", strange[0], known)
     if shadowed := [each for each in networks if each in baselines or not _plain(each)]:
         raise WrongUse(f"network {shadowed[0]!r}: a name of letters, digits, - and _ that no baseline has is wanted")
 

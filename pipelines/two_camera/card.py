@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...curation.publish import DatasetCard
 from ...curation.run import Run
 from ...datasets.two_camera.samples import COLUMNS, IMAGES, VALID
 from ..publish import publish_shards
 from .config import Metadata, Radiometric, TwoCameraConfig
-
-if TYPE_CHECKING:
-    pass
-
 
 _CITATION = """A. Abdelhamed, A. Punnappurath, M. S. Brown.
 Leveraging the Availability of Two Cameras for Illuminant Estimation. CVPR 2021."""

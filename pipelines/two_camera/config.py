@@ -9,7 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from ...eval.metrics.registry import METRICS
 from ...training.illuminants.registry import ESTIMATORS, candidates
-from ..config import Location, Rejects
+from ..config import Location, Rejects, ShardSizes
 from ..names import OneOf
 
 _STRICT = ConfigDict(extra="forbid")
@@ -122,13 +122,6 @@ class Augmentation:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Shards:
-    """A shard holds samples of one fold, ``max_samples`` at most."""
-
-    max_samples: Annotated[int, Field(ge=1)]
-
-
-@dataclass(frozen=True, config=_STRICT)
 class Network:
     """One row of the tables: networks of one size.
 
@@ -187,7 +180,7 @@ class TwoCameraConfig:
     seed: int
     source: Annotated[Radiometric | RawPairs | QuasiReal | Metadata, Field(discriminator="kind")]
     folds: Annotated[Rotating | Fixed, Field(discriminator="kind")]
-    shards: Shards
+    shards: ShardSizes
     evaluation: Evaluation
     transform: Transform = Transform()
     augmentation: Augmentation | None = None

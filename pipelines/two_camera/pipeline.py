@@ -8,8 +8,6 @@ with the columns of ``datasets.two_camera.rows.TransformPair``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from ...curation.budget import Budget
 from ...curation.flow import Flow, rows_of, source, step
 from ...curation.keys import where
@@ -30,10 +28,9 @@ from ...datasets.two_camera.quasi_real import MatchedPair, list_matches, simulat
 from ...datasets.two_camera.radiometric import Rendered, assign_parts, draw_pairs, measure_patches, pieces, released_parts
 from ...datasets.two_camera.rows import Augmented, Folded, MeasuredPair
 from ...datasets.two_camera.samples import patch_sample, picture_sample, place, plain_sample
-from ..benchmark import Benchmark
+from ..benchmark import Benchmark, later
 from ..catalogue import TITLES
 from ..config import ConfigError
-from ..experiments import Training
 from . import card
 from .config import Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
 
@@ -151,31 +148,17 @@ def _relit(flow: Flow, c: TwoCameraConfig) -> Flow:
     return flow.each("relit", change, rows_per_part=1).whole("augmented", step(expand), gives=Expanded, expands=True)
 
 
-def report(config: TwoCameraConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)
-
-
-def trainings(config: TwoCameraConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
-    """See ``baselines.trainings``."""
-    from . import baselines
-
-    return baselines.trainings(config, out, methods, protocols)
-
-
 BENCHMARK = Benchmark(
     name="two_camera",
     title=TITLES["two_camera"],
     config=TwoCameraConfig,
     plan=plan,
     publish=card.publish,
-    trainings=trainings,
+    trainings=later(f"{__package__}.baselines:trainings"),
     shown={
         **{name: f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3")},
         "looked at the test": "looks_at_test",
         "lights of the test": "lights_of_test",
     },
-    report=report,
+    report=later(f"{__package__}.report:write_report"),
 )

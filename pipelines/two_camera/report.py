@@ -42,12 +42,7 @@ _WIDE_PX = 640
 
 
 def write_report(config: TwoCameraConfig, out: str) -> str:
-    """Write ``report.html`` into the run's folder. Returns its path.
-
-    Args:
-        config: settings of the run.
-        out: a local folder; the run may be unfinished: what is there is shown.
-    """
+    """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
     store = Store(out)
     made = finished_stages(store)
     published = store.exists("dataset/index.parquet") and "shards" in made

@@ -20,8 +20,9 @@ from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ...training.models.tsn import check_tsn
 from ..config import with_changes
-from ..errors import WrongUse, did_you_mean
+from ..errors import WrongUse
 from ..experiments import Training
+from ..names import reference_of
 from ..streams import Runs, file_sha256, short, stream_training, with_metrics
 from .config import Evaluation, VclimbConfig
 from .stream import clip_view, narrowings, tasks
@@ -87,13 +88,7 @@ def _frames(text: str) -> Any:
 
 def _reference(name: str) -> str:
     """Where the function is that makes the method."""
-    try:
-        return METHODS.find(name.removesuffix(CONSISTENT)).reference
-    except UnknownName as error:
-        if ":" in name:
-            raise WrongUse(str(error)) from None
-        told = f"no method {name!r}: there are {', '.join(METHODS.builtin)}, and each with {CONSISTENT}"
-        raise WrongUse(told + did_you_mean(name, METHODS.builtin)) from None
+    return reference_of(METHODS, name.removesuffix(CONSISTENT), [*METHODS.builtin, f"and each with {CONSISTENT}"])
 
 
 def _model(e: Evaluation) -> tuple[str, str]:

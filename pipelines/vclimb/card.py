@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...curation.artifact import Artifact
 from ...curation.publish import DatasetCard
@@ -12,9 +12,6 @@ from ...datasets.vclimb.samples import COLUMNS, NOT_IN_INDEX
 from ...datasets.vclimb.tables import leaks, per_task
 from ..publish import publish_shards
 from .config import DrawnSource, VclimbConfig
-
-if TYPE_CHECKING:
-    pass
 
 
 def split_stage(made: Iterable[str]) -> str | None:

@@ -14,7 +14,7 @@ from ...eval.metrics.registry import METRICS
 from ...training.baselines.vclimb import CONSISTENT
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
-from ..config import Location, Rejects
+from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
 from ..own import OwnSource
 from ..sources import SOURCES
@@ -224,13 +224,6 @@ class Frames:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Shards:
-    """A shard holds clips of one task and role, ``max_samples`` at most."""
-
-    max_samples: Annotated[int, Field(ge=1)]
-
-
-@dataclass(frozen=True, config=_STRICT)
 class Evaluation:
     """Training and evaluation of baselines.
 
@@ -279,6 +272,6 @@ class VclimbConfig:
     videos: Videos
     split: Split
     frames: Frames
-    shards: Shards
+    shards: ShardSizes
     evaluation: Evaluation
     rows_per_part: Annotated[int, Field(ge=1)] = 32

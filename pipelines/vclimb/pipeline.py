@@ -8,7 +8,6 @@ Either way stage ``usable`` says which class lost which role, before frames are 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from ...curation.budget import Budget
@@ -31,10 +30,9 @@ from ...datasets.videos.cut import Cut, cut_segments
 from ...datasets.videos.frame_folders import list_frame_folders, probe_frame_folder, sample_frame_folder
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
 from ...datasets.videos.plain import list_csv, list_folder
-from ..benchmark import Benchmark
+from ..benchmark import Benchmark, later
 from ..catalogue import TITLES
 from ..config import ConfigError
-from ..experiments import Training
 from ..own import OwnSource, own_source
 from . import card
 from .config import (
@@ -199,20 +197,6 @@ def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
     return flow.each("sampled", made, max_rejects=_broken(c), rows_per_part=c.rows_per_part)
 
 
-def report(config: VclimbConfig, out: str) -> str:
-    """Write ``report.html`` and return its path."""
-    from .report import write_report
-
-    return write_report(config, out)
-
-
-def trainings(config: VclimbConfig, out: str, methods: Sequence[str], protocols: Sequence[str]) -> list[Training]:
-    """See ``baselines.trainings``."""
-    from . import baselines
-
-    return baselines.trainings(config, out, methods, protocols)
-
-
 SHOWN = {
     "acc": "acc_class_weighted",
     "bwf": "bwf_class_weighted",
@@ -227,7 +211,7 @@ BENCHMARK = Benchmark(
     config=VclimbConfig,
     plan=plan,
     publish=card.publish,
-    trainings=trainings,
+    trainings=later(f"{__package__}.baselines:trainings"),
     shown=SHOWN,
-    report=report,
+    report=later(f"{__package__}.report:write_report"),
 )

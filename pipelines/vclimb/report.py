@@ -41,12 +41,7 @@ _AFTER_SPLIT = ("matched", "probed", "sampled")
 
 
 def write_report(config: VclimbConfig, out: str) -> str:
-    """Write ``report.html`` into the run's folder. Returns its path.
-
-    Args:
-        config: settings of the run.
-        out: a local folder; the run may be unfinished: what is there is shown.
-    """
+    """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
     store = Store(out)
     made = finished_stages(store)
     trained = lines(results(out))

@@ -16,6 +16,7 @@ import textwrap
 from pathlib import Path
 from types import CodeType
 
+import benchwright
 import pytest
 from benchwright.curation.named import load
 from benchwright.curation.reach import Reached, code_digest, reached
@@ -233,6 +234,25 @@ def test_a_changed_file_is_read_again(folders: Folders) -> None:
     (folder / "other.py").write_text("def f(): return 2")
     os.utime(folder / "other.py", ns=(1, 1))  # whatever the clock of the file system can tell apart
     assert code_digest(f"{folder}/steps.py:step") != before
+
+
+THROUGH = {
+    "source": "import benchwright as bw\ndef step(row): return bw.source(row)",
+    "a module": "from benchwright.curation import flow as bw\ndef step(row): return bw.source(row)",
+}
+
+
+def test_names_of_the_front_door_are_those_that_they_stand_for(folders: Folders) -> None:
+    """What is reached through ``benchwright`` is what its module is reached for, and no name of it is all of the package."""
+    through, module = (folders.reached({"steps.py": text}).definitions for text in THROUGH.values())
+    assert {name: set(found) for name, found in through.items()} == {name: set(found) for name, found in module.items()}
+    assert "source" in through["benchwright.curation.flow"]
+    made = "import benchwright as bw\nBENCHMARK = bw.Benchmark(1)\ndef step(row): return 0\ndef other(): return 1\n"
+    assert set(folders.reached({"steps.py": made}).definitions["steps"]) == {"step"}
+    for name in sorted(set(benchwright.__all__) - {"__version__"}):
+        found = folders.reached({"steps.py": f"import benchwright as bw\ndef step(row): return bw.{name}"}).definitions
+        assert name in {each for names in found.values() for each in names}, name
+        assert "*" not in found["benchwright"], name
 
 
 # ------------------------------------------------------------------------------------------------- on the package itself

@@ -17,6 +17,7 @@ from benchwright.curation.flow import Flow, PlanError, join, rows_of, source, st
 from benchwright.curation.keys import how, where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.run import Busy, Progress, TooManyRejects, run, status
+from benchwright.curation.shards import Placed, assign_shards
 from benchwright.curation.store import Store, StoreError
 
 from tests.curation import steps
@@ -64,6 +65,17 @@ def test_rows_rejects_and_sum(numbers: Path, tmp_path: Path) -> None:
     assert ordered.rows == shards.rows == 37
     rejects = Store(str(tmp_path / "out")).read_parquet("stages/listed/part-00000.rejects.parquet").to_pylist()
     assert rejects == [{"key": "line41", "reason": "not_a_number", "detail": "line 41 is 'many'"}]
+
+
+def test_shards_place_their_rows(numbers: Path, tmp_path: Path) -> None:
+    drawn = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    drawn = drawn.each("drawn", step(steps.draw, factor=3, seed=5, bad="", hurry=how(1)), max_rejects=0.5)
+    place = step(assign_shards, by=["value"], max_samples=7)
+    written_out = drawn.whole("placed", place, gives=Placed).shards("shards", step(steps.sample))
+    short = drawn.shards("shards", step(steps.sample), by=["value"], max_samples=7)
+    digests = [run(flow, str(tmp_path / str(n)), scheduler="sync").result.digest for n, flow in enumerate((written_out, short))]
+    assert digests[0] == digests[1]
+    assert files_of(tmp_path / "0/stages") == files_of(tmp_path / "1/stages")
 
 
 @pytest.mark.parametrize("scheduler", ["threads", "processes"])

@@ -16,10 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
-from benchwright.curation.publish import DatasetCard, FileFact, escaped, index_table, publish
+from benchwright.curation.publish import DatasetCard, FileFact, escaped, publish
 from benchwright.curation.rows import BLOB
 from benchwright.curation.shards import (
-    SampleSpan,
     assign_shards,
     encode_member,
     read_sample,
@@ -373,9 +372,8 @@ CARD = DatasetCard(
 
 
 def published() -> tuple[pa.Table, dict[str, bytes]]:
-    labels = table_of(shard=["s-00000", "s-00000"], label=[1, 0], name=["b|c", "a"])
-    spans = {"s-00000": [SampleSpan("k0", 0, 1024, ("jpg",)), SampleSpan("k1", 1024, 2048, ("jpg",))]}
-    index = index_table(labels, spans)
+    places = {"shard": ["s-00000", "s-00000"], "offset": [0, 1024], "size": [1024, 2048]}
+    index = table_of(**places, label=[1, 0], name=["b|c", "a"])
     return index, publish(index, CARD, {"s-00000.tar": FileFact(10240, "a" * 64)})
 
 
@@ -414,9 +412,9 @@ def test_names_from_data_show_as_they_are_on_the_card() -> None:
     names = ["a|b", "`c", "<img src=x>", "d\r\ne", "*f*", "_g_", "h_i", "[j](k)", "l\\|m", "&lt;", "A-1, (b) é"]
     shown = [r"a\|b", r"\`c", r"\<img src=x>", "d e", r"\*f\*", r"\_g\_", "h_i", r"\[j](k)", r"l\\\|m", r"\&lt;", "A-1, (b) é"]
     assert [escaped(name) for name in names] == shown
-    labels = table_of(shard=["s-00000"] * len(names), name=names)
-    spans = {"s-00000": [SampleSpan(key, 1024 * n, 1024, ("jpg",)) for n, key in enumerate(labels["key"].to_pylist())]}
-    card = publish(index_table(labels, spans), CARD, {"s-00000.tar": FileFact(1, "a" * 64)})["README.md"].decode()
+    count = len(names)
+    index = table_of(shard=["s-00000"] * count, offset=[*range(0, 1024 * count, 1024)], size=[1024] * count, name=names)
+    card = publish(index, CARD, {"s-00000.tar": FileFact(1, "a" * 64)})["README.md"].decode()
     (line,) = (line for line in card.splitlines() if line.startswith("| `name`"))
     assert len(re.split(r"(?<!\\)(?:\\\\)*\|", line)) == 6
     assert all(f"{name} (1)" in line for name in shown)
@@ -431,5 +429,3 @@ def test_an_index_that_does_not_fit_is_refused() -> None:
         publish(pa.concat_tables([index, index.slice(0, 1)]), CARD, {"s-00000.tar": fact})
     with pytest.raises(ValueError, match="needs a column 'offset'"):
         publish(index.drop_columns(["offset"]), CARD, {"s-00000.tar": fact})
-    with pytest.raises(ValueError, match="rows without a sample"):
-        index_table(table_of(shard=["s-00000"]), {"s-00000": [SampleSpan("other", 0, 1, ())]})

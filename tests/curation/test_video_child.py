@@ -20,7 +20,7 @@ from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.rows import MachineFault, Reject
 from benchwright.curation.run import run
 from benchwright.curation.video import child, decoders
-from benchwright.curation.video.frames import Clip, VideoFile, probe_video, read_clip, sample_frames
+from benchwright.curation.video.frames import Clip, probe_clip, read_clip, sample_frames
 from benchwright.curation.video.limits import Limits
 from benchwright.curation.video.plans import FramePlan
 from benchwright.curation.video.work import FrameSettings
@@ -197,7 +197,7 @@ def test_the_second_try_has_the_process_to_itself(videos: Path, monkeypatch: pyt
 
 def test_processor_time_limits_a_file_and_wall_clock_does_not(videos: Path) -> None:
     with pytest.raises(Reject, match=r"timed_out.*more than 1e-06 s of processor time"):
-        probe_video(VideoFile("a", "0.y4m"), root=str(videos), limits=Limits(cpu_limit_s=1e-6))
+        probe_clip(Clip("a", "0.y4m", None, None), root=str(videos), limits=Limits(cpu_limit_s=1e-6))
     burning = "from benchwright.curation.deaths import limit_cpu\nlimit_cpu(0.2)\nwhile True: pass"
     assert subprocess.run([sys.executable, "-P", "-c", burning], check=False).returncode == -signal.SIGXCPU
     # Asleep for longer than the limit: no processor time.

@@ -14,14 +14,13 @@ import numpy as np
 import pytest
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
-from benchwright.curation.rows import Blob, Reject
+from benchwright.curation.rows import Reject
 from benchwright.curation.run import run
 from benchwright.curation.video import child, decoders
 from benchwright.curation.video.frames import (
     Clip,
-    VideoFile,
     frame_members,
-    probe_video,
+    probe_clip,
     read_clip,
     sample_frames,
     unpack_frames,
@@ -31,7 +30,6 @@ from benchwright.curation.video.limits import CpuBudget, Limits
 from benchwright.curation.video.pixels import RgbConverter, orientation_of, scaled_size
 from benchwright.curation.video.plans import FramePlan
 from benchwright.curation.video.work import FrameSettings
-from benchwright.eval.report.images import contact_sheet
 from PIL import Image
 
 from tests.curation import odd_videos
@@ -108,7 +106,7 @@ def test_every_odd_file_gives_the_frames_of_a_full_decode(good):
 
 def test_of_several_streams_the_best_is_taken_by_both_decoders(good, tmp_path):
     for path, number in odd_videos.make_several_streams(tmp_path).items():
-        probed = probe_video(VideoFile("a", path.name), root=str(tmp_path))
+        probed = probe_clip(Clip("a", path.name, None, None), root=str(tmp_path))
         with av.open(str(path)) as container:
             found = container.streams[probed.stream]
             assert (found.type, int(found.disposition) & 0x400) == ("video", 0), path.name
@@ -139,13 +137,13 @@ def test_a_stream_can_be_asked_for_by_its_number(good, tmp_path):
             for stream in (0, 1, "best")
         ]
         assert widths == [192, 384, 384]
-    assert probe_video(VideoFile("a", "small_first.mkv"), root=str(tmp_path), stream=0).stream == 0
+    assert probe_clip(Clip("a", "small_first.mkv", None, None), root=str(tmp_path), stream=0).stream == 0
     for name, stream, reason in (
         ("small_first.mkv", 2, "no_video_stream.*number 2 is not moving pictures"),
         ("empty_first.mkv", 0, "no_frames"),
     ):
         with pytest.raises(Reject, match=reason):
-            probe_video(VideoFile("a", name), root=str(tmp_path), stream=stream)
+            probe_clip(Clip("a", name, None, None), root=str(tmp_path), stream=stream)
 
 
 def test_only_what_is_needed_is_decoded_where_the_packets_tell(good, monkeypatch):
@@ -190,12 +188,12 @@ def test_every_bad_file_gives_its_reason(bad):
                 )
             assert told.value.reason == reason, (path.name, told.value.detail)
         with pytest.raises(Reject) as told:
-            probe_video(VideoFile("a", path.name), root=str(path.parent))
+            probe_clip(Clip("a", path.name, None, None), root=str(path.parent))
         assert told.value.reason == reason, path.name
 
 
 def test_probe_says_what_a_file_is(good):
-    found = {p.name: probe_video(VideoFile(p.stem, p.name), root=str(good)) for p in sorted(good.iterdir())}
+    found = {p.name: probe_clip(Clip(p.stem, p.name, None, None), root=str(good)) for p in sorted(good.iterdir())}
     for name, probed in found.items():
         assert probed.n_frames == len(full_decode(good / name)), name
         assert probed.size_bytes == (good / name).stat().st_size
@@ -285,7 +283,7 @@ def test_what_is_over_a_limit_is_turned_away(good, limits, reason):
             read_clip(Clip("a", "plain.mp4", None, None), root=str(good), plan=EIGHT, settings=settings, limits=limits)
         assert told.value.reason == reason
     with pytest.raises(Reject, match=reason):
-        probe_video(VideoFile("a", "plain.mp4"), root=str(good), limits=limits)
+        probe_clip(Clip("a", "plain.mp4", None, None), root=str(good), limits=limits)
 
 
 @pytest.mark.parametrize("decoder", ["pyav", "ffmpeg"])
@@ -310,7 +308,7 @@ def test_a_path_cannot_leave_the_folder(good, tmp_path):
     }
     for name, reason in cases.items():
         with pytest.raises(Reject, match=reason):
-            probe_video(VideoFile("a", name), root=str(tmp_path))
+            probe_clip(Clip("a", name, None, None), root=str(tmp_path))
 
 
 def damaged(data: bytes, draws: random.Random) -> bytes:
@@ -388,16 +386,6 @@ def test_frames_become_members_of_a_sample():
         unpack_frames(b"abbccc", [1, 2, 2])
     many = list(frame_members([b""] * 10_001))
     assert (many[0], many[-1], many == sorted(many)) == ("00000.jpg", "10000.jpg", True)
-
-
-def test_the_contact_sheet_shows_what_was_chosen(good):
-    clip = sample_frames(Clip("a", "plain.mp4", None, None), root=str(good), plan=EIGHT, settings=SMALL)
-    assert isinstance(clip.frames, Blob)
-    jpegs = unpack_frames(clip.frames.read(), clip.frame_sizes)
-    captions = [f"{at} ({seconds:.2f} s)" for at, seconds in zip(clip.frame_index, clip.frame_time_s, strict=True)]
-    sheet = Image.open(io.BytesIO(contact_sheet(jpegs, captions, columns=4, thumb_px=96, form="png")))
-    assert sheet.width > 4 * 96
-    assert sheet.height > 2 * 96
 
 
 def test_every_real_clip_gives_the_frames_of_a_full_decode(shared_data):

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchwright.datasets.iirc.hierarchy import Hierarchy, as_toml, propose, read_hierarchy, read_parents
+from benchwright.datasets.iirc.hierarchy import Hierarchy, propose, read_hierarchy, read_parents
 from benchwright.datasets.iirc.tasks import DrawnTasks, check_tasks, draw_tasks, read_tasks, restricted_tasks
 
 PETS = Hierarchy((("dog", ("pug", "husky")), ("cat", ("manx",))), ("newt",))
@@ -19,8 +19,6 @@ def test_three_forms_give_one_hierarchy(tmp_path: Path) -> None:
     (tmp_path / "b.toml").write_text('lone = ["newt"]\n[superclasses]\ndog = ["pug", "husky"]\ncat = ["manx"]\n')
     (tmp_path / "c.csv").write_text("subclass,superclass\npug,dog\nhusky,dog\nmanx,cat\nnewt,\n")
     assert all(read_hierarchy(str(path)) == PETS for path in tmp_path.iterdir())
-    (tmp_path / "d.toml").write_text(as_toml(PETS))
-    assert read_hierarchy(str(tmp_path / "d.toml")) == PETS
     assert PETS.labels == ("dog", "cat", "pug", "husky", "manx", "newt")
     assert PETS.parents == {"pug": "dog", "husky": "dog", "manx": "cat", "newt": None}
 

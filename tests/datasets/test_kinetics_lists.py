@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from benchwright.datasets.kinetics.inventory import keep_held, read_inventory
 from benchwright.datasets.kinetics.lists import ListFile, pieces, read_labels, read_list
-from benchwright.datasets.kinetics.statistics import list_statistics, shared_videos
 
+from tests.datasets.kinetics_statistics import list_statistics, shared_videos
 from tests.datasets.kowl_rows import gathered, stored
 
 ID, OTHER = "-3B32lodo2M", "__NrybzYzUg"

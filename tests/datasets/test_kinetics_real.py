@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 import yaml
 from benchwright.datasets.kinetics.lists import ListFile, pieces, read_list
-from benchwright.datasets.kinetics.statistics import list_statistics, shared_videos
 from benchwright.datasets.kowl.facts import facts
 from benchwright.datasets.kowl.transitions import transitions
 from benchwright.datasets.kowl.unify import unify
 
+from tests.datasets.kinetics_statistics import list_statistics, shared_videos
 from tests.datasets.kowl_rows import gathered, stored
 
 RELEASES = ("kinetics400", "kinetics600", "kinetics700_2020")

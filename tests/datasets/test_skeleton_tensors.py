@@ -80,8 +80,6 @@ def test_partitions_of_three_joints_by_hand() -> None:
     assert np.allclose(written[0], np.diag([1 / 2, 1 / 3, 1 / 2]))
     assert np.allclose(written[1], [[0, 1 / 3, 0], [0, 0, 1 / 2], [0, 0, 0]])  # the nearer one gives to the further one
     assert np.allclose(written[2], [[0, 0, 0], [1 / 2, 0, 0], [0, 1 / 3, 0]])
-    directed = LINE.directed_partitions()
-    assert np.allclose(directed, [np.eye(3), [[0, 1, 0], [0, 0, 1], [0, 0, 0]], [[0, 0, 0], [1, 0, 0], [0, 1, 0]]])
     ring = Layout("ring", ("a", "b", "c"), ((0, 1), (1, 2), (0, 2)), 0)
     assert np.allclose(ring.partitions("as_written")[0] * 3, [[1, 0, 0], [0, 1, 1], [0, 1, 1]])  # b and c are equally far
 

@@ -16,7 +16,7 @@ from benchwright.curation.run import run
 from benchwright.datasets.two_camera.folds import assign_folds, parts
 from benchwright.datasets.two_camera.metadata import read_metadata
 from benchwright.datasets.two_camera.rows import Folded, MeasuredPair, lists, numbers
-from benchwright.datasets.two_camera.transforms import apply, checked_fit, fit
+from benchwright.datasets.two_camera.transforms import checked_fit, fit
 
 
 def angles_deg(a, b):
@@ -49,7 +49,6 @@ def test_both_presets_find_the_matrix_that_made_the_second_colours():
     for preset in ("as_released", "weighted"):
         assert np.allclose(fit(colours, colours @ rows_sum_to_one, preset=preset).matrix, rows_sum_to_one)
         assert np.allclose(fit(colours, brighter, preset=preset).matrix, rows_sum_to_one), "exposure does not count"
-        assert np.allclose(apply(colours, rows_sum_to_one, preset=preset), colours @ rows_sum_to_one)
 
 
 def test_fits_of_many_pairs_at_once_are_the_single_fits_and_leave_out_what_is_not_valid():

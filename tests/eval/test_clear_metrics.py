@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from benchwright.eval.metrics.accuracy import accuracy_matrix, correct_count
+from benchwright.eval.metrics.accuracy import correct_count
 from benchwright.eval.metrics.clear import IID_METRICS, STREAMING_METRICS, check_matrix
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,24 +103,6 @@ def test_streaming_needs_the_future_only():
 def test_what_is_no_accuracy_matrix_is_refused(matrix: object, says: str):
     with pytest.raises(ValueError, match=says):
         check_matrix(matrix)  # type: ignore[arg-type]
-
-
-def test_matrix_from_counts():
-    got = accuracy_matrix([[3, -1], [4, 5]], [4, 10])
-    np.testing.assert_array_equal(got, [[0.75, np.nan], [1.0, 0.5]])
-
-
-@pytest.mark.parametrize(
-    ("correct", "tested", "says"),
-    [
-        ([[5]], [4], r"correct\[0, 0\] = 5 of 4"),
-        ([[0]], [0], "test set 0 is empty"),
-        ([[0, 1]], [4], "are needed"),
-    ],
-)
-def test_impossible_counts_are_refused(correct: object, tested: object, says: str):
-    with pytest.raises(ValueError, match=says):
-        accuracy_matrix(correct, tested)  # type: ignore[arg-type]
 
 
 def test_correct_count():

@@ -16,7 +16,6 @@ from benchwright.eval.metrics.confusion import (
     Ordered,
     accuracy,
     cluster_label,
-    label_name,
     matthews_correlation,
     mutual_information,
     normalised_mutual_information,
@@ -80,8 +79,6 @@ def test_the_three_reductions_by_hand():
     assert reduce_labels(values, known, "detection").tolist() == [KNOWN, KNOWN, KNOWN, -1, -1, -1, -1]
     with pytest.raises(ValueError, match="task 'detect': one of none, classification"):
         reduce_labels(values, known, "detect")  # type: ignore[arg-type]
-    names = [label_name(label, ["a", "b"]) for label in (1, UNKNOWN, cluster_label(3), KNOWN)]
-    assert names == ["b", "unknown", "unknown_3", "known"]
 
 
 def test_rows_are_truth_and_columns_prediction():

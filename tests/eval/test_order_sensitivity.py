@@ -142,7 +142,7 @@ def test_streams_by_hand():
     found = {one.order: one for one in streams(LEARNED)}
     one = found[0]
     assert one.tasks == ((0, 1), (2,))
-    np.testing.assert_allclose(one.matrix, [[0.8, NAN], [0.3, 1.0]])
+    np.testing.assert_allclose(one.matrix(), [[0.8, NAN], [0.3, 1.0]])
     told = one.measures()
     assert told["aa", "test"] == pytest.approx(0.65)
     assert told["af_from_best", "test"] == pytest.approx(0.5) == -told["af_final_minus_diagonal", "test"]

@@ -14,7 +14,7 @@ import pytest
 from benchwright.eval.report import html
 from benchwright.eval.report.blocks import Card, Cards, Cell, Figure, Fold, ImageGrid, Report, Section, Table, Text, Thumb
 from benchwright.eval.report.figures import DARK, LIGHT, bar_chart, common_scale, heat_map, line_chart
-from benchwright.eval.report.images import contact_sheet, thumbnail
+from benchwright.eval.report.images import thumbnail
 from benchwright.eval.report.sections import (
     Scores,
     Source,
@@ -206,34 +206,6 @@ def test_thumbnails_are_upright_small_and_never_enlarged():
     assert thumbnail(glass.getvalue(), 8).getpixel((4, 4)) == (128, 128, 128)
     with pytest.raises(ValueError, match=r"grid 'g', image 1 \(broken\): 3 bytes"):
         html.render(Report("r", "", [Section("s", [ImageGrid("g", [Thumb(jpeg(), "fine"), Thumb(b"abc", "broken")])])]))
-
-
-def test_contact_sheet_puts_each_image_where_it_belongs():
-    colours = ["red", "lime", "blue", "white", "black"]
-    sheet = contact_sheet([jpeg(64, 64, c) for c in colours], colours, columns=3, thumb_px=64, form="png")
-    assert sheet == contact_sheet([jpeg(64, 64, c) for c in colours], colours, columns=3, thumb_px=64, form="png")
-    picture = Image.open(io.BytesIO(sheet)).convert("RGB")
-    cell_w, cell_h = (picture.width - 4) // 3, (picture.height - 4) // 2
-    for at, colour in enumerate(colours):
-        seen = picture.getpixel((4 + at % 3 * cell_w + 32, 4 + at // 3 * cell_h + 32))
-        wanted = Image.new("RGB", (1, 1), colour).getpixel((0, 0))
-        np.testing.assert_allclose(seen, wanted, atol=6)  # JPEG's own error
-    assert contact_sheet([jpeg()], ["one"], columns=6, thumb_px=64)[:3] == b"\xff\xd8\xff"
-
-
-def test_contact_sheet_cuts_long_captions_and_refuses_what_makes_no_sheet():
-    long, short = (contact_sheet([jpeg()], [caption], columns=1, thumb_px=64) for caption in ("w" * 500, "w"))
-    assert Image.open(io.BytesIO(long)).size == Image.open(io.BytesIO(short)).size
-    for images, captions, columns, thumb_px in [
-        ([], [], 1, 64),
-        ([b""], [], 1, 64),
-        ([b""], ["a"], 0, 64),
-        ([b""], ["a"], 1, 2),
-    ]:
-        with pytest.raises(ValueError, match="at least"):
-            contact_sheet(images, captions, columns=columns, thumb_px=thumb_px)
-    with pytest.raises(ValueError, match=r"image 0 \(cat\)"):
-        contact_sheet([b"no image"], ["cat"], columns=1, thumb_px=64)
 
 
 def test_figures_tell_their_numbers_in_words_and_in_a_table():

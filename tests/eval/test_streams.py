@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from benchwright.curation.store import Rows
 from benchwright.eval.protocols.domain_incremental import accuracy_matrix, iid_stream, measure_domains, streaming_stream
 from benchwright.eval.protocols.predictions import Predictions
@@ -170,6 +172,67 @@ def test_killed_anywhere_it_ends_in_the_same_rows(tmp_path: Path, method: str, s
     assert len(list(broken.glob("position-*.parquet"))) == 3
     again = run(broken, method, start=start, **settings)
     assert again._rows.table().equals(whole._rows.table())
+
+
+class Means:
+    """A learner of a user's own, who saves with ``torch.save``; a pulled plug stops it after some positions."""
+
+    record: Mapping[str, Any] = MappingProxyType({})
+
+    def __init__(self, stop: int | None = None) -> None:
+        self.means, self.learned, self.stop = torch.zeros(CLASSES, WIDTH), list[Any](), stop
+
+    def learn(self, train: Any, validate: Any, *, classes: int) -> None:
+        if len(self.learned) == self.stop:
+            raise KeyboardInterrupt
+        self.learned.append(train)
+        y = torch.from_numpy(train.labels)
+        self.means += torch.stack([torch.from_numpy(train.X)[y == each].mean(0) for each in range(CLASSES)])
+
+    def predict(self, samples: Any) -> np.ndarray:
+        return torch.cdist(torch.from_numpy(samples.X), self.means / len(self.learned)).argmin(1).numpy()
+
+    def save(self, path: Path) -> None:
+        torch.save({"means": self.means, "learned": len(self.learned)}, path)
+
+    def load(self, path: Path, seen: Any) -> None:
+        held = torch.load(path, weights_only=True)
+        assert held["learned"] == len(seen)
+        self.means, self.learned = held["means"], list(seen)
+
+
+class NumpyMeans(Means):
+    """``numpy.savez`` adds an ending to the name."""
+
+    def save(self, path: Path) -> None:
+        np.savez(path, means=self.means.numpy())
+
+    def load(self, path: Path, seen: Any) -> None:
+        with np.load(path) as held:
+            self.means, self.learned = torch.from_numpy(held["means"]), list(seen)
+
+
+@pytest.mark.parametrize("Own", [Means, NumpyMeans])
+def test_a_learner_of_ones_own_may_save_with_torch_or_numpy_and_goes_on_from_it(tmp_path: Path, Own: type[Means]) -> None:
+    whole = pa.concat_tables(run_stream(Own(), stream(), folder=made(tmp_path / "whole")))
+    folder = made(tmp_path / "cut")
+    with pytest.raises(KeyboardInterrupt):
+        list(run_stream(Own(stop=3), stream(), folder=folder))
+    (folder / ".tmp-1").mkdir()  # of a kill
+    (folder / ".tmp-1/after-0004").write_bytes(b"half")
+    again = Own()
+    told: list[str] = []
+    assert pa.concat_tables(run_stream(again, stream(), folder=folder, tell=told.append)).equals(whole)
+    assert len(told) == BUCKETS - 3, "what was saved is not learned again"
+    assert accuracy_matrix(Predictions(Table(whole))).mean() > 2 / CLASSES
+    assert not list(folder.glob(".tmp-*"))
+    states = [(each / f"after-{BUCKETS:04}").read_bytes() for each in (folder, tmp_path / "whole")]
+    assert states[0] == states[1], "no name of the moment is in them"
+
+
+def made(folder: Path) -> Path:
+    folder.mkdir()
+    return folder
 
 
 def test_a_damaged_checkpoint_is_not_gone_on_from(tmp_path: Path) -> None:

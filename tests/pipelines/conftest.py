@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -47,15 +46,6 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def copy(tiny: Path, tmp_path: Path) -> Path:
     """A copy of that run, to be damaged."""
     return Path(shutil.copytree(tiny, tmp_path / "copy"))
-
-
-def with_another_dataset(trained: Path, into: Path) -> str:
-    """A copy of the results of a run, beside a dataset of another digest."""
-    shutil.copytree(trained / "eval", into / "eval")
-    (into / "dataset").mkdir()
-    held = json.loads((trained / "dataset/dataset.json").read_text())
-    (into / "dataset/dataset.json").write_text(json.dumps(held | {"digest": "0" * 64}))
-    return str(into)
 
 
 def files_of(out: Path) -> dict[str, str]:

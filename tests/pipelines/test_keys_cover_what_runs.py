@@ -17,7 +17,7 @@ from types import CodeType, FrameType, FunctionType
 from typing import Any
 
 import pytest
-from benchwright.curation import parts, shards, stage_maker, store
+from benchwright.curation import parts, shards, store, tasks
 from benchwright.curation.reach import Definitions
 from benchwright.curation.stale import definitions
 from benchwright.pipelines import api
@@ -52,10 +52,10 @@ class Watch:
         code, back = frame.f_code, frame.f_back
         if code is parts.make_parts.__code__:
             self.stage = frame.f_locals["task"].stage.name
-        elif back is not None and back.f_code is stage_maker.StageMaker._tasks.__code__:
-            pieces = back.f_locals["self"].stage.pieces
+        elif back is not None and back.f_code is tasks.tasks_of.__code__:
+            pieces = back.f_locals["stage"].pieces
             if pieces is not None and code is pieces.function.__code__:
-                self.stage = back.f_locals["self"].stage.name
+                self.stage = back.f_locals["stage"].name
                 self.steps.append(frame)
         elif back is not None and back.f_code in BORDER and code not in BORDER and Path(code.co_filename).name not in ENGINE:
             self.steps.append(frame)

@@ -135,7 +135,7 @@ def test_a_benchmark_in_one_file_has_questions_a_report_and_verify(bw: Cli, shap
 def test_a_pipeline_of_several_rounds_is_told_which(bw: Cli, shapes: Path, tmp_path: Path) -> None:
     text = shapes.read_text().replace('"square")], 0,', '"square")], 0, name="form",')
     text = text.replace("def draw", 'AGAIN = rounds.Round("voted_form", ASKED.options, 0, name="again")\n\n\ndef draw')
-    text = text.replace("    placed =", "    voted = rounds.ask(voted, AGAIN, out)\n    placed =").replace(
+    text = text.replace("    return voted", "    voted = rounds.ask(voted, AGAIN, out)\n    return voted").replace(
         "[ASKED])", "[ASKED, AGAIN])"
     )
     shapes = shapes.rename(tmp_path / "two_rounds.py")

@@ -5,15 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 import torch
 from benchwright.training.core.determinism import generator
 from benchwright.training.models.illuminant_net import IlluminantNets, draw_nets, hidden_layers_of, parameter_count
 from benchwright.training.two_camera.batched import Hyper, NetworkRun, estimates, fit_runs
 from benchwright.training.two_camera.networks import NetworkEstimator, load_networks, ratios_of, settings
-from benchwright.training.two_camera.onnx_files import to_onnx
 from benchwright.training.two_camera.reillumination import reilluminated_transforms
 
 from .two_camera_rows import Part, drawn
@@ -226,19 +223,6 @@ def test_presets_of_paper_and_code():
     assert {Hyper(**settings(name)).keep for name in ("validated", "radiometric")} == {"validation"}
     with pytest.raises(ValueError, match="no preset 'x': there are as_released"):
         settings("x")
-
-
-def test_onnx_gives_the_numbers_of_torch():
-    X, _ = drawn(50)
-    for layers in (2, 16):
-        nets = draw_nets(layers, [generator(seed, "test") for seed in range(2)])
-        data = to_onnx(nets, 1)
-        assert data == to_onnx(nets, 1)
-        session = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-        (found,) = session.run(["ratios"], {"transform": X})
-        np.testing.assert_allclose(found, estimates(nets, [X, X])[1], rtol=1e-5)
-        held = onnx.load_model_from_string(data).graph.initializer
-        assert sum(int(np.prod(one.dims)) for one in held) == parameter_count(layers)
 
 
 def simulated(n: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

@@ -136,8 +136,8 @@ class Joined:
 
 def gathered(parts: Sequence[ArrayExamples], which: RowNumbers, inner: RowNumbers) -> ArrayExamples:
     """The samples ``inner`` of the parts ``which``, in that order, as one array."""
-    X, y = np.empty((len(which), *parts[0].X.shape[1:]), dtype=np.float32), np.empty((len(which), *parts[0].labels.shape[1:]))
-    y, keys = y.astype(np.int64), np.empty(len(which), dtype=object)
+    X = np.empty((len(which), *parts[0].X.shape[1:]), dtype=np.float32)
+    y, keys = np.empty((len(which), *parts[0].labels.shape[1:]), dtype=np.int64), np.empty(len(which), dtype=object)
     for number, part in enumerate(parts):
         at = np.flatnonzero(which == number)
         X[at], y[at] = part.X[inner[at]], part.labels[inner[at]]

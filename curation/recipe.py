@@ -1,0 +1,116 @@
+"""What a stage is made from, as its key has it: its step, its settings, its inputs, and the content of its sources."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from .artifact import Artifact
+from .flow import PlanError, Stage, StageRef
+from .keys import How, Where, as_json, canonical, fingerprint, sha256
+from .rows import without_addresses
+from .store import Store
+
+FORMAT = 2
+"""Version of the layout on disk and of content digests; part of every key."""
+
+
+def recipe_of(
+    stage: Stage, schema: pa.Schema, made: Mapping[str, Artifact], store: Store, known: dict[str, tuple[str, str]]
+) -> tuple[dict[str, Any], str]:
+    """The readable recipe of a stage, and the witness of the sources that it names.
+
+    Args:
+        stage: which.
+        schema: of its rows.
+        made: the stages before it.
+        store: of the run.
+        known: sources that were read, see ``keys.fingerprint``.
+
+    Raises:
+        PlanError: a setting that is another one in every run, or a source and the run's folder that lie one in the other.
+    """
+    witnesses: list[str] = []
+    for path in _places(stage).values():
+        _check_apart(stage, store, str(path))
+
+    def settings(values: Mapping[str, Any]) -> dict[str, Any]:
+        out: dict[str, Any] = {}
+        for name, value in values.items():
+            if isinstance(value, How):
+                continue
+            if isinstance(value, StageRef):
+                out[name] = {"rows_of": value.name}
+            elif isinstance(value, Where):
+                mark = fingerprint(str(value), known)
+                witnesses.append(mark.witness)
+                out[name] = {"content": mark.content}
+            else:
+                out[name] = as_json(name, value)
+                _check_repeatable(stage, name, canonical(out[name]))
+        return out
+
+    recipe: dict[str, Any] = {
+        "format": FORMAT,
+        "kind": stage.kind,
+        "step": stage.step.name,
+        "code": stage.step.code().digest,
+        "settings": settings(stage.step.all_settings()),
+        "inputs": {name: made[name].digest for name in stage.inputs()},
+        "columns": [f"{field.name}: {field.type}" for field in schema],
+    }
+    if stage.pieces:
+        recipe["pieces"] = {
+            "step": stage.pieces.name,
+            "code": stage.pieces.code().digest,
+            "settings": settings(stage.pieces.all_settings()),
+        }
+    return recipe, sha256(canonical(witnesses))
+
+
+def missing_source(stage: Stage) -> str:
+    """The first path among the settings at which nothing is, or ""."""
+    return next((str(path) for path in _places(stage).values() if not _there(path)), "")
+
+
+def within(stage: Stage, store: Store) -> dict[str, str]:
+    """Settings whose source lies in the run's own folder, such as votes: name -> place in it."""
+    out = store.local
+    if out is None:
+        return {}
+    places = {name: Path(str(path)).absolute() for name, path in _places(stage).items() if "://" not in path}
+    return {name: str(p.relative_to(out.absolute())) for name, p in places.items() if p.is_relative_to(out.absolute())}
+
+
+def _places(stage: Stage) -> dict[str, Where]:
+    steps = [stage.step, *([stage.pieces] if stage.pieces else [])]
+    return {name: value for step in steps for name, value in step.all_settings().items() if isinstance(value, Where)}
+
+
+def _check_repeatable(stage: Stage, name: str, value: str) -> None:
+    if without_addresses(value) != value:
+        raise PlanError(
+            f"stage {stage.name!r}: setting {name} = {value:.80} names an object by its place in memory, which is "
+            "another one in every run: give its values"
+        )
+
+
+def _check_apart(stage: Stage, store: Store, path: str) -> None:
+    """A source folder that a run writes to would be another one after each run, and would hold what the run made."""
+    out = store.local
+    if out is None or "://" in path or not os.path.isdir(path):
+        return
+    real, own = os.path.realpath(path), os.path.realpath(out)
+    if f"{own}/".startswith(f"{real}/") or f"{real}/".startswith(f"{own}/stages/"):
+        raise PlanError(f"stage {stage.name!r}: the source {path} and the run's own folder {store.url} lie one in the other")
+
+
+def _there(path: str) -> bool:
+    import fsspec
+
+    fs, root = fsspec.core.url_to_fs(path)
+    return bool(fs.exists(root))

@@ -1,0 +1,85 @@
+"""The tasks of a stage: which part of its input each of them takes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from .artifact import Artifact
+from .flow import Stage, StageRef, row_types
+from .keys import plain
+from .part_writer import StepFailed
+from .parts import PartTask, Span
+from .rows import schema_of
+from .store import Rows, Store
+
+
+def tasks_of(
+    stage: Stage,
+    schema: pa.Schema,
+    key: str,
+    made: Mapping[str, Artifact],
+    store: Store,
+    recent: dict[str, pa.Table],
+) -> list[PartTask]:
+    """The tasks that make a stage.
+
+    Args:
+        stage: which.
+        schema: of its rows.
+        key: what its parts are signed with.
+        made: the stages before it.
+        store: of the run.
+        recent: parts that are at hand, by their files.
+    """
+    views = {name: made[name].rows_view(store, recent) for name in stage.inputs()}
+    taken, given = row_types(stage)
+    schemas = [None if row_type is None else schema_of(row_type) for row_type in (taken, given)]
+    base = PartTask(store, stage, schema, key, 0, taken, *schemas, others=views)
+    if stage.kind == "source":
+        if stage.pieces is None:
+            return [base]
+        settings = {name: plain(value) for name, value in stage.pieces.settings.items()}
+        pieces = list(stage.pieces.function(**settings))
+        return [dataclasses.replace(base, number=n, piece=piece) for n, piece in enumerate(pieces)] or [base]
+    upstream = views[stage.after or ""]
+    if stage.kind == "whole":
+        return [dataclasses.replace(base, span=Span(0, upstream.num_rows, upstream))]
+    bounds = _shard_bounds(upstream) if stage.kind == "shards" else _even_bounds(upstream.num_rows, stage.rows_per_part)
+    # A row may be compared with all rows of its own stage: the upstream itself is then a second input.
+    others = {ref.name: views[ref.name] for ref in stage.step.settings.values() if isinstance(ref, StageRef)}
+    ends = np.cumsum([part.rows for part in upstream.parts])
+    return [
+        dataclasses.replace(base, number=n, span=_narrow(upstream, ends, start, stop), others=others)
+        for n, (start, stop) in enumerate(bounds)
+    ]
+
+
+def _even_bounds(rows: int, rows_per_part: int) -> list[tuple[int, int]]:
+    return [(start, min(start + rows_per_part, rows)) for start in range(0, rows, rows_per_part)] or [(0, 0)]
+
+
+def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:
+    """Stretches of rows with one value of ``shard``. Raises ``StepFailed`` where a shard's rows do not stand together."""
+    names = rows.table(["shard"])["shard"].combine_chunks().dictionary_encode()
+    codes = names.indices.to_numpy(zero_copy_only=False)
+    if not len(codes):
+        return [(0, 0)]
+    starts = np.concatenate([[0], np.flatnonzero(np.diff(codes)) + 1])
+    if len(starts) != len(names.dictionary):
+        raise StepFailed("the rows of a shard do not stand together: sort them by the column 'shard'")
+    return list(zip(starts.tolist(), [*starts[1:].tolist(), len(codes)], strict=True))
+
+
+def _narrow(rows: Rows, ends: np.ndarray, start: int, stop: int) -> Span:
+    """The stretch [start, stop) with the parts that hold it and no others, so that a task stays small.
+
+    ``ends``, int64 of shape (parts,), says at which row each part ends.
+    """
+    low = int(np.searchsorted(ends, start, side="right"))
+    high = int(np.searchsorted(ends, stop, side="left")) + 1
+    offset = int(ends[low - 1]) if low else 0
+    return Span(start - offset, stop - offset, dataclasses.replace(rows, parts=rows.parts[low:high]), offset)

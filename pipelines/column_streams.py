@@ -1,0 +1,187 @@
+"""Baselines of any benchmark whose shards hold an array a sample: streams of tasks or domains, from columns of its index."""
+
+from __future__ import annotations
+
+import functools
+import posixpath
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from ..curation.flow import Step
+from ..curation.verify import DATASET
+from ..datasets.reader.features import read_features
+from ..datasets.reader.index import DatasetIndex
+from ..eval.protocols.class_incremental import class_stream, measure_classes
+from ..eval.protocols.domain_incremental import iid_stream, measure_domains
+from ..eval.protocols.streams import Stream
+from .config import with_changes
+from .errors import WrongUse, did_you_mean
+
+if TYPE_CHECKING:
+    from .experiments import Training
+    from .streams import Prepared
+
+SHOWN = {"Acc": "acc_unweighted", "BWF": "bwf_unweighted", "in-domain": "in_domain", "bwt": "bwt", "fwt": "fwt"}
+"""What ``eval`` prints of such trainings, for ``Benchmark.shown``: of tasks, and of domains."""
+
+SETTINGS: Mapping[str, Any] = {
+    "model": {},
+    "criterion": "cross_entropy",
+    "memory": {"size": 200},
+    "schedule": {
+        "optimiser": "sgd",
+        "learning_rate": 0.1,
+        "momentum": 0.9,
+        "weight_decay": 0.0,
+        "epochs": 20,
+        "batch_size": 32,
+        "drop_last": False,
+        "clip_norm": None,
+        "mixed_precision": False,
+        "select": "none",
+        "eval_every": 1,
+        "first_best": "nothing",
+    },
+}
+"""Of trainings, see ``training.core.build.parts_of``; no paper's."""
+
+
+def stream_trainings(
+    out: str,
+    methods: Sequence[str],
+    protocols: Sequence[str] = (),
+    *,
+    label: str,
+    features: str,
+    task: str | None = None,
+    domain: str | None = None,
+    role: str = "role",
+    baselines: Sequence[str] = ("finetune", "er", "cumulative"),
+    model: str = "mlp",
+    settings: Mapping[str, Mapping[str, Any]] | None = None,
+    method_settings: Mapping[str, Mapping[str, Any]] | None = None,
+    seeds: Sequence[int] = (0,),
+    metrics: Sequence[str] = (),
+    device: str = "cpu",
+) -> list[Training]:
+    """Trainings on a run's dataset, one a method and seed, for ``Benchmark.trainings``.
+
+    ``trainings=lambda config, *asked: stream_trainings(*asked, task="season", label="species", features="sound.npy")``
+
+    Args:
+        out: the run.
+        methods: those that the command line names; none: ``baselines``.
+        protocols: those that it names, of which there is one, ``tasks`` or ``domains``.
+        label: text column of the index: the class.
+        features: the member of a sample that is learned: an .npy of one shape in all samples.
+        task, domain: one of the two: the column of whole numbers that divides the stream, in ascending order. Each task
+            brings classes of its own; domains have all classes.
+        role: text column: rows with ``train`` are learned, those with ``test`` are tested. Of tasks, others are left out.
+        baselines: names of methods.
+        model: name of the model.
+        settings: what is changed of ``SETTINGS``, table by table. ``model`` holds the keyword arguments of the model.
+        method_settings: name of a method -> its keyword arguments.
+        seeds: one training each.
+        metrics: further ones, by name.
+        device: see ``training.core.devices.device_of``.
+
+    Raises:
+        WrongUse: a method, protocol or column that there is not, settings that do not fit, or a task or domain that lacks
+            what is learned or tested.
+    """
+    from ..training.methods.registry import METHODS
+    from ..training.models.registry import MODELS
+    from .names import reference_of
+    from .streams import Runs, stream_training, with_metrics
+
+    if (task is None) == (domain is None):
+        raise WrongUse("a stream is divided by a column of tasks or by one of domains: name one of the two")
+    protocol = "domains" if task is None else "tasks"
+    if unknown := [name for name in protocols if name != protocol]:
+        raise WrongUse(f"no protocol {unknown[0]!r}: there is {protocol}{did_you_mean(unknown[0], [protocol])}")
+    dataset = posixpath.join(out, DATASET)
+    columns = {protocol: task or domain, "label": label, "role": role, "features": features}
+    _check(dataset, columns)
+    measures = {"tasks": Step(measure_classes, {})} if task else {"domains": Step(measure_domains, {"protocol": "iid"})}
+    own = method_settings or {}
+    try:
+        given = dict(settings or {})
+        changed = with_changes({**SETTINGS, "model": dict(given.pop("model", {}))}, given)
+        model_place = MODELS.find(model).reference
+    except ValueError as error:
+        raise WrongUse(str(error).removeprefix("evaluation.")) from None
+    return [
+        stream_training(
+            protocol=protocol,
+            method=(name, reference_of(METHODS, name, METHODS.builtin)),
+            model=(model, model_place),
+            settings={**changed, "method": dict(own.get(name, {})), "columns": columns},
+            seed=seed,
+            prepare=f"{__name__}:prepare",
+            measures=with_metrics(measures, metrics),
+            runs=Runs(dataset, device=device),
+            labels="one",
+            classes="new" if task else "same",
+            change="settings.schedule.learning_rate",
+        )
+        for name in [*methods] or baselines
+        for seed in seeds
+    ]
+
+
+def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
+    """The stream of a training; the table ``columns`` of its settings names what it is made from."""
+    from .streams import Prepared
+
+    columns = training["settings"]["columns"]
+    values, table = _read(dataset, digest, columns["features"])
+    return Prepared(_stream(table, columns, values))
+
+
+@functools.lru_cache(maxsize=1)
+def _read(dataset: str, digest: str, features: str) -> tuple[NDArray[np.float32], pa.Table]:
+    """All that trainings in one process share; ``digest`` names the content."""
+    return read_features(DatasetIndex.open(dataset), features)
+
+
+def _stream(table: pa.Table, columns: Mapping[str, str], values: NDArray[np.float32]) -> Stream:
+    from ..training.data.examples import ArrayExamples
+
+    keys, labels, roles = (table[name].to_pylist() for name in ("key", columns["label"], columns["role"]))
+    number = table[columns.get("tasks") or columns["domains"]].to_numpy()
+    first = number if "tasks" in columns else np.zeros(len(number), dtype=np.int64)
+    names = list(dict.fromkeys(name for _, name in sorted(zip(first.tolist(), labels, strict=True))))
+    index = {name: place for place, name in enumerate(names)}
+    classes = np.asarray([index[name] for name in labels], dtype=np.int64)
+
+    def samples(rows: NDArray[np.int64]) -> ArrayExamples:
+        return ArrayExamples(values[rows], classes[rows], [keys[row] for row in rows.tolist()])
+
+    if "domains" in columns:
+        return iid_stream(number, roles, samples, names)
+    return class_stream(number, roles, classes, labels, samples, roles=("train", None, "test"))
+
+
+def _check(dataset: str, columns: Mapping[str, str]) -> None:
+    """That the columns are there, and make a stream."""
+    table = DatasetIndex.open(dataset).table
+    known = [name for name in table.column_names if name not in ("shard", "offset", "size")]
+    for what, name in columns.items():
+        if what == "features":
+            continue
+        if name not in known:
+            told = f"{dataset} has no column {name!r} for {what}: there are {', '.join(known)}"
+            raise WrongUse(told + did_you_mean(name, known))
+        numbers, kind = what in ("tasks", "domains"), table.schema.field(name).type
+        if table[name].null_count or not (pa.types.is_integer(kind) if numbers else pa.types.is_string(kind)):
+            wanted = "whole numbers" if numbers else "text"
+            told = f"column {name!r} for {what} holds {kind} and {table[name].null_count} nulls"
+            raise WrongUse(f"{dataset}: {told}: {wanted} without nulls is wanted")
+    try:
+        _stream(table, columns, np.zeros((table.num_rows, 1), dtype=np.float32))
+    except ValueError as error:
+        raise WrongUse(f"{dataset}: {error}") from None
