@@ -21,7 +21,7 @@ from benchwright.training.illuminants.pictures import Pictures
 from benchwright.training.illuminants.registry import fit_baseline, functions, load_baseline
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.registry import MODELS
-from benchwright.training.predictors.registry import make_predictor, parts
+from benchwright.training.predictors.registry import PREDICTORS, make_predictor
 from PIL import Image
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text("utf-8")
@@ -122,7 +122,7 @@ def test_the_model_learns_with_the_method(folder: Path) -> None:
 def test_the_predictor(folder: Path) -> None:
     name = f"{folder}/example_predictors.py:FarFromMeans"
     predictor = make_predictor(name, {"limit": 3.0}, seed=0)
-    assert [part.__name__ for part in parts(name)] == ["FarFromMeans"]
+    assert load_name(PREDICTORS, name).__name__ == "FarFromMeans"
     X = np.array([[0.0, 0], [0, 1], [9, 0], [9, 1]], np.float32)
     predictor.fit([(np.array(list("abcd")), X, np.array([0, 0, 1, 1]))], (np.array([]), X[:0], np.array([])))
     labels, shares = predictor.predict(np.array(list("xyz")), np.array([[0.0, 0], [9, 0], [4, 30]], np.float32))
