@@ -18,10 +18,10 @@ from benchwright.training.baselines.clear import paper_settings
 from benchwright.training.core.build import learner_of, parts_of
 from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.illuminants.pictures import Pictures
-from benchwright.training.illuminants.registry import fit_baseline, functions, load_baseline
+from benchwright.training.illuminants.registry import estimator, functions, load_baseline
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.registry import MODELS
-from benchwright.training.predictors.registry import PREDICTORS, make_predictor
+from benchwright.training.predictors.registry import make_predictor
 from PIL import Image
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text("utf-8")
@@ -122,7 +122,6 @@ def test_the_model_learns_with_the_method(folder: Path) -> None:
 def test_the_predictor(folder: Path) -> None:
     name = f"{folder}/example_predictors.py:FarFromMeans"
     predictor = make_predictor(name, {"limit": 3.0}, seed=0)
-    assert load_name(PREDICTORS, name).__name__ == "FarFromMeans"
     X = np.array([[0.0, 0], [0, 1], [9, 0], [9, 1]], np.float32)
     predictor.fit([(np.array(list("abcd")), X, np.array([0, 0, 1, 1]))], (np.array([]), X[:0], np.array([])))
     labels, shares = predictor.predict(np.array(list("xyz")), np.array([[0.0, 0], [9, 0], [4, 30]], np.float32))
@@ -142,7 +141,7 @@ def test_the_estimator(folder: Path) -> None:
     name = f"{folder}/example_estimators.py:mean_light"
     pictures = Pictures.of(np.random.default_rng(0).random((6, 4, 4, 3)))
     lights = np.tile([0.0, 3.0, 4.0], (6, 1))
-    fitted = fit_baseline(name, pictures, lights)
+    fitted = estimator(name, {}).fitted(pictures, lights)
     np.testing.assert_allclose(fitted.estimate(pictures), np.tile([0, 0.6, 0.8], (6, 1)))
     assert set(functions(name)) == {"estimate", "fit"}
     np.testing.assert_array_equal(load_baseline(fitted.save(), name).state["light"], fitted.state["light"])

@@ -20,7 +20,9 @@ from benchwright.datasets.ava_kinetics.strata import Stratified, action_types, a
 from benchwright.datasets.kinetics.lists import Listed, ListFile, pieces, read_list
 from benchwright.eval.metrics.confusion import UNKNOWN, Confusion, accuracy
 from benchwright.eval.protocols.open_world import Increment, Samples, Setting, run_open_world
-from benchwright.eval.protocols.strata import STRATA_COLUMNS, measures_by_stratum
+from benchwright.eval.protocols.strata import measures_by_stratum
+
+from tests.eval import open_worlds
 
 ID = "abcdefghij{}"
 
@@ -224,8 +226,8 @@ def test_measures_of_strata_come_from_the_stored_predictions(tmp_path):
         Increment("0", block("a", [0, 1], [0, 1]), none, block("b", [0, 0, 1, 1], [0, 1, 1, 1])),
         Increment("1", block("c", [0, 2], [0, -1]), none, block("d", [0, 1, 2, 2], [0, 0, -1, -1])),
     ]
-    setting = Setting(feedback=0.0, experience_limit=None, prior_knowledge={})
-    run_open_world(Remembers(), increments, ["x", "y", "z"], setting=setting, identity={}, out=tmp_path)
+    told = run_open_world(Remembers(), increments, ["x", "y", "z"], setting=Setting(0.0), folder=tmp_path)
+    predictions = open_worlds.rows_of(told)
     strata = pa.table(
         {
             "uid": ["b0", "b1", "b2", "b3", "d0", "d1", "d2", "d3", "b0"],
@@ -233,28 +235,27 @@ def test_measures_of_strata_come_from_the_stored_predictions(tmp_path):
             "stratum": ["SM", "SM", "LG", "LG", "SM", "LG", "LG", "SM", "only"],
         }
     )
-    table = measures_by_stratum(tmp_path, strata, feedback=0.0)
-    assert table.schema == STRATA_COLUMNS
+    values = list(measures_by_stratum(predictions, strata, phases=("post",)))
+    name = "post.classification.predictor.top1_accuracy"
     rows = {
-        (r["stratum"], r["increment"], r["cumulative"]): (r["n"], r["value"])
-        for r in table.to_pylist()
-        if r["measure"] == "top1_accuracy"
+        (v.stratum.partition("=")[2], v.position, v.metric != name): v.value
+        for v in values
+        if v.position is not None and v.metric in (name, f"cumulative.{name}")
     }
     assert rows == {
-        ("LG", 0, False): (2, 1.0), ("LG", 0, True): (2, 1.0), ("LG", 1, False): (2, 0.5), ("LG", 1, True): (4, 0.75),
-        ("SM", 0, False): (2, 0.5), ("SM", 0, True): (2, 0.5), ("SM", 1, False): (2, 1.0), ("SM", 1, True): (4, 0.75),
-        ("only", 0, False): (1, 1.0), ("only", 0, True): (1, 1.0), ("only", 1, True): (1, 1.0),
+        ("LG", 0, False): 1.0, ("LG", 0, True): 1.0, ("LG", 1, False): 0.5, ("LG", 1, True): 0.75,
+        ("SM", 0, False): 0.5, ("SM", 0, True): 0.5, ("SM", 1, False): 1.0, ("SM", 1, True): 0.75,
+        ("only", 0, False): 1.0, ("only", 0, True): 1.0, ("only", 1, True): 1.0,
     }  # fmt: skip
+    counts = {(v.stratum, v.position): v.value for v in values if v.metric == "cumulative.post.samples"}
+    assert counts["area=LG", 1] == counts["area=SM", 1] == 4
     # The strata of one stratification add up to the whole.
     truth = np.array([0, 0, 1, 1, 0, 1, UNKNOWN, UNKNOWN])
     said = np.array([0, 1, 1, 1, 0, 0, UNKNOWN, UNKNOWN])
     whole = accuracy(Confusion.of(truth, said))
-    assert (4 * rows["LG", 1, True][1] + 4 * rows["SM", 1, True][1]) / 8 == whole
-    assert set(table["task"].to_pylist()) == {"classification"}
-    pre = measures_by_stratum(tmp_path, strata, feedback=0.0, phases=("pre",), splits=("validate", "test"), task="detection")
-    assert set(pre["increment"].to_pylist()) == {1}
-    assert set(pre["split"].to_pylist()) == {"validate+test"}
+    assert (4 * rows["LG", 1, True] + 4 * rows["SM", 1, True]) / 8 == whole
+    pre = list(measures_by_stratum(predictions, strata, phases=("pre",), task="detection"))
+    assert {v.split for v in pre} == {"validate+test"}
+    assert len({v.position for v in pre if v.position is not None}) == 1
     with pytest.raises(ValueError, match="novel_to 'me'"):
-        measures_by_stratum(tmp_path, strata, feedback=0.0, novel_to="me")
-    with pytest.raises(ValueError, match="no finished increment"):
-        measures_by_stratum(tmp_path / "elsewhere", strata, feedback=0.0)
+        list(measures_by_stratum(predictions, strata, novel_to="me"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from benchwright.training.core.buffers import acceptance, biased_reservoir
-from benchwright.training.methods.registry import maker, method
+from benchwright.training.methods.registry import method
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,19 +81,20 @@ def test_capacity_holds_for_domains_of_any_size(sizes: list[int], alpha: float, 
 
 def test_rules_choose_what_they_say():
     empty = np.empty(0, dtype=np.int64)
-    np.testing.assert_array_equal(maker("finetune")(empty, [3, 2], seed=0), [3, 4])
-    np.testing.assert_array_equal(maker("cumulative")(empty, [3, 2], seed=0), [0, 1, 2, 3, 4])
-    np.testing.assert_array_equal(maker("nap")(empty, [3], seed=0), [0, 1, 2])
-    assert len(maker("nap")(empty, [3, 2], seed=0)) == 0
+    np.testing.assert_array_equal(method("finetune").rule(empty, [3, 2], seed=0), [3, 4])
+    np.testing.assert_array_equal(method("cumulative").rule(empty, [3, 2], seed=0), [0, 1, 2, 3, 4])
+    np.testing.assert_array_equal(method("nap").rule(empty, [3], seed=0), [0, 1, 2])
+    assert len(method("nap").rule(empty, [3, 2], seed=0)) == 0
 
 
 def test_methods_by_name():
-    assert method("reservoir", start="finetune", alpha=0.5).name == "reservoir-alpha=0.5-finetune"
+    reservoir = method("reservoir", start="finetune", alpha=0.5)
+    assert (reservoir.name, reservoir.settings["alpha"]) == ("reservoir", 0.5)
     with pytest.raises(ValueError, match="no method 'gdumb'"):
         method("gdumb", start="finetune")
     with pytest.raises(ValueError, match="start 'warm'"):
-        method("nap", start="warm")  # type: ignore[arg-type]
+        method("cumulative", start="warm")
     with pytest.raises(ValueError, match="missing a required argument: 'alpha'"):
         method("reservoir", start="finetune")
     with pytest.raises(ValueError, match="unexpected keyword argument 'beta'"):
-        method("nap", start="finetune", beta=1)
+        method("nap", beta=1)

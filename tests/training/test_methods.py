@@ -20,8 +20,8 @@ from benchwright.training.methods.ewc import ewc
 from benchwright.training.methods.icarl import distillation, icarl
 from benchwright.training.methods.lwf import lwf
 from benchwright.training.methods.mas import mas, output_norm
-from benchwright.training.methods.registry import TAUGHT, method
-from benchwright.training.methods.replay import naive, replay
+from benchwright.training.methods.registry import METHODS, method
+from benchwright.training.methods.replay import er, replay
 from benchwright.training.models.classifier import Classifier
 from torch import nn
 
@@ -58,7 +58,8 @@ def a_lesson(model: Classifier, train: ArrayExamples, teacher: Classifier | None
     means = Means(changes.pop("criterion", cross_entropy), plan, 7, torch.device("cpu"), **changes.pop("means", {}))
     values: dict[str, Any] = {"second": None, "previous": None, "validate": (), "state": {}, "task": 1, **changes}
     values.setdefault("fresh", len(train.labels))
-    return Lesson(model=model, teacher=teacher, train=train, means=means, **values)
+    old = model.classes - model.groups[-1]
+    return Lesson(model=model, teacher=teacher, train=train, means=means, **{"old_classes": old, **values})
 
 
 def a_step(lesson: Lesson, logits: torch.Tensor, targets: list[int]) -> Step:
@@ -339,10 +340,11 @@ def test_replay_trains_on_the_task_and_then_the_memory():
     assert replay(np.array([1, 0]), [3, 2], seed=0).tolist() == [3, 4, 1, 0]
 
 
-def test_naive_follows_the_code_by_default_and_the_supplement_by_name():
-    assert naive().predict == "head"
-    assert naive(predict="nearest_mean").predict == "nearest_mean"
-    assert naive().teach is None  # no distillation
+def test_replay_follows_the_code_by_default_and_the_supplement_by_name():
+    assert er().predict == "head"
+    assert er(predict="nearest_mean").predict == "nearest_mean"
+    assert er().teach is None  # no distillation
+    assert method("naive").name == method("replay").name == "er"
 
 
 def test_all_methods_have_names_and_wrong_settings_are_refused():
@@ -350,8 +352,10 @@ def test_all_methods_have_names_and_wrong_settings_are_refused():
         "ewc": {"strength": 1.0},
         "mas": {"strength": 1.0},
         "lwf": {"strength": 1.0, "temperature": 2.0},
+        "reservoir": {"alpha": 1.0},
+        "dynamic_reservoir": {"alpha": 1.0},
     }
-    for name in TAUGHT:
+    for name in METHODS.builtin:
         assert method(name, **given.get(name, {})).name == name
     assert method("joint", start="finetune").start == "finetune"
     with pytest.raises(ValueError, match="missing a required argument: 'strength'"):
