@@ -9,14 +9,13 @@ are ours, and the hints in the released code stand there.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Container, Mapping, Sequence
-from importlib import resources
 from typing import Literal, cast, get_args
 
 import numpy as np
 from PIL import Image
 
+from ..package_data import package_toml
 from ..rng import rng
 
 Kind = Literal["colour_invert", "colour_jitter", "gaussian_blur", "gaussian_noise", "rotation", "vertical_flip", "perspective"]
@@ -42,8 +41,7 @@ _NAMES: Mapping[str, tuple[str, ...]] = {
 
 def our_ranges() -> Ranges:
     """The ranges of ``visual_transforms.toml``."""
-    text = resources.files(__package__ or "").joinpath("visual_transforms.toml").read_text(encoding="utf-8")
-    return tomllib.loads(text)
+    return package_toml(__package__, "visual_transforms.toml")
 
 
 def transform_by(function: OwnTransform, frames: np.ndarray, seed: int, key: str) -> np.ndarray:

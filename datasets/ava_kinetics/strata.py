@@ -13,15 +13,15 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
+
+from ...curation.package_data import package_toml
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -56,8 +56,7 @@ class Stratified:
 
 def action_types() -> Mapping[str, tuple[int, int]]:
     """Type -> first and last id of its actions."""
-    text = resources.files(__package__ or "").joinpath("action_types.toml").read_text(encoding="utf-8")
-    return {name: (first, last) for name, (first, last) in tomllib.loads(text).items()}
+    return {name: (first, last) for name, (first, last) in package_toml(__package__, "action_types.toml").items()}
 
 
 def key_frames(annotations: pl.DataFrame, types: Mapping[str, tuple[int, int]]) -> pl.DataFrame:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import tomllib
-from importlib import resources
 from typing import Any, TypeVar
 
+from ...curation.package_data import package_toml
 from ...curation.stages.buckets import Limits
 
 IID = ("in_domain", "next_domain", "accuracy", "backward_transfer", "forward_transfer")
@@ -185,8 +184,7 @@ class Facts:
 @functools.cache
 def facts() -> Facts:
     """The facts, read once a process."""
-    text = resources.files(__package__ or "").joinpath("facts.toml").read_text(encoding="utf-8")
-    raw = tomllib.loads(text)
+    raw = package_toml(__package__, "facts.toml")
     return Facts(
         buckets=_record(BucketFacts, raw["buckets"]),
         retrieval=_record(RetrievalFacts, raw["retrieval"]),
@@ -205,8 +203,7 @@ def facts() -> Facts:
 @functools.cache
 def published_limits() -> tuple[Limits, ...]:
     """First and last upload time of the eleven buckets of the release, from ``bucket_limits.toml``."""
-    text = resources.files(__package__ or "").joinpath("bucket_limits.toml").read_text(encoding="utf-8")
-    return tuple(Limits(item["start"], item["end"]) for item in tomllib.loads(text)["limits"])
+    return tuple(Limits(item["start"], item["end"]) for item in package_toml(__package__, "bucket_limits.toml")["limits"])
 
 
 def _values(table: dict[str, Any]) -> dict[str, Any]:

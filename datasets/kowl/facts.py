@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from dataclasses import dataclass
-from importlib import resources
-from typing import Any
+
+from ...curation.package_data import published_facts
 
 
 @dataclass(frozen=True)
@@ -61,21 +60,11 @@ class Facts:
 @functools.cache
 def facts() -> Facts:
     """The facts, read once a process. An unknown or missing name raises ``TypeError``, which names it."""
-    text = resources.files(__package__ or "").joinpath("facts.toml").read_text(encoding="utf-8")
-    raw = tomllib.loads(text)
-    lists = (ListFacts(**item) for item in raw["lists"])
+    raw = published_facts(__package__)
     return Facts(
-        labels=LabelFacts(**_values(raw["labels"])),
-        lists=tuple(lists),
-        increments=IncrementFacts(**_values(raw["increments"])),
-        table_1=_values(raw["table_1"]),
-        table_2=_values(raw["table_2"]),
+        labels=LabelFacts(**raw["labels"]),
+        lists=tuple(ListFacts(**item) for item in raw["lists"]),
+        increments=IncrementFacts(**raw["increments"]),
+        table_1=raw["table_1"],
+        table_2=raw["table_2"],
     )
-
-
-def _values(table: dict[str, Any]) -> dict[str, Any]:
-    return {name: _fixed(value) for name, value in table.items() if name not in ("source", "note")}
-
-
-def _fixed(value: Any) -> Any:
-    return tuple(_fixed(item) for item in value) if isinstance(value, list) else value

@@ -15,15 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from ...curation.package_data import package_toml
 from ...curation.rng import rng
 from ..kinetics.lists import SPLITS
 
@@ -94,8 +93,7 @@ class Drawing:
 @functools.cache
 def drawing(name: str) -> Drawing:
     """A drawing of ``synthetic.toml``: ``published`` or ``tiny``. Raises ``KeyError`` for another name."""
-    text = resources.files(__package__ or "").joinpath("synthetic.toml").read_text(encoding="utf-8")
-    raw: dict[str, Any] = tomllib.loads(text)[name]
+    raw: dict[str, Any] = package_toml(__package__, "synthetic.toml")[name]
     arrivals: list[Arrival] = []
     for item in raw.pop("arrivals"):
         known, novel = (tuple(Group(*group) for group in item.pop(part, ())) for part in ("known", "novel"))

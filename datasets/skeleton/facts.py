@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from dataclasses import dataclass
-from importlib import resources
-from typing import Any
+
+from ...curation.package_data import published_facts
 
 
 @dataclass(frozen=True)
@@ -62,11 +61,5 @@ class Facts:
 @functools.cache
 def facts() -> Facts:
     """The facts, read once a process. An unknown or missing name raises ``TypeError``, which names it."""
-    text = resources.files(__package__ or "").joinpath("facts.toml").read_text(encoding="utf-8")
-    raw = {name: _values(table) for name, table in tomllib.loads(text).items()}
+    raw = published_facts(__package__)
     return Facts(NwuclaFacts(**raw.pop("nwucla")), NtuFacts(**raw.pop("ntu")), CilFacts(**raw.pop("ntu_cil")), **raw)
-
-
-def _values(table: dict[str, Any]) -> dict[str, Any]:
-    fixed = {name: value for name, value in table.items() if name not in ("source", "note")}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in fixed.items()}

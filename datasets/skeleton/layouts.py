@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ...curation.package_data import package_toml
 
 MAX_JOINTS = 1000
 
@@ -119,5 +119,4 @@ def layout_of(values: dict[str, Any]) -> Layout:
 @functools.cache
 def packaged() -> dict[str, Layout]:
     """The layouts of ``layouts.toml`` by name."""
-    text = resources.files(__package__ or "").joinpath("layouts.toml").read_text(encoding="utf-8")
-    return {name: layout_of({"name": name, **values}) for name, values in tomllib.loads(text).items()}
+    return {name: layout_of({"name": name, **values}) for name, values in package_toml(__package__, "layouts.toml").items()}

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from dataclasses import dataclass
-from importlib import resources
 from typing import Literal
+
+from ...curation.package_data import package_toml
 
 
 @dataclass(frozen=True)
@@ -26,4 +26,4 @@ def table_2(by: Literal["task", "class"], dataset: Literal["ucla", "ntu"]) -> di
 
 @functools.cache
 def _read() -> dict[str, dict[str, dict[str, list[float]]]]:
-    return tomllib.loads(resources.files(__package__ or "").joinpath("published.toml").read_text(encoding="utf-8"))
+    return package_toml(__package__, "published.toml")

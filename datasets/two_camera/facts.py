@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any
+
+from ...curation.package_data import package_toml
 
 STATISTICS = ("mean", "median", "best 25 %", "worst 25 %", "Q1", "Q3")
 """Headings of the published tables, angular errors in degrees."""
@@ -29,7 +29,7 @@ class Facts:
 @functools.cache
 def facts() -> Facts:
     """The facts."""
-    raw: dict[str, Any] = tomllib.loads(resources.files(__package__ or "").joinpath("facts.toml").read_text(encoding="utf-8"))
+    raw: dict[str, Any] = package_toml(__package__, "facts.toml")
     tables = {name: {method: tuple(row) for method, row in table.items()} for name, table in raw["tables"].items()}
     return Facts(
         sets=raw["sets"],

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
 from typing import Any, Literal
+
+from ...curation.package_data import package_toml
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Facts:
 @functools.cache
 def facts() -> Facts:
     """The facts, read once a process. An unknown or missing name raises ``TypeError`` or ``KeyError``, which names it."""
-    raw = tomllib.loads(resources.files(__package__ or "").joinpath("facts.toml").read_text(encoding="utf-8"))
+    raw = package_toml(__package__, "facts.toml")
     splits = _values(raw["splits"])
     return Facts(
         datasets={item["name"]: DatasetFacts(**_values(item)) for item in raw["datasets"]},

@@ -183,6 +183,9 @@ def _buckets(flow: Flow, c: ClearConfig) -> Flow:
     return flow.whole("bucketed", cut, gives=Bucketed, max_rejects=None)
 
 
+report = later(f"{__package__}.report:write_report")
+trainings = later(f"{__package__}.baselines:trainings")
+
 BENCHMARK = Benchmark(
     name="clear",
     title=TITLES["clear"],
@@ -190,8 +193,8 @@ BENCHMARK = Benchmark(
     plan=plan,
     publish=card.publish,
     rounds=rounds.rounds,
-    trainings=later(f"{__package__}.baselines:trainings"),
+    trainings=trainings,
     shown={"in-domain": "in_domain", "next-domain": "next_domain", "acc": "acc", "bwt": "bwt", "fwt": "fwt"},
-    report=later(f"{__package__}.report:write_report"),
+    report=report,
     release=release.write_release_layout,
 )

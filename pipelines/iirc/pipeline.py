@@ -109,13 +109,16 @@ def _drawn_hierarchy(c: IircConfig) -> Hierarchy:
         raise ConfigError(f"source: {error}") from None
 
 
+report = later(f"{__package__}.report:write_report")
+trainings = later(f"{__package__}.baselines:trainings")
+
 BENCHMARK = Benchmark(
     name="iirc",
     title=TITLES["iirc"],
     config=IircConfig,
     plan=plan,
     publish=card.publish,
-    trainings=later(f"{__package__}.baselines:trainings"),
+    trainings=trainings,
     shown={"pw-JS": "pw_js", "JS": "js", "exact match": "exact_match", "recall": "recall"},
-    report=later(f"{__package__}.report:write_report"),
+    report=report,
 )

@@ -183,13 +183,16 @@ def _held(flow: Flow, inventory: Flow, name: str, means: str, reason: str) -> Fl
     return join(inventory, flow).whole(name, keep, max_rejects=None)
 
 
+report = later(f"{__package__}.report:write_report")
+trainings = later(f"{__package__}.baselines:trainings")
+
 BENCHMARK = Benchmark(
     name="kowl",
     title=TITLES["kowl"],
     config=KowlConfig,
     plan=plan,
     publish=card.publish,
-    trainings=later(f"{__package__}.baselines:trainings"),
+    trainings=trainings,
     shown={
         "mcc pre": "pre.classification.predictor.mcc@validate+test",
         "mcc post": "post.classification.predictor.mcc@validate+test",
@@ -197,5 +200,5 @@ BENCHMARK = Benchmark(
         "detection mcc": "pre.detection.predictor.mcc@validate+test",
         "recognition nmi": "pre.recognition.predictor.nmi_arithmetic@validate+test",
     },
-    report=later(f"{__package__}.report:write_report"),
+    report=report,
 )

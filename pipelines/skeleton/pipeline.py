@@ -156,13 +156,16 @@ def layout_for(c: SkeletonConfig) -> Layout:
         raise ConfigError(f"layout: {error}") from None
 
 
+report = later(f"{__package__}.report:write_report")
+trainings = later(f"{__package__}.baselines:trainings")
+
 BENCHMARK = Benchmark(
     name="skeleton",
     title=TITLES["skeleton"],
     config=SkeletonConfig,
     plan=plan,
     publish=card.publish,
-    trainings=later(f"{__package__}.baselines:trainings"),
+    trainings=trainings,
     shown={
         "AA": "aa@test",
         "AF from best": "af_from_best@test",
@@ -170,5 +173,5 @@ BENCHMARK = Benchmark(
         "AA, validation": "aa@val",
     },
     tables=results.scores,
-    report=later(f"{__package__}.report:write_report"),
+    report=report,
 )

@@ -148,17 +148,20 @@ def _relit(flow: Flow, c: TwoCameraConfig) -> Flow:
     return flow.each("relit", change, rows_per_part=1).whole("augmented", step(expand), gives=Expanded, expands=True)
 
 
+report = later(f"{__package__}.report:write_report")
+trainings = later(f"{__package__}.baselines:trainings")
+
 BENCHMARK = Benchmark(
     name="two_camera",
     title=TITLES["two_camera"],
     config=TwoCameraConfig,
     plan=plan,
     publish=card.publish,
-    trainings=later(f"{__package__}.baselines:trainings"),
+    trainings=trainings,
     shown={
         **{name: f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3")},
         "looked at the test": "looks_at_test",
         "lights of the test": "lights_of_test",
     },
-    report=later(f"{__package__}.report:write_report"),
+    report=report,
 )

@@ -197,6 +197,9 @@ def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
     return flow.each("sampled", made, max_rejects=_broken(c), rows_per_part=c.rows_per_part)
 
 
+report = later(f"{__package__}.report:write_report")
+trainings = later(f"{__package__}.baselines:trainings")
+
 SHOWN = {
     "acc": "acc_class_weighted",
     "bwf": "bwf_class_weighted",
@@ -211,7 +214,7 @@ BENCHMARK = Benchmark(
     config=VclimbConfig,
     plan=plan,
     publish=card.publish,
-    trainings=later(f"{__package__}.baselines:trainings"),
+    trainings=trainings,
     shown=SHOWN,
-    report=later(f"{__package__}.report:write_report"),
+    report=report,
 )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-import tomllib
-from importlib.resources import files
 from typing import Any
+
+from ...curation.package_data import package_toml
 
 
 def presets() -> list[str]:
@@ -50,4 +50,4 @@ def _name(method: str, settings: dict[str, Any]) -> str:
 
 @functools.cache
 def _facts() -> dict[str, Any]:
-    return tomllib.loads((files(__package__ or "") / "clear.toml").read_text(encoding="utf-8"))
+    return package_toml(__package__, "clear.toml")

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import tomllib
-from importlib.resources import files
 from typing import Any, Literal
 
+from ...curation.package_data import package_toml
 from ...datasets.vclimb.facts import facts as vclimb_facts
 from ..methods.registry import METHODS
 
@@ -82,4 +81,4 @@ def paper_settings(
 
 @functools.cache
 def _facts() -> dict[str, Any]:
-    return tomllib.loads((files(__package__ or "") / "vclimb.toml").read_text(encoding="utf-8"))
+    return package_toml(__package__, "vclimb.toml")

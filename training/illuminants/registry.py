@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import inspect
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from ...curation.named import UnknownName, load
+from ...curation.package_data import package_toml
 from ...curation.registry import Registry
 from .choice import Baseline, PictureEstimator, saved
 from .pictures import Illuminants, Pictures
@@ -61,7 +60,7 @@ def functions(reference: str) -> dict[str, str]:
 def candidates() -> dict[str, tuple[str, dict[str, Sequence[Any]]]]:
     """``baselines.toml``: name -> estimator, and the values that each setting may have."""
     found: dict[str, tuple[str, dict[str, Sequence[Any]]]] = {}
-    for name, table in tomllib.loads((files(__package__ or "") / "baselines.toml").read_text(encoding="utf-8")).items():
+    for name, table in package_toml(__package__, "baselines.toml").items():
         found[name] = (table.pop("estimator"), table)
     return found
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-import tomllib
 import typing
 from collections.abc import Callable, Mapping
-from importlib.resources import files
 from typing import Any
 
+from ...curation.package_data import package_toml
 from ...curation.registry import Registry, load_name
 
 PREDICTORS = Registry(
@@ -25,7 +24,7 @@ PREDICTORS = Registry(
 
 def paper_settings() -> dict[str, dict[str, Any]]:
     """``kowl.toml``: name -> hyper-parameters."""
-    return tomllib.loads((files(__package__ or "") / "kowl.toml").read_text(encoding="utf-8"))
+    return package_toml(__package__, "kowl.toml")
 
 
 def made(make: Callable[..., Any], settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:

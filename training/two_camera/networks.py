@@ -8,15 +8,14 @@ Source: Abdelhamed, Punnappurath and Brown, "Leveraging the Availability of Two 
 from __future__ import annotations
 
 import io
-import tomllib
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...curation.package_data import package_toml
 from ...curation.rng import rng
 from ..models.illuminant_net import IlluminantNets, hidden_layers_of
 from .batched import Fitted, Hyper, NetworkRun, Progress, estimates, fit_runs
@@ -56,7 +55,7 @@ def settings(preset: str) -> dict[str, Any]:
     Raises:
         ValueError: there is no such preset.
     """
-    presets = tomllib.loads((files(__package__ or "") / "two_camera.toml").read_text(encoding="utf-8"))
+    presets = package_toml(__package__, "two_camera.toml")
     if preset not in presets:
         raise ValueError(f"no preset {preset!r}: there are {', '.join(presets)}")
     return presets[preset]
