@@ -98,13 +98,14 @@ def stream_trainings(
     from .names import reference_of
     from .streams import Runs, stream_training, with_metrics
 
-    if (task is None) == (domain is None):
+    divides = task or domain
+    if divides is None or (task and domain):
         raise WrongUse("a stream is divided by a column of tasks or by one of domains: name one of the two")
     protocol = "domains" if task is None else "tasks"
     if unknown := [name for name in protocols if name != protocol]:
         raise WrongUse(f"no protocol {unknown[0]!r}: there is {protocol}{did_you_mean(unknown[0], [protocol])}")
     dataset = posixpath.join(out, DATASET)
-    columns = {protocol: task or domain, "label": label, "role": role, "features": features}
+    columns = {protocol: divides, "label": label, "role": role, "features": features}
     _check(dataset, columns)
     measures = {"tasks": Step(measure_classes, {})} if task else {"domains": Step(measure_domains, {"protocol": "iid"})}
     own = method_settings or {}

@@ -286,3 +286,9 @@ def test_columns_that_make_no_stream_are_one_line(bw: Cli, emblems: Path, tmp_pa
         assert says in told.err
     assert "there is tasks" in bw("train", out, "--protocol", "domains").err
     assert not (out / "experiments").exists()
+    emblems.write_text(text.replace('task="task"', 'domain="task"'))
+    sys.modules.pop("emblems_package.pipeline", None)
+    done(bw, "train", out, "--method", "finetune")
+    scores = json.loads(done(bw, "eval", out, "--json").out)["domains"]["finetune"]
+    assert set(scores["mean"]) == {"in-domain", "bwt", "fwt"}
+    assert scores["mean"]["in-domain"] > 0.6
