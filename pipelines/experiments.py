@@ -299,7 +299,7 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
                 columns[field.name] = _repeated(facts[field.name], values.num_rows, field.type) if same else values[field.name]
             columns["seed"] = pc.coalesce(values["seed"], columns["seed"])
             tables.append(pa.table(columns, schema=RESULTS))
-    return pa.concat_tables(tables) if tables else RESULTS.empty_table()
+    return pa.concat_tables(tables).unify_dictionaries() if tables else RESULTS.empty_table()
 
 
 def _repeated(value: Any, count: int, kind: pa.DataType) -> pa.Array:

@@ -95,7 +95,7 @@ def learned(out: Path) -> dict[str, str]:
 
 
 def train(c: KowlConfig, out: Path, methods: list[str], protocols: list[str], **how: object) -> None:
-    experiments.train(kowl.trainings(c, str(out), methods, protocols), str(out), **how)  # type: ignore[arg-type]
+    experiments.train(kowl.BENCHMARK.trainings(c, str(out), methods, protocols), str(out), **how)  # type: ignore[arg-type]
 
 
 def test_shards_hold_the_stream(evaluated: Path) -> None:
@@ -212,7 +212,7 @@ def test_other_settings_stand_beside_each_other(evaluated: Path, tmp_path: Path)
         "evm, experience_limit = None, predictor.tail_size = 50",
         "evm, experience_limit = 300, predictor.tail_size = 100",
     ]
-    page = Path(kowl.report(settings("kowl/tiny.toml"), str(out))).read_text()
+    page = Path(kowl.BENCHMARK.report(settings("kowl/tiny.toml"), str(out))).read_text()
     assert "evm, experience_limit = None, predictor.tail_size = 50, feedback 0.5" in page
 
 
@@ -226,15 +226,15 @@ def test_without_features_the_table_is_published(tmp_path: Path) -> None:
     kowl_card.publish(r, bare, str(tmp_path / "dataset"))
     assert {path.name: path.read_bytes() for path in (tmp_path / "dataset").iterdir()} == files
     with pytest.raises(WrongUse, match="no features"):
-        kowl.trainings(bare, str(tmp_path), [], [])
+        kowl.BENCHMARK.trainings(bare, str(tmp_path), [], [])
 
 
 def test_an_unknown_predictor_or_amount_is_told(evaluated: Path) -> None:
     c = settings("kowl/tiny.toml")
     with pytest.raises(ValueError, match="no predictor 'svm': there are ann, evm, gmm_finch"):
-        kowl.trainings(c, str(evaluated), ["svm"], [])
+        kowl.BENCHMARK.trainings(c, str(evaluated), ["svm"], [])
     with pytest.raises(ValueError, match="no protocol 'iid'"):
-        kowl.trainings(c, str(evaluated), [], ["iid"])
+        kowl.BENCHMARK.trainings(c, str(evaluated), [], ["iid"])
 
 
 def test_the_published_settings_are_those_of_the_facts() -> None:

@@ -198,7 +198,7 @@ def scores(out: Path) -> dict:
 
 
 def train(c: TwoCameraConfig, out: Path, methods: list[str] | None = None) -> None:
-    experiments.train(two_camera.trainings(c, str(out), methods or [], []), str(out))
+    experiments.train(two_camera.BENCHMARK.trainings(c, str(out), methods or [], []), str(out))
 
 
 def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None
     assert found["network-200"]["runs"] == 2
     assert "looked at the test" not in found["network-200"]["mean"]
     assert 0 < found["gray_world"]["mean"]["mean"] < 20
-    page = Path(two_camera.report(c, str(out))).read_text("utf-8")
+    page = Path(two_camera.BENCHMARK.report(c, str(out))).read_text("utf-8")
     assert "do not add up" not in page
     assert "several rows are made of one (augmented)" in page
     for told in ("Alignment", "both cameras in turn", "This run: angular errors", "by the estimate", "no_partner"):
@@ -269,7 +269,7 @@ def test_linear_regression_on_the_released_pairs_is_that_of_table_3(shared_data:
     train(c, tmp_path, ["linear_regression"])
     mean = scores(tmp_path)["rotating"]["linear_regression"]["mean"]["mean"]
     assert mean == pytest.approx(facts().tables["s20"]["linear regression"][0], abs=0.06)
-    page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
+    page = Path(two_camera.BENCHMARK.report(c, str(tmp_path))).read_text("utf-8")
     assert "holds no pictures" in page
     for told in ("2.19", "2.49", "Table 3 of the paper", "Side by side"):
         assert told in page, told
@@ -281,7 +281,7 @@ def test_published_figures_stand_beside_the_papers_data_and_settings_alone(
 ) -> None:
     c = released(shared_data, tmp_path, other)
     train(c, tmp_path, ["linear_regression"])
-    page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
+    page = Path(two_camera.BENCHMARK.report(c, str(tmp_path))).read_text("utf-8")
     assert "Side by side" not in page
     assert ("2.49" in page) == other.startswith("evaluation"), "the table of the paper stands by the paper's data"
 
@@ -290,7 +290,7 @@ def test_networks_of_other_settings_than_the_papers_stand_beside_no_figure(share
     quick = "evaluation.networks={ network-200 = { parameters=200, preset='decayed', seeds=[0], settings={ iterations=2 } } }"
     c = released(shared_data, tmp_path, quick)
     train(c, tmp_path)
-    page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
+    page = Path(two_camera.BENCHMARK.report(c, str(tmp_path))).read_text("utf-8")
     side_by_side = page[page.index("Side by side") :].partition("</table>")[0]
     assert "linear_regression" in side_by_side
     assert "network-200" not in side_by_side
@@ -306,7 +306,7 @@ def test_results_say_in_values_and_words_who_looked_at_the_test(shared_data: Pat
         "looks": 1
     }
     assert {name for name, one in found.items() if one["mean"]["lights of the test"]} == {"wears"}
-    page = Path(two_camera.report(c, str(tmp_path))).read_text("utf-8")
+    page = Path(two_camera.BENCHMARK.report(c, str(tmp_path))).read_text("utf-8")
     assert "Not comparable with the other lines: the checkpoint was selected on the test fold" in page
     assert "Not comparable with the other lines: training rows are re-lit with the illuminants of test pairs" in page
 
@@ -336,7 +336,7 @@ def test_networks_that_are_taught_by_others_are_evaluated_with_them(shared_data:
             text = text.replace(old, new)
         wrong = settings("two_camera/metadata.toml", *given, f"evaluation.networks={{ pupil = {text}, teacher = {teacher} }}")
         with pytest.raises(WrongUse, match=message):
-            two_camera.trainings(wrong, str(tmp_path), ["pupil"], [])
+            two_camera.BENCHMARK.trainings(wrong, str(tmp_path), ["pupil"], [])
 
 
 def test_methods_that_cannot_be_are_told_before_anything_is_read(tmp_path: Path) -> None:
@@ -349,18 +349,18 @@ def test_methods_that_cannot_be_are_told_before_anything_is_read(tmp_path: Path)
         (["json:mine"], "json has no 'mine'"),
     ):
         with pytest.raises(WrongUse, match=told):
-            two_camera.trainings(c, nothing, methods, [])
+            two_camera.BENCHMARK.trainings(c, nothing, methods, [])
     with pytest.raises(WrongUse, match="no protocol 'rotating': this run has the folds 'fixed'"):
-        two_camera.trainings(c, nothing, [], ["rotating"])
+        two_camera.BENCHMARK.trainings(c, nothing, [], ["rotating"])
     bare = settings("two_camera/tiny.toml", "source.patch_px=0")
     with pytest.raises(WrongUse, match="baseline 'gray_world' needs pictures"):
-        two_camera.trainings(bare, nothing, [], [])
+        two_camera.BENCHMARK.trainings(bare, nothing, [], [])
     wrong = settings("two_camera/tiny.toml", "evaluation.networks.network-200.settings.rate=1")
     with pytest.raises(WrongUse, match=r"network 'network-200': .*rate"):
-        two_camera.trainings(wrong, nothing, [], [])
+        two_camera.BENCHMARK.trainings(wrong, nothing, [], [])
     wrong = settings("two_camera/tiny.toml", "evaluation.method_settings.linear_regression.rate=1")
     with pytest.raises(WrongUse, match=r"estimator 'linear_regression': .*LinearEstimator"):
-        two_camera.trainings(wrong, nothing, ["linear_regression"], [])
+        two_camera.BENCHMARK.trainings(wrong, nothing, ["linear_regression"], [])
 
 
 # ------------------------------------------------------------------------------------------------------ estimators of one's own
@@ -427,7 +427,7 @@ def test_files_of_estimators_are_written_out(tmp_path: Path) -> None:
 def test_an_edit_of_an_estimator_trains_it_again_and_nothing_else(tmp_path: Path) -> None:
     """Keys hold the code that each estimator reaches, and none of the others'."""
     c = settings("two_camera/published.toml", "source.patch_px=8")
-    own = {one.method: set(modules_of(one.learn)) for one in two_camera.trainings(c, str(tmp_path), [], [])}
+    own = {one.method: set(modules_of(one.learn)) for one in two_camera.BENCHMARK.trainings(c, str(tmp_path), [], [])}
     assert "benchwright.training.illuminants.gamut" in own["gamut_pixel"]
     assert "benchwright.training.two_camera.newton" in own["network-200"]
     for name, modules in own.items():
@@ -453,7 +453,7 @@ def test_a_loss_that_is_not_finite_is_a_reject_and_the_others_go_on(tmp_path: Pa
     assert set(scores(tmp_path)["fixed"]) == {"linear_regression"}
     (line,) = bw("rejects", tmp_path / "experiments").out.splitlines()
     assert "diverged" in line
-    assert Path(two_camera.report(c, str(tmp_path))).is_file()
+    assert Path(two_camera.BENCHMARK.report(c, str(tmp_path))).is_file()
 
 
 # --------------------------------------------------------------------------------------------------------- command line

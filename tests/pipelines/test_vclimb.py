@@ -137,7 +137,7 @@ def untrained(trained: Path, into: Path) -> str:
 
 def train(c: VclimbConfig, out: str, *methods: str, protocols: tuple[str, ...] = (), **how: Any) -> list[Line]:
     """Trainings by these settings, whatever the run was made with; the lines of all its results."""
-    experiments.train(vclimb.trainings(c, out, methods, protocols), out, **how)
+    experiments.train(vclimb.BENCHMARK.trainings(c, out, methods, protocols), out, **how)
     return lines(experiments.results(out))
 
 
@@ -223,7 +223,7 @@ def test_epochs_chosen_on_the_reported_clips_are_told(trained: Path, tmp_path: P
     c = settings("tiny", 'evaluation.roles=["train", "val", "val"]', "evaluation.settings.schedule.epochs=1")
     (line,) = train(c, out, "finetune")
     assert set(line.rows["split"].to_pylist()) == {"val"}
-    assert "Epochs were chosen on the clips that are reported" in Path(vclimb.report(c, out)).read_text()
+    assert "Epochs were chosen on the clips that are reported" in Path(vclimb.BENCHMARK.report(c, out)).read_text()
 
 
 def test_memories_of_other_sizes_stand_beside_each_other(trained: Path, tmp_path: Path) -> None:
@@ -233,14 +233,14 @@ def test_memories_of_other_sizes_stand_beside_each_other(trained: Path, tmp_path
     found = train(c, out, "er", "icarl")
     assert [line.label for line in found] == ["er, memory.size = 12", "icarl", "icarl+tc", "er, memory.size = 6"]
     assert before.items() <= stages_of(out).items()
-    page = Path(vclimb.report(c, out)).read_text()
+    page = Path(vclimb.BENCHMARK.report(c, out)).read_text()
     assert "er, memory.size = 6" in page
     assert "er, memory.size = 12" in page
 
 
 def test_tasks_that_a_copy_lacks_altogether_are_told(trained: Path) -> None:
     with pytest.raises(WrongUse, match=r"has clips of 3 tasks, and split\.tasks is 4"):
-        vclimb.trainings(settings("tiny", "split.tasks=4"), str(trained), [], [])
+        vclimb.BENCHMARK.trainings(settings("tiny", "split.tasks=4"), str(trained), [], [])
 
 
 def test_methods_for_new_classes_learn_a_single_task(tmp_path: Path) -> None:
@@ -250,7 +250,7 @@ def test_methods_for_new_classes_learn_a_single_task(tmp_path: Path) -> None:
     (line,) = train(settings("tiny", *overrides), out, "bic")
     assert (line.label, len(line.matrix("accuracy", ["0"])[0])) == ("bic", 1)
     assert np.isnan(line.values("bwf_unweighted")).all()
-    assert "Baselines, 4 frames" in Path(vclimb.report(settings("tiny", *overrides), out)).read_text()
+    assert "Baselines, 4 frames" in Path(vclimb.BENCHMARK.report(settings("tiny", *overrides), out)).read_text()
 
 
 @pytest.mark.parametrize(
@@ -279,7 +279,7 @@ def test_what_cannot_be_trained_is_told_before_anything_is(
     trained: Path, overrides: list[str], methods: list[str], protocols: list[str], says: str
 ) -> None:
     with pytest.raises(WrongUse, match=says) as told:
-        vclimb.trainings(settings("tiny", *overrides), str(trained), methods, protocols)
+        vclimb.BENCHMARK.trainings(settings("tiny", *overrides), str(trained), methods, protocols)
     assert "\n" not in str(told.value)
 
 
@@ -330,7 +330,7 @@ def test_methods_models_and_metrics_of_ones_own(trained: Path, tmp_path: Path) -
     assert first.settings["weights"] == hashlib.sha256(b"weights").hexdigest()
     assert (first.settings["method.strength"], first.settings["model.scale"]) == (0.2, 2.0)
     assert first.values("kept_of_the_first").tolist() == first.matrix("accuracy", ["0"])[:, -1, 0].tolist()
-    page = Path(vclimb.report(c, out)).read_text()
+    page = Path(vclimb.BENCHMARK.report(c, out)).read_text()
     assert "own_clips.py:calm" in page
     assert "kept_of_the_first" in page
     before = stages_of(out)
@@ -341,7 +341,9 @@ def test_methods_models_and_metrics_of_ones_own(trained: Path, tmp_path: Path) -
     own.write_text(textwrap.dedent(OWN).replace("square()", "abs()"))
     assert experiments.stale_trainings(out) == {"frames 4 own_clips.py:calm": "own_clips.calm changed"}
     with pytest.raises(WrongUse, match="takes no weights"):
-        vclimb.trainings(settings("tiny", f"evaluation.weights={tmp_path / 'w.bin'}", "evaluation.model=mlp"), out, [], [])
+        vclimb.BENCHMARK.trainings(
+            settings("tiny", f"evaluation.weights={tmp_path / 'w.bin'}", "evaluation.model=mlp"), out, [], []
+        )
 
 
 # ------------------------------------------------------------------------------------------------------- other sources
@@ -445,7 +447,7 @@ def test_a_csv_of_segments_and_its_coverage(videos: Path, tmp_path: Path) -> Non
     table = r.rows("placed").table(["key", "frames", "t_start", "role"])
     assert set(table["frames"].to_pylist()) == {5}  # 0.2 s at 25 frames a second
     vclimb_card.publish(r, c, str(tmp_path / "run" / "dataset"))
-    page = Path(vclimb.report(c, str(tmp_path / "run"))).read_text()
+    page = Path(vclimb.BENCHMARK.report(c, str(tmp_path / "run"))).read_text()
     assert "too few frames" in page
     assert "missing video" in page
     assert "Groups leak: 16 of 16 test clips" in page
