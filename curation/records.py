@@ -155,7 +155,7 @@ def is_recorded(path: Path) -> bool:
     if nearest is None:
         return False
     parts = path.relative_to(nearest).parts
-    return parts[0] not in _APART and not (len(parts) == 1 and parts[0] in (*_SEALED, _LOCK))
+    return parts[0] not in _APART and path.name not in (*_SEALED, _LOCK)  # those of a run within this one among them
 
 
 # ------------------------------------------------------------------------------------------------------------- records

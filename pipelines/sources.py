@@ -18,7 +18,7 @@ SOURCES = {
     "clear": _sources(
         "clear",
         {
-            "drawn": f"{_DATASETS}.clear.drawn:draw_pictures",
+            "drawn": f"{_DATASETS}.clear.synthetic:draw_pictures",
             "folder": f"{_STAGES}.image_sources:read_folder",
             "tars": f"{_STAGES}.tar_sources:read_tar",
             "yfcc100m": f"{_DATASETS}.yfcc100m.metadata:read_metadata",
@@ -28,20 +28,20 @@ SOURCES = {
         "iirc",
         {
             "cifar100": f"{_DATASETS}.class_images.cifar:read_archive",
-            "drawn": f"{_DATASETS}.iirc.drawn:draw_class_images",
+            "drawn": f"{_DATASETS}.iirc.synthetic:draw_class_images",
             "folders": f"{_DATASETS}.class_images.folders:read_class_images",
             "tars": f"{_DATASETS}.class_images.folders:read_class_images",
         },
     ),
     "kowl": _sources(
         "kowl",
-        {"drawn": f"{_DATASETS}.kowl.drawn:draw_lists", "lists": f"{_DATASETS}.kinetics.lists:read_list"},
+        {"drawn": f"{_DATASETS}.kowl.synthetic:draw_lists", "lists": f"{_DATASETS}.kinetics.lists:read_list"},
     ),
     "skeleton": _sources(
         "skeleton",
         {
             "arrays": f"{_DATASETS}.skeleton.arrays:list_arrays",
-            "drawn": f"{_DATASETS}.skeleton.drawn:list_drawn",
+            "drawn": f"{_DATASETS}.skeleton.synthetic:list_drawn",
             "folders": f"{_DATASETS}.skeleton.files:list_class_folders",
             "ntu": f"{_DATASETS}.skeleton.ntu:list_ntu",
             "ntu_names": f"{_DATASETS}.skeleton.ntu:list_ntu_names",
@@ -63,7 +63,7 @@ SOURCES = {
             "activitynet": f"{_DATASETS}.activitynet.annotations:read_json",
             "activitynet_csv": f"{_DATASETS}.activitynet.annotations:read_csv",
             "csv": f"{_DATASETS}.videos.plain:list_csv",
-            "drawn": f"{_DATASETS}.vclimb.drawn:draw_videos",
+            "drawn": f"{_DATASETS}.vclimb.synthetic:draw_videos",
             "folder": f"{_DATASETS}.videos.plain:list_folder",
             "kinetics": f"{_DATASETS}.kinetics.lists:read_list",
             "split_file": f"{_DATASETS}.vclimb.split_files:read_split",

@@ -119,7 +119,7 @@ def print_config(name: Name, config: Config = None) -> None:
 
 @app.command()
 def plan(name: Name, out: NewOut, config: Config = None, overrides: Overrides = None) -> None:
-    """Print the stages: which are up to date, and why the others are not.
+    """Print the stages, and why those that are not up to date are not.
 
     Runs nothing. For a stale stage it names what changed: code, a setting, a source.
 

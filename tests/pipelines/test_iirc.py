@@ -233,7 +233,11 @@ def test_presets_have_the_values_of_the_facts() -> None:
         ("tiny", ["source.shapes=9"], "shapes = 9: 1 to 5 can be drawn"),
         ("tiny", ["tasks.first=0"], r"tasks\.first = 0"),
         (None, ['hierarchy={kind="drawn"}'], "belongs to a drawn source"),
-        ("tiny", ["source.kind=folder"], "'kind' is 'folder': one of 'cifar100', 'folders', 'tars', 'drawn'"),
+        (
+            "tiny",
+            ["source.kind=folder"],
+            "no source 'folder': there are cifar100, drawn, folders, tars, or name one of your own",
+        ),
     ],
 )
 def test_settings_that_do_not_fit(name: str | None, overrides: list[str], message: str) -> None:
@@ -360,7 +364,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(trained: Path, tiny: 
         pass
 
     def stop(line: str) -> None:
-        if "1 (2 of " in line:
+        if "'1', 2 of " in line:
             raise Stopped
 
     out = str(shutil.copytree(tiny, tmp_path / "run"))
@@ -369,7 +373,7 @@ def test_an_interrupted_training_goes_on_to_the_same_bytes(trained: Path, tiny: 
     assert api.scores(out) == {}
     told: list[str] = []
     api.train(out, methods=["er"], protocols=["configuration-0"], progress=told.append)
-    assert not [line for line in told if "1 (2 of " in line]
+    assert not [line for line in told if "'1', 2 of " in line]
     assert stages(Path(out)).items() <= stages(trained).items()
 
 
@@ -526,28 +530,28 @@ OWN = """
 
 
 def test_own_method_model_and_metric_and_an_edit_of_the_method(tiny: Path, tmp_path: Path) -> None:
-    own = tmp_path / "own.py"
+    own = tmp_path / "own_iirc.py"
     own.write_text(textwrap.dedent(OWN))
     out = rerun(
         tiny,
         tmp_path / "run",
         f"evaluation.methods=['finetune', '{own}:calm']",
-        "evaluation.method_settings={'own.py:calm'={method={strength=0.2}}}",
+        "evaluation.method_settings={'own_iirc.py:calm'={method={strength=0.2}}}",
         f"evaluation.metrics=['{own}:empty']",
         f"evaluation.model='{own}:net'",
         "evaluation.settings={model={width=3}, schedule={epochs=1, learning_rate=0.1}, view={side_px=16, resize_px=16}}",
     )
     scores = api.train(str(out))["incomplete information"]
-    assert list(scores) == ["finetune", "own.py:calm"]
+    assert list(scores) == ["finetune", "own_iirc.py:calm"]
     assert 0 <= scores["finetune"]["mean"]["empty"] <= 1
-    line = line_of(out, "own.py:calm")
-    assert (line.model, line.settings["model.width"], line.settings["method.strength"]) == ("own.py:net", 3, 0.2)
+    line = line_of(out, "own_iirc.py:calm")
+    assert (line.model, line.settings["model.width"], line.settings["method.strength"]) == ("own_iirc.py:net", 3, 0.2)
     before = stages(out)
     own.write_text(textwrap.dedent(OWN).replace("square()", "abs()"))
-    assert api.stale(str(out)) == {"incomplete information own.py:calm": "own.calm changed"}
+    assert api.stale(str(out)) == {"incomplete information own_iirc.py:calm": "own_iirc.calm changed"}
     told: list[str] = []
     api.train(str(out), progress=told.append)
-    assert [line for line in told if line.endswith(": trained")] == ["incomplete information own.py:calm, seed 0: trained"]
+    assert [line for line in told if line.endswith(": trained")] == ["incomplete information own_iirc.py:calm, seed 0: trained"]
     after = stages(out)
     assert {name: before[name] for name in before if "finetune" in name}.items() <= after.items()
     assert before != after

@@ -134,7 +134,8 @@ def test_a_benchmark_of_a_package_that_is_gone_is_one_line(
 
 def test_a_built_in_name_is_the_built_in_one_and_list_says_so(bw: Cli, install: Install, tmp_path: Path) -> None:
     install("clear-pkg", "1.0", {"clear_pkg.py": WORDS}, {"benchwright.benchmarks": "clear = clear_pkg:BENCHMARK"})
-    assert "listed     source      drawn.draw_pictures" in bw("plan", "clear", "--config", "tiny", "--out", tmp_path / "o").out
+    told = bw("plan", "clear", "--config", "tiny", "--out", tmp_path / "o").out
+    assert "listed     source      synthetic.draw_pictures" in told
     assert "clear-pkg 1.0, not used: a built-in benchmark has this name" in bw("list").out
 
 

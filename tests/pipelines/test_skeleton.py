@@ -329,7 +329,7 @@ def test_joints_of_ones_own(tmp_path: Path) -> None:
         ("tiny", ["tensor.length=3"], "tensor.length: there is no such setting"),
         ("tiny", ["split.rule=x_fold"], "split.rule"),
         ("ntu", ['bodies="stgcn"'], "bodies"),
-        (None, ["source.kind=ucla"], "one of 'nwucla', 'ntu', 'ntu_names', 'arrays', 'folders', 'drawn'"),
+        (None, ["source.kind=ucla"], "there are arrays, drawn, folders, ntu, ntu_names, nwucla, or name one of your own"),
     ],
 )
 def test_settings_that_do_not_fit(name: str | None, overrides: list[str], message: str) -> None:

@@ -7,6 +7,8 @@ import random
 import shutil
 from pathlib import Path
 
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from benchwright.curation.store import StoreError
 from benchwright.curation.verify import verify
@@ -55,8 +57,21 @@ def test_verify_names_every_file_with_a_flipped_bit(name: str, seed: int, mine: 
     flipped = [path for path in files if (path.name == name if name else path.name not in SEALED)]
     assert flipped
     if not name:
-        assert {path.relative_to(mine).parts[0] for path in flipped} >= {"stages", "dataset", "eval", "qa", "report.html"}
+        assert {path.relative_to(mine).parts[0] for path in flipped} >= {
+            "stages",
+            "dataset",
+            "experiments",
+            "qa",
+            "report.html",
+        }
     rng = random.Random(seed)
+    if name == "run.json":  # without it nothing is known of a run, nor of those within it: one after the other
+        for path in flipped:
+            whole = path.read_bytes()
+            flip(path, rng)
+            names_all(bw, mine, [path])
+            path.write_bytes(whole)
+        return
     for path in flipped:
         flip(path, rng)
     names_all(bw, mine, flipped)
@@ -75,19 +90,20 @@ def test_flipped_bits_of_other_benchmarks_are_named(pipeline: str, tmp_path: Pat
 
 
 def test_verify_names_what_nobody_recorded_what_is_gone_and_links(mine: Path, bw: Cli) -> None:
-    (mine / "eval" / "notes.txt").write_text("mine")
+    (mine / "experiments" / "notes.txt").write_text("mine")
     (mine / ".lock").write_text("x")
     (mine / "stages" / "stray").write_text("x")
-    (mine / "eval/iid/cumulative-finetune/matrix.csv").unlink()
-    (mine / "link").symlink_to(mine / "eval")
+    values = next(mine.glob("experiments/stages/measured_*/*.parquet"))
+    values.unlink()
+    (mine / "link").symlink_to(mine / "experiments")
     (mine / "qa" / ".tmp-1-killed").write_text("half")
     told = bw("verify", mine)
     assert told.code == 1
     for text in (
-        "eval/notes.txt: the file is there, and the record says nothing of it",
+        "experiments: notes.txt: the file is there, and the record says nothing of it",
         ".lock: 1 bytes, and the record says that it is empty",
         "stages/stray: the file is there",
-        "eval/iid/cumulative-finetune/matrix.csv: no such file, and the record says",
+        f"{values.relative_to(mine)}: ",
         "link: it is a link",
     ):
         assert text in told.out
@@ -110,17 +126,19 @@ def test_verify_names_every_record_that_is_gone(mine: Path) -> None:
     assert verify(str(mine)) == []
 
 
-def test_an_edited_score_is_not_printed_as_measured(mine: Path, bw: Cli) -> None:
-    path = mine / "eval/iid/cumulative-finetune/results.json"
-    text = path.read_text()
-    path.write_text(text.replace('"next_domain": 0.', '"next_domain": 9.', 1))
-    assert path.read_text() != text
-    told = bw("eval", mine)
+def test_an_edited_score_is_named_and_made_again(mine: Path, bw: Cli) -> None:
+    path = next(mine.glob("experiments/stages/measured_*/*.parquet"))
+    data = path.read_bytes()
+    table = pq.read_table(path)
+    better = pc.if_else(pc.equal(table["metric"], "next_domain"), 0.99, table["value"])
+    pq.write_table(table.set_column(table.column_names.index("value"), "value", better), path)
+    told = bw("verify", mine)
     assert told.code == 1
-    assert "results.json is not what was written: it was damaged or edited: remove it and train again" in told.err
+    assert str(path.relative_to(mine)) in told.out
+    (path.parent / "artifact.json").unlink()
     path.unlink()
     assert bw("train", mine, "--method", "cumulative-finetune", "--protocol", "iid").code == 0
-    assert path.read_text() == text
+    assert path.read_bytes() == data
     assert bw("verify", mine).code == 0
 
 
@@ -132,9 +150,7 @@ def test_a_report_heals_its_record(mine: Path, bw: Cli) -> None:
     assert bw("verify", mine).code == 0
 
 
-@pytest.mark.parametrize(
-    "name", ["report.html", "eval", "qa", "eval/iid", "eval/iid/cumulative-finetune/results.json", "dataset"]
-)
+@pytest.mark.parametrize("name", ["report.html", "experiments", "qa", "experiments/stages", "experiments/run.json", "dataset"])
 @pytest.mark.parametrize(
     "command",
     [["report"], ["train", "--method", "cumulative-finetune"], ["qa", "export"], ["run", "clear", "--config", "tiny", "--out"]],
@@ -164,7 +180,7 @@ def test_a_hard_link_keeps_what_it_had(mine: Path, tmp_path: Path, bw: Cli) -> N
     assert (mine / "report.html").stat().st_nlink == 1
 
 
-@pytest.mark.parametrize("name", ["report.html", "run.json", ".lock", "eval/iid/cumulative-finetune/results.json", "qa/salt"])
+@pytest.mark.parametrize("name", ["report.html", "run.json", ".lock", "experiments/run.json", "qa/salt"])
 def test_a_pipe_is_not_waited_for(name: str, mine: Path, bw: Cli) -> None:
     (mine / name).unlink(missing_ok=True)
     os.mkfifo(mine / name)
