@@ -31,7 +31,7 @@ from ..curation.rows import schema_of
 from ..curation.stale import recipe_change
 from ..curation.store import Rows, Store, StoreError
 from ..curation.verify import DATASET
-from ..eval.results import RESULTS, Line, Value, lines
+from ..eval.results import RESULTS, Value, lines
 from .errors import WrongUse
 
 FOLDER = "experiments"
@@ -237,19 +237,30 @@ def trained(out: str) -> Iterator[Trained]:
     if not store.exists("run.json"):
         return
     names, known = load_run(store).stages, dict[str, Any]()
+    kinds = _kinds(names)
     for name in names:
-        if not name.startswith(_LEARNED) or (learned := load_artifact(store, name)) is None:
+        if name not in kinds or (learned := load_artifact(store, name)) is None:
             continue
-        beginning = f"{_MEASURED}{name.removeprefix(_LEARNED)}_"
         measured: dict[str, Artifact] = {}
-        for each in names:
-            artifact = load_artifact(store, each) if each.startswith(beginning) else None
+        for kind, stage in kinds[name].items():
+            artifact = load_artifact(store, stage)
             if artifact is not None and artifact.recipe["inputs"].get(name) == learned.digest:  # else it was interrupted
-                measured[each.removeprefix(beginning)] = artifact
+                measured[kind] = artifact
         if measured:
             facts, dataset = _training_of(store, learned)
             stale = next((why for each in (learned, *measured.values()) if (why := recipe_change(each, store, known))), "")
             yield Trained(facts, dataset, learned, measured, stale)
+
+
+def _kinds(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Stage that learns -> kind of its measures -> the stage that makes them."""
+    found: dict[str, dict[str, str]] = {name: {} for name in names if name.startswith(_LEARNED)}
+    for stage in (name for name in names if name.startswith(_MEASURED)):
+        words = stage.removeprefix(_MEASURED).split("_")
+        for at in range(1, len(words)):
+            if (name := _LEARNED + "_".join(words[:at])) in found:
+                found[name]["_".join(words[at:])] = stage
+    return found
 
 
 _FACTS = {"protocol": str, "method": str, "model": str, "settings": dict, "order": int, "seed": int}
@@ -318,9 +329,10 @@ def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, An
         out: the run.
         stale: whether trainings count that earlier code made.
     """
-    store = Store(posixpath.join(out, FOLDER))
-    for one in trained(out):
-        if one.dataset == dataset_digest(out) and (stale or not one.stale):
+    store, found = Store(posixpath.join(out, FOLDER)), list(trained(out))
+    dataset = dataset_digest(out) if found else ""
+    for one in found:
+        if one.dataset == dataset and (stale or not one.stale):
             yield dict(one.facts), one.learned.rows_view(store)
 
 
@@ -337,7 +349,8 @@ def scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
         whole = line.rows.filter(pc.and_(pc.is_null(line.rows["position"]), pc.equal(line.rows["stratum"], "")))
         own = pc.unique(whole.filter(pc.equal(whole["split"], ""))["metric"]).to_pylist()
         headings = {**shown, **{name: name for name in own}}
-        values = {heading: _values(line, *metric.partition("@")[::2]) for heading, metric in headings.items()}
+        places = {heading: metric.partition("@") for heading, metric in headings.items()}
+        values = {heading: line.values(metric, split=split or None).tolist() for heading, (metric, _, split) in places.items()}
         known = {heading: [each for each in those if not math.isnan(each)] for heading, those in values.items()}
         found.setdefault(line.protocol, {})[line.label] = {
             "mean": {heading: statistics.fmean(those) if those else None for heading, those in known.items()},
@@ -357,17 +370,13 @@ def _headings(lines_of_protocol: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return list(dict.fromkeys(name for one in lines_of_protocol.values() for name in one["mean"]))
 
 
-def _values(line: Line, metric: str, split: str) -> list[float]:
-    return line.values(metric, split=split or None).tolist()
-
-
 def stale_trainings(out: str) -> dict[str, str]:
     """What is left out of ``results`` and not trained again yet: protocol and method -> why."""
     if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
         return {}
     dataset = dataset_digest(out)
     found = list(trained(out))
-    current = [canonical(one.facts) for one in found if one.dataset == dataset and not one.stale]
+    current = {canonical(one.facts) for one in found if one.dataset == dataset and not one.stale}
     return {
         f"{one.facts['protocol']} {one.facts['method']}": one.stale or "trained on another dataset"
         for one in found

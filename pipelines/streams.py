@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from ..curation.flow import Step, step
 from ..curation.keys import how, named, work_folder
+from ..curation.named import load
 from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..curation.store import Rows
 from ..eval.metrics.registry import METRICS
@@ -161,7 +162,7 @@ def stream_training(
         WrongUse: settings that are wrong, or a method that does not fit.
     """
     try:
-        parts_of(settings, _loaded(method[1]), _loaded(model[1]), labels=labels, classes=classes, given=given)
+        parts_of(settings, load(method[1]), load(model[1]), labels=labels, classes=classes, given=given)
     except (ValueError, LookupError) as error:
         raise WrongUse(f"{method[0]}: {error}") from None
     learn = step(
@@ -186,12 +187,6 @@ def short(name: str) -> str:
     """A name as tables have it: of code in a file without the folders that lead there, which are others on other machines."""
     place, colon, attribute = name.rpartition(":")
     return f"{Path(place).name}:{attribute}" if colon and place.endswith(".py") else name
-
-
-def _loaded(reference: str) -> Any:
-    from ..curation.named import load
-
-    return load(reference)
 
 
 def with_metrics(

@@ -15,10 +15,9 @@ on after its last finished increment and gives the same rows.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 
@@ -26,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .checkpoints import commit, held
+from .checkpoints import Checkpoint
 from .open_world_predictions import COLUMNS, FEEDBACK, Feedback, feedback_row, feedbacks, predicted_rows
 from .predictor import Features, Labels, Predictor, Seen, Uids
 
@@ -122,27 +121,25 @@ def run_open_world(
         ArithmeticError: the predictor's weights did not stay finite. Nothing was given then.
     """
     _check(increments, classes)
-    past, files = list[Feedback](), dict[str, str]()
+    checkpoint = Checkpoint(folder)
+    past = [told for place in checkpoint.files for told in feedbacks(pq.read_table(place, columns=FEEDBACK))]
     experience: list[Seen] = []
-    if (found := held(folder)) is not None and _whole(folder, found.fields):
-        files = dict(found.fields)
-        past = [told for name in files for told in feedbacks(pq.read_table(folder / name, columns=FEEDBACK))]
+    if checkpoint.state is not None:
         for told, increment in zip(past, increments, strict=False):
             _extend(experience, increment.train, told.labelled, setting.experience_limit)
-        with np.load(found.state, allow_pickle=False) as arrays:
+        with np.load(checkpoint.state, allow_pickle=False) as arrays:
             predictor.restore({name: arrays[name] for name in arrays.files}, tuple(experience))
     for t in range(len(past), len(increments)):
         place = folder / f"increment-{t:04}.parquet"
         with pq.ParquetWriter(place, COLUMNS) as writer:
             for row in _step(predictor, increments, t, setting, past, experience, list(classes)):
                 writer.write_table(row)
-        files[place.name] = _digest(place)
-        commit(folder, lambda path: _save(predictor, path), t + 1, files)
+        checkpoint.commit(lambda path: _save(predictor, path), place)
         told = past[t]
         given = f"{len(told.labelled)} of {told.samples} labels given"
         tell(f"increment {t} ({told.name}, {t + 1} of {len(increments)}): {given}")
-    for name in files:
-        with pq.ParquetFile(folder / name) as file:
+    for place in checkpoint.files:
+        with pq.ParquetFile(place) as file:
             yield from (file.read_row_group(number) for number in range(file.num_row_groups))
 
 
@@ -150,16 +147,6 @@ def _save(predictor: Predictor, path: Path) -> None:
     state = predictor.state()
     with path.open("wb") as stream:
         np.savez(stream, allow_pickle=False, **{name: np.asarray(state[name]) for name in sorted(state)})
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def _whole(folder: Path, files: Mapping[str, str]) -> bool:
-    places = {folder / Path(name).name: digest for name, digest in files.items()}
-    return all(place.is_file() and _digest(place) == digest for place, digest in places.items())
 
 
 def _step(

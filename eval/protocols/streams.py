@@ -7,7 +7,6 @@ tests.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import logging
 import time
@@ -20,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from .checkpoints import commit, held
+from .checkpoints import Checkpoint
 from .predictions import LABEL_SETS, ONE_LABEL, as_column, asked, row
 
 _LOGGER = logging.getLogger("benchwright.training")
@@ -156,10 +155,10 @@ def run_stream(
         ArithmeticError: the loss did not stay finite. Nothing was given then.
     """
     label = LABEL_SETS if stream.sets else ONE_LABEL
-    done, files = 0, dict[str, str]()
-    if (found := held(folder)) is not None and _whole(folder, found.fields):
-        done, files = found.done, dict(found.fields)
-        learner.load(found.state, [one.train for one in stream.positions[:done]])
+    checkpoint = Checkpoint(folder)
+    done = len(checkpoint.files)
+    if checkpoint.state is not None:
+        learner.load(checkpoint.state, [one.train for one in stream.positions[:done]])
     for number in range(done, len(stream.positions)):
         one, started = stream.positions[number], time.perf_counter()
         learner.learn(one.train, list(one.validate), classes=len(one.classes))
@@ -169,18 +168,12 @@ def run_stream(
         )
         place = folder / f"position-{number + 1:04}.parquet"
         pq.write_table(table, place)
-        files[place.name] = hashlib.sha256(place.read_bytes()).hexdigest()
-        commit(folder, learner.save, number + 1, files)
+        checkpoint.commit(learner.save, place)
         seconds = time.perf_counter() - started
         tell(f"{one.name!r}, {number + 1} of {len(stream.positions)}, learned and tested in {seconds:.1f} s")
     yield pa.concat_tables([_test_set(label, test) for test in stream.tests])
-    for name in files:
-        yield pq.read_table(folder / name)
-
-
-def _whole(folder: Path, files: Mapping[str, str]) -> bool:
-    places = {folder / Path(name).name: digest for name, digest in files.items()}
-    return all(p.is_file() and hashlib.sha256(p.read_bytes()).hexdigest() == digest for p, digest in places.items())
+    for place in checkpoint.files:
+        yield pq.read_table(place)
 
 
 def _test_set(label: pa.DataType, test: Test) -> pa.Table:
