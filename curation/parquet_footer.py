@@ -8,12 +8,18 @@ from __future__ import annotations
 
 import functools
 import io
+import re
 from dataclasses import dataclass
+from operator import index
 from typing import IO, Any
 
 _MAX_BYTES = 1 << 24
 _MAX_DEPTH = 16
 _NESTED = (9, 10, 11, 12)  # list, set, map, struct
+_MAGIC = b"PAR1"
+_PAGE = re.compile(rb"\x15[\x00-\x08](?:\x15[\x80-\xff]{0,9}[\x00-\x7f]){2}")  # kind, and bytes unpacked and packed
+_COLUMN = re.compile(rb"\x15[\x00-\x0e]\x19")  # type, and a list of encodings
+_CHUNK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -27,6 +33,7 @@ class Chunk:
         start: where its first page begins in the file.
         stored: bytes in the file.
         has_dictionary: whether a dictionary stands before its values.
+        beside: where its indices lie, and their bytes.
     """
 
     column: str
@@ -35,10 +42,18 @@ class Chunk:
     start: int
     stored: int
     has_dictionary: bool
+    beside: tuple[tuple[int, int], ...]
 
 
 def column_chunks(stream: IO[bytes]) -> list[list[Chunk]]:
     """The columns of every row group. Raises ``ValueError`` where the footer is damaged."""
+    begin, size = _footer(stream)
+    stream.seek(begin)
+    return _groups(stream.read(size))
+
+
+def _footer(stream: IO[bytes]) -> tuple[int, int]:
+    """Where the footer begins, and its bytes."""
     end = stream.seek(0, io.SEEK_END)
     stream.seek(max(0, end - 8))
     size = int.from_bytes(stream.read(4), "little")
@@ -46,23 +61,59 @@ def column_chunks(stream: IO[bytes]) -> list[list[Chunk]]:
         raise ValueError("its footer is damaged: it would be larger than the file")
     if size > _MAX_BYTES:
         raise ValueError(f"its footer has {size:,} bytes, at most {_MAX_BYTES:,} are read: write it with larger row groups")
-    stream.seek(end - 8 - size)
-    return _groups(stream.read(size))
+    return end - 8 - size, size
+
+
+def check_whole(stream: IO[bytes], place: str) -> None:
+    """Raise ``ValueError`` where the file holds pages that its footer does not list, or another Parquet file: their rows would
+    be lost.
+
+    Between columns there may be zeros, indices and filters, and the copy of its facts that older writers put behind a column.
+    """
+    groups, (end, _) = column_chunks(stream), _footer(stream)
+    listed = [each for chunks in groups for chunk in chunks for each in ((chunk.start, chunk.stored), *chunk.beside)]
+    at = len(_MAGIC)
+    for start, size in [*sorted(listed), (end, 0)]:
+        if at < start:
+            _check_between(stream, at, min(start, end), place)
+        at = max(at, start + size)
+
+
+def _check_between(stream: IO[bytes], begin: int, end: int, place: str) -> None:
+    stream.seek(begin)
+    data = stream.read(min(end - begin, _CHUNK_BYTES)).lstrip(b"\0")
+    while _COLUMN.match(data):
+        copy = _Compact(data)
+        try:
+            copy.struct()
+        except (IndexError, TypeError):
+            break
+        data = data[copy.place :].lstrip(b"\0")
+    if _PAGE.match(data):
+        raise ValueError(f"{place} holds {end - begin:,} bytes from byte {begin} on whose rows its footer does not list")
+    stream.seek(begin)
+    before = b""
+    while stream.tell() < end and (data := stream.read(min(_CHUNK_BYTES, end - stream.tell()))):
+        if 2 * _MAGIC in before + data:
+            raise ValueError(f"{place} is several Parquet files one after another: the rows of the first would be lost")
+        before = data[-2 * len(_MAGIC) :]
 
 
 @functools.lru_cache(4)  # a file is opened once for each stretch of its rows
 def _groups(footer: bytes) -> list[list[Chunk]]:
     try:
         groups = _Compact(footer).struct().get(4, [])
-        return [[_chunk(column[3]) for column in group[1]] for group in groups]
+        return [[_chunk(column) for column in group[1]] for group in groups]
     except (IndexError, KeyError, TypeError, AttributeError, UnicodeDecodeError) as error:
         raise ValueError(f"its footer is damaged: {type(error).__name__}") from None
 
 
-def _chunk(facts: dict[int, Any]) -> Chunk:
-    starts = [start for start in (facts.get(11), facts[9]) if start]
+def _chunk(place: dict[int, Any]) -> Chunk:
+    facts = place[3]
+    beside = tuple((index(place[at]), index(place.get(at + 1, 0))) for at in (4, 6) if at in place)
+    starts = [index(start) for start in (facts.get(11), facts[9]) if start]
     column = ".".join(name.decode() for name in facts[3])
-    return Chunk(column, facts[5], facts[6], min(starts, default=0), facts[7], 11 in facts)
+    return Chunk(column, facts[5], facts[6], min(starts, default=0), index(facts[7]), 11 in facts, beside)
 
 
 class _Compact:
@@ -70,6 +121,11 @@ class _Compact:
 
     def __init__(self, data: bytes) -> None:
         self._data, self._at = data, 0
+
+    @property
+    def place(self) -> int:
+        """Bytes that were read."""
+        return self._at
 
     def struct(self, depth: int = 0) -> dict[int, Any]:
         if depth > _MAX_DEPTH:

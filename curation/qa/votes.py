@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..parquet_footer import column_chunks
+from ..parquet_footer import check_whole, column_chunks
 from ..records import Damaged, check_file
 from ..rows import REJECTS, Sifted
 from ..store import Store
@@ -201,6 +201,7 @@ def read_votes(path: str) -> pa.Table:
                 raise ValueError(f"the column {wrong!r} stands there {names.count(wrong)} times")
             if held.metadata.num_rows > MAX_VOTES:
                 raise ValueError(f"{held.metadata.num_rows:,} rows, and there are {MAX_VOTES:,} votes at most")
+            check_whole(cast("IO[bytes]", file), "it")
             _check_labels(cast("IO[bytes]", file), held.metadata.num_rows)
             table = _read_bounded(held, [name for name in VOTES.names if name in names])
             if "assignment" not in names:  # of a version that kept none

@@ -9,14 +9,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ...curation.parquet_footer import Chunk, column_chunks
+from ...curation.parquet_footer import Chunk, check_whole, column_chunks
 from .files import FeatureFile, Stretch, open_file, place_of
 
 _BATCH_BYTES = 1 << 25
 _BATCH_ROWS = 1 << 14
 _LARGEST_NUMBER = 8
 _MAX_EXCESS = 1 << 26  # numbers beyond those that the rows of a group should have
-_SEAM = b"PAR1PAR1"
 _DAMAGE = (pa.ArrowException, OSError, UnicodeError)
 
 
@@ -68,19 +67,6 @@ def _check_claims(rows: int, columns: list[Chunk], place: str, file: FeatureFile
         raise ValueError(f"{place}: {held:,} numbers in {rows:,} rows of {file.feature}, where {numbers:,} each are wanted")
 
 
-def _check_whole(found: pq.ParquetFile, groups: list[list[Chunk]], stream: IO[bytes], place: str) -> None:
-    """Raise ``ValueError`` where another Parquet file lies before the one that the footer tells of: its rows would be lost."""
-    meta = found.metadata
-    at = max((chunk.start + chunk.stored for chunks in groups for chunk in chunks), default=0)
-    end = stream.seek(0, 2) - 8 - meta.serialized_size
-    stream.seek(max(at - len(_SEAM), 0))
-    before = b""
-    while stream.tell() < end and (data := stream.read(min(_BATCH_BYTES, end - stream.tell()))):
-        if _SEAM in before + data:
-            raise ValueError(f"{place} is several Parquet files one after another: the rows of the first would be lost")
-        before = data[-len(_SEAM) :]
-
-
 def _parquet(stream: IO[bytes], place: str, file: FeatureFile) -> tuple[pq.ParquetFile, list[list[Chunk]]]:
     """The file, and the columns of its row groups."""
     try:
@@ -89,7 +75,7 @@ def _parquet(stream: IO[bytes], place: str, file: FeatureFile) -> tuple[pq.Parqu
         columns = column_chunks(stream)
     except (*_DAMAGE, ValueError) as error:
         raise ValueError(f"{place} is no Parquet file: {' '.join(str(error).split())[:200]}") from None
-    _check_whole(found, columns, stream, place)
+    check_whole(stream, place)
     for name in (file.uid, file.feature):
         if name not in schema.names:
             raise ValueError(f"{place} has no column {name!r}: it has {', '.join(schema.names)}")

@@ -312,6 +312,39 @@ def test_two_parquet_files_in_one(tmp_path: Path) -> None:
     assert len(read_all(tmp_path, FeatureFile("1.parquet"))) == 4
 
 
+def footer_of(data: bytes) -> int:
+    """Where the footer of a Parquet file begins."""
+    return len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+
+COLUMN_FACTS = b"\x15\x08\x19\x15\x00\x19\x18\x01a\x15\x00\x00"
+"""Of a column, as older writers put them behind it as well."""
+
+
+@pytest.mark.parametrize("between", [b"", bytes(100), COLUMN_FACTS])
+def test_a_row_group_that_the_footer_does_not_list(tmp_path: Path, between: bytes) -> None:
+    def written(rows: int) -> bytes:
+        held = io.BytesIO()
+        pq.write_table(pa.table({"uid": UIDS[:rows], "feature": VALUES[:rows].tolist()}), held, row_group_size=2)
+        return held.getvalue()
+
+    all_rows, first_rows = written(4), written(2)
+    data, footer = all_rows[: footer_of(all_rows)], first_rows[footer_of(first_rows) :]
+    first = footer_of(first_rows)
+    assert data[:first] == first_rows[:first]
+    (tmp_path / "f.parquet").write_bytes(data[:first] + between + data[first:] + footer)
+    with pytest.raises(ValueError, match=rf"f\.parquet holds \d+ bytes from byte {first} on whose rows its footer does not"):
+        read_all(tmp_path, FeatureFile("f.parquet"))
+    (tmp_path / "f.parquet").write_bytes(data[:first] + between + footer)
+    assert len(read_all(tmp_path, FeatureFile("f.parquet"))) == 2
+
+
+@pytest.mark.parametrize("how", [{}, {"write_page_index": True}, {"data_page_version": "2.0"}, {"compression": "gzip"}])
+def test_parquet_as_it_should_be(tmp_path: Path, how: dict[str, Any]) -> None:
+    pq.write_table(pa.table({"uid": UIDS, "feature": VALUES.tolist()}), tmp_path / "f.parquet", row_group_size=1, **how)
+    assert len(read_all(tmp_path, FeatureFile("f.parquet"))) == 4
+
+
 @pytest.mark.parametrize("form", ["entries", "stacked", "file"])
 def test_a_vector_of_the_wrong_width_is_not_read(tmp_path: Path, form: str) -> None:
     """Two megabytes of npz took 4.4 GB before the width of what they hold was looked at."""
