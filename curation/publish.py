@@ -17,10 +17,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from .rows import visible
+
 INDEX_COLUMNS = {"key": pa.string(), "shard": pa.string(), "offset": pa.int64(), "size": pa.int64()}
 """What the index must hold; ``shard`` is the tar's name without ``.tar``. All other columns are labels."""
 
 _FEW = 24
+_LETTERS = 200
+"""Of a text from data."""
 
 
 class FileFact(NamedTuple):
@@ -65,8 +69,10 @@ _MARKUP = re.compile(r"[\\`*<\[&|~]|(?<![^\W_])_|_(?![^\W_])")
 
 
 def escaped(text: str) -> str:
-    """Text from data, such as the name of a class, as Markdown on one line that shows it as it is, in tables too."""
-    return _MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
+    """Text from data, such as the name of a class, as Markdown on one line that shows it as it is, in tables too; a long one
+    is cut."""
+    text = text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
+    return _MARKUP.sub(r"\\\g<0>", visible(" ".join(text.splitlines())))
 
 
 def publish(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) -> dict[str, bytes]:

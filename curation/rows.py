@@ -78,6 +78,14 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode()
 
 
+_UNSEEN = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
+
+
+def visible(text: str) -> str:
+    """The text with control characters, which terminals obey and XML forbids, and those that turn its direction, spelt out."""
+    return _UNSEEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
 _ADDRESS = re.compile(r"(<[^<>]* at )0x[0-9a-fA-F]+")
 
 

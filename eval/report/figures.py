@@ -10,12 +10,14 @@ import dataclasses
 import io
 import math
 import re
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...curation.rows import visible
 from .blocks import Figure, Table
 
 if TYPE_CHECKING:  # matplotlib takes a second to import: only those who draw pay for it
@@ -431,10 +433,11 @@ def _svg(draw: Callable[[Axes, Theme], None], theme: Theme, size_in: tuple[float
         "ytick.labelsize": 8.5,
     }
     memory = io.BytesIO()
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph ")  # labels may be in a script that the font lacks: boxes stand for it
         canvas = Canvas(figsize=size_in, layout="constrained")
         page = FigureCanvasSVG(canvas)
         draw(canvas.add_subplot(), theme)
         # Not ``savefig``, which goes through the whole picture once more beforehand.
         page.print_svg(memory, metadata={"Date": None, "Creator": None})
-    return memory.getvalue()
+    return visible(memory.getvalue().decode()).encode()  # labels stand in comments, too

@@ -20,6 +20,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ...curation.files import write_whole
+from ...curation.rows import visible
 from .blocks import Cell, ImageGrid, Report, Table, Value
 from .images import encode, thumbnail
 
@@ -61,7 +62,9 @@ def write(report: Report, path: Path, *, embed: bool = True) -> int:
 
 def _page(report: Report, place: Place) -> str:
     source = files(__package__ or "")
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment = Environment(
+        autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalized
+    )
     template = environment.from_string((source / "report.html").read_text(encoding="utf-8"))
     return template.render(
         report=report,
@@ -75,6 +78,10 @@ def _page(report: Report, place: Place) -> str:
         picture=functools.partial(_picture, place),
         thumbs=functools.partial(_thumbs, place),
     )
+
+
+def _finalized(value: Any) -> Any:
+    return visible(value) if type(value) is str else value  # and not Markup, which is ours
 
 
 def _anchors(report: Report) -> list[str]:

@@ -119,7 +119,7 @@ def libraries_silenced(*, debug: bool) -> Iterator[None]:
 
 class _Lines(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        print(self.format(record), file=sys.stderr, flush=True)  # looked up now: progress bars stand before it
+        print(_shown(self.format(record)), file=sys.stderr, flush=True)  # looked up now: progress bars stand before it
 
 
 def line_of(error: Exception, *, debug: bool = False) -> str:

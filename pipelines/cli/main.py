@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -44,6 +44,13 @@ app = typer.Typer(
 app.add_typer(qa, name="qa")
 
 _DEBUG = {"on": False}
+
+
+def _print_lines(lines: Sequence[str]) -> None:
+    from .text import on_one_line
+
+    for line in lines:
+        print(on_one_line(line))
 
 
 def _version(wanted: bool) -> None:
@@ -204,7 +211,7 @@ def _print_plan(todo: Any, out: str) -> None:
     from .text import plan_lines
 
     stages = api.plan(todo, out)
-    print("\n".join(plan_lines(stages, api.reasons(stages, out))))
+    _print_lines(plan_lines(stages, api.reasons(stages, out)))
 
 
 @app.command()
@@ -222,7 +229,10 @@ def show(out: Out, as_json: AsJson = False) -> None:
     from .text import show_lines
 
     shown = api.show(out)
-    print(json.dumps(shown, indent=1, sort_keys=True) if as_json else "\n".join(show_lines(shown)))
+    if as_json:
+        print(json.dumps(shown, indent=1, sort_keys=True))
+    else:
+        _print_lines(show_lines(shown))
 
 
 @app.command()
@@ -256,10 +266,9 @@ def verify(
     if as_json:
         told = {"problems": [vars(problem) for problem in problems]}
         print(json.dumps({**told, "kept": kept} if kept else told, indent=1))
-    for line in [*problems, *mending(problems)] if not as_json else []:
-        print(line)
-    for stage, how in kept.items() if not as_json else ():
-        print(f"stage {stage}: {kept_line(how)}")
+    else:
+        _print_lines([*map(str, problems), *mending(problems)])
+        _print_lines([f"stage {stage}: {kept_line(how)}" for stage, how in kept.items()])
     if problems:
         raise typer.Exit(1)
     if not as_json:
@@ -284,7 +293,7 @@ def compare(
     from .. import api
 
     lines = api.describe(api.compare(first, second, stage=stage))
-    print("\n".join(lines) or "the same by their digests")
+    _print_lines(lines or ["the same by their digests"])
     if lines:
         raise typer.Exit(1)
 
@@ -341,9 +350,13 @@ def train(
       benchwright train out --scheduler processes --workers 8
     """
     from .. import api
+    from .text import on_one_line
+
+    def tell(line: str) -> None:
+        if not quiet:
+            print(on_one_line(line), file=sys.stderr, flush=True)
 
     trust(out, trust_code)
-    tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
     results = api.train(
         out,
         methods=methods or (),
@@ -382,7 +395,7 @@ def _print_scores(out: str, results: Any, stale: Mapping[str, str], *, as_json: 
     if not results:
         again = "is up to date" if stale else "was trained"
         raise FileNotFoundError(f"{out}: no baseline {again}; `benchwright train {out}` does it")
-    print("\n".join(score_lines(results)))
+    _print_lines(score_lines(results))
 
 
 def _tell_stale(out: str, stale: Mapping[str, str]) -> None:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from .text import on_one_line
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
     from rich.progress import TaskID
@@ -88,7 +90,7 @@ def line_of(progress: Progress) -> str:
     if progress.state == "waiting":
         return f"{head}: waiting"
     if progress.state == "stale":
-        return f"{head}: stale: {progress.why}"
+        return on_one_line(f"{head}: stale: {progress.why}")
     told = f"{head}: {progress.rows - progress.rejects} rows"
     if progress.rejects:
         told += f" of {progress.rows}, {progress.rejects} rejected"
