@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from .artifact import Artifact
 from .flow import PlanError, Stage, StageRef
 from .keys import How, Where, as_json, canonical, fingerprint, sha256
 from .rows import without_addresses
-from .store import Store
+from .store import Store, told_of
 
 FORMAT = 2
 """Version of the layout on disk and of content digests; part of every key."""
@@ -46,7 +47,8 @@ def recipe_of(
             if isinstance(value, StageRef):
                 out[name] = {"rows_of": value.name}
             elif isinstance(value, Where):
-                mark = fingerprint(str(value), known)
+                with told_of(str(value)) if "://" in str(value) else contextlib.nullcontext():
+                    mark = fingerprint(str(value), known)
                 witnesses.append(mark.witness)
                 out[name] = {"content": mark.content}
             else:

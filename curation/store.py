@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import functools
 import hashlib
 import io
@@ -51,6 +52,23 @@ _SAMPLE = 4096
 
 class StoreError(RuntimeError):
     """Something in a store is missing, damaged, or not what its record says."""
+
+
+@contextlib.contextmanager
+def told_of(place: str) -> Iterator[None]:
+    """Name the place in what a remote file system raises, which names none, and is of any type.
+
+    Raises:
+        OSError: with the place; ``FileNotFoundError`` as it is.
+    """
+    try:
+        yield
+    except (FileNotFoundError, StoreError):
+        raise
+    except OSError as error:
+        raise OSError(error.errno or errno.EIO, error.strerror or str(error) or type(error).__name__, place) from error
+    except Exception as error:
+        raise OSError(errno.EIO, " ".join(str(error).split()) or type(error).__name__, place) from error
 
 
 @functools.cache
@@ -89,14 +107,22 @@ class Store:
 
     def exists(self, name: str) -> bool:
         """Whether a file or folder of that name is there."""
-        return os.path.exists(self.path(name)) if self.local else bool(_filesystem(self.url)[0].exists(self.path(name)))
+        if self.local:
+            return os.path.exists(self.path(name))
+        try:
+            with self._told(name):
+                _filesystem(self.url)[0].info(self.path(name))  # some file systems' ``exists`` takes every error for a no
+        except FileNotFoundError:
+            return False
+        return True
 
     def size(self, name: str) -> int | None:
         """Bytes of a file, None where there is none."""
         try:
             if self.local:
                 return os.stat(self.path(name)).st_size
-            return int(_filesystem(self.url)[0].info(self.path(name))["size"])
+            with self._told(name):
+                return int(_filesystem(self.url)[0].info(self.path(name))["size"])
         except FileNotFoundError:
             return None
 
@@ -105,27 +131,34 @@ class Store:
         path = self.path(folder)
         if self.local:
             return sorted(entry.name for entry in os.scandir(path) if entry.is_file()) if os.path.isdir(path) else []
-        fs = _filesystem(self.url)[0]
-        if not fs.exists(path):
-            return []
-        return sorted(posixpath.basename(i["name"]) for i in fs.ls(path, detail=True) if i["type"] == "file")
+        return self._listed(folder, "file")
 
     def folders(self, folder: str) -> list[str]:
         """Names of the folders directly in ``folder``, sorted."""
         path = self.path(folder)
         if self.local:
             return sorted(entry.name for entry in os.scandir(path) if entry.is_dir()) if os.path.isdir(path) else []
-        fs = _filesystem(self.url)[0]
-        if not fs.exists(path):
+        return self._listed(folder, "directory")
+
+    def _listed(self, folder: str, kind: str) -> list[str]:
+        fs, path = _filesystem(self.url)[0], self.path(folder)
+        try:
+            with self._told(folder):
+                entries = fs.ls(path, detail=True)
+        except FileNotFoundError:
             return []
-        return sorted(posixpath.basename(i["name"].rstrip("/")) for i in fs.ls(path, detail=True) if i["type"] == "directory")
+        return sorted(posixpath.basename(i["name"].rstrip("/")) for i in entries if i["type"] == kind)
+
+    def _told(self, name: str) -> contextlib.AbstractContextManager[None]:
+        return told_of(posixpath.join(self.url, name))
 
     def open(self, name: str) -> IO[bytes]:
         """Open a file for reading. Raises ``StoreError`` where it is missing."""
         try:
             if self.local:
                 return open(self._plain(name), "rb")
-            return _filesystem(self.url)[0].open(self.path(name), "rb")
+            with self._told(name):
+                return _filesystem(self.url)[0].open(self.path(name), "rb")
         except FileNotFoundError:
             raise StoreError(f"{self.url}: file {name} is missing") from None
 
@@ -138,7 +171,7 @@ class Store:
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file, or of a stretch of it. Raises ``StoreError`` where they are not all there."""
-        with naming(self.path(name)), self.open(name) as stream:
+        with naming(self.path(name)) if self.local else self._told(name), self.open(name) as stream:
             stream.seek(start)
             data = stream.read() if size is None else stream.read(size)
         if size is not None and len(data) != size:
@@ -159,14 +192,16 @@ class Store:
             stream.flush()
             if not _BUCKETS.isdisjoint(_protocols(fs)):  # they have no folders, and would make a bucket of a mistyped name
                 try:
-                    fs.put_file(stream.name, target)
+                    with self._told(name):
+                        fs.put_file(stream.name, target)
                 except FileNotFoundError:
                     raise StoreError(
                         f"{self.url}: there is no bucket {target.split('/')[0]!r}: mend the name, or make it"
                     ) from None
                 return
-            fs.makedirs(posixpath.dirname(target), exist_ok=True)
-            fs.put_file(stream.name, target)
+            with self._told(name):
+                fs.makedirs(posixpath.dirname(target), exist_ok=True)
+                fs.put_file(stream.name, target)
 
     def write(self, name: str, data: bytes) -> None:
         """Write a small file whole; see ``writing``."""
@@ -188,7 +223,11 @@ class Store:
         """Remove files; those that are not there are left out."""
         for name in names:
             with contextlib.suppress(FileNotFoundError):
-                remove(self.path(name)) if self.local else _filesystem(self.url)[0].rm_file(self.path(name))
+                if self.local:
+                    remove(self.path(name))
+                    continue
+                with self._told(name):
+                    _filesystem(self.url)[0].rm_file(self.path(name))
 
     def read_parquet(
         self,

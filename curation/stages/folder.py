@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import os
@@ -14,10 +15,13 @@ from typing import Any
 
 import fsspec
 
-from ..rows import Reject, is_text
+from ..rows import MachineFault, Reject, is_text
 from .image_format import KNOWN_EXTENSIONS, normal_extension
 
 _SAFE = re.compile(r"[A-Za-z0-9_]([A-Za-z0-9_-]*[A-Za-z0-9_])?\Z")
+_OF_THE_FILE = (None, errno.EACCES, errno.EPERM, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL)
+"""Numbers of a local file's own errors; those of what unpacks it have none. EINVAL is of a place that it claims to have."""
+
 _MAX_KEY = 80
 """Longest key: with ``.embedding.npy`` and the like it is the name of a member of a tar, which has 100 bytes."""
 
@@ -41,6 +45,7 @@ class Folder:
 
         Raises:
             Reject: ``outside_folder``, ``missing_file``, ``not_a_file``, ``too_large`` or ``unreadable``.
+            MachineFault: see ``check_fault``.
         """
         data = self.head(name, max_bytes + 1)
         if len(data) > max_bytes:
@@ -58,7 +63,20 @@ class Folder:
         except IsADirectoryError:
             raise Reject("not_a_file", name) from None
         except OSError as error:
+            self.check_fault(error, name)
             raise Reject("unreadable", f"{name}: {error.strerror or error}") from None
+
+    def check_fault(self, error: Exception, name: str) -> None:
+        """Raise ``MachineFault`` for an error of reading ``name`` that says nothing of the file: a disk or network that fails,
+        too many open files; of what is not on this machine also a right that is missing, as it is when a token expires."""
+        if not isinstance(error, OSError):
+            return
+        others = not self.local and isinstance(error, PermissionError | ConnectionError | TimeoutError)
+        if others or error.errno not in (_OF_THE_FILE if self.local else (None,)):
+            raise MachineFault(
+                f"{posixpath.join(self.root, name)} cannot be read: {error.strerror or error}. Nothing is known of the file: "
+                "what was made stays, and the next run goes on"
+            ) from error
 
     def local_path(self, name: str) -> str:
         """Path of a file of a local folder, with every link resolved, for libraries that open files themselves.
@@ -78,6 +96,7 @@ class Folder:
         except (FileNotFoundError, NotADirectoryError):
             raise Reject("missing_file", name) from None
         except OSError as error:
+            self.check_fault(error, name)
             raise Reject("unreadable", f"{name}: {error.strerror or error}") from None
 
     def _resolved(self, name: str) -> str:
@@ -141,6 +160,7 @@ def walk(folder: Folder) -> Iterator[tuple[str, list[FolderEntry]]]:
         try:
             listed = _list_local(folder, at) if folder.local else _list_remote(folder, at)
         except PermissionError as error:
+            folder.check_fault(error, at)
             yield posixpath.dirname(at), [FolderEntry(posixpath.basename(at), 0, "unreadable", error.strerror or "")]
             continue
         entries: list[FolderEntry] = []

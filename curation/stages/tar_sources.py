@@ -87,8 +87,9 @@ def read_tar(
     wanted = {place: (n, part) for n, sample in enumerate(samples) for part, place in sample["members"].items()}
     bodies: dict[str, bytes | None] = {}
     done, problem = 0, "the tar ends here"
+    folder = open_folder(root)
     try:
-        for place, body in _read_members(open_folder(root), listed["tar"], listed["offset"], wanted, max_bytes):
+        for place, body in _read_members(folder, listed["tar"], listed["offset"], wanted, max_bytes):
             number, part = wanted[place]
             bodies[part] = body
             if len(bodies) == len(samples[number]["members"]):
@@ -98,6 +99,7 @@ def read_tar(
             if done == len(samples):
                 break  # what follows in the tar is other pieces'
     except TAR_ERRORS as error:
+        folder.check_fault(error, listed["tar"])
         problem = f"{type(error).__name__}: {error}"
     for sample in samples[done:]:
         yield Rejected(sample["key"], "truncated", f"{sample['file']}: {problem}")
@@ -193,6 +195,7 @@ def _list_samples(folder: Folder, tar: str, webdataset: bool, rejects: list[Reje
                 sample.members[extension] = place
                 sample.size += member.size
     except TAR_ERRORS as error:
+        folder.check_fault(error, tar)
         rejects.append(Rejected(f"./{tar}", "truncated_tar", f"{type(error).__name__}: {error}"))
     if sample is not None:
         yield sample
