@@ -98,12 +98,24 @@ def load_artifact(store: Store, stage: str) -> Artifact | None:
         return None
     raw = read_sealed(store, name)
     shape = {**_ARTIFACT, "kept": _KEPT} if raw.get("kept") else _ARTIFACT
-    if isinstance(raw.get("recipe"), dict) and "named" in raw["recipe"]:
-        shape = {**shape, "recipe": {**_RECIPE, "named": {str: str}}}
-    if fault := _whole_fault(raw, shape) or ("" if raw["stage"] == stage else f"it is of stage {raw['stage']!r:.60}"):
+    if isinstance(raw.get("recipe"), dict):
+        more = {name: each for name, each in _RECIPE_MAY_HAVE.items() if name in raw["recipe"]}
+        shape = {**shape, "recipe": {**_RECIPE, **more}}
+    if fault := _whole_fault(raw, shape) or _artifact_fault(raw, stage):
         raise StoreError(f"{store.url}: {name} is not the record of a stage: {fault}")
     raw["parts"] = tuple(raw["parts"])
     return Artifact(**raw)
+
+
+def _artifact_fault(raw: Mapping[str, Any], stage: str) -> str:
+    """What is wrong with a record that has the right shape, "" for nothing."""
+    if raw["stage"] != stage:
+        return f"it is of stage {raw['stage']!r:.60}"
+    settings = {**raw["recipe"]["settings"], **raw["recipe"].get("pieces", {}).get("settings", {})}
+    for name in raw["recipe"]["within"]:
+        if not isinstance(settings.get(name), dict) or "content" not in settings[name]:
+            return f"recipe.within names {name!r:.60}, which is no source"
+    return "" if raw["parts"] else "parts is empty"
 
 
 def code_file(stage: str) -> str:
@@ -205,6 +217,7 @@ _FILE: Any = {"sha256": str, "size": int}
 _PART: Any = {"rows": int, "files": {_file_name: _FILE}}
 _INPUTS: Any = {str: str}
 _RECIPE: Any = {"step": str, "code": str, "settings": {str: None}, "inputs": _INPUTS, "layouts": str, "within": {str: str}}
+_RECIPE_MAY_HAVE: Any = {"named": {str: str}, "pieces": {"step": str, "code": str, "settings": {str: None}}}
 _ARTIFACT: Any = {
     **dict.fromkeys(("stage", "kind", "key", "digest", "layout"), str),
     **dict.fromkeys(("rows_in", "rows"), int),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections import Counter
@@ -27,14 +26,8 @@ def attack(seed: int, flips: int, scratch: Path, *, long: bool, tell: Callable[[
     found: dict[str, Counter[str]] = {}
     todo = [command for command in kills.commands(scratch, long=long) if "own" not in command.name]
     for command in todo:
-        out = scratch / f"flipped-{command.name}"
-        shutil.rmtree(out, ignore_errors=True)
-        process = kills.begin(command.arguments, out, "threads")
-        _, told = process.communicate()
-        if process.returncode:
-            raise RuntimeError(f"{command.name}: ended with {process.returncode}: {told[-1000:]}")
+        out = kills.undisturbed(command, scratch).out
         found[f"flips: {command.name}"] = flipped(seed, -(-flips // len(todo)), out, command.name, tell)
-        shutil.rmtree(out)
     return found
 
 

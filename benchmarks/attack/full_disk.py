@@ -23,18 +23,11 @@ def attack(scratch: Path, *, long: bool, tell: Callable[[str], None]) -> dict[st
     """Run every pipeline where a share of the room that it needs is there, and then where there is enough."""
     found: dict[str, Counter[str]] = {}
     for command in kills.commands(scratch, long=long):
-        whole = scratch / "roomy"
-        shutil.rmtree(whole, ignore_errors=True)
-        process = kills.begin(command.arguments, whole, "threads")
-        _, told = process.communicate()
-        if process.returncode:
-            raise RuntimeError(f"{command.name}: ended with {process.returncode}: {told[-1000:]}")
-        wanted = kills.digests(whole)
-        size = sum(path.stat().st_blocks * 512 for path in whole.rglob("*") if path.is_file())
-        shutil.rmtree(whole)
+        whole = kills.undisturbed(command, scratch)
+        size = sum(path.stat().st_blocks * 512 for path in whole.out.rglob("*") if path.is_file())
         counts = found[f"full disk: {command.name}"] = Counter()
         for share in (0.1, 0.3, 0.6, 0.9) if long else (0.4,):
-            one(command, int(size * share), scratch / "small", wanted, counts, tell)
+            one(command, int(size * share), scratch / "small", whole.digests, counts, tell)
     return found
 
 

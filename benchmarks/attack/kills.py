@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -46,10 +47,17 @@ class Command:
     scheduler: str = "threads"
 
 
+SHORT = Command(
+    "two_camera",
+    ("run", "two_camera", "--config", "tiny", "--set", "source.pairs=60", "--set", "evaluation.networks={}", "--train"),
+)
+"""The run of the short form: it writes all that a run writes, and has little to learn."""
+
+
 def commands(scratch: Path, *, long: bool) -> list[Command]:
     """The tiny configurations of all pipelines, trained; and videos of one's own, which children decode."""
     if not long:
-        return [Command("two_camera", ("run", "two_camera", "--config", "tiny", "--train"))]
+        return [SHORT]
     made = [
         Command(name, ("run", name, "--config", "tiny", "--train"), scheduler)
         for name, scheduler in (
@@ -264,8 +272,8 @@ def attack(
             draw = rng(seed, "kills", command.name)
             lane = Lane(command, scratch / f"lane-{number}", draw, tell)
             found[f"kills: {command.name}"] = lane.counts
-            wanted, length = undisturbed(command, scratch / f"whole-{number}")
-            lane.go(each, wanted, length)
+            whole = undisturbed(command, scratch)
+            lane.go(each, whole.digests, whole.seconds)
             tell(f"{command.name}: {lane.counts['inputs']} kills, {lane.counts['done']} runs ended in the same bytes")
             shutil.rmtree(lane.out, ignore_errors=True)
 
@@ -279,18 +287,25 @@ def attack(
     return found
 
 
-def undisturbed(command: Command, out: Path) -> tuple[dict[str, str], float]:
-    """Digests and length of a run that nobody kills."""
-    shutil.rmtree(out, ignore_errors=True)
+@dataclasses.dataclass(frozen=True)
+class Whole:
+    """A run that nobody kills: its folder, the digests of its files, and how long it took."""
+
+    out: Path
+    digests: dict[str, str]
+    seconds: float
+
+
+@functools.cache
+def undisturbed(command: Command, scratch: Path) -> Whole:
+    """Such a run, made once for all parts of an attack."""
+    out = scratch / f"whole {command.name}"
     begun = time.monotonic()
     process = begin(command.arguments, out, command.scheduler)
     told, _ = ended(process)
     if process.returncode:
         raise RuntimeError(f"{command.name}: the undisturbed run ended with {process.returncode}: {told[-1000:]}")
-    length = time.monotonic() - begun
-    found = digests(out)
-    shutil.rmtree(out)
-    return found, length
+    return Whole(out, digests(out), time.monotonic() - begun)
 
 
 def cluster(seed: int, scratch: Path, *, kills: int, tell: Callable[[str], None]) -> Counter[str]:
@@ -298,7 +313,7 @@ def cluster(seed: int, scratch: Path, *, kills: int, tell: Callable[[str], None]
     counts: Counter[str] = Counter()
     name = "clear"
     plain = Command(name, ("run", name, "--config", "tiny", "--train"))
-    wanted, _ = undisturbed(plain, scratch / "whole-cluster")
+    wanted = undisturbed(plain, scratch).digests
     draw = rng(seed, "kills", "cluster")
     code = (
         "import time\nfrom distributed import LocalCluster\n"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
+import runpy
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -10,43 +11,34 @@ import pytest
 from attack import flips, full_disk, kills
 from benchwright.curation.rng import rng
 
-SMALL = kills.Command(
-    "two_camera",
-    ("run", "two_camera", "--config", "tiny", "--set", "source.pairs=60", "--set", "evaluation.networks={}", "--train"),
-)
-
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A finished run, trained and reported, and its digests."""
-    out = tmp_path_factory.mktemp("whole") / "out"
-    process = kills.begin(SMALL.arguments, out, "threads")
-    _, told = process.communicate()
-    assert process.returncode == 0, told
-    return out, kills.digests(out)
+def whole(tmp_path_factory: pytest.TempPathFactory) -> kills.Whole:
+    """A finished run, trained and reported."""
+    return kills.undisturbed(kills.SHORT, tmp_path_factory.mktemp("whole"))
 
 
-def test_killed_runs_end_in_the_same_bytes(whole: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+def test_killed_runs_end_in_the_same_bytes(whole: kills.Whole, tmp_path: Path) -> None:
     told: list[str] = []
-    lane = kills.Lane(SMALL, tmp_path / "out", rng(0, "kills"), told.append)
-    lane.go(3, whole[1], 3.0)
+    lane = kills.Lane(kills.SHORT, tmp_path / "out", rng(0, "kills"), told.append)
+    lane.go(2, whole.digests, whole.seconds)
     assert told == []
-    assert lane.counts["inputs"] >= 3
+    assert lane.counts["inputs"] >= 2
     assert lane.counts["done"] >= 1
 
 
-def test_every_flipped_bit_is_named(whole: tuple[Path, dict[str, str]]) -> None:
+def test_every_flipped_bit_is_named(whole: kills.Whole) -> None:
     told: list[str] = []
-    counts = flips.flipped(0, 24, whole[0], "two_camera", told.append)
+    counts = flips.flipped(0, 12, whole.out, "two_camera", told.append)
     assert told == []
-    assert counts == Counter(inputs=24, done=24)
+    assert counts == Counter(inputs=12, done=12)
 
 
-def test_a_full_disk_is_told_in_a_line_and_mended_by_room(whole: tuple[Path, dict[str, str]], tmp_path: Path) -> None:
+def test_a_full_disk_is_told_in_a_line_and_mended_by_room(whole: kills.Whole, tmp_path: Path) -> None:
     told: list[str] = []
     counts: Counter[str] = Counter()
-    size = sum(path.stat().st_size for path in whole[0].rglob("*") if path.is_file())
-    full_disk.one(SMALL, size // 2, tmp_path / "small", whole[1], counts, told.append)
+    size = sum(path.stat().st_size for path in whole.out.rglob("*") if path.is_file())
+    full_disk.one(kills.SHORT, size // 2, tmp_path / "small", whole.digests, counts, told.append)
     assert told == []
     assert counts == Counter(inputs=1, done=1)
 
@@ -59,8 +51,9 @@ def test_a_run_of_other_bytes_is_found(tmp_path: Path) -> None:
     assert kills.differing(kills.digests(tmp_path / "one"), kills.digests(tmp_path / "two")) == ["a"]
 
 
-def test_the_attack_has_help() -> None:
-    command = Path(__file__).resolve().parents[2] / "benchmarks/attack"
-    told = subprocess.run([__import__("sys").executable, str(command), "--help"], capture_output=True, text=True)
-    assert told.returncode == 0
-    assert "--long" in told.stdout
+def test_the_attack_has_help(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(sys, "argv", ["attack", "--help"])
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(Path(__file__).resolve().parents[2] / "benchmarks/attack"), run_name="__main__")
+    assert ended.value.code == 0
+    assert "--long" in capsys.readouterr().out

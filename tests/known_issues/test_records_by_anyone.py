@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -17,6 +18,10 @@ RECORDS = {
         ("parts", [{"rows": -1, "files": {}}]),
         ("parts", [{"rows": 1, "files": {"../../x": {"sha256": "", "size": 1}}}]),
         ("parts", 7),
+        ("parts", []),
+        ("recipe.pieces", []),
+        ("recipe.pieces", {"step": "a.b"}),
+        ("recipe.within", {"nothing": "qa/votes.parquet"}),
         ("rejects", ["x"]),
         ("stage", "checked"),
         ("more", 1),
@@ -39,7 +44,9 @@ def test_a_record_that_is_sealed_and_none(
     copy = Path(shutil.copytree(finished, tmp_path / "copy"))
     record = json.loads((copy / name).read_text())
     del record["seal"]
-    (copy / name).write_bytes(sealed_text({**record, change[0]: change[1]}))
+    *within, last = change[0].split(".")
+    functools.reduce(dict.__getitem__, within, record)[last] = change[1]
+    (copy / name).write_bytes(sealed_text(record))
     for words in (["show"], ["verify"], ["rejects"], ["eval"], ["report"], ["qa", "votes"], ["compare", str(finished)]):
         capfd.readouterr()
         code = cli.call([*words, str(copy)])
