@@ -107,7 +107,7 @@ class Registry:
         return Entry(self.kind, name, self.builtin[name], BUILT_IN, fits=self.fits.get(name, ""))
 
     def _offered(self) -> Iterator[Entry]:
-        points = importlib.metadata.entry_points(group=self.group)
+        points = [each for each in importlib.metadata.entry_points(group=self.group) if each.pattern.match(each.value)]
         for point in sorted(points, key=lambda each: (each.name, each.value)):
             package = f"{point.dist.name} {point.dist.version}" if point.dist else point.module
             reference = f"{point.module}:{point.attr or self.attribute}"

@@ -101,12 +101,12 @@ def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(rows, indent=1))
     elif kind is not None:
-        print("\n".join(name_lines(listing.list_names(kind))))
+        _print_lines(name_lines(listing.list_names(kind)))
     else:
         for row in listing.list_benchmarks():
             offered = "" if row["origin"] == "built-in" else f" ({row['origin']})"
-            print(f"{row['name']:<12} {row['title']}{offered}")
-            print(f"{'':<12} --config {' | '.join(row['configs'])}; without it, the published settings")
+            settings = f"--config {' | '.join(row['configs'])}; without it, the published settings"
+            _print_lines([f"{row['name']:<12} {row['title']}{offered}", f"{'':<12} {settings}"])
 
 
 @app.command("config")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import runpy
 import sys
 from collections import Counter
@@ -37,8 +38,10 @@ def test_every_flipped_bit_is_named(whole: kills.Whole) -> None:
 def test_a_full_disk_is_told_in_a_line_and_mended_by_room(whole: kills.Whole, tmp_path: Path) -> None:
     told: list[str] = []
     counts: Counter[str] = Counter()
-    size = sum(path.stat().st_size for path in whole.out.rglob("*") if path.is_file())
-    full_disk.one(kills.SHORT, size // 2, tmp_path / "small", whole.digests, counts, told.append)
+    untrained = dataclasses.replace(kills.SHORT, arguments=kills.SHORT.arguments[:-1])  # trainings take half of the time
+    wanted = {name: digest for name, digest in whole.digests.items() if not name.startswith(("experiments/", ".files.json"))}
+    size = sum((whole.out / name).stat().st_size for name in wanted)
+    full_disk.one(untrained, size // 2, tmp_path / "small", wanted, counts, told.append)
     assert told == []
     assert counts == Counter(inputs=1, done=1)
 

@@ -116,6 +116,13 @@ def test_a_module_that_cannot_be_imported_is_told_in_one_line(install: Install) 
         load_name(SHAPES, "nowhere_at_all:x")
 
 
+def test_a_name_of_a_package_that_leads_to_no_code_is_not_offered(install: Install) -> None:
+    install("odd-pkg", "1.0", {}, {"benchwright.shapes": "bad = no code:::\nempty =\nright = operator:neg"})
+    assert [entry.name for entry in SHAPES.entries()] == ["square", "circle", "right"]
+    with pytest.raises(UnknownName, match="no shape 'bad'"):
+        SHAPES.find("bad")
+
+
 def test_a_file_is_run_again_when_it_or_a_file_beside_it_changed(tmp_path: Path) -> None:
     beside, file = tmp_path / "beside.py", tmp_path / "round_things.py"
     beside.write_text("FACTOR = 2\n")
