@@ -62,6 +62,7 @@ def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols:
                     prepare="benchwright.pipelines.vclimb.stream:tasks",
                     measures=measures,
                     runs=runs,
+                    samples="clips",
                     labels="one",
                     classes="new",
                     change="evaluation.settings.schedule.learning_rate, or method_settings",
