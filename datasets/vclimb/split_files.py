@@ -56,7 +56,7 @@ def read_split(*, path: str, sha256: str | None = None, tasks: int | None = None
     with fsspec.open(path, "rb") as stream:
         data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
     found = hashlib.sha256(data).hexdigest()
-    if sha256 is not None and found != sha256.lower():
+    if sha256 and found != sha256.lower():
         raise ValueError(f"split file {path!r} has SHA-256 {found}, and {sha256} is wanted")
     try:
         split = load_plain(data)

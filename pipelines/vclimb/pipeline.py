@@ -17,33 +17,27 @@ from ...curation.stages.unique_keys import take_first
 from ...curation.video.frames import FrameSettings, probe_clip, sample_frames
 from ...curation.video.limits import Limits
 from ...curation.video.plans import FramePlan
-from ...datasets.activitynet.annotations import read_csv, read_json
 from ...datasets.kinetics.clips import KineticsClip, as_clips
-from ...datasets.kinetics.lists import Listed, pieces, read_list
-from ...datasets.ucf101.lists import read_lists
+from ...datasets.kinetics.lists import Listed, pieces
 from ...datasets.vclimb.lost_roles import check_roles
 from ...datasets.vclimb.samples import PlacedClip, place, sample
-from ...datasets.vclimb.split_files import read_split
 from ...datasets.vclimb.splits import InRole, InTask, RoleRule, Untrimmed, assign_roles, assign_tasks, untrim
-from ...datasets.vclimb.synthetic import draw_videos, probe_drawn, sample_drawn
+from ...datasets.vclimb.synthetic import probe_drawn, sample_drawn
 from ...datasets.videos.cut import Cut, cut_segments
 from ...datasets.videos.frame_folders import list_frame_folders, probe_frame_folder, sample_frame_folder
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
-from ...datasets.videos.plain import list_csv, list_folder
-from ..benchmark import Benchmark, later
-from ..catalogue import TITLES
+from ..benchmark import built_in
 from ..config import ConfigError
-from ..own import OwnSource, own_source
+from ..own import source_of
+from ..sources import SOURCES
 from . import card
 from .config import (
     ActivityNetSource,
-    CsvSource,
     DrawnSource,
     FolderSource,
     KineticsSource,
     SplitFileSource,
     TspSource,
-    Ucf101Source,
     VclimbConfig,
 )
 
@@ -73,52 +67,27 @@ def plan(c: VclimbConfig, out: str) -> Flow:
     return flow.whole("placed", placed, gives=PlacedClip).shards("shards", step(sample))
 
 
+_NOT_COUNTED = {"activitynet": ("no_annotation",), "activitynet_csv": ("background",), "kinetics": ("repeated_clip",)}
+"""Kind of source -> reasons of rejects that are expected of it."""
+
+
 def _listed(c: VclimbConfig) -> Flow:
-    s = c.source
-    match s:
-        case SplitFileSource():
-            read_file = step(read_split, path=where(s.path), sha256=s.sha256 or None, tasks=c.split.tasks)
-            return source("listed", read_file, max_rejects=_lines_of(c))
-        case Ucf101Source():
-            return source("listed", step(read_lists, root=where(s.root), split=s.split), max_rejects=_lines_of(c))
-        case ActivityNetSource():
-            return source("listed", step(read_json, path=where(s.path)), max_rejects=_lines_of(c, "no_annotation"))
-        case TspSource():
-            files = {str(role): name for role, name in s.files.items()}
-            budget = _lines_of(c, "background")
-            return source("listed", step(read_csv, root=where(s.root), files=files), max_rejects=budget)
-        case KineticsSource():
-            root = where(s.root)
-            files_of = step(pieces, root=root, files=s.files)
-            read = step(read_list, root=root, id_pattern=s.id_pattern)
-            lines = source("lines", read, pieces=files_of, gives=Listed, max_rejects=_lines_of(c))
-            return lines.whole(
-                "listed", step(as_clips), gives=KineticsClip, expands=True, max_rejects=_lines_of(c, "repeated_clip")
-            )
-        case FolderSource():
-            listing = step(list_folder, root=where(_root(c)), layout=s.layout, form=c.videos.form)
-            return source("listed", listing, max_rejects=_lines_of(c))
-        case CsvSource():
-            return source("listed", step(list_csv, path=where(s.path)), max_rejects=_lines_of(c))
-        case DrawnSource():
-            drawing = step(
-                draw_videos,
-                classes=s.classes,
-                groups=s.groups,
-                clips_per_group=s.clips_per_group,
-                broken=s.broken,
-                seed=c.seed,
-            )
-            return source("listed", drawing)
-        case OwnSource():
-            return own_source("listed", s, seed=c.seed)
+    s, kinds = c.source, SOURCES["vclimb"]
+    budget = _lines_of(c, *_NOT_COUNTED.get(s.kind, ()))
+    if isinstance(s, KineticsSource):
+        lines = source_of("lines", s, kinds, seed=c.seed, budget=_lines_of(c), pieces=pieces, gives=Listed)
+        return lines.whole("listed", step(as_clips), gives=KineticsClip, expands=True, max_rejects=budget)
+    given: dict[str, Any] = {"tasks": c.split.tasks}
+    if isinstance(s, FolderSource):
+        given = {"root": where(_root(c)), "form": c.videos.form}
+    return source_of("listed", s, kinds, seed=c.seed, budget=budget, **given)
 
 
 def _lines_of(c: VclimbConfig, *expected: str) -> Budget:
     s = c.source
     if isinstance(s, FolderSource):
         return Budget(c.videos.max_rejects, "videos.max_rejects", _NO_VIDEOS)
-    return Budget(0 if isinstance(s, DrawnSource) else s.max_rejects, "source.max_rejects", expected)
+    return Budget(getattr(s, "max_rejects", 0), "source.max_rejects", expected)
 
 
 def _root(c: VclimbConfig) -> str:
@@ -197,9 +166,6 @@ def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
     return flow.each("sampled", made, max_rejects=_broken(c), rows_per_part=c.rows_per_part)
 
 
-report = later(f"{__package__}.report:write_report")
-trainings = later(f"{__package__}.baselines:trainings")
-
 SHOWN = {
     "acc": "acc_class_weighted",
     "bwf": "bwf_class_weighted",
@@ -208,13 +174,10 @@ SHOWN = {
 }
 """What ``eval`` prints: heading -> metric."""
 
-BENCHMARK = Benchmark(
-    name="vclimb",
-    title=TITLES["vclimb"],
-    config=VclimbConfig,
-    plan=plan,
-    publish=card.publish,
-    trainings=trainings,
+BENCHMARK = built_in(
+    "vclimb",
+    VclimbConfig,
+    plan,
+    card.publish,
     shown=SHOWN,
-    report=report,
 )

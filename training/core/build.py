@@ -89,8 +89,8 @@ def parts_of(
     head = bound.arguments.get("head", "linear")
     if chosen.head == "cosine" and not str(head).startswith("cosine"):
         raise ValueError(
-            f"method {chosen.name!r} compares cosines, and the model's head is {head!r}: give a model that has the setting head, "
-            "such as pictures, head = 'cosine_kept', or name another method"
+            f"method {chosen.name!r} compares cosines, and the model's head is {head!r}: give a model that has the setting "
+            "head, such as pictures, head = 'cosine_kept', or name another method"
         )
     wanted = settings["criterion"]
     if wanted not in CRITERIA or (labels == "sets" and wanted != "binary_cross_entropy"):
