@@ -122,7 +122,7 @@ def test_activitynet_from_annotations_has_the_same_members(tsp: pa.Table, anet: 
 def test_table_1_of_activitynet_from_annotations(tsp: pa.Table, seed: int) -> None:
     kept, _ = assign_roles(Held(tsp), rule="listed", seed=seed)
     ((whole, _),) = untrim(Held(kept))
-    for tasks in facts().tasks:
+    for tasks in facts().splits.tasks:
         split = assign_tasks(Held(kept), tasks=tasks, seed=seed).kept
         assert table_1(split, "round") == published("activitynet_trim", tasks)
         assert per_task(split)["classes"].to_pylist() == [200 // tasks] * tasks
