@@ -15,7 +15,7 @@ from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import how, where
 from ...curation.stages.unique_keys import take_first
 from ...curation.video.frames import FrameSettings, probe_clip, sample_frames
-from ...curation.video.limits import Limits
+from ...curation.video.limits import VideoLimits
 from ...curation.video.plans import FramePlan
 from ...datasets.kinetics.clips import KineticsClip, as_clips
 from ...datasets.kinetics.lists import Listed, pieces
@@ -151,7 +151,7 @@ def _frame_plan(c: VclimbConfig) -> FramePlan:
 
 def _reading(c: VclimbConfig) -> dict[str, Any]:
     v = c.videos
-    return {"stream": v.stream, "limits": Limits(cpu_limit_s=v.cpu_limit_s), "wall_limit_s": how(v.wall_limit_s)}
+    return {"stream": v.stream, "limits": VideoLimits(cpu_limit_s=v.cpu_limit_s), "wall_limit_s": how(v.wall_limit_s)}
 
 
 def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
