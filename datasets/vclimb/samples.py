@@ -14,7 +14,7 @@ from ...curation.rows import Blob
 from ...curation.shards import assign_shards, values_of
 from ...curation.video.frames import frame_members, unpack_frames
 from ..videos.rows import ROLES
-from .lost_roles import tell_lost_roles
+from .splits import tell_lost_roles
 
 if TYPE_CHECKING:
     from ...curation.store import Rows

@@ -17,7 +17,7 @@ import fsspec
 from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.rows import Rejected
 from ..activitynet.annotations import segment
-from ..ucf101.names import group_of
+from ..ucf101.lists import group_of
 from ..videos.rows import ROLES, ListedClip, key_of_name
 
 MAX_ITEMS = 10_000_000

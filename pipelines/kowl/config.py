@@ -93,7 +93,7 @@ class StoredFeatures:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnFeatures:
-    """Features drawn from the seed: no file is needed. See ``datasets/kowl/synthetic_features.py``."""
+    """Features drawn from the seed: no file is needed. See ``datasets/kowl/synthetic.py``."""
 
     kind: Literal["drawn"]
     width: Annotated[int, Field(ge=1, le=65_536)]

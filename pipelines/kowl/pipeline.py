@@ -15,10 +15,9 @@ from ...curation.keys import how, named, where
 from ...curation.registry import BUILT_IN
 from ...curation.stages.transforms import TRANSFORMS
 from ...curation.stages.visual_transforms import our_ranges
-from ...datasets.ava_kinetics.annotations import Annotated
-from ...datasets.ava_kinetics.annotations import pieces as pieces_of_ava
-from ...datasets.ava_kinetics.annotations import read_list as read_ava
-from ...datasets.ava_kinetics.strata import Stratified, action_types, add_strata
+from ...datasets.ava_kinetics.strata import Annotated, Stratified, action_types, add_strata
+from ...datasets.ava_kinetics.strata import pieces as pieces_of_ava
+from ...datasets.ava_kinetics.strata import read_list as read_ava
 from ...datasets.features.extract import Nuisance, extract_features
 from ...datasets.features.frames import FrameClip, WithFrames, attach_clips, read_clips, shards_below
 from ...datasets.features.rows import StoredFeature, WithFeature, attach_features, read_features
@@ -28,8 +27,7 @@ from ...datasets.kinetics.lists import Listed, pieces
 from ...datasets.kowl.increments import Incremented, assign_increments
 from ...datasets.kowl.samples import sample
 from ...datasets.kowl.splits import Assigned, assign_splits
-from ...datasets.kowl.synthetic import draw_lists, draw_missing, drawing
-from ...datasets.kowl.synthetic_features import Centred, choose_centres, draw_features
+from ...datasets.kowl.synthetic import Centred, choose_centres, draw_features, draw_lists, draw_missing, drawing
 from ...datasets.kowl.unify import unified_row, unify
 from ..benchmark import built_in
 from ..own import shown, source_of

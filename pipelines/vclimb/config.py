@@ -8,8 +8,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ...datasets.kinetics.lists import ID, ListFile
-from ...datasets.vclimb.lost_roles import OnLostRole
-from ...datasets.vclimb.splits import RoleRule
+from ...datasets.vclimb.splits import OnLostRole, RoleRule
 from ...eval.metrics.registry import METRICS
 from ...training.baselines.vclimb import CONSISTENT
 from ...training.methods.registry import METHODS

@@ -17,13 +17,22 @@ from ...curation.stages.unique_keys import take_first
 from ...curation.video.frames import FrameSettings, probe_clip, sample_frames
 from ...curation.video.limits import VideoLimits
 from ...curation.video.plans import FramePlan
-from ...datasets.kinetics.clips import KineticsClip, as_clips
+from ...datasets.kinetics.inventory import KineticsClip, as_clips
 from ...datasets.kinetics.lists import Listed, pieces
-from ...datasets.vclimb.lost_roles import check_roles
 from ...datasets.vclimb.samples import PlacedClip, place, sample
-from ...datasets.vclimb.splits import InRole, InTask, RoleRule, Untrimmed, assign_roles, assign_tasks, untrim
+from ...datasets.vclimb.splits import (
+    Cut,
+    InRole,
+    InTask,
+    RoleRule,
+    Untrimmed,
+    assign_roles,
+    assign_tasks,
+    check_roles,
+    cut_segments,
+    untrim,
+)
 from ...datasets.vclimb.synthetic import probe_drawn, sample_drawn
-from ...datasets.videos.cut import Cut, cut_segments
 from ...datasets.videos.frame_folders import list_frame_folders, probe_frame_folder, sample_frame_folder
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
 from ..benchmark import built_in

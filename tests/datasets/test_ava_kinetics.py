@@ -15,8 +15,16 @@ import pytest
 from benchwright.curation.flow import join, rows_of, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.run import run
-from benchwright.datasets.ava_kinetics.annotations import Annotated, read_annotations
-from benchwright.datasets.ava_kinetics.strata import Stratified, action_types, add_strata, key_frames, strata_of, thirds
+from benchwright.datasets.ava_kinetics.strata import (
+    Annotated,
+    Stratified,
+    action_types,
+    add_strata,
+    key_frames,
+    read_annotations,
+    strata_of,
+    thirds,
+)
 from benchwright.datasets.kinetics.lists import Listed, ListFile, pieces, read_list
 from benchwright.eval.metrics.confusion import UNKNOWN, Confusion, accuracy
 from benchwright.eval.protocols.open_world import Increment, Samples, Setting, run_open_world

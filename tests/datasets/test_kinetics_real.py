@@ -13,7 +13,7 @@ import pytest
 import yaml
 from benchwright.datasets.kinetics.lists import ListFile, pieces, read_list
 from benchwright.datasets.kowl.facts import facts
-from benchwright.datasets.kowl.transitions import transitions
+from benchwright.datasets.kowl.tables import transitions
 from benchwright.datasets.kowl.unify import unify
 
 from tests.datasets.kinetics_statistics import list_statistics, shared_videos

@@ -12,11 +12,10 @@ import pytest
 from benchwright.curation.rows import Rejected, schema_of
 from benchwright.curation.ustar import member_header
 from benchwright.datasets.activitynet.annotations import read_json
-from benchwright.datasets.kinetics.clips import as_clips
+from benchwright.datasets.kinetics.inventory import as_clips
 from benchwright.datasets.kinetics.lists import ListFile, pieces, read_list
-from benchwright.datasets.ucf101.lists import read_lists
-from benchwright.datasets.ucf101.names import group_of, parse_name
-from benchwright.datasets.videos.cut import cut_segments
+from benchwright.datasets.ucf101.lists import group_of, parse_name, read_lists
+from benchwright.datasets.vclimb.splits import cut_segments
 from benchwright.datasets.videos.inventory import VideoFile, list_videos, match_videos
 from benchwright.datasets.videos.plain import list_csv, list_folder
 from benchwright.datasets.videos.rows import ListedClip, key_of_name, segment_key
