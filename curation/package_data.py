@@ -12,7 +12,7 @@ def package_toml(package: str | None, name: str) -> dict[str, Any]:
     return tomllib.loads(resources.files(package or "").joinpath(name).read_text(encoding="utf-8"))
 
 
-class Facts(dict[str, Any]):
+class FactTable(dict[str, Any]):
     """A table of published facts, whose values are attributes too: ``facts.labels.count``."""
 
     def __getattr__(self, name: str) -> Any:
@@ -21,7 +21,7 @@ class Facts(dict[str, Any]):
         return self[name]
 
 
-def published_facts(package: str | None) -> Facts:
+def published_facts(package: str | None) -> FactTable:
     """The tables of ``facts.toml``, lists as tuples, names of digits as numbers, and without what says
     where a fact stands (``source``, ``note``).
     """
@@ -33,5 +33,5 @@ def _fixed(value: Any) -> Any:
         return tuple(_fixed(each) for each in value)
     if isinstance(value, dict):
         named = {int(name) if name.isdecimal() else name: each for name, each in value.items()}
-        return Facts({name: _fixed(each) for name, each in named.items() if name not in ("source", "note")})
+        return FactTable({name: _fixed(each) for name, each in named.items() if name not in ("source", "note")})
     return value

@@ -30,7 +30,7 @@ from ..deaths import Died, limit_cpu, memory_is_short, tried_twice
 from ..rows import MachineFault, Reject
 from .limits import VideoLimits, too_slow
 from .plans import FramePlan
-from .work import WORK, Facts, FrameSettings
+from .work import WORK, FileFacts, FrameSettings
 
 _VALUES = {"limits": VideoLimits, "plan": FramePlan, "settings": FrameSettings}
 _QUESTIONS = 500
@@ -43,7 +43,7 @@ WALL_LIMIT_S = 1800.0
 """Seconds of wall clock after which a child that gives no answer is given up, if nothing else is said."""
 
 
-def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **arguments: Any) -> tuple[Facts, list[bytes]]:
+def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **arguments: Any) -> tuple[FileFacts, list[bytes]]:
     """Do the work ``work.WORK[task]`` in a child process.
 
     Args:
@@ -62,7 +62,7 @@ def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **argu
     plain = {name: dataclasses.asdict(value) if type(value) in _VALUES.values() else value for name, value in arguments.items()}
     question = {"task": task, "path": path, "arguments": plain}
 
-    def ask(again: bool) -> tuple[Facts, list[bytes]]:
+    def ask(again: bool) -> tuple[FileFacts, list[bytes]]:
         with _turns.alone() if again else _turns.beside_others():
             return _asked(_Child() if again else _idle.take(), question, wall_limit_s)
 
@@ -73,7 +73,7 @@ def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **argu
         raise (too_slow(limits) if died.out_of_time else Reject("decoder_died", "the decoder crashes at it")) from None
 
 
-def _asked(child: _Child, question: Mapping[str, Any], wall_limit_s: float) -> tuple[Facts, list[bytes]]:
+def _asked(child: _Child, question: Mapping[str, Any], wall_limit_s: float) -> tuple[FileFacts, list[bytes]]:
     try:
         answer, payloads = child.ask(question, wall_limit_s)
     except BaseException:

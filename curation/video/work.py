@@ -39,13 +39,13 @@ class FrameSettings:
             raise ValueError(f"decoder={self.decoder!r}: one of {', '.join(DECODERS)}")
 
 
-Facts = dict[str, Any]
+FileFacts = dict[str, Any]
 """What work on a file gave that fits in JSON."""
 
 
-def probe(
+def probe_file(
     path: str, *, limits: VideoLimits, stream: StreamChoice, plan: FramePlan | None, cut: Mapping[str, Any]
-) -> tuple[Facts, list[bytes]]:
+) -> tuple[FileFacts, list[bytes]]:
     """What a file is: the facts of ``frames.ProbedClip``. Raises ``Reject`` as ``frames.probe_clip``."""
     budget = CpuBudget(limits)
     index = read_index(path, budget=budget, stream=stream)
@@ -77,9 +77,9 @@ def probe(
     return facts, []
 
 
-def sample(
+def sample_file(
     path: str, *, limits: VideoLimits, stream: StreamChoice, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]
-) -> tuple[Facts, list[bytes]]:
+) -> tuple[FileFacts, list[bytes]]:
     """The frames that a plan chooses: facts of ``frames.SampledClip``, and the JPEGs. Raises ``Reject`` as ``sample_frames``.
 
     Args:
@@ -117,7 +117,7 @@ def counted(index: VideoIndex, *, budget: CpuBudget) -> VideoIndex:
 
 def _sampled(
     index: VideoIndex, budget: CpuBudget, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]
-) -> tuple[Facts, list[bytes]]:
+) -> tuple[FileFacts, list[bytes]]:
     places, n_available = choose_frames(plan, index.times_s, fps=index.fps, **cut)
     converter = RgbConverter(index, settings.short_side_px)
     orientation: Orientation | None = None
@@ -140,5 +140,5 @@ def _sampled(
     return facts, [jpegs[place] for place in places]
 
 
-WORK = {"probe": probe, "sample": sample}
+WORK = {"probe": probe_file, "sample": sample_file}
 """What a child process may be asked to do, by name."""

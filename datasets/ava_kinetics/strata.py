@@ -200,8 +200,8 @@ class Annotated:
     person: int | None
 
 
-def pieces(*, path: str) -> list[str]:
-    """The lists at ``path``, for ``read_list``: the file itself, or the CSV files (gzipped or not) of a folder, sorted.
+def ava_lists(*, path: str) -> list[str]:
+    """The lists at ``path``, for ``read_ava_list``: the file itself, or the CSV files (gzipped or not) of a folder, sorted.
 
     Raises:
         FileNotFoundError: nothing is there.
@@ -216,8 +216,8 @@ def pieces(*, path: str) -> list[str]:
     return found
 
 
-def read_list(piece: str, *, path: str) -> Iterator[Sifted]:
-    """Source step: one of ``pieces``, see ``read_annotations``."""
+def read_ava_list(piece: str, *, path: str) -> Iterator[Sifted]:
+    """Source step: one of ``ava_lists``, see ``read_annotations``."""
     return read_annotations(path=posixpath.join(path, piece) if piece else path)
 
 

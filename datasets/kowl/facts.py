@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 
-from ...curation.package_data import Facts, published_facts
+from ...curation.package_data import FactTable, published_facts
 
 
 @functools.cache
-def facts() -> Facts:
+def facts() -> FactTable:
     """All of it. ``table_1`` and ``table_2`` give the published numbers by column, one an increment from 0 on."""
     return published_facts(__package__)

@@ -6,11 +6,11 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...curation.package_data import Facts, published_facts
+from ...curation.package_data import FactTable, published_facts
 
 
 @functools.cache
-def facts() -> Facts:
+def facts() -> FactTable:
     """All of it. ``train_per_task`` and ``first_classes`` go by data set and number of tasks, as in ``ucf101_10``."""
     return published_facts(__package__)
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 RoleRule = Literal["listed", "by_class", "by_group"]
-"""See ``assign_roles``."""
+"""See ``assign_clip_roles``."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Untrimmed:
 
 @dataclass(frozen=True)
 class InRole:
-    """Column that ``assign_roles`` fills."""
+    """Column that ``assign_clip_roles`` fills."""
 
     key: str
     role: str
@@ -120,7 +120,7 @@ def role_counts(clips: int, train_share: float, val_share: float) -> tuple[int, 
     return train, before_test - train, clips - before_test
 
 
-def assign_roles(
+def assign_clip_roles(
     rows: Rows,
     *,
     rule: RoleRule,

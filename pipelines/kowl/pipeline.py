@@ -15,15 +15,13 @@ from ...curation.keys import how, named, where
 from ...curation.registry import BUILT_IN
 from ...curation.stages.transforms import TRANSFORMS
 from ...curation.stages.visual_transforms import our_ranges
-from ...datasets.ava_kinetics.strata import Annotated, Stratified, action_types, add_strata
-from ...datasets.ava_kinetics.strata import pieces as pieces_of_ava
-from ...datasets.ava_kinetics.strata import read_list as read_ava
+from ...datasets.ava_kinetics.strata import Annotated, Stratified, action_types, add_strata, ava_lists, read_ava_list
 from ...datasets.features.extract import Nuisance, extract_features
 from ...datasets.features.frames import FrameClip, WithFrames, attach_clips, read_clips, shards_below
 from ...datasets.features.rows import StoredFeature, WithFeature, attach_features, read_features
 from ...datasets.features.rows import pieces as pieces_of_features
 from ...datasets.kinetics.inventory import Held, keep_held, read_inventory
-from ...datasets.kinetics.lists import Listed, pieces
+from ...datasets.kinetics.lists import Listed, kinetics_lists
 from ...datasets.kowl.increments import Incremented, assign_increments
 from ...datasets.kowl.samples import sample
 from ...datasets.kowl.splits import Assigned, assign_splits
@@ -79,7 +77,7 @@ def _unified(c: KowlConfig) -> Flow:
         listed = source("listed", step(draw_lists, drawing=drawing(c.source.drawing), seed=c.seed), gives=Listed)
     else:
         budget = Budget(c.source.max_rejects, "source.max_rejects")
-        listed = source_of("listed", c.source, SOURCES["kowl"], seed=c.seed, budget=budget, pieces=pieces, gives=Listed)
+        listed = source_of("listed", c.source, SOURCES["kowl"], seed=c.seed, budget=budget, pieces=kinetics_lists, gives=Listed)
     merge = step(
         unify,
         releases=c.labels.releases,
@@ -152,8 +150,8 @@ def _stratified(flow: Flow, ava: AvaLists) -> Flow:
     path = where(ava.path)
     annotated = source(
         "ava",
-        step(read_ava, path=path),
-        pieces=step(pieces_of_ava, path=path),
+        step(read_ava_list, path=path),
+        pieces=step(ava_lists, path=path),
         gives=Annotated,
         max_rejects=Budget(ava.max_rejects, "ava.max_rejects"),
     )

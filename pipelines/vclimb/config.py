@@ -83,7 +83,7 @@ class KineticsSource:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class FolderSource:
+class VideoFolder:
     """The videos themselves: ``[train/]<class>/<video>``, or ``<class>.<extension>`` where ``layout`` is flat.
 
     How many of them may be rejected is said by ``videos.max_rejects``.
@@ -106,7 +106,7 @@ class CsvSource:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class DrawnSource:
+class DrawnVideos:
     """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/synthetic.py``."""
 
     kind: Literal["drawn"]
@@ -122,9 +122,9 @@ Source = (
     | ActivityNetSource
     | TspSource
     | KineticsSource
-    | FolderSource
+    | VideoFolder
     | CsvSource
-    | DrawnSource
+    | DrawnVideos
     | OwnSource
 )
 
@@ -175,7 +175,7 @@ class Untrim:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Split:
+class ClassSplit:
     """Classes, tasks and roles; of a split file only ``untrim`` is looked at.
 
     Attributes:
@@ -223,7 +223,7 @@ class Frames:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Evaluation:
+class VclimbEvaluation:
     """Training and evaluation of baselines.
 
     Attributes:
@@ -269,8 +269,8 @@ class VclimbConfig:
     seed: int
     source: Annotated[Source, ByKind(SOURCES["vclimb"])]
     videos: Videos
-    split: Split
+    split: ClassSplit
     frames: Frames
     shards: ShardSizes
-    evaluation: Evaluation
+    evaluation: VclimbEvaluation
     rows_per_part: Annotated[int, Field(ge=1)] = 32

@@ -18,7 +18,7 @@ from ...curation.video.frames import FrameSettings, probe_clip, sample_frames
 from ...curation.video.limits import VideoLimits
 from ...curation.video.plans import FramePlan
 from ...datasets.kinetics.inventory import KineticsClip, as_clips
-from ...datasets.kinetics.lists import Listed, pieces
+from ...datasets.kinetics.lists import Listed, kinetics_lists
 from ...datasets.vclimb.samples import PlacedClip, place, sample
 from ...datasets.vclimb.splits import (
     Cut,
@@ -26,7 +26,7 @@ from ...datasets.vclimb.splits import (
     InTask,
     RoleRule,
     Untrimmed,
-    assign_roles,
+    assign_clip_roles,
     assign_tasks,
     check_roles,
     cut_segments,
@@ -42,12 +42,12 @@ from ..sources import SOURCES
 from . import card
 from .config import (
     ActivityNetSource,
-    DrawnSource,
-    FolderSource,
+    DrawnVideos,
     KineticsSource,
     SplitFileSource,
     TspSource,
     VclimbConfig,
+    VideoFolder,
 )
 
 _NO_VIDEOS = ("hidden", "not_a_video", "not_a_frame")
@@ -84,17 +84,17 @@ def _listed(c: VclimbConfig) -> Flow:
     s, kinds = c.source, SOURCES["vclimb"]
     budget = _lines_of(c, *_NOT_COUNTED.get(s.kind, ()))
     if isinstance(s, KineticsSource):
-        lines = source_of("lines", s, kinds, seed=c.seed, budget=_lines_of(c), pieces=pieces, gives=Listed)
+        lines = source_of("lines", s, kinds, seed=c.seed, budget=_lines_of(c), pieces=kinetics_lists, gives=Listed)
         return lines.whole("listed", step(as_clips), gives=KineticsClip, expands=True, max_rejects=budget)
     given: dict[str, Any] = {"tasks": c.split.tasks}
-    if isinstance(s, FolderSource):
+    if isinstance(s, VideoFolder):
         given = {"root": where(_root(c)), "form": c.videos.form}
     return source_of("listed", s, kinds, seed=c.seed, budget=budget, **given)
 
 
 def _lines_of(c: VclimbConfig, *expected: str) -> Budget:
     s = c.source
-    if isinstance(s, FolderSource):
+    if isinstance(s, VideoFolder):
         return Budget(c.videos.max_rejects, "videos.max_rejects", _NO_VIDEOS)
     return Budget(getattr(s, "max_rejects", 0), "source.max_rejects", expected)
 
@@ -121,14 +121,14 @@ def _split(flow: Flow, c: VclimbConfig, roles: RoleRule) -> Flow:
     s = c.split
     if isinstance(c.source, SplitFileSource):
         return flow
-    parted = step(assign_roles, rule=roles, train_share=s.train_share, val_share=s.val_share, seed=c.seed)
+    parted = step(assign_clip_roles, rule=roles, train_share=s.train_share, val_share=s.val_share, seed=c.seed)
     tasks = step(assign_tasks, tasks=s.tasks, order=s.order, classes=s.classes, seed=c.seed)
     flow = flow.whole("roles", parted, gives=InRole, max_rejects=_lines_of(c))
     return flow.whole("split", tasks, gives=InTask, max_rejects=None)
 
 
 def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
-    if isinstance(c.source, DrawnSource):
+    if isinstance(c.source, DrawnVideos):
         return flow
     listing = step(list_videos if c.videos.form == "files" else list_frame_folders, root=where(_root(c)))
     budget = Budget(c.videos.max_rejects, "videos.max_rejects", _NO_VIDEOS)
@@ -140,7 +140,7 @@ def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
 
 def _probed(flow: Flow, c: VclimbConfig, chosen: FramePlan | None) -> Flow:
     """What the videos are; with a plan, clips of which it cannot choose frames are rejected here."""
-    if isinstance(c.source, DrawnSource):
+    if isinstance(c.source, DrawnVideos):
         look = step(probe_drawn, plan=chosen)
     elif c.videos.fps is not None:
         look = step(probe_frame_folder, root=where(_root(c)), fps=c.videos.fps, plan=chosen)
@@ -166,7 +166,7 @@ def _reading(c: VclimbConfig) -> dict[str, Any]:
 def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
     f, chosen = c.frames, _frame_plan(c)
     settings = FrameSettings(f.short_side_px, f.jpeg_quality, f.decoder)
-    if isinstance(c.source, DrawnSource):
+    if isinstance(c.source, DrawnVideos):
         made = step(sample_drawn, plan=chosen, stored=settings)
     elif c.videos.fps is not None:
         made = step(sample_frame_folder, root=where(_root(c)), fps=c.videos.fps, plan=chosen, settings=settings)

@@ -32,7 +32,7 @@ from .predictor import (
     check_request,
     gather,
     in_order_of,
-    labelled,
+    labelled_rows,
     set_unknown,
 )
 
@@ -91,7 +91,7 @@ class Ann:
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
         """One increment's epochs over all labelled rows, unless the newest increment brought no label."""
-        rows, y = labelled(experience, learned=self._fits > 0)
+        rows, y = labelled_rows(experience, learned=self._fits > 0)
         if self._fits and not (experience[-1][2] != UNLABELLED).any():
             return
         self._grow(np.union1d(self._classes, y), experience[0][1].shape[1])

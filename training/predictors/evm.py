@@ -33,11 +33,11 @@ from .predictor import (
     Request,
     Seen,
     Uids,
-    by_class,
     check_request,
     gather,
     in_order_of,
-    labelled,
+    labelled_rows,
+    rows_by_class,
 )
 
 Fit = Literal["as_released", "as_written"]
@@ -96,7 +96,7 @@ class Evm:
         Raises:
             ValueError: fewer than two classes, or fewer than two strangers of a class.
         """
-        rows, y = labelled(experience, learned=len(self._class_of) > 0)
+        rows, y = labelled_rows(experience, learned=len(self._class_of) > 0)
         if not len(rows):
             return
         uid = np.concatenate([uids for uids, _, _ in experience])[rows]
@@ -214,7 +214,7 @@ class Evm:
         radii = cover_radii(self._fitted, self._setting.cover_threshold, self._setting.fit)
         chosen: list[Labels] = []
         vectors: list[Features] = []
-        for _, own in by_class(self._y):
+        for _, own in rows_by_class(self._y):
             points = self._points(gather(experience, rows[own]))
             distances = (1 - points @ points.T).clamp_(min=0).cpu().numpy()
             extreme = set_cover(distances <= radii[own, None])

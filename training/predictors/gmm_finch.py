@@ -28,11 +28,11 @@ from .predictor import (
     Request,
     Seen,
     Uids,
-    by_class,
     check_request,
     gather,
     in_order_of,
-    labelled,
+    labelled_rows,
+    rows_by_class,
     set_unknown,
 )
 
@@ -95,10 +95,10 @@ class GmmFinch:
 
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
         """Fit the mixtures of all classes with labels, the threshold, and the clusters of what is still rejected."""
-        every, y = labelled(experience, learned=bool(self._mixtures))
+        every, y = labelled_rows(experience, learned=bool(self._mixtures))
         lowest: list[tuple[NDArray[np.float64], Labels]] = []
         with one_thread():
-            for label, own in by_class(y):
+            for label, own in rows_by_class(y):
                 rows = every[own]
                 X = gather(experience, rows)
                 digest = hashlib.sha256(X.data).hexdigest()
@@ -201,7 +201,7 @@ class GmmFinch:
             at, step = at + step, 2 * step
         _, X, y = validation
         low = [np.empty(0, dtype=np.int64)]
-        for label, own_rows in by_class(y):
+        for label, own_rows in rows_by_class(y):
             if label in self._mixtures:
                 density = mixture_log_densities(X[own_rows], [self._mixtures[label]])[:, 0]
                 low.append(own_rows[density < threshold])
