@@ -12,7 +12,7 @@ def package_toml(package: str | None, name: str) -> dict[str, Any]:
     return tomllib.loads(resources.files(package or "").joinpath(name).read_text(encoding="utf-8"))
 
 
-class FactTable(dict[str, Any]):
+class FactTable(dict[Any, Any]):
     """A table of published facts, whose values are attributes too: ``facts.labels.count``."""
 
     def __getattr__(self, name: str) -> Any:

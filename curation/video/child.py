@@ -100,7 +100,9 @@ class _Child:
         ours, theirs = socket.socketpair()
         with theirs:
             command = [sys.executable, "-P", "-m", "benchwright.curation.video.child"]
-            self._process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            self._process = subprocess.Popen(
+                command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
         self._pipe = Connection(ours.detach())
 
     def ask(self, question: Mapping[str, Any], limit_s: float) -> tuple[dict[str, Any], list[bytes]]:

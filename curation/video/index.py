@@ -252,11 +252,10 @@ class _Looks:
             return False
         try:
             if self._avc is not None:
-                picture = self._avc.picture(memoryview(packet), packet.is_keyframe)
-                self._avc.follow(picture)
+                starts = self._avc.may_start(memoryview(packet), packet.is_keyframe)
                 if not self._avc.complete:
                     self.odd = "pictures are missing"
-                return picture.starts
+                return starts
             return packet.is_keyframe and (self._codec != "hevc" or hevc_starts(memoryview(packet), self._extradata))
         except NalError as error:
             self.odd = f"packets: {error}"

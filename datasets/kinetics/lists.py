@@ -109,7 +109,7 @@ class Listed:
     time_end: int
 
 
-def pieces(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
+def kinetics_lists(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
     """The files, one piece each, in the order given, as JSON for ``read_kinetics_list``.
 
     Raises:

@@ -83,15 +83,7 @@ def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
     header = [name.strip().lower() for name in next(lines, (0, []))[1]]
     if not {"video", "label"} <= set(header):
         raise ValueError(f"list {path!r}: columns video and label are wanted, its header is {','.join(header)[:80]!r}")
-    yield from bounded((_csv_row(posixpath.basename(path), *line, header) for line in lines), path)
-
-
-def _csv_row(file: str, number: int, fields: Sequence[str], header: Sequence[str]) -> ListedClip | Rejected:
-    listed = f"{file}:{number}"
-    if len(fields) != len(header):
-        return Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
-    row = dict(zip(header, (field.strip() for field in fields), strict=True))
-    return _csv_clip(listed, *(row.get(name, "") for name in _COLUMNS))
+    yield from bounded((_csv_clip(posixpath.basename(path), *line, header) for line in lines), path)
 
 
 def _utf8(path: str) -> Iterator[str]:
@@ -113,7 +105,12 @@ def csv_lines(lines: Iterable[str], path: str) -> Iterator[tuple[int, list[str]]
         raise ValueError(f"list {path!r}, line {reader.line_num}: {error}") from None
 
 
-def _csv_clip(listed: str, video: str, label: str, start: str, end: str, role: str, group: str) -> ListedClip | Rejected:
+def _csv_clip(file: str, number: int, fields: Sequence[str], header: Sequence[str]) -> ListedClip | Rejected:
+    listed = f"{file}:{number}"
+    if len(fields) != len(header):
+        return Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
+    row = dict(zip(header, (field.strip() for field in fields), strict=True))
+    video, label, start, end, role, group = (row.get(name, "") for name in _COLUMNS)
     video = posixpath.normpath(video.replace("\\", "/")) if video else ""
     t_start, t_end = read_time(start), read_time(end)
     if not video:

@@ -7,6 +7,8 @@ them it is given, and in which task of every configuration each of them comes. A
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...curation.budget import Budget
 from ...curation.flow import Flow, step
 from ...curation.keys import where
@@ -69,7 +71,7 @@ def _found(c: IircConfig) -> Flow:
     if isinstance(s, ImageSource):
         budget = Budget(s.max_rejects, "source.max_rejects", ("hidden",))
         return source_of("found", s, kinds, seed=c.seed, budget=budget, pieces=image_pieces, form=s.kind)
-    few = {"rows_per_part": 2_500} if isinstance(s, CifarSource) else {}
+    few: dict[str, Any] = {"rows_per_part": 2_500} if isinstance(s, CifarSource) else {}
     return source_of("found", s, kinds, seed=c.seed, **few)
 
 

@@ -7,6 +7,8 @@ tensors, and the plan ends before the shards.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...curation.budget import Budget
 from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import where
@@ -74,7 +76,7 @@ def plan(c: SkeletonConfig, out: str) -> Flow:
 
 def _listed(c: SkeletonConfig) -> Flow:
     s, most = c.source, 0 if isinstance(c.source, DrawnSource) else Budget(c.max_broken, "max_broken", ("hidden",))
-    given = {"names": _published(s.names)} if isinstance(s, ArraySource) and isinstance(s.names, str) else {}
+    given: dict[str, Any] = {"names": _published(s.names)} if isinstance(s, ArraySource) and isinstance(s.names, str) else {}
     return source_of("listed", s, SOURCES["skeleton"], seed=c.seed, budget=most, **given)
 
 
