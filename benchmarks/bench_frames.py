@@ -28,14 +28,14 @@ import av
 import ffmpeg
 import numpy as np
 from benchwright.curation.video.decoders import ffmpeg_binary, pyav_frames
-from benchwright.curation.video.frames import Clip, read_clip
+from benchwright.curation.video.frames import Clip, sample_frames
 from benchwright.curation.video.index import read_index
-from benchwright.curation.video.limits import CpuBudget, Limits
+from benchwright.curation.video.limits import CpuBudget, VideoLimits
 from benchwright.curation.video.pixels import Orientation, RgbConverter, scaled_size
-from benchwright.curation.video.plans import FramePlan, choose, uniform_frames
+from benchwright.curation.video.plans import FramePlan, choose_frames, uniform_frames
 from benchwright.curation.video.work import FrameSettings
 
-LIMITS = Limits()
+LIMITS = VideoLimits()
 SIDE_PX = 224
 EIGHT = FramePlan("uniform", n=8)
 Contender = Callable[[Path, int], list[np.ndarray]]
@@ -63,10 +63,10 @@ def make_clips(folder: Path, count: int) -> list[Path]:
 
 def ours(path: Path, _frames: int) -> list[np.ndarray]:
     budget = CpuBudget(LIMITS)
-    index = read_index(str(path), limits=LIMITS, budget=budget)
+    index = read_index(str(path), budget=budget)
     converter = RgbConverter(index, SIDE_PX)
-    wanted = choose(EIGHT, index.times_s, fps=index.fps).frames
-    frames = pyav_frames(index, wanted, limits=LIMITS, budget=budget)
+    wanted, _ = choose_frames(EIGHT, index.times_s, fps=index.fps)
+    frames = pyav_frames(index, wanted, budget=budget)
     found = {at: converter.rgb(frame, Orientation()) for at, frame in frames}
     return [found[at] for at in wanted]
 
@@ -162,7 +162,7 @@ def processor_s() -> float:
 
 def full_decode(path: Path) -> list[np.ndarray]:
     """Every frame by a sequential decode, in the size and colours of ``ours``."""
-    index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
+    index = read_index(str(path), budget=CpuBudget(LIMITS))
     converter = RgbConverter(index, SIDE_PX)
     with av.open(str(path)) as container:
         return [converter.rgb(frame, Orientation()) for frame in container.decode(video=0)]
@@ -217,7 +217,7 @@ def as_step(path: str) -> int:
     """The work of the step ``sample_frames``, to JPEGs, in a child process of this one."""
     whole = Path(path)
     row = Clip(whole.stem, whole.name, None, None)
-    return len(read_clip(row, root=str(whole.parent), plan=EIGHT, settings=FrameSettings(SIDE_PX, 90)).jpegs)
+    return len(sample_frames(row, root=str(whole.parent), plan=EIGHT, settings=FrameSettings(SIDE_PX, 90)).frame_sizes)
 
 
 def two_processes(paths: list[Path], rounds: int) -> None:

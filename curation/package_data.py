@@ -12,8 +12,19 @@ def package_toml(package: str | None, name: str) -> dict[str, Any]:
     return tomllib.loads(resources.files(package or "").joinpath(name).read_text(encoding="utf-8"))
 
 
-def published_facts(package: str | None) -> dict[str, Any]:
-    """The tables of ``facts.toml``, lists as tuples, without what says where a fact stands (``source``, ``note``)."""
+class FactTable(dict[Any, Any]):
+    """A table of published facts, whose values are attributes too: ``facts.labels.count``."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self:
+            raise AttributeError(f"no fact {name!r}: there are {', '.join(map(str, self))}")
+        return self[name]
+
+
+def published_facts(package: str | None) -> FactTable:
+    """The tables of ``facts.toml``, lists as tuples, names of digits as numbers, and without what says
+    where a fact stands (``source``, ``note``).
+    """
     return _fixed(package_toml(package, "facts.toml"))
 
 
@@ -21,5 +32,6 @@ def _fixed(value: Any) -> Any:
     if isinstance(value, list):
         return tuple(_fixed(each) for each in value)
     if isinstance(value, dict):
-        return {name: _fixed(each) for name, each in value.items() if name not in ("source", "note")}
+        named = {int(name) if name.isdecimal() else name: each for name, each in value.items()}
+        return FactTable({name: _fixed(each) for name, each in named.items() if name not in ("source", "note")})
     return value

@@ -90,28 +90,43 @@ def publish(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) 
         ValueError: the index lacks a column, repeats a key, names a shard that is not given, or the other way round.
     """
     _check_index(index, shards)
+    parquet, readme = parquet_bytes(index), _readme(index, card, shards).encode()
+    files = dict(shards) | {"index.parquet": fact_of(parquet), "README.md": fact_of(readme)}
+    more = {
+        "sources": [dict(each) for each in card.sources],
+        "members": {name: dict(each) for name, each in card.members.items()},
+    }
+    described = dataset_json(card, index, _counts(index, shards), files, **more)
+    return {"index.parquet": parquet, "README.md": readme, "dataset.json": described}
+
+
+def parquet_bytes(table: pa.Table) -> bytes:
+    """A table as it is published."""
     sink = pa.BufferOutputStream()
-    pq.write_table(index.replace_schema_metadata(None), sink, compression="zstd", version="2.6", row_group_size=1 << 20)
-    parquet = sink.getvalue().to_pybytes()
-    readme = _readme(index, card, shards).encode()
-    files = dict(shards) | {"index.parquet": _fact(parquet), "README.md": _fact(readme)}
+    pq.write_table(table.replace_schema_metadata(None), sink, compression="zstd", version="2.6", row_group_size=1 << 20)
+    return sink.getvalue().to_pybytes()
+
+
+def dataset_json(
+    card: DatasetCard, table: pa.Table, counts: Mapping[str, int], files: Mapping[str, FileFact], **more: Any
+) -> bytes:
+    """What ``dataset.json`` says of the card, the columns of the published table, and all other files."""
     described = {
         "format": 1,
         "title": card.title,
         "pipeline": card.pipeline,
         "digest": card.digest,
         "licence": card.licence,
-        "sources": [dict(source) for source in card.sources],
-        "counts": _counts(index, shards),
-        "members": {extension: dict(facts) for extension, facts in card.members.items()},
-        "columns": {field.name: str(field.type) for field in index.schema},
+        "counts": counts,
+        "columns": {field.name: str(field.type) for field in table.schema},
         "files": {name: {"size": fact.size, "sha256": fact.sha256} for name, fact in files.items()},
+        **more,
     }
-    text = json.dumps(described, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
-    return {"index.parquet": parquet, "README.md": readme, "dataset.json": f"{text}\n".encode()}
+    return f"{json.dumps(described, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)}\n".encode()
 
 
-def _fact(data: bytes) -> FileFact:
+def fact_of(data: bytes) -> FileFact:
+    """Size and SHA-256 of a file that is published."""
     return FileFact(len(data), hashlib.sha256(data).hexdigest())
 
 

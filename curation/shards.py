@@ -11,7 +11,7 @@ import io
 import json
 import mmap
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
@@ -44,6 +44,11 @@ class SampleSpan(NamedTuple):
     offset: int
     size: int
     members: tuple[str, ...]
+
+
+def values_of(row: Any, *, but: Collection[str] = ()) -> dict[str, Any]:
+    """The fields of a row by name, for a member ``json``, without those that stand in members of their own."""
+    return {name: value for name, value in vars(row).items() if name not in but}
 
 
 def encode_member(extension: str, value: Payload) -> bytes:

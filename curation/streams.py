@@ -170,6 +170,20 @@ def read_lines(path: str) -> Iterator[bytes]:
             yield from block
 
 
+def text_blocks(path: str) -> Iterator[tuple[int, list[str]]]:
+    """Lines of a list by blocks, each with the number of lines before it; one block without any of an empty file.
+
+    Bytes that are no UTF-8 become U+FFFD. Raises as ``line_blocks``.
+    """
+    start = 0
+    with fsspec.open(path, "rb") as stream:
+        for lines in line_blocks(cast("IO[bytes]", stream), f"list {path!r}", kind=compression_by_name(path)):
+            yield start, [line.decode("utf-8", "replace") for line in lines]
+            start += len(lines)
+    if not start:
+        yield 0, []
+
+
 def line_blocks(stream: IO[bytes], place: str, *, kind: str | None = None) -> Iterator[list[bytes]]:
     """Lines of a stream without their ends and a byte order mark, at most ``LINES_AT_ONCE`` at once; they end as those of
     ``bytes.splitlines`` do.

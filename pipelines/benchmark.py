@@ -11,7 +11,7 @@ from ..curation.flow import Flow
 from ..curation.named import UnknownName, load
 from ..curation.registry import Entry, load_entry
 from ..curation.run import Run
-from .catalogue import BENCHMARKS
+from .catalogue import BENCHMARKS, TITLES
 from .errors import WrongUse
 from .publish import publish_plainly
 
@@ -68,6 +68,13 @@ class Benchmark:
 def later(reference: str) -> Callable[..., Any]:
     """What ``module:function`` does, imported when it is called: a plan needs neither torch nor matplotlib."""
     return lambda *arguments: load(reference)(*arguments)
+
+
+def built_in(name: str, config: type, plan: Callable[[Any, str], Flow], publish: Publish, **more: Any) -> Benchmark:
+    """A benchmark of this package: ``baselines`` and ``report`` beside its plan make its trainings and its report."""
+    package = f"{__package__}.{name}"
+    trainings, report = later(f"{package}.baselines:trainings"), later(f"{package}.report:write_report")
+    return Benchmark(name, TITLES[name], config, plan, publish, trainings=trainings, report=report, **more)
 
 
 class UnknownBenchmark(WrongUse):

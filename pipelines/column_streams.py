@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import posixpath
 from collections.abc import Mapping, Sequence
@@ -106,7 +107,7 @@ def stream_trainings(
         raise WrongUse(f"no protocol {unknown[0]!r}: there is {protocol}{did_you_mean(unknown[0], [protocol])}")
     dataset = posixpath.join(out, DATASET)
     columns = {protocol: divides, "label": label, "role": role, "features": features}
-    _check(dataset, columns)
+    samples = _check(dataset, columns)
     measures = {"tasks": Step(measure_classes, {})} if task else {"domains": Step(measure_domains, {"protocol": "iid"})}
     own = method_settings or {}
     try:
@@ -125,6 +126,7 @@ def stream_trainings(
             prepare=f"{__name__}:prepare",
             measures=with_metrics(measures, metrics),
             runs=Runs(dataset, device=device),
+            samples=samples,
             labels="one",
             classes="new" if task else "same",
             change="settings.schedule.learning_rate",
@@ -167,9 +169,10 @@ def _stream(table: pa.Table, columns: Mapping[str, str], values: NDArray[np.floa
     return class_stream(number, roles, classes, labels, samples, roles=("train", None, "test"))
 
 
-def _check(dataset: str, columns: Mapping[str, str]) -> None:
-    """That the columns are there, and make a stream."""
-    table = DatasetIndex.open(dataset).table
+def _check(dataset: str, columns: Mapping[str, str]) -> Any:
+    """What samples are, by the first one; raises ``WrongUse`` where columns are not there, or make no stream."""
+    index = DatasetIndex.open(dataset)
+    table = index.table
     known = [name for name in table.column_names if name not in ("shard", "offset", "size")]
     for what, name in columns.items():
         if what == "features":
@@ -184,5 +187,8 @@ def _check(dataset: str, columns: Mapping[str, str]) -> None:
             raise WrongUse(f"{dataset}: {told}: {wanted} without nulls is wanted")
     try:
         _stream(table, columns, np.zeros((table.num_rows, 1), dtype=np.float32))
+        first = dataclasses.replace(index, table=table.slice(0, 1), positions=index.positions[:1])
+        axes = read_features(first, columns["features"])[0].ndim - 1
     except ValueError as error:
         raise WrongUse(f"{dataset}: {error}") from None
+    return {1: "vectors", 2: "graphs", 3: "images", 4: "clips"}.get(axes, f"arrays of {axes} axes")

@@ -15,6 +15,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from ..curation.keys import where
 from ..curation.registry import Entry, file_of
 from ..curation.rows import is_text, printable
 from .catalogue import BENCHMARKS
@@ -383,6 +384,16 @@ def _is_marked(hint: Any, mark: type) -> bool:
     return any(isinstance(extra, mark) for extra in getattr(hint, "__metadata__", ())) or any(
         _is_marked(argument, mark) for argument in typing.get_args(hint)
     )
+
+
+def arguments_of(table: Any) -> dict[str, Any]:
+    """The settings of a table by name, those that are paths marked as places for ``step``."""
+    hints = typing.get_type_hints(type(table), include_extras=True)
+    values = {field.name: getattr(table, field.name) for field in dataclasses.fields(table)}
+    return {
+        name: where(value) if isinstance(value, str) and _is_marked(hints[name], _Location) else value
+        for name, value in values.items()
+    }
 
 
 def _toml_value(name: str, text: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 from pydantic import ConfigDict, Field, JsonValue
@@ -11,10 +12,10 @@ from pydantic.dataclasses import dataclass
 from ..curation.budget import Budget
 from ..curation.encoders.registry import ENCODERS
 from ..curation.encoders.spec import EncoderSpec
-from ..curation.flow import Flow, PlanError, source, step
+from ..curation.flow import Flow, PlanError, Step, source, step
 from ..curation.keys import named, where
 from ..curation.registry import Registry, load_entry, load_name
-from .config import ConfigError, Location, Rejects
+from .config import ConfigError, Location, Rejects, arguments_of
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -42,6 +43,42 @@ class OwnSource:
     paths: dict[str, Location] = Field(default_factory=dict[str, str])
     settings: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
     max_rejects: Rejects = 0
+
+
+def source_of(
+    name: str,
+    s: Any,
+    registry: Registry,
+    *,
+    seed: int,
+    budget: Budget | float = 0,
+    pieces: Callable[..., Any] | None = None,
+    gives: Any = None,
+    rows_per_part: int = 65536,
+    **more: Any,
+) -> Flow:
+    """The stage ``name`` of a source of any kind. The function that the registry has for it is given the settings of its names.
+
+    Args:
+        name: of the stage.
+        s: settings of the source, told apart by ``kind``.
+        registry: of the benchmark's sources.
+        seed: of the run.
+        budget: rows that it may reject.
+        pieces: gives what can be read apart, for functions that read a piece; given settings likewise.
+        gives, rows_per_part: see ``flow.source``.
+        more: settings that stand elsewhere, or are given otherwise.
+    """
+    if isinstance(s, OwnSource):
+        return own_source(name, s, seed=seed)
+    values = {**arguments_of(s), "seed": seed, **more}
+
+    def bound(function: Callable[..., Any]) -> Step:
+        return step(function, **{each: values[each] for each in inspect.signature(function).parameters if each in values})
+
+    parts = None if pieces is None else bound(pieces)
+    read = bound(load_name(registry, s.kind))
+    return source(name, read, pieces=parts, gives=gives, max_rejects=budget, rows_per_part=rows_per_part)
 
 
 def own_source(name: str, s: OwnSource, *, seed: int) -> Flow:

@@ -35,7 +35,7 @@ SOURCES = {
     ),
     "kowl": _sources(
         "kowl",
-        {"drawn": f"{_DATASETS}.kowl.synthetic:draw_lists", "lists": f"{_DATASETS}.kinetics.lists:read_list"},
+        {"drawn": f"{_DATASETS}.kowl.synthetic:draw_lists", "lists": f"{_DATASETS}.kinetics.lists:read_kinetics_list"},
     ),
     "skeleton": _sources(
         "skeleton",
@@ -60,12 +60,12 @@ SOURCES = {
     "vclimb": _sources(
         "vclimb",
         {
-            "activitynet": f"{_DATASETS}.activitynet.annotations:read_json",
-            "activitynet_csv": f"{_DATASETS}.activitynet.annotations:read_csv",
+            "activitynet": f"{_DATASETS}.activitynet.annotations:read_activitynet_json",
+            "activitynet_csv": f"{_DATASETS}.activitynet.annotations:read_tsp_csv",
             "csv": f"{_DATASETS}.videos.plain:list_csv",
             "drawn": f"{_DATASETS}.vclimb.synthetic:draw_videos",
             "folder": f"{_DATASETS}.videos.plain:list_folder",
-            "kinetics": f"{_DATASETS}.kinetics.lists:read_list",
+            "kinetics": f"{_DATASETS}.kinetics.lists:read_kinetics_list",
             "split_file": f"{_DATASETS}.vclimb.split_files:read_split",
             "ucf101": f"{_DATASETS}.ucf101.lists:read_lists",
         },

@@ -27,6 +27,7 @@ from ..training.core.build import learner_of, parts_of
 from ..training.core.devices import device_of
 from ..training.core.learner import SecondView, View
 from ..training.methods.method import Classes, Labels
+from ..training.models.registry import Samples, check_takes
 from .errors import WrongUse
 from .experiments import DIVERGED, LOGGER, Training, told
 
@@ -141,6 +142,7 @@ def stream_training(
     prepare: str,
     measures: Mapping[str, Step],
     runs: Runs,
+    samples: Samples,
     labels: Labels,
     classes: Classes,
     order: int = 0,
@@ -155,13 +157,15 @@ def stream_training(
         settings: see ``learn_stream``.
         prepare: reference of the function that prepares the stream.
         runs: how.
+        samples: what they are, which the model must take.
         labels, classes: what its stream has, which the method must fit.
         given: names in ``Prepared.model``.
 
     Raises:
-        WrongUse: settings that are wrong, or a method that does not fit.
+        WrongUse: settings that are wrong, or a method or model that does not fit.
     """
     try:
+        check_takes(model[0], samples)
         parts_of(settings, load(method[1]), load(model[1]), labels=labels, classes=classes, given=given)
     except (ValueError, LookupError) as error:
         raise WrongUse(f"{method[0]}: {error}") from None

@@ -20,7 +20,7 @@ from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.illuminants.pictures import Pictures
 from benchwright.training.illuminants.registry import estimator, functions, load_baseline
 from benchwright.training.methods.registry import METHODS, method
-from benchwright.training.models.registry import MODELS
+from benchwright.training.models.registry import MODELS, check_takes
 from benchwright.training.predictors.registry import make_predictor
 from PIL import Image
 
@@ -105,6 +105,9 @@ def test_the_methods(folder: Path) -> None:
 
 def test_the_model_learns_with_the_method(folder: Path) -> None:
     make = load_name(MODELS, f"{folder}/example_models.py:Distances")
+    check_takes(f"{folder}/example_models.py:Distances", "vectors")
+    with pytest.raises(ValueError, match="Distances' takes vectors, and samples here are clips: name another model"):
+        check_takes(f"{folder}/example_models.py:Distances", "clips")
     draw = np.random.default_rng(0)
     y = draw.integers(0, 2, 200)
     samples = ArrayExamples((draw.normal(size=(200, 4)) + 4 * y[:, None]).astype(np.float32), y)

@@ -1,6 +1,6 @@
 """Work on video files in a child process, which can be killed: a decoder that hangs or crashes costs one row, not the run.
 
-A child is started once and used again and again. It is asked, and answers, in JSON behind its length, payloads after it; what
+A child is started once and used again and again. It is asked, and answers, in JSON, payloads after it; what
 comes from a video is never unpickled.
 
 A row is rejected for what its file does, not for what the machine does (see ``deaths.py``). A child that ended is followed
@@ -17,20 +17,22 @@ import dataclasses
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
-from typing import IO, Any, cast
+from multiprocessing.connection import Connection
+from typing import Any, cast
 
 from ..deaths import Died, limit_cpu, memory_is_short, tried_twice
 from ..rows import MachineFault, Reject
-from .limits import Limits, too_slow
+from .limits import VideoLimits, too_slow
 from .plans import FramePlan
-from .work import WORK, Found, FrameSettings
+from .work import WORK, FileFacts, FrameSettings
 
-_VALUES = {"limits": Limits, "plan": FramePlan, "settings": FrameSettings}
+_VALUES = {"limits": VideoLimits, "plan": FramePlan, "settings": FrameSettings}
 _QUESTIONS = 500
 """After so many a child is replaced: codecs and allocators keep a little with every file, 10 KB or so."""
 
@@ -41,7 +43,7 @@ WALL_LIMIT_S = 1800.0
 """Seconds of wall clock after which a child that gives no answer is given up, if nothing else is said."""
 
 
-def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **arguments: Any) -> Found:
+def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **arguments: Any) -> tuple[FileFacts, list[bytes]]:
     """Do the work ``work.WORK[task]`` in a child process.
 
     Args:
@@ -56,11 +58,11 @@ def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **argu
         MachineFault: nothing is known of the file: the child was killed from outside or was silent, twice, or lacked memory.
         RuntimeError: the work failed in any other way; the child's traceback is a note.
     """
-    limits = cast(Limits, arguments["limits"])
+    limits = cast(VideoLimits, arguments["limits"])
     plain = {name: dataclasses.asdict(value) if type(value) in _VALUES.values() else value for name, value in arguments.items()}
     question = {"task": task, "path": path, "arguments": plain}
 
-    def ask(again: bool) -> Found:
+    def ask(again: bool) -> tuple[FileFacts, list[bytes]]:
         with _turns.alone() if again else _turns.beside_others():
             return _asked(_Child() if again else _idle.take(), question, wall_limit_s)
 
@@ -71,7 +73,7 @@ def in_child(task: str, path: str, *, wall_limit_s: float = WALL_LIMIT_S, **argu
         raise (too_slow(limits) if died.out_of_time else Reject("decoder_died", "the decoder crashes at it")) from None
 
 
-def _asked(child: _Child, question: Mapping[str, Any], wall_limit_s: float) -> Found:
+def _asked(child: _Child, question: Mapping[str, Any], wall_limit_s: float) -> tuple[FileFacts, list[bytes]]:
     try:
         answer, payloads = child.ask(question, wall_limit_s)
     except BaseException:
@@ -89,40 +91,33 @@ def _asked(child: _Child, question: Mapping[str, Any], wall_limit_s: float) -> F
         error = RuntimeError(f"{question['path']}: {answer['error']}")
         error.add_note(answer["traceback"])
         raise error
-    return Found(answer["facts"], payloads)
+    return answer["facts"], payloads
 
 
 class _Child:
     def __init__(self) -> None:
         self.asked = 0
-        command = [sys.executable, "-P", "-m", "benchwright.curation.video.child"]
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, close_fds=True
-        )
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-P", "-m", "benchwright.curation.video.child"]
+            self._process = subprocess.Popen(
+                command, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
+        self._pipe = Connection(ours.detach())
 
     def ask(self, question: Mapping[str, Any], limit_s: float) -> tuple[dict[str, Any], list[bytes]]:
         self.asked += 1
-        late = threading.Event()
-
-        def kill() -> None:
-            late.set()
-            self._process.kill()
-
-        timer = threading.Timer(limit_s, kill)
-        timer.daemon = True
-        timer.start()
         try:
-            _send(cast("IO[bytes]", self._process.stdin), question, [])
-            return _receive(cast("IO[bytes]", self._process.stdout))
-        except (EOFError, BrokenPipeError):
+            self._pipe.send_bytes(json.dumps(question).encode())
+            if not self._pipe.poll(limit_s):
+                raise Died(0)
+            answer = json.loads(self._pipe.recv_bytes())
+            return answer, [self._pipe.recv_bytes() for _ in range(answer.pop("payloads"))]
+        except (EOFError, OSError):
             code = self._process.wait()
-            if late.is_set():
-                raise Died(0) from None
             if code < 0:
                 raise Died(-code) from None
             raise RuntimeError(f"{sys.executable} -m {__name__} ended with {code}: is benchwright installed there?") from None
-        finally:
-            timer.cancel()
 
     def alive(self) -> bool:
         return self._process.poll() is None
@@ -130,21 +125,21 @@ class _Child:
     def end(self) -> None:
         self._process.kill()
         self._process.wait()
-        for pipe in (self._process.stdin, self._process.stdout):
-            with contextlib.suppress(BrokenPipeError):  # what it was asked may lie there, never to be read
-                cast("IO[bytes]", pipe).close()
+        self._pipe.close()
 
 
 class _Idle:
     """Children that wait for work. A process that was forked has none: its parent's are not its own."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self.forget()
+
+    def forget(self) -> None:
         self._children: list[_Child] = []
 
     def take(self) -> _Child:
-        with self._lock:
-            while self._children:
+        while self._children:
+            with contextlib.suppress(IndexError):  # another thread has taken it
                 child = self._children.pop()
                 if child.alive():
                     return child
@@ -154,18 +149,12 @@ class _Idle:
     def give_back(self, child: _Child) -> None:
         if child.asked >= _QUESTIONS:
             child.end()
-            return
-        with self._lock:
+        else:
             self._children.append(child)
 
     def end(self) -> None:
-        with self._lock:
-            while self._children:
-                self._children.pop().end()
-
-    def forget(self) -> None:
-        self._lock = threading.Lock()
-        self._children = []
+        while self._children:
+            self._children.pop().end()
 
 
 class _Turns:
@@ -215,41 +204,22 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_turns.forget)
 
 
-def _send(pipe: IO[bytes], head: Mapping[str, Any], payloads: list[bytes]) -> None:
-    text = json.dumps({**head, "sizes": [len(payload) for payload in payloads]}).encode()
-    pipe.write(b"".join([len(text).to_bytes(8, "big"), text, *payloads]))
-    pipe.flush()
-
-
-def _receive(pipe: IO[bytes]) -> tuple[dict[str, Any], list[bytes]]:
-    head = json.loads(_exactly(pipe, int.from_bytes(_exactly(pipe, 8), "big")))
-    return head, [_exactly(pipe, size) for size in head.pop("sizes")]
-
-
-def _exactly(pipe: IO[bytes], size: int) -> bytes:
-    data = pipe.read(size)
-    if len(data) < size:
-        raise EOFError
-    return data
-
-
 def main() -> None:
     """Answer until the parent goes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C ends
-    questions, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints must not get among the answers
+    pipe = Connection(os.dup(0))
     while True:
         try:
-            question, _ = _receive(questions)
-        except EOFError:
+            question = json.loads(pipe.recv_bytes())
+        except (EOFError, OSError):
             return
         given = question["arguments"]
         arguments: dict[str, Any] = {n: _VALUES[n](**v) if n in _VALUES and v is not None else v for n, v in given.items()}
         limit_cpu(arguments["limits"].cpu_limit_s + _GRACE_S)
         payloads: list[bytes] = []
         try:
-            found = WORK[question["task"]](question["path"], **arguments)
-            answer, payloads = {"facts": found.facts}, found.payloads
+            facts, payloads = WORK[question["task"]](question["path"], **arguments)
+            answer = {"facts": facts}
         except Reject as reject:
             answer = {"reject": [reject.reason, reject.detail]}
         except Died as died:
@@ -260,7 +230,8 @@ def main() -> None:
             answer = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
             if isinstance(error, MemoryError) and memory_is_short():
                 answer = {"fault": "memory is short: give it fewer --workers, or more memory"}
-        _send(answers, answer, payloads)
+        for data in (json.dumps({**answer, "payloads": len(payloads)}).encode(), *payloads):
+            pipe.send_bytes(data)
 
 
 if __name__ == "__main__":

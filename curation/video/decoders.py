@@ -13,15 +13,15 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
-from typing import IO, TYPE_CHECKING, Protocol, cast
+from collections.abc import Callable, Iterator, Sequence
+from typing import IO, TYPE_CHECKING, cast
 
 import numpy as np
 
 from ..deaths import Died, limit_cpu, memory_is_short
 from ..rows import MachineFault, Reject
 from .index import EXACT, KeyFrame, VideoIndex, open_video
-from .limits import CONTAINERS, CpuBudget, Limits
+from .limits import CONTAINERS, CpuBudget, VideoLimits
 
 if TYPE_CHECKING:
     from av import Packet, VideoFrame
@@ -41,38 +41,28 @@ class Miscounted(Exception):
         self.n_frames = n_frames
 
 
-class Decoder(Protocol):
-    """Decodes chosen frames of a file."""
-
-    def __call__(
-        self, index: VideoIndex, wanted: Sequence[int], *, limits: Limits, budget: CpuBudget
-    ) -> Iterator[tuple[int, VideoFrame]]:
-        """The frames at the places ``wanted`` (increasing, in order of display), each with its place, in any order.
-
-        Raises:
-            Miscounted: the index is wrong; what was given before does not count.
-            Reject: the file cannot be decoded.
-        """
-        ...
+Decoder = Callable[..., Iterator[tuple[int, "VideoFrame"]]]
+"""``decode(index, wanted, *, budget)``: the frames of a file at the places ``wanted`` (increasing, in order of display), each
+with its place, in any order. Raises ``Miscounted`` where the index is wrong: then what was given before does not count;
+``Reject`` where the file cannot be decoded.
+"""
 
 
 class _Surprise(Exception):
     """The packets and the decoder do not do what was foretold."""
 
 
-def pyav_frames(
-    index: VideoIndex, wanted: Sequence[int], *, limits: Limits, budget: CpuBudget
-) -> Iterator[tuple[int, VideoFrame]]:
+def pyav_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget) -> Iterator[tuple[int, VideoFrame]]:
     """Decoder: PyAV in this process, on one thread; only what the frames depend on where the index permits, or else all."""
     left = set(wanted)
     if not index.sequential:
-        with contextlib.suppress(_Surprise), open_video(index.path, limits, budget, index.stream) as (container, stream):
+        with contextlib.suppress(_Surprise), open_video(index.path, budget, index.stream) as (container, stream):
             for place, frame in _sought(container, stream, index, sorted(left), budget):
                 left.discard(place)
                 yield place, frame
         if not left:
             return
-    yield from _sequential(index, left, limits, budget)
+    yield from _sequential(index, left, budget)
 
 
 def _sought(
@@ -163,16 +153,16 @@ def _chosen(frames: Sequence[VideoFrame], frame_of: dict[int, int]) -> Iterator[
             yield place, frame
 
 
-def _sequential(index: VideoIndex, wanted: set[int], limits: Limits, budget: CpuBudget) -> Iterator[tuple[int, VideoFrame]]:
+def _sequential(index: VideoIndex, wanted: set[int], budget: CpuBudget) -> Iterator[tuple[int, VideoFrame]]:
     number = -1
-    for number, frame in enumerate(all_frames(index, limits=limits, budget=budget)):
+    for number, frame in enumerate(all_frames(index, budget=budget)):
         if number in wanted:
             yield number, frame
     if number + 1 != index.n_frames:
         raise Miscounted(number + 1)
 
 
-def all_frames(index: VideoIndex, *, limits: Limits, budget: CpuBudget) -> Iterator[VideoFrame]:
+def all_frames(index: VideoIndex, *, budget: CpuBudget) -> Iterator[VideoFrame]:
     """Every frame of the file, decoded from the start: the definition.
 
     Raises:
@@ -180,7 +170,7 @@ def all_frames(index: VideoIndex, *, limits: Limits, budget: CpuBudget) -> Itera
     """
     from av.error import InvalidDataError, PatchWelcomeError
 
-    with open_video(index.path, limits, budget, index.stream) as (container, stream):
+    with open_video(index.path, budget, index.stream) as (container, stream):
         for count, packet in enumerate(container.demux(stream)):
             if count % 16 == 0:
                 budget.left_s()
@@ -211,9 +201,7 @@ def ffmpeg_binary() -> str:
         raise RuntimeError("decoder 'ffmpeg': no ffmpeg command on the path; pip install imageio-ffmpeg brings one") from None
 
 
-def ffmpeg_frames(
-    index: VideoIndex, wanted: Sequence[int], *, limits: Limits, budget: CpuBudget
-) -> Iterator[tuple[int, VideoFrame]]:
+def ffmpeg_frames(index: VideoIndex, wanted: Sequence[int], *, budget: CpuBudget) -> Iterator[tuple[int, VideoFrame]]:
     """Decoder: the ffmpeg command, by ffmpeg-python; it decodes the whole file and sends the frames as they are stored.
 
     Raises:
@@ -224,7 +212,7 @@ def ffmpeg_frames(
     # One thread is at work in the child process that calls this: nothing is locked when it is forked.
     limited = functools.partial(limit_cpu, budget.left_s())
     with tempfile.TemporaryFile() as told:
-        command = _ffmpeg_command(index, wanted, limits)
+        command = _ffmpeg_command(index, wanted, budget.limits)
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=told, preexec_fn=limited)
         try:
             yield from _received(cast("IO[bytes]", process.stdout), wanted, all_sent=len(_stretches(wanted)) > _FEW)
@@ -259,16 +247,11 @@ def _check_ending(code: int, log: str) -> None:
 
 def _stretches(wanted: Sequence[int]) -> list[tuple[int, int]]:
     """Runs of adjacent frames, as first and last."""
-    runs: list[tuple[int, int]] = []
-    for frame in wanted:
-        if runs and frame == runs[-1][1] + 1:
-            runs[-1] = (runs[-1][0], frame)
-        else:
-            runs.append((frame, frame))
-    return runs
+    runs = np.split(np.asarray(wanted), np.flatnonzero(np.diff(wanted) > 1) + 1)
+    return [(int(run[0]), int(run[-1])) for run in runs]
 
 
-def _ffmpeg_command(index: VideoIndex, wanted: Sequence[int], limits: Limits) -> list[str]:
+def _ffmpeg_command(index: VideoIndex, wanted: Sequence[int], limits: VideoLimits) -> list[str]:
     import ffmpeg
 
     opened = ffmpeg.input(

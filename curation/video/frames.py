@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..rows import Blob
 from ..stages.folder import open_folder
 from .child import WALL_LIMIT_S, in_child
 from .index import StreamChoice
-from .limits import Limits
+from .limits import VideoLimits
 from .plans import FramePlan
 from .work import FrameSettings
 
-NO_SURPRISES = Limits()
+NO_SURPRISES = VideoLimits()
 AS_USUAL = FrameSettings()
 
 
@@ -88,25 +89,13 @@ class SampledClip:
     frame_sizes: list[int]
 
 
-@dataclass(frozen=True)
-class ClipFrames:
-    """The frames of a clip in memory: ``jpegs``, and the attributes of ``SampledClip``."""
-
-    n_available: int
-    frame_index: list[int]
-    frame_time_s: list[float]
-    width_px: int
-    height_px: int
-    jpegs: list[bytes]
-
-
 def probe_clip(
     row: Clip,
     *,
     root: str,
     plan: FramePlan | None = None,
     stream: StreamChoice = "best",
-    limits: Limits = NO_SURPRISES,
+    limits: VideoLimits = NO_SURPRISES,
     wall_limit_s: float = WALL_LIMIT_S,
 ) -> ProbedClip:
     """Step: what a clip's file is, from its packets and its first frame; of a container or codec whose packets do not
@@ -116,7 +105,7 @@ def probe_clip(
         root: folder of videos; mark it with ``where``.
         plan: a clip of which it cannot choose frames is rejected, as ``sample_frames`` would.
         stream: which stream of a file is the video.
-        limits: see ``Limits``.
+        limits: see ``VideoLimits``.
         wall_limit_s: seconds without an answer after which the run stops, and no row is rejected; mark it with ``how``.
 
     Raises:
@@ -126,9 +115,9 @@ def probe_clip(
             ``decoder_died``; with a plan ``bad_segment`` or ``too_few_frames``.
         MachineFault: as ``child.in_child``.
     """
-    asked = {"plan": plan, "cut": _cut(row)}
-    found = in_child("probe", _path(root, row.video), wall_limit_s=wall_limit_s, limits=limits, stream=stream, **asked)
-    return ProbedClip(row.key, row.video, **found.facts, t_start=row.t_start, t_end=row.t_end)
+    asked = {"limits": limits, "stream": stream, "plan": plan, "cut": _cut(row)}
+    facts, _ = in_child("probe", open_folder(root).local_path(row.video), wall_limit_s=wall_limit_s, **asked)
+    return ProbedClip(row.key, row.video, **facts, t_start=row.t_start, t_end=row.t_end)
 
 
 def sample_frames(
@@ -138,7 +127,7 @@ def sample_frames(
     plan: FramePlan,
     settings: FrameSettings = AS_USUAL,
     stream: StreamChoice = "best",
-    limits: Limits = NO_SURPRISES,
+    limits: VideoLimits = NO_SURPRISES,
     wall_limit_s: float = WALL_LIMIT_S,
 ) -> SampledClip:
     """Step: the frames of a clip that a plan chooses, exactly those of a sequential decode, as JPEGs.
@@ -152,44 +141,19 @@ def sample_frames(
     Raises:
         Reject: as ``probe_clip``; also ``bad_segment``, ``too_few_frames``, ``size_changes`` or ``unsupported_pixels``.
     """
-    clip = read_clip(row, root=root, plan=plan, settings=settings, stream=stream, limits=limits, wall_limit_s=wall_limit_s)
-    return SampledClip(
-        row.key,
-        row.video,
-        row.t_start,
-        row.t_end,
-        clip.n_available,
-        clip.frame_index,
-        clip.frame_time_s,
-        clip.width_px,
-        clip.height_px,
-        Blob(b"".join(clip.jpegs)),
-        [len(jpeg) for jpeg in clip.jpegs],
-    )
+    asked = {"limits": limits, "stream": stream, "plan": plan, "settings": settings, "cut": _cut(row)}
+    facts, jpegs = in_child("sample", open_folder(root).local_path(row.video), wall_limit_s=wall_limit_s, **asked)
+    return sampled_clip(row, jpegs, **facts)
 
 
-def read_clip(
-    row: Clip,
-    *,
-    root: str,
-    plan: FramePlan,
-    settings: FrameSettings = AS_USUAL,
-    stream: StreamChoice = "best",
-    limits: Limits = NO_SURPRISES,
-    wall_limit_s: float = WALL_LIMIT_S,
-) -> ClipFrames:
-    """What ``sample_frames`` does, with the frames in memory. Raises ``Reject`` likewise."""
-    path, asked = _path(root, row.video), {"plan": plan, "settings": settings, "cut": _cut(row)}
-    found = in_child("sample", path, wall_limit_s=wall_limit_s, limits=limits, stream=stream, **asked)
-    return ClipFrames(jpegs=found.payloads, **found.facts)
+def sampled_clip(row: Clip, jpegs: Sequence[bytes], **facts: Any) -> SampledClip:
+    """A clip with its frames; ``facts`` are the other attributes of ``SampledClip``."""
+    part = {"t_start": row.t_start, "t_end": row.t_end}
+    return SampledClip(row.key, row.video, **part, **facts, frames=Blob(b"".join(jpegs)), frame_sizes=[*map(len, jpegs)])
 
 
 def _cut(row: Clip) -> dict[str, float | str | None]:
     return {"t_start": row.t_start, "t_end": row.t_end, "key": row.key}
-
-
-def _path(root: str, video: str) -> str:
-    return open_folder(root).local_path(video)
 
 
 def unpack_frames(frames: bytes, sizes: Sequence[int]) -> list[bytes]:

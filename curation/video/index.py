@@ -18,7 +18,7 @@ import numpy as np
 
 from ..deaths import memory_is_short
 from ..rows import MachineFault, Reject
-from .limits import CONTAINERS, CpuBudget, Limits
+from .limits import CONTAINERS, CpuBudget
 from .nal import AvcReader, NalError, hevc_starts
 
 if TYPE_CHECKING:
@@ -104,9 +104,7 @@ class VideoIndex:
 
 
 @contextmanager
-def open_video(
-    path: str, limits: Limits, budget: CpuBudget, choice: StreamChoice
-) -> Iterator[tuple[InputContainer, VideoStream]]:
+def open_video(path: str, budget: CpuBudget, choice: StreamChoice) -> Iterator[tuple[InputContainer, VideoStream]]:
     """The file and its stream of moving pictures, with one decoder thread.
 
     Raises:
@@ -118,7 +116,8 @@ def open_video(
     from av.error import FFmpegError
 
     budget.left_s()
-    options = {"max_pixels": str(limits.max_pixels), "threads": "1", "flags": EXACT}
+    max_pixels = budget.limits.max_pixels
+    options = {"max_pixels": str(max_pixels), "threads": "1", "flags": EXACT}
     allowed = {"format_whitelist": CONTAINERS, "protocol_whitelist": "file"}
     try:
         with av.open(f"file:{path}", options=options, container_options=allowed, metadata_errors="replace") as container:
@@ -129,8 +128,8 @@ def open_video(
             context = stream.codec_context
             if context is None:
                 raise Reject("unsupported_codec", "no decoder for the video stream")
-            if context.width * context.height > limits.max_pixels:
-                raise Reject("too_many_pixels", f"{context.width}x{context.height}, limit {limits.max_pixels} pixels")
+            if context.width * context.height > max_pixels:
+                raise Reject("too_many_pixels", f"{context.width}x{context.height}, limit {max_pixels} pixels")
             context.options = options
             context.thread_count = 1
             yield container, stream
@@ -195,7 +194,7 @@ def _boxes_are_whole(path: str) -> bool:
 class _Packets:
     """The packets of a stream, as columns."""
 
-    def __init__(self, container: InputContainer, stream: VideoStream, limits: Limits, budget: CpuBudget) -> None:
+    def __init__(self, container: InputContainer, stream: VideoStream, budget: CpuBudget) -> None:
         from av.error import FFmpegError
 
         self.pts: list[int | None] = []
@@ -212,7 +211,7 @@ class _Packets:
                 if not packet.size:
                     continue
                 if len(self.pts) % 256 == 0:
-                    self._check(packet, limits, budget)
+                    self._check(packet, budget)
                 if looks.may_start(packet):
                     self.keys.append(len(self.pts))
                 self.pts.append(packet.pts)
@@ -225,10 +224,10 @@ class _Packets:
             raise Reject("truncated", f"after {len(self.pts)} packets: {error.strerror}") from None
         self.odd = looks.odd
 
-    def _check(self, packet: Packet[VideoStream], limits: Limits, budget: CpuBudget) -> None:
+    def _check(self, packet: Packet[VideoStream], budget: CpuBudget) -> None:
         budget.left_s()
-        if len(self.pts) >= limits.max_frames:
-            raise Reject("too_many_frames", f"more than {limits.max_frames}")
+        if len(self.pts) >= budget.limits.max_frames:
+            raise Reject("too_many_frames", f"more than {budget.limits.max_frames}")
         if packet.has_sidedata("encryption_info"):
             raise Reject("encrypted", "its packets are encrypted")
 
@@ -253,11 +252,10 @@ class _Looks:
             return False
         try:
             if self._avc is not None:
-                picture = self._avc.picture(memoryview(packet), packet.is_keyframe)
-                self._avc.follow(picture)
+                starts = self._avc.may_start(memoryview(packet), packet.is_keyframe)
                 if not self._avc.complete:
                     self.odd = "pictures are missing"
-                return picture.starts
+                return starts
             return packet.is_keyframe and (self._codec != "hevc" or hevc_starts(memoryview(packet), self._extradata))
         except NalError as error:
             self.odd = f"packets: {error}"
@@ -269,7 +267,7 @@ def codec_of(stream: VideoStream) -> str:
     return stream.codec_context.codec.canonical_name
 
 
-def read_index(path: str, *, limits: Limits, budget: CpuBudget, stream: StreamChoice = "best") -> VideoIndex:
+def read_index(path: str, *, budget: CpuBudget, stream: StreamChoice = "best") -> VideoIndex:
     """Look at all packets of a file's video. Where the best stream shows no frame, the next best one is the video.
 
     Raises:
@@ -280,13 +278,14 @@ def read_index(path: str, *, limits: Limits, budget: CpuBudget, stream: StreamCh
         raise Reject("empty_file", "0 bytes")
     choices: list[StreamChoice] = [stream]
     while True:
-        with open_video(path, limits, budget, choices[0]) as (container, video):
+        with open_video(path, budget, choices[0]) as (container, video):
             choices = [one.index for one in _ranked(container)] if choices == ["best"] else choices
-            packets = _Packets(container, video, limits, budget)
+            packets = _Packets(container, video, budget)
             if any(packets.shown) or len(choices) == 1:
                 index = _index(path, container, video, packets)
                 break
         choices = choices[1:]
+    limits = budget.limits
     if index.n_frames > limits.max_frames:
         raise Reject("too_many_frames", f"{index.n_frames}, limit {limits.max_frames}")
     if index.times_s[-1] > limits.max_duration_s:

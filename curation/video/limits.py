@@ -17,7 +17,7 @@ which a file that calls itself a video names other files and addresses."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class VideoLimits:
     """What is rejected before, or while, it is decoded.
 
     Attributes:
@@ -41,19 +41,19 @@ class Limits:
 class CpuBudget:
     """The processor time that work on one video may still take, that of programs which it calls included once they ended."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
+    def __init__(self, limits: VideoLimits) -> None:
+        self.limits = limits
         self._end = _used_s() + limits.cpu_limit_s
 
     def left_s(self) -> float:
         """Seconds that are left. Raises ``Reject`` (``timed_out``) where there are none."""
         left = self._end - _used_s()
         if left <= 0:
-            raise too_slow(self._limits)
+            raise too_slow(self.limits)
         return left
 
 
-def too_slow(limits: Limits) -> Reject:
+def too_slow(limits: VideoLimits) -> Reject:
     """The reject of a video whose time is up, in the same words whoever found it out."""
     return Reject("timed_out", f"more than {limits.cpu_limit_s:g} s of processor time")
 

@@ -7,7 +7,6 @@ H.265 7.3.1.2, ISO/IEC 14496-15).
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 _HIGH_PROFILES = {100, 110, 122, 244, 44, 83, 86, 118, 128, 138, 139, 134, 135}
 _HEAD = 48
@@ -50,25 +49,8 @@ def units(packet: memoryview, length_bytes: int) -> Iterator[tuple[int, bytes]]:
         at += size
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """What a packet of H.264 says of its picture.
-
-    Attributes:
-        starts: whether decoding may begin here: an IDR picture, or a recovery point that is exact at once.
-        instant: whether it is an IDR picture.
-        reference: whether others may be predicted from it.
-        frame_num: its number among references, by which gaps are seen.
-    """
-
-    starts: bool
-    instant: bool
-    reference: bool
-    frame_num: int
-
-
 class AvcReader:
-    """Reads pictures from packets of H.264.
+    """Follows the pictures of H.264 from packet to packet.
 
     Args:
         extradata: the decoder configuration record (``avcC``).
@@ -92,8 +74,13 @@ class AvcReader:
         self._previous: int | None = None
         self.complete = True
 
-    def picture(self, packet: memoryview, is_key: bool) -> Picture:
-        """The picture of a packet. Raises ``NalError`` where there is none."""
+    def may_start(self, packet: memoryview, is_key: bool) -> bool:
+        """Whether decoding may begin at the next packet in the file's order: an IDR picture, or a recovery point that is exact
+        at once. ``complete`` turns False where a picture before it is missing, by the numbers of references.
+
+        Raises:
+            NalError: the packet holds no picture.
+        """
         exact = False
         for header, body in units(packet, self._length_bytes):
             kind = header & 31
@@ -103,19 +90,15 @@ class AvcReader:
                 bits = _Bits(body[:24])
                 for _ in range(3):
                     bits.golomb()
-                number = bits.read(self._frame_num_bits)
-                return Picture(kind == 5 or exact, kind == 5, header & 0x60 != 0, number)
+                number, instant = bits.read(self._frame_num_bits), kind == 5
+                if instant:
+                    self.complete = self.complete and number == 0
+                elif self._previous is None or number != (self._previous + 1) % (1 << self._frame_num_bits):
+                    self.complete = False
+                if header & 0x60:  # others may be predicted from it
+                    self._previous = number
+                return instant or exact
         raise NalError("no slice")
-
-    def follow(self, picture: Picture) -> None:
-        """Take note of the next picture in the file's order; ``complete`` turns False where one before it is missing."""
-        number = picture.frame_num
-        if picture.instant:
-            self.complete = self.complete and number == 0
-        elif self._previous is None or number != (self._previous + 1) % (1 << self._frame_num_bits):
-            self.complete = False
-        if picture.reference:
-            self._previous = number
 
 
 def _frame_num_bits(sps: bytes) -> int:

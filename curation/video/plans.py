@@ -95,22 +95,9 @@ class FramePlan:
             raise ValueError(f"plan with min_frames={self.min_frames}: at least 1")
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What a plan chose.
-
-    Attributes:
-        frames: places in the file, in order of display; the same one may come several times.
-        n_available: frames of the clip that it chose from, on the plan's clock.
-    """
-
-    frames: tuple[int, ...]
-    n_available: int
-
-
-def choose(
+def choose_frames(
     plan: FramePlan, times_s: np.ndarray, *, fps: float, t_start: float | None = None, t_end: float | None = None, key: str = ""
-) -> Choice:
+) -> tuple[list[int], int]:
     """Apply a plan to a video, or to the part of it between two times.
 
     Args:
@@ -120,6 +107,10 @@ def choose(
         t_start: start of the segment in seconds; None for the video's.
         t_end: end of the segment in seconds; None for the video's.
         key: names the draws of ``segments``.
+
+    Returns:
+        Places in the file, in order of display, the same one maybe several times; and of how many frames of the clip, on the
+        plan's clock, they were chosen.
 
     Raises:
         Reject: ``bad_segment`` where the times are no stretch, ``too_few_frames`` below the plan's ``min_frames``.
@@ -138,7 +129,7 @@ def choose(
         clock = clock[uniform_frames(len(clock), plan.n or 1)]
     elif plan.kind == "segments":
         clock = clock[segment_frames(len(clock), plan.n or 1, rng(plan.seed or 0, "tsn_segments", key))]
-    return Choice(tuple(clock.tolist()), end - begin)
+    return clock.tolist(), end - begin
 
 
 def segment_bounds(n_frames: int, fps: float, t_start: float | None, t_end: float | None) -> tuple[int, int]:

@@ -11,9 +11,9 @@ import numpy as np
 from ..rows import Reject
 from .decoders import DECODERS, Miscounted, all_frames
 from .index import StreamChoice, VideoIndex, read_index
-from .limits import CpuBudget, Limits
+from .limits import CpuBudget, VideoLimits
 from .pixels import Orientation, RgbConverter, encode_jpeg, orientation_of
-from .plans import Choice, FramePlan, choose
+from .plans import FramePlan, choose_frames
 
 
 @dataclass(frozen=True)
@@ -39,20 +39,18 @@ class FrameSettings:
             raise ValueError(f"decoder={self.decoder!r}: one of {', '.join(DECODERS)}")
 
 
-@dataclass(frozen=True)
-class Found:
-    """What work on a file gave: facts that fit in JSON, and payloads."""
-
-    facts: Mapping[str, Any]
-    payloads: list[bytes]
+FileFacts = dict[str, Any]
+"""What work on a file gave that fits in JSON."""
 
 
-def probe(path: str, *, limits: Limits, stream: StreamChoice, plan: FramePlan | None, cut: Mapping[str, Any]) -> Found:
+def probe_file(
+    path: str, *, limits: VideoLimits, stream: StreamChoice, plan: FramePlan | None, cut: Mapping[str, Any]
+) -> tuple[FileFacts, list[bytes]]:
     """What a file is: the facts of ``frames.ProbedClip``. Raises ``Reject`` as ``frames.probe_clip``."""
     budget = CpuBudget(limits)
-    index = read_index(path, limits=limits, budget=budget, stream=stream)
+    index = read_index(path, budget=budget, stream=stream)
     first, count = None, index.n_frames
-    for number, frame in enumerate(all_frames(index, limits=limits, budget=budget)):
+    for number, frame in enumerate(all_frames(index, budget=budget)):
         first = orientation_of(frame) if first is None else first
         if not index.sequential:
             break
@@ -60,8 +58,8 @@ def probe(path: str, *, limits: Limits, stream: StreamChoice, plan: FramePlan | 
     if first is None:
         raise Reject("no_frames", f"{index.n_frames} packets, and none of them gives a frame")
     if plan is not None:
-        known = index if count == index.n_frames else counted(index, limits=limits, budget=budget)
-        choose(plan, known.times_s, fps=known.fps, **cut)
+        known = index if count == index.n_frames else counted(index, budget=budget)
+        choose_frames(plan, known.times_s, fps=known.fps, **cut)
     width, height = (index.height_px, index.width_px) if first.transposed else (index.width_px, index.height_px)
     facts = {
         "container": index.container,
@@ -76,36 +74,36 @@ def probe(path: str, *, limits: Limits, stream: StreamChoice, plan: FramePlan | 
         "start_s": index.start_s,
         "size_bytes": index.size_bytes,
     }
-    return Found(facts, [])
+    return facts, []
 
 
-def sample(
-    path: str, *, limits: Limits, stream: StreamChoice, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]
-) -> Found:
-    """The frames that a plan chooses: the facts of ``frames.ClipFrames``, and the JPEGs. Raises ``Reject`` as ``read_clip``.
+def sample_file(
+    path: str, *, limits: VideoLimits, stream: StreamChoice, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]
+) -> tuple[FileFacts, list[bytes]]:
+    """The frames that a plan chooses: facts of ``frames.SampledClip``, and the JPEGs. Raises ``Reject`` as ``sample_frames``.
 
     Args:
-        cut: ``t_start``, ``t_end`` and ``key`` of ``plans.choose``.
+        cut: ``t_start``, ``t_end`` and ``key`` of ``plans.choose_frames``.
     """
     budget = CpuBudget(limits)
-    index = read_index(path, limits=limits, budget=budget, stream=stream)
+    index = read_index(path, budget=budget, stream=stream)
     try:
-        return _sampled(index, limits, budget, plan, settings, cut)
+        return _sampled(index, budget, plan, settings, cut)
     except Miscounted:
-        index = counted(index, limits=limits, budget=budget)
+        index = counted(index, budget=budget)
     try:
-        return _sampled(index, limits, budget, plan, settings, cut)
+        return _sampled(index, budget, plan, settings, cut)
     except Miscounted as told:
         raise Reject("corrupt", f"one decoder gives {index.n_frames} frames, another {told.n_frames}") from None
 
 
-def counted(index: VideoIndex, *, limits: Limits, budget: CpuBudget) -> VideoIndex:
+def counted(index: VideoIndex, *, budget: CpuBudget) -> VideoIndex:
     """The index with the number and times of the frames that a decode of the whole file gives.
 
     Raises:
         Reject: ``no_frames``, or as ``all_frames``.
     """
-    stamps = [frame.pts for frame in all_frames(index, limits=limits, budget=budget)]
+    stamps = [frame.pts for frame in all_frames(index, budget=budget)]
     if not stamps:
         raise Reject("no_frames", f"{index.n_frames} packets, and none of them gives a frame")
     if None in stamps:
@@ -118,35 +116,29 @@ def counted(index: VideoIndex, *, limits: Limits, budget: CpuBudget) -> VideoInd
 
 
 def _sampled(
-    index: VideoIndex,
-    limits: Limits,
-    budget: CpuBudget,
-    plan: FramePlan,
-    settings: FrameSettings,
-    cut: Mapping[str, Any],
-) -> Found:
-    choice: Choice = choose(plan, index.times_s, fps=index.fps, **cut)
-    wanted = sorted(set(choice.frames))
+    index: VideoIndex, budget: CpuBudget, plan: FramePlan, settings: FrameSettings, cut: Mapping[str, Any]
+) -> tuple[FileFacts, list[bytes]]:
+    places, n_available = choose_frames(plan, index.times_s, fps=index.fps, **cut)
     converter = RgbConverter(index, settings.short_side_px)
     orientation: Orientation | None = None
     jpegs: dict[int, bytes] = {}
     height = width = 0
-    for place, frame in DECODERS[settings.decoder](index, wanted, limits=limits, budget=budget):
+    for place, frame in DECODERS[settings.decoder](index, sorted(set(places)), budget=budget):
         if orientation is None:
-            told = frame if settings.decoder == "pyav" else next(all_frames(index, limits=limits, budget=budget), None)
+            told = frame if settings.decoder == "pyav" else next(all_frames(index, budget=budget), None)
             orientation = orientation_of(told) if told is not None else Orientation()
         pixels = converter.rgb(frame, orientation)
         height, width = pixels.shape[:2]
         jpegs[place] = encode_jpeg(pixels, settings.jpeg_quality)
     facts = {
-        "n_available": choice.n_available,
-        "frame_index": choice.frames,
-        "frame_time_s": tuple(float(index.times_s[place]) for place in choice.frames),
+        "n_available": n_available,
+        "frame_index": places,
+        "frame_time_s": index.times_s[places].tolist(),
         "width_px": width,
         "height_px": height,
     }
-    return Found(facts, [jpegs[place] for place in choice.frames])
+    return facts, [jpegs[place] for place in places]
 
 
-WORK = {"probe": probe, "sample": sample}
+WORK = {"probe": probe_file, "sample": sample_file}
 """What a child process may be asked to do, by name."""

@@ -23,7 +23,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{11}\Z")
 _TSP = ("video-name", "t-start", "t-end", "action-label", "video-duration", "temporal-region-label")
 
 
-def read_json(*, path: str) -> Iterator[ListedClip | Rejected]:
+def read_activitynet_json(*, path: str) -> Iterator[ListedClip | Rejected]:
     """Source step: segments of the official JSON (``activity_net.v1-3.min.json``) in its order.
 
     Rejected: ``no_annotation`` (videos of the test subset), ``bad_subset``, ``malformed_entry``, ``bad_id``,
@@ -64,7 +64,7 @@ def _entries(database: Mapping[str, Any], file: str) -> Iterator[_Segment | Reje
                     yield _Segment(place, youtube_id, str(note.get("label") or ""), role, start, end, entry.get("duration"))
 
 
-def read_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip | Rejected]:
+def read_tsp_csv(*, root: str, files: Mapping[str, str]) -> Iterator[ListedClip | Rejected]:
     """Source step: segments of TSP's CSV files, in their order.
 
     Rejected: ``background`` (regions without action), ``malformed_row``, ``bad_id``, ``empty_label`` and ``bad_time``.

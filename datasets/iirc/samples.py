@@ -4,16 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-import pyarrow as pa
+from typing import Any
 
 from ...curation.rows import Blob
-from ...curation.shards import assign_shards
+from ...curation.shards import values_of
 from .assign import configuration_columns
-
-if TYPE_CHECKING:
-    from ...curation.store import Rows
 
 COLUMNS = {
     "role": "train, intask_valid (labelled as train is), posttask_valid or test (asked for all labels known by then)",
@@ -52,18 +47,6 @@ def columns_of(configurations: Iterable[int]) -> dict[str, str]:
     return COLUMNS | told
 
 
-def place(rows: Rows, *, max_samples: int) -> pa.Table:
-    """Whole step: name shards by role and ``part``; rows keep their order (class by class, in file order) within them.
-
-    A sample that two tasks give lies in the shards of the earlier one, once.
-
-    Args:
-        rows: with columns ``role`` and ``part``.
-        max_samples: most samples a shard.
-    """
-    return assign_shards(rows.table(), by=["role", "part"], max_samples=max_samples)
-
-
 @dataclass(frozen=True)
 class Sampled:
     """A row as it is written to a shard."""
@@ -80,5 +63,4 @@ class Sampled:
 
 def sample(row: Sampled) -> dict[str, Any]:
     """Members of a sample: the picture as it was found, and its labels as JSON."""
-    names = ("key", "role", "subclass", "superclass", "in_super", "in_sub")
-    return {row.extension: row.image.read(), "json": {name: getattr(row, name) for name in names}}
+    return {row.extension: row.image.read(), "json": values_of(row, but=["extension", "image"])}

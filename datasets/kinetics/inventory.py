@@ -13,18 +13,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Literal
 
-import fsspec
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from ...curation.rows import Sifted, sift
-from ...curation.streams import compression_by_name, line_blocks
+from ...curation.rows import Sifted, schema_of, sift, with_column
+from ...curation.streams import text_blocks
+from ..videos.rows import ListedClip
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
+
 
 _FILE = r"(?:^|[/\\])(?:v_)?([A-Za-z0-9_-]{11})(?:_(\d{1,6})_(\d{1,6}))?(?:$|[.,\s])"
 _CSV = r"(?:^|,)([A-Za-z0-9_-]{11}),(\d{1,6})(?:\.0*)?,(\d{1,6})(?:\.0*)?(?:$|,)"
@@ -45,13 +46,8 @@ def read_inventory(*, path: str) -> Iterator[Sifted]:
     """Source step: the lines of a text file. Rejected: ``blank_line``, ``header`` (a first line of words with commas), and
     ``no_video_name``, such as other files.
     """
-    start, none = 0, True
-    with fsspec.open(path, "rb") as stream:
-        for lines in line_blocks(cast("IO[bytes]", stream), f"list {path!r}", kind=compression_by_name(path)):
-            yield _sifted([line.decode("utf-8", "replace") for line in lines], start)
-            start, none = start + len(lines), False
-    if none:
-        yield _sifted([], 0)
+    for start, lines in text_blocks(path):
+        yield _sifted(lines, start)
 
 
 def _sifted(lines: list[str], start: int) -> Sifted:
@@ -103,3 +99,43 @@ def keep_held(
         )
         listed = found.select(pl.col("timed").fill_null(False) | pl.col("whole").fill_null(False)).to_series().to_numpy()
         yield sift(table, {reason: ~listed if means == "present" else listed})
+
+
+_ROLES = {"train": "train", "validate": "val", "test": "test"}
+
+
+@dataclass(frozen=True)
+class KineticsClip(ListedClip):
+    """A ``ListedClip`` and ``source_key``, the key of the row of its list."""
+
+    source_key: str
+
+
+def as_clips(rows: Rows) -> Iterator[Sifted]:
+    """Whole step (``expands``): columns of ``lists.Listed``, and those of ``videos.rows.ListedClip``.
+
+    Keys are ``<id>_<start>_<end>`` with six digits each, as downloaders name clips. Rejected: ``no_label``, and
+    ``repeated_clip`` for a clip that came before, in any list.
+    """
+    frame = pl.DataFrame(pl.from_arrow(rows.table()))
+    digits = [pl.col(name).cast(pl.String).str.zfill(6) for name in ("time_start", "time_end")]
+    clips = frame.with_columns(
+        key=pl.concat_str("youtube_id", *digits, separator="_"),
+        name="youtube_id",
+        label=pl.col("label").fill_null(""),
+        role=pl.col("split").replace_strict(_ROLES),
+        group="youtube_id",
+        t_start=pl.col("time_start").cast(pl.Float64),
+        t_end=pl.col("time_end").cast(pl.Float64),
+        video_s=pl.lit(None, pl.Float64),
+        listed="key",
+        source_key="key",
+    )
+    again = ~clips["key"].is_first_distinct()
+    table: pa.Table = clips.to_arrow()
+    for field in schema_of(KineticsClip):
+        table = with_column(table, field.name, table[field.name].cast(field.type))
+    # Rejects go by the row's own key: two clips of one key could not be told apart in a table of them.
+    named = with_column(table.append_column("clip", table["key"]), "key", table["source_key"])
+    kept, rejected = sift(named, {"no_label": clips["label"] == "", "repeated_clip": again}, detail="clip")
+    yield Sifted(with_column(kept, "key", kept["clip"]).drop_columns(["clip"]), rejected)

@@ -109,8 +109,8 @@ class Listed:
     time_end: int
 
 
-def pieces(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
-    """The files, one piece each, in the order given, as JSON for ``read_list``.
+def kinetics_lists(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
+    """The files, one piece each, in the order given, as JSON for ``read_kinetics_list``.
 
     Raises:
         ValueError: for a file named twice, a split that is not known, or a path that leaves ``root``.
@@ -132,12 +132,12 @@ def pieces(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
         yield json.dumps(asdict(file))
 
 
-def read_list(piece: str, *, root: str, id_pattern: str = ID) -> Iterator[Sifted]:
+def read_kinetics_list(piece: str, *, root: str, id_pattern: str = ID) -> Iterator[Sifted]:
     """Rows of one list, in its order.
 
     Args:
-        piece: what ``pieces`` gave.
-        root: the same as for ``pieces``.
+        piece: what ``kinetics_lists`` gave.
+        root: the same as for ``kinetics_lists``.
         id_pattern: regular expression of a whole id, for data sets that are not on YouTube.
 
     Yields:
@@ -163,7 +163,7 @@ def read_list(piece: str, *, root: str, id_pattern: str = ID) -> Iterator[Sifted
 def _known(root: str, path: str) -> list[str]:
     try:
         with _opened(root, path) as (stream, kind):
-            labels = read_labels(read_stream(stream, path, kind=kind, max_bytes=MAX_LABEL_BYTES))
+            labels = read_class_names(read_stream(stream, path, kind=kind, max_bytes=MAX_LABEL_BYTES))
     except ValueError as error:
         raise ValueError(f"labels {path!r} cannot be read: {error}") from None
     if not all(map(is_text, labels)):
@@ -172,7 +172,7 @@ def _known(root: str, path: str) -> list[str]:
     return labels
 
 
-def read_labels(data: bytes) -> list[str]:
+def read_class_names(data: bytes) -> list[str]:
     """Labels of a file: a JSON list, or one a line (quoted or not); in its order, blank lines left out."""
     text = data.decode("utf-8-sig")
     if text.lstrip().startswith("["):

@@ -89,7 +89,7 @@ class Plan:
     novel_classes: tuple[np.ndarray, ...]
 
 
-def class_order(counts: np.ndarray, preset: Preset) -> np.ndarray:
+def increment_class_order(counts: np.ndarray, preset: Preset) -> np.ndarray:
     """Indices of classes in the order in which increments take them, int64 (n,).
 
     Args:
@@ -151,7 +151,7 @@ class _Assign:
         trained = np.unique(self.label[mine & (self.role == 0)])
         fresh = trained[~self.known[trained]]
         samples = np.bincount(self.label[mine & (self.role == 0)], minlength=len(self.known))[fresh]
-        fresh = fresh[class_order(samples, preset)]
+        fresh = fresh[increment_class_order(samples, preset)]
         cuts = class_cuts(len(fresh), count, preset)
         batches = [fresh[cuts[n] : cuts[n + 1]] for n in range(count)]
         never = ~self.known

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
-import pyarrow as pa
 
 from ...curation.rows import Shape
-from ...curation.shards import assign_shards
-
-if TYPE_CHECKING:
-    from ...curation.store import Rows
+from ...curation.shards import values_of
 
 FEATURE = "feature.npy"
 """Member that holds the vector of a sample."""
@@ -35,16 +31,6 @@ COLUMNS = {
 """Meaning of the columns, for the dataset's card."""
 
 
-def place(rows: Rows, *, max_samples: int) -> pa.Table:
-    """Name shards by increment and role; rows keep the order of the stream within them.
-
-    Args:
-        rows: with columns ``increment`` and ``role``.
-        max_samples: most samples a shard.
-    """
-    return assign_shards(rows.table(), by=["increment", "role"], max_samples=max_samples)
-
-
 @dataclass(frozen=True)
 class Sampled:
     """A row as it is written to a shard."""
@@ -60,5 +46,4 @@ class Sampled:
 
 def sample(row: Sampled) -> dict[str, Any]:
     """Members of a sample: its vector, and its place and label as JSON."""
-    names = ("key", "increment", "role", "position", "novel", "label_recent_first")
-    return {FEATURE: np.asarray(row.feature), "json": {name: getattr(row, name) for name in names}}
+    return {FEATURE: np.asarray(row.feature), "json": values_of(row, but=["feature"])}

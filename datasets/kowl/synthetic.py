@@ -1,4 +1,6 @@
-"""Lists drawn from a seed, in place of files: releases that share samples, rename, split and drop labels, and lose videos.
+"""Lists drawn from a seed, in place of files, and features in place of a backbone's.
+
+The lists are of releases that share samples, rename, split and drop labels, and lose videos.
 
 A ``Drawing`` says what is drawn; ``synthetic.toml`` holds two. ``published`` follows KOWL's published counts: 840,213
 samples, 718 labels, and Tables 1 and 2 of the paper to the sample; what the counts leave open (which samples the releases
@@ -15,23 +17,30 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import TypeAdapter
 
 from ...curation.package_data import package_toml
-from ...curation.rng import rng
+from ...curation.rng import rng, uniform
+from ..features.rows import WithFeature
 from ..kinetics.lists import SPLITS
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
 
 _LETTERS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_", dtype=np.uint8)
 _CLIP_S = 10
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(NamedTuple):
     """``classes`` classes with ``rows`` samples in all, the counts rising evenly by ``width`` about their mean both ways."""
 
     classes: int
@@ -93,19 +102,7 @@ class Drawing:
 @functools.cache
 def drawing(name: str) -> Drawing:
     """A drawing of ``synthetic.toml``: ``published`` or ``tiny``. Raises ``KeyError`` for another name."""
-    raw: dict[str, Any] = package_toml(__package__, "synthetic.toml")[name]
-    arrivals: list[Arrival] = []
-    for item in raw.pop("arrivals"):
-        known, novel = (tuple(Group(*group) for group in item.pop(part, ())) for part in ("known", "novel"))
-        arrivals.append(Arrival(**item, known=known, novel=novel))
-    repeats: list[Repeat] = []
-    for item in raw.pop("repeats"):
-        sources = tuple((release, split) for release, split in item.pop("sources"))
-        repeats.append(Repeat(**item, sources=sources))
-    renames = tuple((old, new) for old, new in raw.pop("renames"))
-    return Drawing(
-        releases=tuple(raw.pop("releases")), renames=renames, arrivals=tuple(arrivals), repeats=tuple(repeats), **raw
-    )
+    return TypeAdapter(Drawing).validate_python(package_toml(__package__, "synthetic.toml")[name])
 
 
 def ramp(group: Group) -> np.ndarray:
@@ -295,3 +292,66 @@ def _repeats(d: Drawing, space: _Space, label: np.ndarray, listed: np.ndarray, m
         left = np.isin(label, labels) & (listed[:, release] < 0) & (first < release)
         if left.any():
             raise ValueError(f"{int(left.sum())} samples have a label of release {release} and are not listed there")
+
+
+@dataclass(frozen=True)
+class Centred:
+    """Column that ``choose_centres`` adds: the label around whose centre the sample lies."""
+
+    key: str
+    centre: str
+
+
+def choose_centres(rows: Rows, *, first: str, splits: Sequence[str], hidden: float, seed: int) -> pa.Table:
+    """Whole step: the centre of every sample, around which its drawn feature lies.
+
+    A sample is Gaussian, with standard deviation 1, around the centre of its label. Of the labels that later releases bring a
+    share is ``hidden``: each of their samples lies around the centre of a starting label that is drawn for it alone, so that
+    nothing but a label tells them from known samples.
+
+    Args:
+        rows: of ``unify.unify``: ``label_recent_first``, ``release``, ``split``.
+        first: the release whose training labels are known at the start.
+        splits: those of its splits that train.
+        hidden: share in [0, 1] of the other labels, drawn label by label.
+        seed: of the draws.
+
+    Raises:
+        ValueError: a share out of range, or no training sample of the first release.
+    """
+    if not 0 <= hidden <= 1:
+        raise ValueError(f"hidden {hidden}: a share in [0, 1]")
+    table = rows.table()
+    label = table["label_recent_first"]
+    trains = pc.is_in(table["split"], value_set=pa.array(splits, pa.string()))
+    starting = pc.and_(pc.equal(table["release"], first), trains)
+    known = sorted(pc.unique(label.filter(starting)).to_pylist())
+    if not known:
+        named = ", ".join(splits) or "no split"
+        there = ", ".join(pc.unique(table["release"]).to_pylist()) or "no samples at all"
+        raise ValueError(f"no sample of release {first!r} in {named} to train on: there are {there}")
+    later = sorted(set(pc.unique(label).to_pylist()) - set(known))
+    draws = uniform(seed, "hidden", later)
+    away = [name for name, draw in zip(later, draws, strict=True) if draw < hidden]
+    among = uniform(seed, "centre", table["key"].to_pylist())
+    drawn = pa.array(known).take(pa.array((among * len(known)).astype(np.int64)))
+    centre = pc.if_else(pc.is_in(label, value_set=pa.array(away, pa.string())), drawn, label)
+    return table.append_column("centre", centre)
+
+
+def draw_features(rows: Sequence[Centred], *, width: int, distance: float, seed: int) -> list[WithFeature]:
+    """A vector for every sample.
+
+    Args:
+        rows: keys and centres.
+        width: numbers of a vector.
+        distance: mean distance of two centres in standard deviations of a sample, about.
+        seed: of centres and samples.
+    """
+    scale = distance / math.sqrt(2 * width)
+    names = {row.centre for row in rows}
+    centres = {name: scale * rng(seed, "centres", name).standard_normal(width) for name in names}
+    return [
+        WithFeature(row.key, (centres[row.centre] + rng(seed, "sample", row.key).standard_normal(width)).astype(np.float32))
+        for row in rows
+    ]

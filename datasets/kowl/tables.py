@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 import polars as pl
 import pyarrow as pa
@@ -84,3 +87,95 @@ def as_text(table: pa.Table) -> str:
     rows += [[f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()] for row in table.to_pylist()]
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
     return "\n".join("  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)) for row in rows) + "\n"
+
+
+KINDS = ("kept", "renamed", "split", "merged", "moved")
+"""What may become of a label; see ``transitions``."""
+
+
+def transitions(samples: pa.Table, releases: Sequence[str], *, consecutive: bool = True) -> pa.Table:
+    """Labels of the same samples in two releases, counted.
+
+    A name belongs to a release where any of its samples has it. With *x* the earlier and *y* the later label, *y* is *x*'s main
+    successor where most samples of *x* that change go to *y*, and *x* is *y*'s main origin where most samples of *y* that
+    change come from *x* (equal counts: the first name). Then
+
+    * ``kept``: *x* is *y*;
+    * ``renamed``: *x* is gone, *y* is new, each is the other's main, *x* is the main origin of no other new name and *y*
+      the main successor of no other gone one;
+    * ``split``: *y* is new and *x* its main origin, but *x* stays, or has other new names as well;
+    * ``merged``: *x* is gone and *y* its main successor, but *y* is old, or takes in other names as well;
+    * ``moved``: any other: samples that were given another label while the classes stand.
+
+    The paper names no rule; this one is ours.
+
+    Args:
+        samples: with columns ``label_<release>``, None where a release has no label.
+        releases: names, oldest first.
+        consecutive: only a release and the next; else every pair.
+
+    Returns:
+        ``from_release``, ``to_release``, ``from_label``, ``to_label``, ``samples`` (int64), ``kind``; by pair of releases, then
+        by kind in the order of ``KINDS``, falling counts and names.
+    """
+    frame = pl.DataFrame(pl.from_arrow(samples.select([f"label_{release}" for release in releases])))
+    pairs = list(itertools.pairwise(releases) if consecutive else itertools.combinations(releases, 2))
+    return pl.concat([_pair(frame, *pair) for pair in pairs]).to_arrow() if pairs else _empty().to_arrow()
+
+
+def transition_counts(edges: pa.Table) -> pa.Table:
+    """Numbers for a picture of ``transitions``: for each pair of releases and kind, how many labels change to how many.
+
+    Returns:
+        ``from_release``, ``to_release``, ``kind``, and int64 ``from_labels``, ``to_labels``, ``samples``.
+    """
+    frame = pl.DataFrame(pl.from_arrow(edges))
+    counted = frame.group_by("from_release", "to_release", "kind", maintain_order=True).agg(
+        from_labels=pl.col("from_label").n_unique().cast(pl.Int64),
+        to_labels=pl.col("to_label").n_unique().cast(pl.Int64),
+        samples=pl.col("samples").sum(),
+    )
+    return counted.to_arrow()
+
+
+def _pair(frame: pl.DataFrame, old: str, new: str) -> pl.DataFrame:
+    before, after = f"label_{old}", f"label_{new}"
+    old_names, new_names = frame[before].drop_nulls().unique(), frame[after].drop_nulls().unique()
+    edges = (
+        frame.filter(pl.col(before).is_not_null() & pl.col(after).is_not_null())
+        .group_by(from_label=pl.col(before), to_label=pl.col(after))
+        .agg(samples=pl.len().cast(pl.Int64))
+    )
+    changed = edges.filter(pl.col("from_label") != pl.col("to_label")).sort(
+        ["samples", "from_label", "to_label"], descending=[True, False, False]
+    )
+    changed = changed.with_columns(
+        gone=~pl.col("from_label").is_in(new_names.implode()),
+        fresh=~pl.col("to_label").is_in(old_names.implode()),
+        goes=pl.int_range(pl.len()).over("from_label") == 0,
+        comes=pl.int_range(pl.len()).over("to_label") == 0,
+    ).with_columns(goes=pl.col("goes") & pl.col("gone"), comes=pl.col("comes") & pl.col("fresh"))
+    taken_in = pl.col("goes").sum().over("to_label")
+    given_off = pl.col("comes").sum().over("from_label")
+    one = pl.col("goes") & pl.col("comes") & (given_off == 1)
+    kind = (
+        pl.when(one & (taken_in == 1))
+        .then(pl.lit("renamed"))
+        .when(one)
+        .then(pl.lit("merged"))
+        .when("comes")
+        .then(pl.lit("split"))
+        .when("goes")
+        .then(pl.lit("merged"))
+        .otherwise(pl.lit("moved"))
+    )
+    kept = edges.filter(pl.col("from_label") == pl.col("to_label")).with_columns(kind=pl.lit("kept"))
+    found = pl.concat([kept, changed.with_columns(kind=kind).select(kept.columns)])
+    found = found.with_columns(from_release=pl.lit(old), to_release=pl.lit(new), place=pl.col("kind").cast(pl.Enum(KINDS)))
+    found = found.sort(["place", "samples", "from_label", "to_label"], descending=[False, True, False, False])
+    return found.select(_empty().columns)
+
+
+def _empty() -> pl.DataFrame:
+    text = dict.fromkeys(("from_release", "to_release", "from_label", "to_label"), pl.String)
+    return pl.DataFrame(schema={**text, "samples": pl.Int64, "kind": pl.String})

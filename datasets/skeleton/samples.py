@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
-import pyarrow as pa
 
 from ...curation.rows import Shape
-from ...curation.shards import assign_shards
+from ...curation.shards import values_of
 from .layouts import Layout
-
-if TYPE_CHECKING:
-    from ...curation.store import Rows
 
 TENSOR = "x.npy"
 """Extension of the tensor's member."""
@@ -39,16 +35,6 @@ COLUMNS = {
 """Meaning of the columns, for the dataset's card."""
 
 
-def place(rows: Rows, *, max_samples: int) -> pa.Table:
-    """Whole step: name shards by task and role; rows keep their order within them.
-
-    Args:
-        rows: with columns ``task`` and ``role``.
-        max_samples: most samples a shard.
-    """
-    return assign_shards(rows.table(), by=["task", "role"], max_samples=max_samples)
-
-
 @dataclass(frozen=True)
 class Sampled:
     """A row as it is written to a shard."""
@@ -65,5 +51,4 @@ class Sampled:
 
 def sample(row: Sampled, *, layout: Layout) -> dict[str, Any]:
     """Members of a sample: the tensor, and JSON with its labels and its graph."""
-    names = ("key", "class_name", "label", "role", "task", "source_frames", "bodies")
-    return {TENSOR: row.x, "json": {**{name: getattr(row, name) for name in names}, "layout": layout.as_values()}}
+    return {TENSOR: row.x, "json": {**values_of(row, but=["x"]), "layout": layout.as_values()}}

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ...curation.rows import Blob
-from ...curation.shards import assign_shards
+from ...curation.shards import values_of
 from .rows import PairNumbers
-
-if TYPE_CHECKING:
-    from ...curation.store import Rows
 
 IMAGES = ("image_1.npy", "image_2.npy")
 """Members with the two pictures: linear raw RGB, uint16 (height, width, 3), black at 0 and full scale at 65535."""
@@ -42,8 +37,6 @@ COLUMNS = {
 }
 """Meaning of the columns, for the dataset's card."""
 
-_JSON = tuple(field.name for field in dataclasses.fields(PairNumbers))
-
 
 @dataclass(frozen=True)
 class PatchSample(PairNumbers):
@@ -60,16 +53,6 @@ class PictureSample(PairNumbers):
     image_1: Blob | None
     image_2: Blob | None
     valid: Blob | None
-
-
-def place(rows: Rows, *, max_samples: int) -> pa.Table:
-    """Name shards by fold; rows keep their order within them.
-
-    Args:
-        rows: with a column ``fold``.
-        max_samples: most samples a shard.
-    """
-    return assign_shards(rows.table(), by=["fold"], max_samples=max_samples)
 
 
 def thumbnail(colours: np.ndarray, *, columns: int, patch_px: int) -> np.ndarray:
@@ -89,7 +72,7 @@ def thumbnail(colours: np.ndarray, *, columns: int, patch_px: int) -> np.ndarray
 
 def patch_sample(row: PatchSample, *, columns: int, patch_px: int) -> dict[str, Any]:
     """Members of a drawn pair: two thumbnails, and the numbers as JSON. ``patch_px`` 0 leaves the thumbnails out."""
-    members: dict[str, Any] = {"json": {name: getattr(row, name) for name in _JSON}}
+    members: dict[str, Any] = {"json": values_of(row, but=["colours_1", "colours_2"])}
     if patch_px:
         for name, colours in zip(IMAGES, (row.colours_1, row.colours_2), strict=True):
             members[name] = thumbnail(np.reshape(colours, (-1, 3)), columns=columns, patch_px=patch_px)
@@ -98,7 +81,7 @@ def patch_sample(row: PatchSample, *, columns: int, patch_px: int) -> dict[str, 
 
 def picture_sample(row: PictureSample) -> dict[str, Any]:
     """Members of a photographed pair: pictures and mask where the row has them, and the numbers as JSON."""
-    members: dict[str, Any] = {"json": {name: getattr(row, name) for name in _JSON}}
+    members: dict[str, Any] = {"json": values_of(row, but=["image_1", "image_2", "valid"])}
     for name, blob in zip((*IMAGES, VALID), (row.image_1, row.image_2, row.valid), strict=True):
         if blob is not None:
             members[name] = blob.read()
@@ -107,4 +90,4 @@ def picture_sample(row: PictureSample) -> dict[str, Any]:
 
 def plain_sample(row: PairNumbers) -> dict[str, Any]:
     """Members of a pair of which the numbers alone are known: them as JSON."""
-    return {"json": {name: getattr(row, name) for name in _JSON}}
+    return {"json": values_of(row)}

@@ -1,4 +1,4 @@
-"""The official lists of UCF101: ``classInd.txt`` and three pairs ``trainlist0N.txt``, ``testlist0N.txt``."""
+"""The official lists of UCF101, ``classInd.txt`` and three pairs ``trainlist0N.txt``, ``testlist0N.txt``; its clips' names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from ...curation.rows import Rejected
 from ...curation.streams import read_lines
 from ..videos.rows import ListedClip, key_of_name
-from .names import group_of, parse_name
 
 _LINE = re.compile(r"([^/\\]+)/([^/\\]+)\.avi(?:\s+(\d+))?\Z")
 
@@ -66,3 +65,19 @@ def _clip(line: str, listed: str, role: str, classes: dict[str, int]) -> ListedC
 
 def _lines(root: str, name: str) -> Iterator[str]:
     return (line.decode("utf-8", "replace") for line in read_lines(posixpath.join(root, name)))
+
+
+_NAME = re.compile(r"v_([A-Za-z0-9]+)_(g\d{2})_(c\d{2})\Z")
+
+
+def parse_name(stem: str) -> tuple[str, str, str] | None:
+    """Class as the file writes it (``HandStandPushups``), group ``g01`` to ``g25`` and clip ``c01`` and on, of a file's name
+    without extension; None where it is not of that form. Clips of one group share people, place or recording."""
+    found = _NAME.match(stem)
+    return (found[1], found[2], found[3]) if found else None
+
+
+def group_of(stem: str, label: str) -> str:
+    """Name of a clip's group, different for different classes: ``Surfing/g22``; the clip itself where the name has none."""
+    name = parse_name(stem)
+    return f"{label}/{name[1]}" if name else stem

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 
 from ...curation.rng import uniform
 from ...curation.rows import Blob
-from ...curation.shards import assign_shards
+from ...curation.shards import assign_shards, values_of
 from ...curation.video.frames import frame_members, unpack_frames
 from ..videos.rows import ROLES
-from .lost_roles import tell_lost_roles
+from .splits import tell_lost_roles
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -113,6 +113,5 @@ class Sampled:
 
 def sample(row: Sampled) -> dict[str, Any]:
     """Members of a sample: ``0000.jpg`` and on, the frames in order; and JSON that says what they are."""
-    names = ("key", "label", "class_index", "task", "role", "group", "video", "t_start", "t_end", "frame_index", "frame_time_s")
-    facts = {name: getattr(row, name) for name in names}
-    return {**frame_members(unpack_frames(row.jpegs.read(), row.frame_sizes)), "json": facts}
+    frames = frame_members(unpack_frames(row.jpegs.read(), row.frame_sizes))
+    return {**frames, "json": values_of(row, but=["jpegs", "frame_sizes"])}

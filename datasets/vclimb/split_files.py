@@ -17,7 +17,7 @@ import fsspec
 from ...curation.pickles import MAX_BYTES, UnsafePickle, load_plain
 from ...curation.rows import Rejected
 from ..activitynet.annotations import segment
-from ..ucf101.names import group_of
+from ..ucf101.lists import group_of
 from ..videos.rows import ROLES, ListedClip, key_of_name
 
 MAX_ITEMS = 10_000_000
@@ -56,7 +56,7 @@ def read_split(*, path: str, sha256: str | None = None, tasks: int | None = None
     with fsspec.open(path, "rb") as stream:
         data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
     found = hashlib.sha256(data).hexdigest()
-    if sha256 is not None and found != sha256.lower():
+    if sha256 and found != sha256.lower():
         raise ValueError(f"split file {path!r} has SHA-256 {found}, and {sha256} is wanted")
     try:
         split = load_plain(data)

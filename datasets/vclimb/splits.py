@@ -6,6 +6,7 @@ counts, not their members (UCF101's roles, the order of classes); ActivityNet's 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
@@ -21,8 +22,9 @@ from ..videos.rows import ROLES
 if TYPE_CHECKING:
     from ...curation.store import Rows
 
+
 RoleRule = Literal["listed", "by_class", "by_group"]
-"""See ``assign_roles``."""
+"""See ``assign_clip_roles``."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Untrimmed:
 
 @dataclass(frozen=True)
 class InRole:
-    """Column that ``assign_roles`` fills."""
+    """Column that ``assign_clip_roles`` fills."""
 
     key: str
     role: str
@@ -118,7 +120,7 @@ def role_counts(clips: int, train_share: float, val_share: float) -> tuple[int, 
     return train, before_test - train, clips - before_test
 
 
-def assign_roles(
+def assign_clip_roles(
     rows: Rows,
     *,
     rule: RoleRule,
@@ -231,3 +233,115 @@ def assign_tasks(
     table = table.append_column("class_index", pa.array(index))
     table = table.append_column("task", pa.array(task_of[np.maximum(index, 0)].astype(np.int64)))
     return sift(table, {"class_not_used": index < 0}, detail="label")
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Columns that ``cut_segments`` changes or adds; ``source_key`` is the video's key, ``segment`` counts from 0."""
+
+    key: str
+    source_key: str
+    role: str
+    t_start: float | None
+    t_end: float | None
+    segment: int
+
+
+def cut_segments(rows: Rows, *, roles: Sequence[str]) -> pa.Table:
+    """Whole step (``expands``): every video in as many segments of equal length as there are roles, one after another.
+
+    For collections with too few recordings to part: pieces of one recording in different roles are no honest test of
+    recognition, only of the pipeline, and the leak report says so. A segment begins with frame
+    ``i * n_frames // len(roles)``. All keep the video's group.
+
+    Args:
+        rows: with columns ``key``, ``n_frames`` and ``fps`` of probed videos, and ``t_start``, ``t_end``.
+        roles: of the segments in order of time: ``train``, ``val`` or ``test``.
+
+    Raises:
+        ValueError: for another role, or none.
+    """
+    if not roles or not set(roles) <= set(ROLES):
+        raise ValueError(f"roles are {', '.join(roles) or 'none'}: one a segment, each of {', '.join(ROLES)}")
+    table, parts = rows.table(), len(roles)
+    number = np.tile(np.arange(parts), table.num_rows)
+    table = table.take(pa.array(np.repeat(np.arange(table.num_rows), parts)))
+    frames, fps = table["n_frames"].to_numpy(), table["fps"].to_numpy()
+    columns = {
+        "source_key": table["key"],
+        "role": pa.array(list(roles)).take(pa.array(number)),
+        "t_start": pa.array(number * frames // parts / fps),
+        "t_end": pa.array((number + 1) * frames // parts / fps),
+        "segment": pa.array(number.astype(np.int64)),
+    }
+    keys = pl.Series(pl.from_arrow(table["key"])) + pl.Series([f"-part{part}" for part in number.tolist()], dtype=pl.String)
+    columns["key"] = pa.array(keys.to_arrow()).cast(pa.string())
+    kept = table.drop_columns([name for name in columns if name in table.column_names])
+    for name, column in columns.items():
+        kept = kept.append_column(name, column)
+    return kept
+
+
+OnLostRole = Literal["keep", "error"]
+"""What to do about a class that lost all clips of a role: continue without them, after a warning that names it, or stop."""
+
+_AT_MOST = 5
+_LOGGER = logging.getLogger("benchwright")
+
+
+def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: OnLostRole) -> pa.Table:
+    """Whole step: the rows as they are, once it is said which class lost which role, and which task has no clip of one.
+
+    Args:
+        rows: clips that can be used, with ``label``, ``role`` and ``task``.
+        split: all clips of the split.
+        roles: that training and evaluation need.
+        on_lost_role: what to do where a class lost one of them; that another is lost is no more than a warning.
+
+    Raises:
+        ValueError: a class lost a role that is needed, and ``on_lost_role`` is ``error``.
+    """
+    table = rows.table()
+    lost = lost_roles(split.table(["label", "role"]), table)
+    needed = [one for one in lost if one[1] in roles]
+    if needed and on_lost_role == "error":
+        raise ValueError(
+            f"{_told(needed)}: give the videos that are missing or broken (`benchwright rejects OUT` lists them), or go on "
+            'without them with split.on_lost_role="keep"'
+        )
+    if lost:
+        _LOGGER.warning("%s; the run continues without them", _told(lost))
+    for task, lacking in _tasks_without(table, roles):
+        _LOGGER.warning(
+            "task %d has no clip with role %s, which evaluation.roles names: training will stop there. Change "
+            "evaluation.roles, or how roles are given (split.roles, split.train_share, split.val_share)",
+            task,
+            " and none with role ".join(map(repr, lacking)),
+        )
+    return table
+
+
+def tell_lost_roles(before: pa.Table, after: pa.Table) -> None:
+    """Warn where decoding took all clips of a role from a class."""
+    if lost := lost_roles(before, after):
+        _LOGGER.warning("their frames cannot be decoded: %s; the run continues without them", _told(lost))
+
+
+def lost_roles(split: pa.Table, left: pa.Table) -> list[tuple[str, str, int]]:
+    """Class, role, and how many clips it had of it, wherever ``left`` has none any more; by class and role."""
+    pair = ["label", "role"]
+    had = pl.DataFrame(pl.from_arrow(split.select(pair))).group_by(pair).len()
+    has = pl.DataFrame(pl.from_arrow(left.select(pair))).unique()
+    return had.join(has, on=pair, how="anti").sort(pair).rows()
+
+
+def _told(lost: Sequence[tuple[str, str, int]]) -> str:
+    told = [f"class {label!r} lost all its clips with role {role!r} ({count})" for label, role, count in lost]
+    return ", ".join(told[:_AT_MOST]) + (f", and {len(told) - _AT_MOST} more" if len(told) > _AT_MOST else "")
+
+
+def _tasks_without(clips: pa.Table, roles: Sequence[str]) -> list[tuple[int, list[str]]]:
+    frame = pl.DataFrame(pl.from_arrow(clips.select(["task", "role"])))
+    there = frame.group_by("task").agg(pl.col("role").unique()).sort("task").rows()
+    lacking = [(task, [role for role in dict.fromkeys(roles) if role not in found]) for task, found in there]
+    return [one for one in lacking if one[1]]

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ...curation.rows import Blob, Reject, Rejected, printable
+from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.decode import check_pixels, decode_rgb, read_header
 from ...curation.stages.folder import Folder, FolderEntry, open_folder, walk
-from ...curation.video.frames import AS_USUAL, NO_SURPRISES, Clip, FrameSettings, ProbedClip, SampledClip
-from ...curation.video.limits import Limits
+from ...curation.video.frames import AS_USUAL, NO_SURPRISES, Clip, FrameSettings, ProbedClip, SampledClip, sampled_clip
+from ...curation.video.limits import VideoLimits
 from ...curation.video.pixels import encode_jpeg, scaled_size
-from ...curation.video.plans import FramePlan, choose
+from ...curation.video.plans import FramePlan, choose_frames
 from .inventory import VideoFile
 
 _FRAME = re.compile(r"(?P<number>\d{1,9})\.(?:jpg|jpeg|png)\Z", re.IGNORECASE)
@@ -48,7 +48,7 @@ def list_frame_folders(*, root: str) -> Iterator[VideoFile | Rejected]:
 
 
 def probe_frame_folder(
-    row: Clip, *, root: str, fps: float, plan: FramePlan | None = None, limits: Limits = NO_SURPRISES
+    row: Clip, *, root: str, fps: float, plan: FramePlan | None = None, limits: VideoLimits = NO_SURPRISES
 ) -> ProbedClip:
     """Step: what the folder of frames of a clip is. Its rate is not in it, and is the setting's.
 
@@ -60,7 +60,7 @@ def probe_frame_folder(
     names = _frames(folder, row.video, limits)
     header = read_header(folder.read(names[0].name, max_bytes=_MAX_BYTES), max_pixels=limits.max_pixels)
     if plan is not None:
-        choose(plan, np.arange(len(names) + 1) / fps, fps=fps, t_start=row.t_start, t_end=row.t_end, key=row.key)
+        choose_frames(plan, np.arange(len(names) + 1) / fps, fps=fps, t_start=row.t_start, t_end=row.t_end, key=row.key)
     return ProbedClip(
         row.key,
         row.video,
@@ -81,7 +81,7 @@ def probe_frame_folder(
 
 
 def sample_frame_folder(
-    row: Clip, *, root: str, fps: float, plan: FramePlan, settings: FrameSettings = AS_USUAL, limits: Limits = NO_SURPRISES
+    row: Clip, *, root: str, fps: float, plan: FramePlan, settings: FrameSettings = AS_USUAL, limits: VideoLimits = NO_SURPRISES
 ) -> SampledClip:
     """Step: the frames of a clip that a plan chooses; what ``curation.video.frames.sample_frames`` is for video files.
 
@@ -95,29 +95,24 @@ def sample_frame_folder(
     folder = open_folder(root)
     names = _frames(folder, row.video, limits)
     times_s = np.arange(len(names) + 1) / fps
-    choice = choose(plan, times_s, fps=fps, t_start=row.t_start, t_end=row.t_end, key=row.key)
-    made = {place: _jpeg(folder, names[place].name, settings, limits) for place in sorted(set(choice.frames))}
+    places, n_available = choose_frames(plan, times_s, fps=fps, t_start=row.t_start, t_end=row.t_end, key=row.key)
+    made = {place: _jpeg(folder, names[place].name, settings, limits) for place in sorted(set(places))}
     sizes = {size for _, size in made.values()}
     if len(sizes) > 1:
         raise Reject("size_changes", f"frames of {' and '.join(f'{w}x{h}' for w, h in sorted(sizes)[:2])}")
     width, height = sizes.pop()
-    jpegs = [made[place][0] for place in choice.frames]
-    return SampledClip(
-        row.key,
-        row.video,
-        row.t_start,
-        row.t_end,
-        choice.n_available,
-        list(choice.frames),
-        [float(times_s[place]) for place in choice.frames],
-        width,
-        height,
-        Blob(b"".join(jpegs)),
-        [len(jpeg) for jpeg in jpegs],
+    return sampled_clip(
+        row,
+        [made[place][0] for place in places],
+        n_available=n_available,
+        frame_index=places,
+        frame_time_s=times_s[places].tolist(),
+        width_px=width,
+        height_px=height,
     )
 
 
-def _frames(folder: Folder, video: str, limits: Limits) -> list[FolderEntry]:
+def _frames(folder: Folder, video: str, limits: VideoLimits) -> list[FolderEntry]:
     """The frames of a video in order, with their paths in the folder of videos."""
     try:
         _, entries = next(walk(Folder(folder.fs, posixpath.join(folder.root, video), folder.local)))
@@ -135,7 +130,7 @@ def _frames(folder: Folder, video: str, limits: Limits) -> list[FolderEntry]:
     return [FolderEntry(posixpath.join(video, entry.name), entry.size) for _, entry in numbered]
 
 
-def _jpeg(folder: Folder, name: str, settings: FrameSettings, limits: Limits) -> tuple[bytes, tuple[int, int]]:
+def _jpeg(folder: Folder, name: str, settings: FrameSettings, limits: VideoLimits) -> tuple[bytes, tuple[int, int]]:
     """A frame as JPEG, and its width and height."""
     from PIL import Image
 

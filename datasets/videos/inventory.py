@@ -7,7 +7,7 @@ and never opened.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -62,7 +62,7 @@ class WithVideo:
     t_end: float | None
 
 
-def list_videos(*, root: str, extensions: Sequence[str] = EXTENSIONS) -> Iterator[VideoFile | Rejected]:
+def list_videos(*, root: str) -> Iterator[VideoFile | Rejected]:
     """Source step: the video files of a folder and the folders in it, in the order of their paths.
 
     Rejected: ``not_a_video`` (another extension), ``empty_file``, ``hidden``, ``bad_name``, ``outside_folder``,
@@ -70,22 +70,21 @@ def list_videos(*, root: str, extensions: Sequence[str] = EXTENSIONS) -> Iterato
 
     Args:
         root: local folder or fsspec URL.
-        extensions: of videos, lower case, without a dot.
     """
     for at, entries in walk(open_folder(root)):
         for entry in entries:
             path = posixpath.join(at, entry.name)
             stem, extension = posixpath.splitext(entry.name)
-            if reason := _fault(entry, extension, extensions):
+            if reason := _fault(entry, extension):
                 yield Rejected(printable(path), reason, entry.detail)
             else:
                 yield VideoFile(path, stem, posixpath.basename(at), entry.size)
 
 
-def _fault(entry: FolderEntry, extension: str, extensions: Sequence[str]) -> str | None:
+def _fault(entry: FolderEntry, extension: str) -> str | None:
     if entry.reason is not None:
         return entry.reason
-    if extension.lower().removeprefix(".") not in extensions:
+    if extension.lower().removeprefix(".") not in EXTENSIONS:
         return "not_a_video"
     return None if entry.size else "empty_file"
 

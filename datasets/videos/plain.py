@@ -14,9 +14,9 @@ from typing import Literal
 from ...curation.rows import Rejected
 from ...curation.stages.folder import is_outside
 from ...curation.streams import bounded, read_lines
-from ..ucf101.names import parse_name
+from ..ucf101.lists import parse_name
 from .frame_folders import list_frame_folders
-from .inventory import EXTENSIONS, VideoFile, list_videos
+from .inventory import VideoFile, list_videos
 from .rows import ROLES, ListedClip, key_of_name, read_time, segment_key
 
 _COLUMNS = ("video", "label", "t_start", "t_end", "role", "group")
@@ -28,7 +28,6 @@ def list_folder(
     root: str,
     layout: Literal["class_folders", "flat"],
     form: Literal["files", "frames"] = "files",
-    extensions: Sequence[str] = EXTENSIONS,
 ) -> Iterator[ListedClip | Rejected]:
     """Source step: every video of a folder, labelled by its folder or by its own name.
 
@@ -37,13 +36,12 @@ def list_folder(
         layout: ``class_folders``: ``[role/]<class>/<video>``, the role where folders ``train``, ``val`` or ``test`` hold those
             of the classes; ``flat``: ``<class>.<extension>``.
         form: whether a video is a file or a folder of frames.
-        extensions: of video files.
 
     Rejected, beside what ``list_videos`` rejects: ``no_class_folder`` for a video outside all class folders.
     """
     if layout not in ("class_folders", "flat"):
         raise ValueError(f"layout is {layout!r}: class_folders or flat")
-    for file in list_videos(root=root, extensions=extensions) if form == "files" else list_frame_folders(root=root):
+    for file in list_videos(root=root) if form == "files" else list_frame_folders(root=root):
         if isinstance(file, Rejected):
             yield file
             continue
@@ -57,7 +55,7 @@ def _by_folder(file: VideoFile) -> ListedClip | Rejected:
     if not named:
         return Rejected(file.key, "no_class_folder", "the video lies in no folder that names its class")
     ucf = parse_name(file.stem)
-    group = f"{named[0]}/{ucf.group}" if ucf else file.key
+    group = f"{named[0]}/{ucf[1]}" if ucf else file.key
     return _clip(file, "/".join(named), role, group)
 
 
@@ -85,15 +83,7 @@ def list_csv(*, path: str) -> Iterator[ListedClip | Rejected]:
     header = [name.strip().lower() for name in next(lines, (0, []))[1]]
     if not {"video", "label"} <= set(header):
         raise ValueError(f"list {path!r}: columns video and label are wanted, its header is {','.join(header)[:80]!r}")
-    yield from bounded((_csv_row(posixpath.basename(path), *line, header) for line in lines), path)
-
-
-def _csv_row(file: str, number: int, fields: Sequence[str], header: Sequence[str]) -> ListedClip | Rejected:
-    listed = f"{file}:{number}"
-    if len(fields) != len(header):
-        return Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
-    row = dict(zip(header, (field.strip() for field in fields), strict=True))
-    return _csv_clip(listed, *(row.get(name, "") for name in _COLUMNS))
+    yield from bounded((_csv_clip(posixpath.basename(path), *line, header) for line in lines), path)
 
 
 def _utf8(path: str) -> Iterator[str]:
@@ -115,7 +105,12 @@ def csv_lines(lines: Iterable[str], path: str) -> Iterator[tuple[int, list[str]]
         raise ValueError(f"list {path!r}, line {reader.line_num}: {error}") from None
 
 
-def _csv_clip(listed: str, video: str, label: str, start: str, end: str, role: str, group: str) -> ListedClip | Rejected:
+def _csv_clip(file: str, number: int, fields: Sequence[str], header: Sequence[str]) -> ListedClip | Rejected:
+    listed = f"{file}:{number}"
+    if len(fields) != len(header):
+        return Rejected(listed, "malformed_row", f"{len(fields)} fields, the header has {len(header)}")
+    row = dict(zip(header, (field.strip() for field in fields), strict=True))
+    video, label, start, end, role, group = (row.get(name, "") for name in _COLUMNS)
     video = posixpath.normpath(video.replace("\\", "/")) if video else ""
     t_start, t_end = read_time(start), read_time(end)
     if not video:

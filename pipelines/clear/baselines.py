@@ -72,6 +72,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
                     prepare="benchwright.pipelines.clear.stream:domains",
                     measures=measures,
                     runs=runs,
+                    samples="vectors",
                     labels="one",
                     classes="same",
                     change="baselines.learning_rate",

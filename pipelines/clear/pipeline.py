@@ -9,9 +9,10 @@ benchmark; nothing else is needed.
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from ...curation.budget import Budget
-from ...curation.flow import Flow, Step, source, step
+from ...curation.flow import Flow, Step, step
 from ...curation.keys import how, where
 from ...curation.qa.rounds import ask
 from ...curation.qa.sensitive import screen_sensitive
@@ -26,26 +27,23 @@ from ...curation.stages.buckets import (
 from ...curation.stages.choose import Labelled, choose, class_order
 from ...curation.stages.embed import embed_images, embed_images_half
 from ...curation.stages.fetch import FetchLimits, fetch_images
-from ...curation.stages.image_sources import FoundImage, drop_duplicate_content, folder_pieces, read_folder, read_image
+from ...curation.stages.image_sources import FoundImage, drop_duplicate_content, folder_pieces, read_image
 from ...curation.stages.images import check_image
 from ...curation.stages.retrieve import Concept, Retrieved, retrieve
-from ...curation.stages.tar_sources import read_tar, tar_pieces
+from ...curation.stages.tar_sources import tar_pieces
 from ...curation.stages.unique_keys import take_first
 from ...datasets.clear.facts import published_limits
 from ...datasets.clear.samples import keep_labelled_buckets, keep_taken_before_upload, place, sample
 from ...datasets.clear.splits import IidSplits, assign_iid_splits
-from ...datasets.clear.synthetic import draw_pictures
 from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
-from ...datasets.yfcc100m.metadata import read_metadata
-from ..benchmark import Benchmark, later
-from ..catalogue import TITLES
-from ..own import OwnSource, encoder_of, own_source
+from ..benchmark import built_in
+from ..own import encoder_of, source_of
+from ..sources import SOURCES
 from . import card, release, rounds
 from .config import (
     CalendarBuckets,
     ClearConfig,
-    DrawnSource,
     EqualCountBuckets,
     FolderSource,
     PublishedBuckets,
@@ -124,30 +122,16 @@ def _budget(c: ClearConfig, *expected: str) -> Budget:
 
 
 def _images(c: ClearConfig) -> Flow:
-    s, budget = c.source, _budget(c)
-    if isinstance(s, OwnSource):
-        return own_source("listed", s, seed=c.seed)
-    if isinstance(s, FolderSource):
-        root, dates = where(s.root), where(s.dates_csv) if s.dates_csv else None
-        pieces = step(folder_pieces, root=root, dates_csv=dates)
-        read = step(read_folder, root=root, source_name=s.name, max_bytes=c.images.max_bytes)
-        return source("listed", read, pieces=pieces, gives=FoundImage, max_rejects=_budget(c, "hidden"))
-    if isinstance(s, TarSource):
-        pieces = step(tar_pieces, root=where(s.root), form=s.form)
-        read = step(read_tar, root=where(s.root), source_name=s.name, max_bytes=c.images.max_bytes)
-        return source("listed", read, pieces=pieces, gives=FoundImage, max_rejects=_budget(c, "hidden"))
-    if isinstance(s, DrawnSource):
-        drawn = step(draw_pictures, count=s.count, classes=[each.name for each in c.classes], seed=c.seed)
-        return source("listed", drawn, max_rejects=budget)
-    metadata = where(s.metadata)
-    listed = source(
-        "listed",
-        step(read_metadata, path=metadata, licences=s.licences, **({"extra": s.extra} if s.extra else {})),
-        pieces=step(metadata_pieces, path=metadata),
-        gives=row_schema(s.extra),
-        max_rejects=_budget(c, "not_a_photo", "licence_not_wanted"),
-    )
-    return _fetched(listed, c, s)
+    s, expected = c.source, ()
+    given: dict[str, Any] = {"max_bytes": c.images.max_bytes, "classes": [each.name for each in c.classes]}
+    if isinstance(s, FolderSource | TarSource):
+        given |= {"source_name": s.name, "gives": FoundImage, "pieces": folder_pieces if s.kind == "folder" else tar_pieces}
+        expected = ("hidden",)
+    elif isinstance(s, YfccSource):
+        given |= {"path": where(s.metadata), "gives": row_schema(s.extra), "pieces": metadata_pieces}
+        expected = ("not_a_photo", "licence_not_wanted")
+    listed = source_of("listed", s, SOURCES["clear"], seed=c.seed, budget=_budget(c, *expected), **given)
+    return _fetched(listed, c, s) if isinstance(s, YfccSource) else listed
 
 
 def _fetched(listed: Flow, c: ClearConfig, s: YfccSource) -> Flow:
@@ -183,18 +167,12 @@ def _buckets(flow: Flow, c: ClearConfig) -> Flow:
     return flow.whole("bucketed", cut, gives=Bucketed, max_rejects=None)
 
 
-report = later(f"{__package__}.report:write_report")
-trainings = later(f"{__package__}.baselines:trainings")
-
-BENCHMARK = Benchmark(
-    name="clear",
-    title=TITLES["clear"],
-    config=ClearConfig,
-    plan=plan,
-    publish=card.publish,
+BENCHMARK = built_in(
+    "clear",
+    ClearConfig,
+    plan,
+    card.publish,
     rounds=rounds.rounds,
-    trainings=trainings,
     shown={"in-domain": "in_domain", "next-domain": "next_domain", "acc": "acc", "bwt": "bwt", "fwt": "fwt"},
-    report=report,
     release=release.write_release_layout,
 )

@@ -58,6 +58,7 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
                 prepare="benchwright.pipelines.iirc.stream:tasks",
                 measures=with_metrics({"sets": Step(measure_sets, {"kinds": kinds[number]})}, e.metrics),
                 runs=runs,
+                samples="images" if config.vectors is None else "vectors",
                 labels="sets",
                 classes="new",
                 order=number,

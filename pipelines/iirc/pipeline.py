@@ -7,24 +7,24 @@ them it is given, and in which task of every configuration each of them comes. A
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...curation.budget import Budget
-from ...curation.flow import Flow, source, step
+from ...curation.flow import Flow, step
 from ...curation.keys import where
-from ...curation.shards import Placed
 from ...curation.stages.embed import embed_images
 from ...curation.stages.images import check_image
 from ...curation.stages.unique_keys import take_first
-from ...datasets.class_images.cifar import read_archive
-from ...datasets.class_images.folders import image_pieces, read_class_images
+from ...datasets.class_images.folders import image_pieces
 from ...datasets.iirc.assign import Proposal, assign, assigned_row
 from ...datasets.iirc.hierarchy import Hierarchy
-from ...datasets.iirc.samples import place, sample
-from ...datasets.iirc.synthetic import draw_class_images, drawn_hierarchy
+from ...datasets.iirc.samples import sample
+from ...datasets.iirc.synthetic import drawn_hierarchy
 from ...datasets.iirc.tasks import DrawnTasks
-from ..benchmark import Benchmark, later
-from ..catalogue import TITLES
+from ..benchmark import built_in
 from ..config import ConfigError
-from ..own import OwnSource, encoder_of, own_source
+from ..own import encoder_of, source_of
+from ..sources import SOURCES
 from . import card
 from .config import (
     CifarSource,
@@ -61,43 +61,18 @@ def plan(c: IircConfig, out: str) -> Flow:
     if c.vectors is not None:
         flow = flow.each_batch(EMBEDDED, step(embed_images, encoder=encoder_of(c.vectors)))
     outside = Budget(c.max_outside, "max_outside")
-    return (
-        flow.whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=outside)
-        .whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
-        .shards("shards", step(sample))
+    return flow.whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=outside).shards(
+        "shards", step(sample), by=["role", "part"], max_samples=c.shards.max_samples
     )
 
 
 def _found(c: IircConfig) -> Flow:
-    s = c.source
-    match s:
-        case CifarSource():
-            return source("found", step(read_archive, root=where(s.root)), rows_per_part=2_500)
-        case ImageSource():
-            root = where(s.root)
-            reading = step(
-                read_class_images,
-                root=root,
-                form=s.kind,
-                splits=s.splits,
-                classes=None if s.classes is None else where(s.classes),
-            )
-            budget = Budget(s.max_rejects, "source.max_rejects", ("hidden",))
-            return source("found", reading, pieces=step(image_pieces, root=root, form=s.kind), max_rejects=budget)
-        case DrawnSource():
-            drawing = step(
-                draw_class_images,
-                shapes=s.shapes,
-                colours=s.colours,
-                lone=s.lone,
-                train_per_class=s.train_per_class,
-                test_per_class=s.test_per_class,
-                broken=s.broken,
-                seed=c.seed,
-            )
-            return source("found", drawing)
-        case OwnSource():
-            return own_source("found", s, seed=c.seed)
+    s, kinds = c.source, SOURCES["iirc"]
+    if isinstance(s, ImageSource):
+        budget = Budget(s.max_rejects, "source.max_rejects", ("hidden",))
+        return source_of("found", s, kinds, seed=c.seed, budget=budget, pieces=image_pieces, form=s.kind)
+    few: dict[str, Any] = {"rows_per_part": 2_500} if isinstance(s, CifarSource) else {}
+    return source_of("found", s, kinds, seed=c.seed, **few)
 
 
 def _drawn_hierarchy(c: IircConfig) -> Hierarchy:
@@ -109,16 +84,10 @@ def _drawn_hierarchy(c: IircConfig) -> Hierarchy:
         raise ConfigError(f"source: {error}") from None
 
 
-report = later(f"{__package__}.report:write_report")
-trainings = later(f"{__package__}.baselines:trainings")
-
-BENCHMARK = Benchmark(
-    name="iirc",
-    title=TITLES["iirc"],
-    config=IircConfig,
-    plan=plan,
-    publish=card.publish,
-    trainings=trainings,
+BENCHMARK = built_in(
+    "iirc",
+    IircConfig,
+    plan,
+    card.publish,
     shown={"pw-JS": "pw_js", "JS": "js", "exact match": "exact_match", "recall": "recall"},
-    report=report,
 )

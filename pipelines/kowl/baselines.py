@@ -15,7 +15,7 @@ from ...datasets.reader.index import DatasetIndex
 from ...eval.metrics.registry import METRICS
 from ...eval.protocols.open_world_measures import PROTOCOL, measure_open_world
 from ...eval.protocols.open_world_predictions import COLUMNS, OpenWorldPredictions
-from ...training.predictors.registry import PREDICTORS, made, paper_settings
+from ...training.predictors.registry import PREDICTORS, new_predictor, paper_settings
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest
 from ..streams import short, with_metrics
@@ -86,7 +86,7 @@ def _predictor(config: KowlConfig, name: str) -> tuple[str, str, dict[str, Any]]
         raise WrongUse(f"evaluation.settings.{name} has no {strange[0]!r}: there are {', '.join(paper)}")
     settings = {**paper, **changes}
     try:
-        made(load_entry(entry), settings, seed=config.seed)
+        new_predictor(load_entry(entry), settings, seed=config.seed)
     except (ValueError, TypeError) as error:  # UnknownName among them
         raise WrongUse(f"evaluation.settings.{known}: {error}") from None
     return known, entry.reference, settings

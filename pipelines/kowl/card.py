@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from ...curation.publish import DatasetCard
+from ...curation.publish import DatasetCard, dataset_json, fact_of, parquet_bytes
 from ...curation.run import Run
 from ...curation.store import Store
 from ...datasets.kowl.samples import COLUMNS, FEATURE
@@ -75,23 +69,12 @@ Journal of Artificial Intelligence Research 81, 2024."""
 
 def _publish_table(run: Run, card: DatasetCard, folder: str) -> None:
     """``increments.parquet``, ``README.md`` and ``dataset.json``: functions of the rows and the card alone."""
-    index = run.rows().table().replace_schema_metadata(None)
-    sink = pa.BufferOutputStream()
-    pq.write_table(index, sink, compression="zstd", version="2.6", row_group_size=1 << 20)
+    index = run.rows().table()
     lines = [f"# {card.title}", "", card.summary, "", f"{index.num_rows:,} samples; content digest `{card.digest}`.", ""]
     lines += ["| column | meaning |", "| --- | --- |"]
     lines += [f"| `{name}` | {card.columns.get(name, '')} |" for name in index.column_names]
     lines += ["", "## Citation", "", "```", card.citation, "```", ""]
-    files = {"increments.parquet": sink.getvalue().to_pybytes(), "README.md": "\n".join(lines).encode()}
-    described = {
-        "format": 1,
-        "title": card.title,
-        "pipeline": card.pipeline,
-        "digest": card.digest,
-        "licence": card.licence,
-        "counts": {"samples": index.num_rows},
-        "columns": {field.name: str(field.type) for field in index.schema},
-        "files": {n: {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()} for n, data in files.items()},
-    }
-    files["dataset.json"] = f"{json.dumps(described, sort_keys=True, indent=2, ensure_ascii=False)}\n".encode()
+    files = {"increments.parquet": parquet_bytes(index), "README.md": "\n".join(lines).encode()}
+    facts = {name: fact_of(data) for name, data in files.items()}
+    files["dataset.json"] = dataset_json(card, index, {"samples": index.num_rows}, facts)
     write_files(Store(folder), files)

@@ -93,7 +93,7 @@ class StoredFeatures:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnFeatures:
-    """Features drawn from the seed: no file is needed. See ``datasets/kowl/synthetic_features.py``."""
+    """Features drawn from the seed: no file is needed. See ``datasets/kowl/synthetic.py``."""
 
     kind: Literal["drawn"]
     width: Annotated[int, Field(ge=1, le=65_536)]
@@ -162,7 +162,7 @@ class AvaLists:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Evaluation:
+class KowlEvaluation:
     """The open-world loop.
 
     Attributes:
@@ -200,7 +200,7 @@ class KowlConfig:
     turns: Annotated[list[Turn], Field(min_length=1)]
     increments: Increments
     shards: ShardSizes
-    evaluation: Evaluation
+    evaluation: KowlEvaluation
     videos: Inventory | None = None
     features: Annotated[Features, Field(discriminator="kind")] | None = None
     ava: AvaLists | None = None

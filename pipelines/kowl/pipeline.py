@@ -13,28 +13,23 @@ from ...curation.encoders.preprocess import Crop
 from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import how, named, where
 from ...curation.registry import BUILT_IN
-from ...curation.shards import Placed
 from ...curation.stages.transforms import TRANSFORMS
 from ...curation.stages.visual_transforms import our_ranges
-from ...datasets.ava_kinetics.annotations import Annotated
-from ...datasets.ava_kinetics.annotations import pieces as pieces_of_ava
-from ...datasets.ava_kinetics.annotations import read_list as read_ava
-from ...datasets.ava_kinetics.strata import Stratified, action_types, add_strata
+from ...datasets.ava_kinetics.strata import Annotated, Stratified, action_types, add_strata, ava_lists, read_ava_list
 from ...datasets.features.extract import Nuisance, extract_features
 from ...datasets.features.frames import FrameClip, WithFrames, attach_clips, read_clips, shards_below
 from ...datasets.features.rows import StoredFeature, WithFeature, attach_features, read_features
 from ...datasets.features.rows import pieces as pieces_of_features
 from ...datasets.kinetics.inventory import Held, keep_held, read_inventory
-from ...datasets.kinetics.lists import Listed, pieces, read_list
+from ...datasets.kinetics.lists import Listed, kinetics_lists
 from ...datasets.kowl.increments import Incremented, assign_increments
-from ...datasets.kowl.samples import place, sample
+from ...datasets.kowl.samples import sample
 from ...datasets.kowl.splits import Assigned, assign_splits
-from ...datasets.kowl.synthetic import draw_lists, draw_missing, drawing
-from ...datasets.kowl.synthetic_features import Centred, choose_centres, draw_features
+from ...datasets.kowl.synthetic import Centred, choose_centres, draw_features, draw_lists, draw_missing, drawing
 from ...datasets.kowl.unify import unified_row, unify
-from ..benchmark import Benchmark, later
-from ..catalogue import TITLES
-from ..own import OwnSource, own_source, shown
+from ..benchmark import built_in
+from ..own import shown, source_of
+from ..sources import SOURCES
 from . import card
 from .config import AvaLists, DrawnFeatures, DrawnLists, ExtractedFeatures, Inventory, KowlConfig, StoredFeatures
 
@@ -74,23 +69,15 @@ def plan(c: KowlConfig, out: str) -> Flow:
         flow = _stratified(flow, c.ava)
     if c.features is None:
         return flow
-    return flow.whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed).shards("shards", step(sample))
+    return flow.shards("shards", step(sample), by=["increment", "role"], max_samples=c.shards.max_samples)
 
 
 def _unified(c: KowlConfig) -> Flow:
     if isinstance(c.source, DrawnLists):
         listed = source("listed", step(draw_lists, drawing=drawing(c.source.drawing), seed=c.seed), gives=Listed)
-    elif isinstance(c.source, OwnSource):
-        listed = own_source("listed", c.source, seed=c.seed)
     else:
-        root = where(c.source.root)
-        listed = source(
-            "listed",
-            step(read_list, root=root, id_pattern=c.source.id_pattern),
-            pieces=step(pieces, root=root, files=c.source.files),
-            gives=Listed,
-            max_rejects=Budget(c.source.max_rejects, "source.max_rejects"),
-        )
+        budget = Budget(c.source.max_rejects, "source.max_rejects")
+        listed = source_of("listed", c.source, SOURCES["kowl"], seed=c.seed, budget=budget, pieces=kinetics_lists, gives=Listed)
     merge = step(
         unify,
         releases=c.labels.releases,
@@ -163,8 +150,8 @@ def _stratified(flow: Flow, ava: AvaLists) -> Flow:
     path = where(ava.path)
     annotated = source(
         "ava",
-        step(read_ava, path=path),
-        pieces=step(pieces_of_ava, path=path),
+        step(read_ava_list, path=path),
+        pieces=step(ava_lists, path=path),
         gives=Annotated,
         max_rejects=Budget(ava.max_rejects, "ava.max_rejects"),
     )
@@ -183,16 +170,11 @@ def _held(flow: Flow, inventory: Flow, name: str, means: str, reason: str) -> Fl
     return join(inventory, flow).whole(name, keep, max_rejects=None)
 
 
-report = later(f"{__package__}.report:write_report")
-trainings = later(f"{__package__}.baselines:trainings")
-
-BENCHMARK = Benchmark(
-    name="kowl",
-    title=TITLES["kowl"],
-    config=KowlConfig,
-    plan=plan,
-    publish=card.publish,
-    trainings=trainings,
+BENCHMARK = built_in(
+    "kowl",
+    KowlConfig,
+    plan,
+    card.publish,
     shown={
         "mcc pre": "pre.classification.predictor.mcc@validate+test",
         "mcc post": "post.classification.predictor.mcc@validate+test",
@@ -200,5 +182,4 @@ BENCHMARK = Benchmark(
         "detection mcc": "pre.detection.predictor.mcc@validate+test",
         "recognition nmi": "pre.recognition.predictor.nmi_arithmetic@validate+test",
     },
-    report=report,
 )

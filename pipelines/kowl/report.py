@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from ...curation.artifact import Artifact
 from ...curation.store import Store
 from ...datasets.kowl.facts import facts
-from ...datasets.kowl.tables import class_density, increment_table, published_table
-from ...datasets.kowl.transitions import KINDS, transition_counts, transitions
+from ...datasets.kowl.tables import KINDS, class_density, increment_table, published_table, transition_counts, transitions
 from ...eval.protocols.open_world_measures import predictor_labels, tidy
 from ...eval.report.blocks import Block, Cards, Fold, Section, Table, Text, Value
 from ...eval.report.figures import bar_chart

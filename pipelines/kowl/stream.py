@@ -23,7 +23,7 @@ from ...eval.protocols.open_world_predictions import COLUMNS
 from ...eval.protocols.strata import measures_by_stratum
 from ...eval.results import Value
 from ...training.core.devices import device_of
-from ...training.predictors.registry import made
+from ...training.predictors.registry import new_predictor
 from ..experiments import LOGGER, told
 from ..streams import diverged
 
@@ -49,13 +49,13 @@ def learn_open_world(
         digest: content digest of the dataset.
         dataset: its folder.
         features: folder for a file of all features, which trainings on the dataset share.
-        predictor: see ``training.predictors.registry.made``.
+        predictor: see ``training.predictors.registry.new_predictor``.
         device: see ``core.devices.device_of``.
         folder: for checkpoints.
     """
     settings = training["settings"]
     increments, classes = read_increments(dataset, str(Path(features) / f"features-{digest[:16]}.npy"))
-    fresh = made(predictor, settings["predictor"], seed=training["seed"], device=device_of(device))
+    fresh = new_predictor(predictor, settings["predictor"], seed=training["seed"], device=device_of(device))
     setting = Setting(float(training["protocol"].removeprefix(PROTOCOL)), settings["experience_limit"])
     tell = functools.partial(LOGGER.info, "%s: %s", told(training))
     try:

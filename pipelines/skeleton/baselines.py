@@ -144,6 +144,7 @@ def _trainings(
                 prepare=f"{__package__}.stream:{'node' if graph_of(network) == 'adjacency' else 'tensor'}_stream",
                 measures=with_metrics({"orders": Step(measure_order, {})}, e.metrics, read_streams),
                 runs=Runs(dataset, device=e.device),
+                samples="graphs",
                 labels="one",
                 classes="new",
                 order=index,

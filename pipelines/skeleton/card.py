@@ -5,9 +5,8 @@ from __future__ import annotations
 import collections
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from ...curation.publish import DatasetCard, escaped
+from ...curation.publish import DatasetCard, escaped, parquet_bytes
 from ...curation.rows import is_array
 from ...curation.run import Run
 from ...datasets.skeleton.samples import COLUMNS, TENSOR
@@ -27,9 +26,7 @@ def publish(run: Run, config: SkeletonConfig, folder: str) -> None:
     rows = run.rows("placed")
     names = [field.name for field in rows.schema if not is_array(field)]
     for name, table in ((SEQUENCES, rows.table(names).sort_by("position")), (ORDERS, run.rows("orders").table())):
-        sink = pa.BufferOutputStream()
-        pq.write_table(table.replace_schema_metadata(None), sink, compression="zstd", version="2.6")
-        run.store.write(name, sink.getvalue().to_pybytes())
+        run.store.write(name, parquet_bytes(table))
 
 
 def _card(run: Run, config: SkeletonConfig) -> DatasetCard:

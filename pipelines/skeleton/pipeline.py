@@ -7,27 +7,28 @@ tensors, and the plan ends before the shards.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...curation.budget import Budget
 from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import where
-from ...curation.shards import Placed
+from ...curation.shards import Placed, assign_shards
 from ...curation.stages.unique_keys import take_first
-from ...datasets.skeleton.arrays import list_arrays, read_arrays
+from ...datasets.skeleton.arrays import read_arrays
 from ...datasets.skeleton.bodies import PRESETS
 from ...datasets.skeleton.facts import facts
-from ...datasets.skeleton.files import list_class_folders, read_file, tensor_of_joints
+from ...datasets.skeleton.files import read_file, tensor_of_joints
 from ...datasets.skeleton.layouts import Layout, packaged
-from ...datasets.skeleton.ntu import list_ntu, list_ntu_names
-from ...datasets.skeleton.nwucla import list_nwucla, read_nwucla
+from ...datasets.skeleton.nwucla import read_nwucla
 from ...datasets.skeleton.orders import list_orders, orders_row, task_orders
-from ...datasets.skeleton.samples import place, sample
+from ...datasets.skeleton.samples import sample
 from ...datasets.skeleton.splits import Chosen, Split, choose, split
-from ...datasets.skeleton.synthetic import ACTIONS, list_drawn, read_drawn
+from ...datasets.skeleton.synthetic import ACTIONS, read_drawn
 from ...datasets.skeleton.synthetic import LAYOUT as DRAWN_LAYOUT
-from ..benchmark import Benchmark, later
-from ..catalogue import TITLES
+from ..benchmark import built_in
 from ..config import ConfigError
-from ..own import OwnSource, own_source
+from ..own import OwnSource, source_of
+from ..sources import SOURCES
 from . import card, results
 from .config import (
     ArraySource,
@@ -68,33 +69,15 @@ def plan(c: SkeletonConfig, out: str) -> Flow:
         orders = source("orders", listing, gives=orders_row(len(task_orders(o.tasks, o.task_orders, seed=c.seed)), o.classes))
     except ValueError as error:
         raise ConfigError(f"orders: {error}") from None
-    flow = flow.whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
+    placing = step(assign_shards, by=["task", "role"], max_samples=c.shards.max_samples)
+    flow = flow.whole("placed", placing, gives=Placed)
     return join(orders, flow if isinstance(c.source, NtuNamesSource) else flow.shards("shards", step(sample, layout=layout)))
 
 
 def _listed(c: SkeletonConfig) -> Flow:
-    s, most = c.source, Budget(c.max_broken, "max_broken", ("hidden",))
-    match s:
-        case NwuclaSource():
-            return source(
-                "listed",
-                step(list_nwucla, root=where(s.root), lists=None if s.lists is None else where(s.lists)),
-                max_rejects=most,
-            )
-        case NtuSource():
-            return source("listed", step(list_ntu, root=where(s.root)), max_rejects=most)
-        case NtuNamesSource():
-            return source("listed", step(list_ntu_names, path=where(s.path)), max_rejects=most)
-        case ArraySource():
-            names = _published(s.names) if isinstance(s.names, str) else s.names
-            listing = step(list_arrays, root=where(s.root), files=s.files, protocol=s.protocol, names=names)
-            return source("listed", listing, max_rejects=most)
-        case FolderSource():
-            return source("listed", step(list_class_folders, root=where(s.root)), max_rejects=most)
-        case DrawnSource():
-            return source("listed", step(list_drawn, per_class=s.per_class, broken=s.broken))
-        case OwnSource():
-            return own_source("listed", s, seed=c.seed)
+    s, most = c.source, 0 if isinstance(c.source, DrawnSource) else Budget(c.max_broken, "max_broken", ("hidden",))
+    given: dict[str, Any] = {"names": _published(s.names)} if isinstance(s, ArraySource) and isinstance(s.names, str) else {}
+    return source_of("listed", s, SOURCES["skeleton"], seed=c.seed, budget=most, **given)
 
 
 def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
@@ -156,16 +139,11 @@ def layout_for(c: SkeletonConfig) -> Layout:
         raise ConfigError(f"layout: {error}") from None
 
 
-report = later(f"{__package__}.report:write_report")
-trainings = later(f"{__package__}.baselines:trainings")
-
-BENCHMARK = Benchmark(
-    name="skeleton",
-    title=TITLES["skeleton"],
-    config=SkeletonConfig,
-    plan=plan,
-    publish=card.publish,
-    trainings=trainings,
+BENCHMARK = built_in(
+    "skeleton",
+    SkeletonConfig,
+    plan,
+    card.publish,
     shown={
         "AA": "aa@test",
         "AF from best": "af_from_best@test",
@@ -173,5 +151,4 @@ BENCHMARK = Benchmark(
         "AA, validation": "aa@val",
     },
     tables=results.scores,
-    report=report,
 )

@@ -8,29 +8,29 @@ with the columns of ``datasets.two_camera.rows.TransformPair``.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...curation.budget import Budget
-from ...curation.flow import Flow, rows_of, source, step
+from ...curation.flow import Flow, rows_of, step
 from ...curation.keys import where
-from ...curation.shards import Placed
 from ...datasets.two_camera.augment import Expanded, expand, relight
 from ...datasets.two_camera.folds import assign_folds
-from ...datasets.two_camera.metadata import read_metadata
 from ...datasets.two_camera.originals import mark_originals
 from ...datasets.two_camera.pictures import (
     ListedPair,
     WithHomography,
     estimate_homographies,
-    list_pairs,
     measure_pictures,
     photograph,
 )
-from ...datasets.two_camera.quasi_real import MatchedPair, list_matches, simulate
-from ...datasets.two_camera.radiometric import Rendered, assign_parts, draw_pairs, measure_patches, pieces, released_parts
+from ...datasets.two_camera.quasi_real import MatchedPair, simulate
+from ...datasets.two_camera.radiometric import Rendered, assign_parts, measure_patches, pieces, released_parts
 from ...datasets.two_camera.rows import Augmented, Folded, MeasuredPair
-from ...datasets.two_camera.samples import patch_sample, picture_sample, place, plain_sample
-from ..benchmark import Benchmark, later
-from ..catalogue import TITLES
+from ...datasets.two_camera.samples import patch_sample, picture_sample, plain_sample
+from ..benchmark import built_in
 from ..config import ConfigError
+from ..own import source_of
+from ..sources import SOURCES
 from . import card
 from .config import Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
 
@@ -41,13 +41,12 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
         case Radiometric():
             flow, sample = _radiometric(c, c.source), step(patch_sample, columns=c.source.columns, patch_px=c.source.patch_px)
         case Metadata():
-            reading = step(read_metadata, path=where(c.source.path), augmented=c.source.augmented)
-            flow = source("measured", reading, gives=MeasuredPair, max_rejects=_budget(c.source))
+            flow = _listed(c, "measured", MeasuredPair)
             sample = step(plain_sample)
         case RawPairs():
-            flow, sample = _measured(c, _raw_pairs(c.source)), step(picture_sample)
+            flow, sample = _measured(c, _raw_pairs(c, c.source)), step(picture_sample)
         case QuasiReal():
-            flow, sample = _measured(c, _quasi_real(c.source)), step(picture_sample)
+            flow, sample = _measured(c, _quasi_real(c, c.source)), step(picture_sample)
     flow = _with_folds(flow, c)
     if c.augmentation is None:
         flow = flow.table("marked", step(mark_originals), gives=Augmented)
@@ -58,36 +57,24 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
             f"augmentation with source.kind = {c.source.kind!r}: re-illumination needs pictures with charts; networks may add "
             "rows by reilluminated = true"
         )
-    return flow.whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed).shards("shards", sample)
+    return flow.shards("shards", sample, by=["fold"], max_samples=c.shards.max_samples)
 
 
 def _radiometric(c: TwoCameraConfig, s: Radiometric) -> Flow:
-    drawing = step(
-        draw_pairs,
-        pairs=s.pairs,
-        sensitivities=_maybe(s.sensitivities),
-        cameras=s.cameras,
-        reflectances=_maybe(s.reflectances),
-        lights=_maybe(s.lights),
-        without=s.without,
-        surfaces=s.surfaces,
-        step_nm=s.step_nm,
-        seed=c.seed,
-    )
-    drawn = source("drawn", drawing, pieces=step(pieces, pairs=s.pairs), gives=Rendered)
+    drawn = _listed(c, "drawn", Rendered, pieces=pieces)
     measure = step(measure_patches, preset=c.transform.preset, max_condition=c.transform.max_condition)
     return drawn.table("measured", measure, gives=MeasuredPair)
 
 
-def _budget(s: Metadata | RawPairs | QuasiReal) -> Budget:
-    return Budget(s.max_rejects, "source.max_rejects")
+def _listed(c: TwoCameraConfig, name: str, gives: type, **more: Any) -> Flow:
+    return source_of(name, c.source, SOURCES["two_camera"], seed=c.seed, budget=_budget(c.source), gives=gives, **more)
 
 
-def _maybe(path: str | None) -> str | None:
-    return None if path is None else where(path)
+def _budget(s: Any) -> Budget:
+    return Budget(getattr(s, "max_rejects", 0), "source.max_rejects")
 
 
-def _raw_pairs(s: RawPairs) -> Flow:
+def _raw_pairs(c: TwoCameraConfig, s: RawPairs) -> Flow:
     root = where(s.root)
     read = step(
         photograph,
@@ -101,18 +88,16 @@ def _raw_pairs(s: RawPairs) -> Flow:
     )
     estimate = step(estimate_homographies, root=root, given=s.homographies, pairs=s.estimate_from)
     return (
-        source("listed", step(list_pairs, root=root, charts=s.charts), gives=ListedPair, max_rejects=_budget(s))
+        _listed(c, "listed", ListedPair)
         .whole("aligned", estimate, gives=WithHomography)
         .each("photographed", read, rows_per_part=1, max_rejects=_budget(s))
     )
 
 
-def _quasi_real(s: QuasiReal) -> Flow:
+def _quasi_real(c: TwoCameraConfig, s: QuasiReal) -> Flow:
     root = where(s.root)
-    listing = step(list_matches, root=root, main=s.main, second=s.second, charts=s.charts)
     simulation = step(simulate, root=root, factor=s.factor, saturated=s.saturated, lights=s.lights)
-    listed = source("listed", listing, gives=MatchedPair, max_rejects=_budget(s))
-    return listed.each("photographed", simulation, rows_per_part=1, max_rejects=_budget(s))
+    return _listed(c, "listed", MatchedPair).each("photographed", simulation, rows_per_part=1, max_rejects=_budget(s))
 
 
 def _measured(c: TwoCameraConfig, flow: Flow) -> Flow:
@@ -148,20 +133,14 @@ def _relit(flow: Flow, c: TwoCameraConfig) -> Flow:
     return flow.each("relit", change, rows_per_part=1).whole("augmented", step(expand), gives=Expanded, expands=True)
 
 
-report = later(f"{__package__}.report:write_report")
-trainings = later(f"{__package__}.baselines:trainings")
-
-BENCHMARK = Benchmark(
-    name="two_camera",
-    title=TITLES["two_camera"],
-    config=TwoCameraConfig,
-    plan=plan,
-    publish=card.publish,
-    trainings=trainings,
+BENCHMARK = built_in(
+    "two_camera",
+    TwoCameraConfig,
+    plan,
+    card.publish,
     shown={
         **{name: f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3")},
         "looked at the test": "looks_at_test",
         "lights of the test": "lights_of_test",
     },
-    report=report,
 )

@@ -24,7 +24,7 @@ from ..errors import WrongUse
 from ..experiments import Training
 from ..names import reference_of
 from ..streams import Runs, file_sha256, short, stream_training, with_metrics
-from .config import Evaluation, VclimbConfig
+from .config import VclimbConfig, VclimbEvaluation
 from .stream import clip_view, narrowings, tasks
 
 
@@ -62,6 +62,7 @@ def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols:
                     prepare="benchwright.pipelines.vclimb.stream:tasks",
                     measures=measures,
                     runs=runs,
+                    samples="clips",
                     labels="one",
                     classes="new",
                     change="evaluation.settings.schedule.learning_rate, or method_settings",
@@ -91,7 +92,7 @@ def _reference(name: str) -> str:
     return reference_of(METHODS, name.removesuffix(CONSISTENT), [*METHODS.builtin, f"and each with {CONSISTENT}"])
 
 
-def _model(e: Evaluation) -> tuple[str, str]:
+def _model(e: VclimbEvaluation) -> tuple[str, str]:
     """Name and reference of the model, which takes weights where the settings give some."""
     name = e.model or MODEL
     try:
@@ -104,7 +105,7 @@ def _model(e: Evaluation) -> tuple[str, str]:
     return name, entry.reference
 
 
-def _weights(e: Evaluation) -> str | None:
+def _weights(e: VclimbEvaluation) -> str | None:
     """SHA-256 of the file of weights."""
     try:
         return file_sha256(e.weights)

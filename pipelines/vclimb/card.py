@@ -11,7 +11,7 @@ from ...curation.run import Run
 from ...datasets.vclimb.samples import COLUMNS, NOT_IN_INDEX
 from ...datasets.vclimb.tables import leaks, per_task
 from ..publish import publish_shards
-from .config import DrawnSource, VclimbConfig
+from .config import DrawnVideos, VclimbConfig
 
 
 def split_stage(made: Iterable[str]) -> str | None:
@@ -58,7 +58,7 @@ def _summary(config: VclimbConfig, index: Any, chosen: str) -> str:
 
 def _warnings(config: VclimbConfig, artifacts: Sequence[Artifact], index: Any) -> list[str]:
     told = [warning for warning in (cut_warning(config), leak_warning(index, config.evaluation.roles[2])) if warning]
-    if isinstance(config.source, DrawnSource):
+    if isinstance(config.source, DrawnVideos):
         told.append("The videos are DRAWN from a seed.")
     lost = sum(sum(a.rejects.values()) for a in artifacts if a.stage in ("matched", "probed", "sampled"))
     if lost:

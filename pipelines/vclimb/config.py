@@ -8,8 +8,7 @@ from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ...datasets.kinetics.lists import ID, ListFile
-from ...datasets.vclimb.lost_roles import OnLostRole
-from ...datasets.vclimb.splits import RoleRule
+from ...datasets.vclimb.splits import OnLostRole, RoleRule
 from ...eval.metrics.registry import METRICS
 from ...training.baselines.vclimb import CONSISTENT
 from ...training.methods.registry import METHODS
@@ -84,7 +83,7 @@ class KineticsSource:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class FolderSource:
+class VideoFolder:
     """The videos themselves: ``[train/]<class>/<video>``, or ``<class>.<extension>`` where ``layout`` is flat.
 
     How many of them may be rejected is said by ``videos.max_rejects``.
@@ -107,7 +106,7 @@ class CsvSource:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class DrawnSource:
+class DrawnVideos:
     """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/synthetic.py``."""
 
     kind: Literal["drawn"]
@@ -123,9 +122,9 @@ Source = (
     | ActivityNetSource
     | TspSource
     | KineticsSource
-    | FolderSource
+    | VideoFolder
     | CsvSource
-    | DrawnSource
+    | DrawnVideos
     | OwnSource
 )
 
@@ -176,7 +175,7 @@ class Untrim:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Split:
+class ClassSplit:
     """Classes, tasks and roles; of a split file only ``untrim`` is looked at.
 
     Attributes:
@@ -224,7 +223,7 @@ class Frames:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Evaluation:
+class VclimbEvaluation:
     """Training and evaluation of baselines.
 
     Attributes:
@@ -270,8 +269,8 @@ class VclimbConfig:
     seed: int
     source: Annotated[Source, ByKind(SOURCES["vclimb"])]
     videos: Videos
-    split: Split
+    split: ClassSplit
     frames: Frames
     shards: ShardSizes
-    evaluation: Evaluation
+    evaluation: VclimbEvaluation
     rows_per_part: Annotated[int, Field(ge=1)] = 32

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...curation.artifact import Artifact
-from ...datasets.vclimb.facts import PublishedFigure, facts
+from ...datasets.vclimb.facts import PublishedFigure, facts, published_figures
 from ...eval.report.sections import Scores
 from ...eval.results import Line, flat
 from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights
@@ -56,7 +56,7 @@ def _sampled(stage: Artifact | None, released: str) -> str:
     """Why stored frames are not those from which the paper draws."""
     if stage is None:
         return "no frames are stored"
-    fps = facts().activitynet_fps if released == "activitynet" else None
+    fps = facts().splits.activitynet_fps if released == "activitynet" else None
     wanted = {"kind": "all", "n": None, "fps": fps, "min_frames": paper_settings("er", dataset="ucf101")["view"]["segments"]}
     return _difference("frames", stage.recipe["settings"]["plan"], wanted)
 
@@ -120,7 +120,9 @@ def published(lines: Iterable[Line], dataset: str, tasks: int) -> list[tuple[Pub
     """The paper's results of these lines' methods, for so many tasks and their frames of a stored clip."""
     asked = {(line.method, str(line.settings["memory.frames"])) for line in lines}
     found: list[tuple[PublishedFigure, Scores]] = []
-    for figure in facts().figures(dataset, tasks):
+    for figure in published_figures():
+        if (figure.dataset, figure.tasks) != (dataset, tasks):
+            continue
         plain, _, consistent = figure.method.partition("+")
         if (_PAPER_NAMES[plain] + (CONSISTENT if consistent else ""), figure.frames) in asked:
             values = {"acc_class_weighted": figure.acc_percent / 100, "bwf_class_weighted": figure.bwf_percent / 100}

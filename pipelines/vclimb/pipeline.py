@@ -15,36 +15,39 @@ from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import how, where
 from ...curation.stages.unique_keys import take_first
 from ...curation.video.frames import FrameSettings, probe_clip, sample_frames
-from ...curation.video.limits import Limits
+from ...curation.video.limits import VideoLimits
 from ...curation.video.plans import FramePlan
-from ...datasets.activitynet.annotations import read_csv, read_json
-from ...datasets.kinetics.clips import KineticsClip, as_clips
-from ...datasets.kinetics.lists import Listed, pieces, read_list
-from ...datasets.ucf101.lists import read_lists
-from ...datasets.vclimb.lost_roles import check_roles
+from ...datasets.kinetics.inventory import KineticsClip, as_clips
+from ...datasets.kinetics.lists import Listed, kinetics_lists
 from ...datasets.vclimb.samples import PlacedClip, place, sample
-from ...datasets.vclimb.split_files import read_split
-from ...datasets.vclimb.splits import InRole, InTask, RoleRule, Untrimmed, assign_roles, assign_tasks, untrim
-from ...datasets.vclimb.synthetic import draw_videos, probe_drawn, sample_drawn
-from ...datasets.videos.cut import Cut, cut_segments
+from ...datasets.vclimb.splits import (
+    Cut,
+    InRole,
+    InTask,
+    RoleRule,
+    Untrimmed,
+    assign_clip_roles,
+    assign_tasks,
+    check_roles,
+    cut_segments,
+    untrim,
+)
+from ...datasets.vclimb.synthetic import probe_drawn, sample_drawn
 from ...datasets.videos.frame_folders import list_frame_folders, probe_frame_folder, sample_frame_folder
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
-from ...datasets.videos.plain import list_csv, list_folder
-from ..benchmark import Benchmark, later
-from ..catalogue import TITLES
+from ..benchmark import built_in
 from ..config import ConfigError
-from ..own import OwnSource, own_source
+from ..own import source_of
+from ..sources import SOURCES
 from . import card
 from .config import (
     ActivityNetSource,
-    CsvSource,
-    DrawnSource,
-    FolderSource,
+    DrawnVideos,
     KineticsSource,
     SplitFileSource,
     TspSource,
-    Ucf101Source,
     VclimbConfig,
+    VideoFolder,
 )
 
 _NO_VIDEOS = ("hidden", "not_a_video", "not_a_frame")
@@ -73,52 +76,27 @@ def plan(c: VclimbConfig, out: str) -> Flow:
     return flow.whole("placed", placed, gives=PlacedClip).shards("shards", step(sample))
 
 
+_NOT_COUNTED = {"activitynet": ("no_annotation",), "activitynet_csv": ("background",), "kinetics": ("repeated_clip",)}
+"""Kind of source -> reasons of rejects that are expected of it."""
+
+
 def _listed(c: VclimbConfig) -> Flow:
-    s = c.source
-    match s:
-        case SplitFileSource():
-            read_file = step(read_split, path=where(s.path), sha256=s.sha256 or None, tasks=c.split.tasks)
-            return source("listed", read_file, max_rejects=_lines_of(c))
-        case Ucf101Source():
-            return source("listed", step(read_lists, root=where(s.root), split=s.split), max_rejects=_lines_of(c))
-        case ActivityNetSource():
-            return source("listed", step(read_json, path=where(s.path)), max_rejects=_lines_of(c, "no_annotation"))
-        case TspSource():
-            files = {str(role): name for role, name in s.files.items()}
-            budget = _lines_of(c, "background")
-            return source("listed", step(read_csv, root=where(s.root), files=files), max_rejects=budget)
-        case KineticsSource():
-            root = where(s.root)
-            files_of = step(pieces, root=root, files=s.files)
-            read = step(read_list, root=root, id_pattern=s.id_pattern)
-            lines = source("lines", read, pieces=files_of, gives=Listed, max_rejects=_lines_of(c))
-            return lines.whole(
-                "listed", step(as_clips), gives=KineticsClip, expands=True, max_rejects=_lines_of(c, "repeated_clip")
-            )
-        case FolderSource():
-            listing = step(list_folder, root=where(_root(c)), layout=s.layout, form=c.videos.form)
-            return source("listed", listing, max_rejects=_lines_of(c))
-        case CsvSource():
-            return source("listed", step(list_csv, path=where(s.path)), max_rejects=_lines_of(c))
-        case DrawnSource():
-            drawing = step(
-                draw_videos,
-                classes=s.classes,
-                groups=s.groups,
-                clips_per_group=s.clips_per_group,
-                broken=s.broken,
-                seed=c.seed,
-            )
-            return source("listed", drawing)
-        case OwnSource():
-            return own_source("listed", s, seed=c.seed)
+    s, kinds = c.source, SOURCES["vclimb"]
+    budget = _lines_of(c, *_NOT_COUNTED.get(s.kind, ()))
+    if isinstance(s, KineticsSource):
+        lines = source_of("lines", s, kinds, seed=c.seed, budget=_lines_of(c), pieces=kinetics_lists, gives=Listed)
+        return lines.whole("listed", step(as_clips), gives=KineticsClip, expands=True, max_rejects=budget)
+    given: dict[str, Any] = {"tasks": c.split.tasks}
+    if isinstance(s, VideoFolder):
+        given = {"root": where(_root(c)), "form": c.videos.form}
+    return source_of("listed", s, kinds, seed=c.seed, budget=budget, **given)
 
 
 def _lines_of(c: VclimbConfig, *expected: str) -> Budget:
     s = c.source
-    if isinstance(s, FolderSource):
+    if isinstance(s, VideoFolder):
         return Budget(c.videos.max_rejects, "videos.max_rejects", _NO_VIDEOS)
-    return Budget(0 if isinstance(s, DrawnSource) else s.max_rejects, "source.max_rejects", expected)
+    return Budget(getattr(s, "max_rejects", 0), "source.max_rejects", expected)
 
 
 def _root(c: VclimbConfig) -> str:
@@ -143,14 +121,14 @@ def _split(flow: Flow, c: VclimbConfig, roles: RoleRule) -> Flow:
     s = c.split
     if isinstance(c.source, SplitFileSource):
         return flow
-    parted = step(assign_roles, rule=roles, train_share=s.train_share, val_share=s.val_share, seed=c.seed)
+    parted = step(assign_clip_roles, rule=roles, train_share=s.train_share, val_share=s.val_share, seed=c.seed)
     tasks = step(assign_tasks, tasks=s.tasks, order=s.order, classes=s.classes, seed=c.seed)
     flow = flow.whole("roles", parted, gives=InRole, max_rejects=_lines_of(c))
     return flow.whole("split", tasks, gives=InTask, max_rejects=None)
 
 
 def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
-    if isinstance(c.source, DrawnSource):
+    if isinstance(c.source, DrawnVideos):
         return flow
     listing = step(list_videos if c.videos.form == "files" else list_frame_folders, root=where(_root(c)))
     budget = Budget(c.videos.max_rejects, "videos.max_rejects", _NO_VIDEOS)
@@ -162,7 +140,7 @@ def _with_video(flow: Flow, c: VclimbConfig) -> Flow:
 
 def _probed(flow: Flow, c: VclimbConfig, chosen: FramePlan | None) -> Flow:
     """What the videos are; with a plan, clips of which it cannot choose frames are rejected here."""
-    if isinstance(c.source, DrawnSource):
+    if isinstance(c.source, DrawnVideos):
         look = step(probe_drawn, plan=chosen)
     elif c.videos.fps is not None:
         look = step(probe_frame_folder, root=where(_root(c)), fps=c.videos.fps, plan=chosen)
@@ -182,13 +160,13 @@ def _frame_plan(c: VclimbConfig) -> FramePlan:
 
 def _reading(c: VclimbConfig) -> dict[str, Any]:
     v = c.videos
-    return {"stream": v.stream, "limits": Limits(cpu_limit_s=v.cpu_limit_s), "wall_limit_s": how(v.wall_limit_s)}
+    return {"stream": v.stream, "limits": VideoLimits(cpu_limit_s=v.cpu_limit_s), "wall_limit_s": how(v.wall_limit_s)}
 
 
 def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
     f, chosen = c.frames, _frame_plan(c)
     settings = FrameSettings(f.short_side_px, f.jpeg_quality, f.decoder)
-    if isinstance(c.source, DrawnSource):
+    if isinstance(c.source, DrawnVideos):
         made = step(sample_drawn, plan=chosen, stored=settings)
     elif c.videos.fps is not None:
         made = step(sample_frame_folder, root=where(_root(c)), fps=c.videos.fps, plan=chosen, settings=settings)
@@ -196,9 +174,6 @@ def _sampled(flow: Flow, c: VclimbConfig) -> Flow:
         made = step(sample_frames, root=where(_root(c)), plan=chosen, settings=settings, **_reading(c))
     return flow.each("sampled", made, max_rejects=_broken(c), rows_per_part=c.rows_per_part)
 
-
-report = later(f"{__package__}.report:write_report")
-trainings = later(f"{__package__}.baselines:trainings")
 
 SHOWN = {
     "acc": "acc_class_weighted",
@@ -208,13 +183,10 @@ SHOWN = {
 }
 """What ``eval`` prints: heading -> metric."""
 
-BENCHMARK = Benchmark(
-    name="vclimb",
-    title=TITLES["vclimb"],
-    config=VclimbConfig,
-    plan=plan,
-    publish=card.publish,
-    trainings=trainings,
+BENCHMARK = built_in(
+    "vclimb",
+    VclimbConfig,
+    plan,
+    card.publish,
     shown=SHOWN,
-    report=report,
 )

@@ -25,7 +25,7 @@ from ..own import shown
 from ..report import finished_stages, write_page
 from .baselines import baseline_settings
 from .card import cut_warning, leak_warning, split_stage
-from .config import DrawnSource, SplitFileSource, VclimbConfig
+from .config import DrawnVideos, SplitFileSource, VclimbConfig
 from .fairness import data_of
 from .results import memory_section, results_section
 
@@ -86,7 +86,7 @@ def _cards(made: Mapping[str, Artifact], store: Store, trained: Sequence[Line]) 
 
 def _caveats(config: VclimbConfig, made: Mapping[str, Artifact], store: Store) -> list[Block]:
     told = [warning for warning in [cut_warning(config)] if warning]
-    if isinstance(config.source, DrawnSource):
+    if isinstance(config.source, DrawnVideos):
         told.append("The videos of this run are DRAWN from the seed: coloured squares. Scores say nothing about methods.")
     if "shards" in made:
         rows = made["shards"].rows_view(store).table(["label", "role", "group"])

@@ -20,10 +20,12 @@ from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.rows import MachineFault, Reject
 from benchwright.curation.run import run
 from benchwright.curation.video import child, decoders
-from benchwright.curation.video.frames import Clip, probe_clip, read_clip, sample_frames
-from benchwright.curation.video.limits import Limits
+from benchwright.curation.video.frames import Clip, probe_clip, sample_frames
+from benchwright.curation.video.limits import VideoLimits
 from benchwright.curation.video.plans import FramePlan
 from benchwright.curation.video.work import FrameSettings
+
+from tests.curation.clips import read_clip
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -197,13 +199,13 @@ def test_the_second_try_has_the_process_to_itself(videos: Path, monkeypatch: pyt
 
 def test_processor_time_limits_a_file_and_wall_clock_does_not(videos: Path) -> None:
     with pytest.raises(Reject, match=r"timed_out.*more than 1e-06 s of processor time"):
-        probe_clip(Clip("a", "0.y4m", None, None), root=str(videos), limits=Limits(cpu_limit_s=1e-6))
+        probe_clip(Clip("a", "0.y4m", None, None), root=str(videos), limits=VideoLimits(cpu_limit_s=1e-6))
     burning = "from benchwright.curation.deaths import limit_cpu\nlimit_cpu(0.2)\nwhile True: pass"
     assert subprocess.run([sys.executable, "-P", "-c", burning], check=False).returncode == -signal.SIGXCPU
     # Asleep for longer than the limit: no processor time.
     script = (
-        "import time; from benchwright.curation.video.limits import CpuBudget, Limits\n"
-        "budget = CpuBudget(Limits(cpu_limit_s=0.5)); time.sleep(1); print(budget.left_s() > 0)"
+        "import time; from benchwright.curation.video.limits import CpuBudget, VideoLimits\n"
+        "budget = CpuBudget(VideoLimits(cpu_limit_s=0.5)); time.sleep(1); print(budget.left_s() > 0)"
     )
     told = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, text=True, check=True)
     assert told.stdout == "True\n"
@@ -248,7 +250,7 @@ def test_an_ffmpeg_command_that_burns_time_is_ended(videos: Path, tmp_path: Path
     (tmp_path / "ffmpeg").write_text("#!/bin/sh\nwhile :; do :; done\n")
     (tmp_path / "ffmpeg").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    settings, limits = FrameSettings(decoder="ffmpeg"), Limits(cpu_limit_s=1)
+    settings, limits = FrameSettings(decoder="ffmpeg"), VideoLimits(cpu_limit_s=1)
     with pytest.raises(Reject, match=r"timed_out.*more than 1 s of processor time"):
         read_clip(ROW, root=str(videos), plan=EIGHT, settings=settings, limits=limits)
     child._idle.end()
@@ -259,10 +261,10 @@ def test_what_the_system_refuses_is_no_fault_of_the_file(videos: Path) -> None:
     script = (
         "import os, resource, sys, av\n"
         "from benchwright.curation.video.index import read_index\n"
-        "from benchwright.curation.video.limits import CpuBudget, Limits\n"
+        "from benchwright.curation.video.limits import CpuBudget, VideoLimits\n"
         "from benchwright.curation.rows import MachineFault\n"
         "import av.error, numpy\n"
-        "def look(path): return read_index(path, limits=Limits(), budget=CpuBudget(Limits()))\n"
+        "def look(path): return read_index(path, budget=CpuBudget(VideoLimits()))\n"
         "look(sys.argv[1])\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\n"
         "try: look(sys.argv[1])\n"

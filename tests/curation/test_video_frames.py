@@ -21,23 +21,23 @@ from benchwright.curation.video.frames import (
     Clip,
     frame_members,
     probe_clip,
-    read_clip,
     sample_frames,
     unpack_frames,
 )
 from benchwright.curation.video.index import read_index
-from benchwright.curation.video.limits import CpuBudget, Limits
+from benchwright.curation.video.limits import CpuBudget, VideoLimits
 from benchwright.curation.video.pixels import RgbConverter, orientation_of, scaled_size
 from benchwright.curation.video.plans import FramePlan
 from benchwright.curation.video.work import FrameSettings
 from PIL import Image
 
 from tests.curation import odd_videos
+from tests.curation.clips import read_clip
 
 # Worker processes of a test run cannot import the tests: the source's step travels with its task.
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
-LIMITS = Limits(cpu_limit_s=60)
+LIMITS = VideoLimits(cpu_limit_s=60)
 EIGHT = FramePlan("uniform", n=8)
 SMALL = FrameSettings(short_side_px=64, jpeg_quality=90)
 FORETOLD = [
@@ -83,13 +83,13 @@ def asked(n: int, draws: random.Random) -> list[list[int]]:
 
 
 def decode(decoder, index, wanted) -> dict[int, np.ndarray]:
-    return {at: stored(frame) for at, frame in decoder(index, wanted, limits=LIMITS, budget=CpuBudget(LIMITS))}
+    return {at: stored(frame) for at, frame in decoder(index, wanted, budget=CpuBudget(LIMITS))}
 
 
 def test_every_odd_file_gives_the_frames_of_a_full_decode(good):
     draws, sought = random.Random(0), []
     for path in sorted(good.iterdir()):
-        index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
+        index = read_index(str(path), budget=CpuBudget(LIMITS))
         truth = full_decode(path)
         for wanted in asked(len(truth), draws):
             if index.n_frames != len(truth):
@@ -112,7 +112,7 @@ def test_of_several_streams_the_best_is_taken_by_both_decoders(good, tmp_path):
             assert (found.type, int(found.disposition) & 0x400) == ("video", 0), path.name
             assert (probed.stream, probed.width_px) == (number, found.width), path.name
             truth = [stored(frame) for frame in container.decode(found)]
-        index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
+        index = read_index(str(path), budget=CpuBudget(LIMITS))
         for decoder in decoders.DECODERS.values():
             got = decode(decoder, index, [0, 7, 20])
             assert all(np.array_equal(got[at], truth[at]) for at in (0, 7, 20)), path.name
@@ -153,7 +153,7 @@ def test_only_what_is_needed_is_decoded_where_the_packets_tell(good, monkeypatch
     monkeypatch.setattr(decoders, "_sequential", never)
     draws = random.Random(1)
     for name in FORETOLD:
-        index = read_index(str(good / name), limits=LIMITS, budget=CpuBudget(LIMITS))
+        index = read_index(str(good / name), budget=CpuBudget(LIMITS))
         for wanted in asked(index.n_frames, draws):
             assert sorted(decode(decoders.pyav_frames, index, wanted)) == wanted
 
@@ -213,9 +213,9 @@ def test_probe_says_what_a_file_is(good):
 
 def middle_frame(path: Path) -> np.ndarray:
     """The middle frame as ours, before it becomes a JPEG."""
-    index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
+    index = read_index(str(path), budget=CpuBudget(LIMITS))
     wanted = [index.n_frames // 2]
-    ((_, frame),) = decoders.pyav_frames(index, wanted, limits=LIMITS, budget=CpuBudget(LIMITS))
+    ((_, frame),) = decoders.pyav_frames(index, wanted, budget=CpuBudget(LIMITS))
     return RgbConverter(index, None).rgb(frame, orientation_of(frame)).astype(int)
 
 
@@ -271,9 +271,9 @@ def test_a_segment_and_a_clock_choose_the_frames_they_say(good):
 @pytest.mark.parametrize(
     ("limits", "reason"),
     [
-        (Limits(max_pixels=192 * 108 - 1), "too_many_pixels"),
-        (Limits(max_frames=74), "too_many_frames"),
-        (Limits(max_duration_s=2.9), "too_long"),
+        (VideoLimits(max_pixels=192 * 108 - 1), "too_many_pixels"),
+        (VideoLimits(max_frames=74), "too_many_frames"),
+        (VideoLimits(max_duration_s=2.9), "too_long"),
     ],
 )
 def test_what_is_over_a_limit_is_turned_away(good, limits, reason):
@@ -290,7 +290,7 @@ def test_what_is_over_a_limit_is_turned_away(good, limits, reason):
 def test_what_takes_more_processor_time_than_it_may_is_turned_away(tmp_path, decoder):
     # Long enough for the kernel's clock of a process with a limit, which may go by ticks of 10 ms.
     odd_videos.lavfi("testsrc2=size=320x240:rate=25:duration=40", *odd_videos.X264, tmp_path / "long.mp4")
-    settings, limits = FrameSettings(64, 90, decoder), Limits(cpu_limit_s=1e-6)
+    settings, limits = FrameSettings(64, 90, decoder), VideoLimits(cpu_limit_s=1e-6)
     for _ in range(3):
         with pytest.raises(Reject, match="timed_out"):
             read_clip(Clip("a", "long.mp4", None, None), root=str(tmp_path), plan=EIGHT, settings=settings, limits=limits)
@@ -328,7 +328,7 @@ def damaged(data: bytes, draws: random.Random) -> bytes:
 def test_damaged_files_give_frames_or_a_reason_in_time(good, tmp_path):
     draws = random.Random(5)
     files = [path for path in sorted(good.iterdir()) if path.stat().st_size < 400_000]
-    limits, reasons = Limits(cpu_limit_s=120), list[str]()
+    limits, reasons = VideoLimits(cpu_limit_s=120), list[str]()
     for number in range(60):
         path = files[number % len(files)]
         name = f"{number}{path.suffix}"
@@ -392,7 +392,7 @@ def test_every_real_clip_gives_the_frames_of_a_full_decode(shared_data):
     draws = random.Random(2)
     counts = {}
     for path in sorted((shared_data / "videos").glob("*/*")):
-        index = read_index(str(path), limits=LIMITS, budget=CpuBudget(LIMITS))
+        index = read_index(str(path), budget=CpuBudget(LIMITS))
         truth = full_decode(path)
         counts[path.name] = len(truth)
         assert index.n_frames == len(truth), path.name

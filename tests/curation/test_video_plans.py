@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 from benchwright.curation.rng import rng
 from benchwright.curation.rows import Reject
-from benchwright.curation.video.plans import FramePlan, choose, memory_frames, segment_bounds, segment_frames, uniform_frames
+from benchwright.curation.video.plans import (
+    FramePlan,
+    choose_frames,
+    memory_frames,
+    segment_bounds,
+    segment_frames,
+    uniform_frames,
+)
 
 
 def even_times(n_frames: int, fps: float) -> np.ndarray:
@@ -50,18 +57,18 @@ def test_memory_keeps_uniform_frames_or_all():
 
 def test_draws_depend_on_seed_and_key_alone():
     plan = FramePlan("segments", n=8, seed=3)
-    once = choose(plan, even_times(100, 25), fps=25, key="a")
-    assert once == choose(plan, even_times(100, 25), fps=25, key="a")
-    assert once != choose(plan, even_times(100, 25), fps=25, key="b")
-    assert once != choose(FramePlan("segments", n=8, seed=4), even_times(100, 25), fps=25, key="a")
+    once = choose_frames(plan, even_times(100, 25), fps=25, key="a")
+    assert once == choose_frames(plan, even_times(100, 25), fps=25, key="a")
+    assert once != choose_frames(plan, even_times(100, 25), fps=25, key="b")
+    assert once != choose_frames(FramePlan("segments", n=8, seed=4), even_times(100, 25), fps=25, key="a")
 
 
 def test_a_segment_is_cut_by_rounded_times():
-    choice = choose(FramePlan("all"), even_times(100, 30), fps=30, t_start=0.5, t_end=0.85)
-    assert choice.frames == tuple(range(15, 26))  # round(25.5) is 26 in Python: to the even neighbour
+    places, _ = choose_frames(FramePlan("all"), even_times(100, 30), fps=30, t_start=0.5, t_end=0.85)
+    assert places == list(range(15, 26))  # round(25.5) is 26 in Python: to the even neighbour
     assert segment_bounds(100, 30, 3.0, 9.0) == (90, 100)
     assert segment_bounds(100, 30, None, 1.0) == (0, 30)
-    assert choose(FramePlan("uniform", n=2), even_times(100, 30), fps=30, t_start=1, t_end=2).frames == (37, 52)
+    assert choose_frames(FramePlan("uniform", n=2), even_times(100, 30), fps=30, t_start=1, t_end=2)[0] == [37, 52]
 
 
 @pytest.mark.parametrize(("start", "end"), [(-1.0, 2.0), (2.0, 2.0), (3.0, 2.0), (float("nan"), 2.0), (0.0, float("inf"))])
@@ -72,25 +79,25 @@ def test_a_segment_that_is_none_is_turned_away(start, end):
 
 def test_clips_below_the_least_number_are_turned_away():
     plan = FramePlan("uniform", n=8, min_frames=8)
-    assert len(choose(plan, even_times(8, 25), fps=25).frames) == 8
+    assert len(choose_frames(plan, even_times(8, 25), fps=25)[0]) == 8
     for times, cut in ((even_times(7, 25), {}), (even_times(100, 25), {"t_start": 1.0, "t_end": 1.2})):
         with pytest.raises(Reject, match="too_few_frames"):
-            choose(plan, times, fps=25, **cut)
+            choose_frames(plan, times, fps=25, **cut)
     with pytest.raises(Reject, match="too_few_frames"):
-        choose(FramePlan("all"), even_times(100, 25), fps=25, t_start=9.0, t_end=10.0)
+        choose_frames(FramePlan("all"), even_times(100, 25), fps=25, t_start=9.0, t_end=10.0)
 
 
 def test_a_clock_shows_the_frame_on_display():
     # Begin at 0, 0.1, 0.5 and 0.6 s, end at 1 s: at 5 a second the ticks are 0, 0.2, 0.4, 0.6 and 0.8.
     times = np.array([0.0, 0.1, 0.5, 0.6, 1.0])
-    assert choose(FramePlan("all", fps=5), times, fps=4).frames == (0, 1, 1, 3, 3)
-    assert choose(FramePlan("all", fps=5), times, fps=4, t_start=0.2, t_end=0.6).frames == (1, 1)
-    assert choose(FramePlan("uniform", n=2, fps=5), times, fps=4).frames == (1, 3)
-    fast = choose(FramePlan("all", fps=30), even_times(25, 25), fps=25)
-    assert (len(fast.frames), fast.n_available) == (30, 30)
-    assert fast.frames[:7] == (0, 0, 1, 2, 3, 4, 5)  # 1/30 s is within the first frame's 1/25 s
-    assert choose(FramePlan("all", fps=25), even_times(75, 25), fps=25).frames == tuple(range(75))
-    assert choose(FramePlan("all", fps=0.1), even_times(5, 25), fps=25).frames == (0,)
+    assert choose_frames(FramePlan("all", fps=5), times, fps=4)[0] == [0, 1, 1, 3, 3]
+    assert choose_frames(FramePlan("all", fps=5), times, fps=4, t_start=0.2, t_end=0.6)[0] == [1, 1]
+    assert choose_frames(FramePlan("uniform", n=2, fps=5), times, fps=4)[0] == [1, 3]
+    fast, n_available = choose_frames(FramePlan("all", fps=30), even_times(25, 25), fps=25)
+    assert (len(fast), n_available) == (30, 30)
+    assert fast[:7] == [0, 0, 1, 2, 3, 4, 5]  # 1/30 s is within the first frame's 1/25 s
+    assert choose_frames(FramePlan("all", fps=25), even_times(75, 25), fps=25)[0] == list(range(75))
+    assert choose_frames(FramePlan("all", fps=0.1), even_times(5, 25), fps=25)[0] == [0]
 
 
 @pytest.mark.parametrize(

@@ -15,9 +15,17 @@ import pytest
 from benchwright.curation.flow import join, rows_of, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.run import run
-from benchwright.datasets.ava_kinetics.annotations import Annotated, read_annotations
-from benchwright.datasets.ava_kinetics.strata import Stratified, action_types, add_strata, key_frames, strata_of, thirds
-from benchwright.datasets.kinetics.lists import Listed, ListFile, pieces, read_list
+from benchwright.datasets.ava_kinetics.strata import (
+    Annotated,
+    Stratified,
+    action_types,
+    add_strata,
+    key_frames,
+    read_annotations,
+    strata_of,
+    thirds,
+)
+from benchwright.datasets.kinetics.lists import Listed, ListFile, kinetics_lists, read_kinetics_list
 from benchwright.eval.metrics.confusion import UNKNOWN, Confusion, accuracy
 from benchwright.eval.protocols.open_world import Increment, Samples, Setting, run_open_world
 from benchwright.eval.protocols.strata import measures_by_stratum
@@ -175,8 +183,8 @@ def test_the_real_test_list_names_key_frames_of_real_clips(tmp_path, shared_data
     files = (ListFile("k600", "kinetics-600_test_labelled.csv", split="test"),)
     lists = source(
         "lists",
-        step(read_list, root=where(folder)),
-        pieces=step(pieces, root=where(folder), files=files),
+        step(read_kinetics_list, root=where(folder)),
+        pieces=step(kinetics_lists, root=where(folder), files=files),
         gives=Listed,
         max_rejects=10,
     )

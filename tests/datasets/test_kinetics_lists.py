@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from benchwright.datasets.kinetics.inventory import keep_held, read_inventory
-from benchwright.datasets.kinetics.lists import ListFile, pieces, read_labels, read_list
+from benchwright.datasets.kinetics.lists import ListFile, kinetics_lists, read_class_names, read_kinetics_list
 
 from tests.datasets.kinetics_statistics import list_statistics, shared_videos
 from tests.datasets.kowl_rows import gathered, stored
@@ -20,8 +20,8 @@ ID, OTHER = "-3B32lodo2M", "__NrybzYzUg"
 def read(folder: Path, data: str | bytes, name: str = "list.csv", **facts):
     (folder / name).write_bytes(data if isinstance(data, bytes) else data.encode())
     files = [ListFile("r1", name, **{"split": "train", **facts})]
-    (piece,) = pieces(root=str(folder), files=files)
-    return gathered(read_list(piece, root=str(folder)))
+    (piece,) = kinetics_lists(root=str(folder), files=files)
+    return gathered(read_kinetics_list(piece, root=str(folder)))
 
 
 def clips(table: pa.Table) -> list[tuple]:
@@ -158,7 +158,7 @@ def test_pieces_refuse(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x")
 
     def named(*files: ListFile) -> list[str]:
-        return list(pieces(root=str(tmp_path), files=files))
+        return list(kinetics_lists(root=str(tmp_path), files=files))
 
     with pytest.raises(ValueError, match="named twice"):
         named(ListFile("r", "a.csv"), ListFile("r2", "a.csv"))
@@ -172,8 +172,8 @@ def test_pieces_refuse(tmp_path: Path) -> None:
 
 def test_label_files(shared_data: Path) -> None:
     folder = shared_data / "kinetics" / "labels"
-    assert len(read_labels((folder / "mmaction2_label_map_k700.txt").read_bytes())) == 700
-    assert sorted(read_labels((folder / "rdevon_700_categories.json").read_bytes()))[0] == "abseiling"
+    assert len(read_class_names((folder / "mmaction2_label_map_k700.txt").read_bytes())) == 700
+    assert sorted(read_class_names((folder / "rdevon_700_categories.json").read_bytes()))[0] == "abseiling"
 
 
 @pytest.mark.parametrize(

@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import yaml
-from benchwright.datasets.kinetics.lists import ListFile, pieces, read_list
+from benchwright.datasets.kinetics.lists import ListFile, kinetics_lists, read_kinetics_list
 from benchwright.datasets.kowl.facts import facts
-from benchwright.datasets.kowl.transitions import transitions
+from benchwright.datasets.kowl.tables import transitions
 from benchwright.datasets.kowl.unify import unify
 
 from tests.datasets.kinetics_statistics import list_statistics, shared_videos
@@ -42,8 +42,8 @@ ROWS = {
 def lists(shared_data: Path) -> dict[str, pa.Table]:
     root = str(shared_data / "kinetics")
     found = {}
-    for name, piece in zip(FILES, pieces(root=root, files=list(FILES.values())), strict=True):
-        found[name], rejects = gathered(read_list(piece, root=root))
+    for name, piece in zip(FILES, kinetics_lists(root=root, files=list(FILES.values())), strict=True):
+        found[name], rejects = gathered(read_kinetics_list(piece, root=root))
         assert rejects == []
     return found
 

@@ -14,8 +14,8 @@ from benchwright.datasets.kowl.increments import (
     Plan,
     assign_increments,
     class_cuts,
-    class_order,
     folds,
+    increment_class_order,
     plan_increments,
     positions,
 )
@@ -40,8 +40,8 @@ def test_classes_an_increment_as_published() -> None:
 
 def test_the_order_of_classes_is_stable() -> None:
     counts = np.asarray([5, 2, 5, 2, 9])
-    assert class_order(counts, "as_released").tolist() == [1, 3, 0, 2, 4]
-    assert class_order(counts, "as_written").tolist() == [4, 0, 2, 1, 3]
+    assert increment_class_order(counts, "as_released").tolist() == [1, 3, 0, 2, 4]
+    assert increment_class_order(counts, "as_written").tolist() == [4, 0, 2, 1, 3]
 
 
 def test_folds_are_those_of_scikit_learn() -> None:

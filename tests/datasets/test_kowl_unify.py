@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from benchwright.datasets.kowl import unify as unify_module
-from benchwright.datasets.kowl.transitions import transition_counts, transitions
+from benchwright.datasets.kowl.tables import transition_counts, transitions
 from benchwright.datasets.kowl.unify import unified_row, unify
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

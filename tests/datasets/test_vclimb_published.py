@@ -7,11 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from benchwright.datasets.activitynet.annotations import read_csv
+from benchwright.datasets.activitynet.annotations import read_tsp_csv
 from benchwright.datasets.ucf101.lists import read_lists
 from benchwright.datasets.vclimb.facts import facts
 from benchwright.datasets.vclimb.split_files import SplitClip, read_split
-from benchwright.datasets.vclimb.splits import assign_roles, assign_tasks, untrim
+from benchwright.datasets.vclimb.splits import assign_clip_roles, assign_tasks, untrim
 from benchwright.datasets.vclimb.tables import leaks, per_task, table_1
 from benchwright.datasets.videos.rows import ListedClip
 
@@ -55,7 +55,7 @@ def anet(shared_data: Path) -> pa.Table:
 
 @pytest.fixture(scope="module")
 def tsp(shared_data: Path) -> pa.Table:
-    table, rejects = taken(read_csv(root=str(shared_data / "activitynet"), files=CSV), ListedClip)
+    table, rejects = taken(read_tsp_csv(root=str(shared_data / "activitynet"), files=CSV), ListedClip)
     assert rejects == {"background": 15_956 + 7_747}
     return table
 
@@ -120,9 +120,9 @@ def test_activitynet_from_annotations_has_the_same_members(tsp: pa.Table, anet: 
 
 @pytest.mark.parametrize("seed", [0, 1])
 def test_table_1_of_activitynet_from_annotations(tsp: pa.Table, seed: int) -> None:
-    kept, _ = assign_roles(Held(tsp), rule="listed", seed=seed)
+    kept, _ = assign_clip_roles(Held(tsp), rule="listed", seed=seed)
     ((whole, _),) = untrim(Held(kept))
-    for tasks in facts().tasks:
+    for tasks in facts().splits.tasks:
         split = assign_tasks(Held(kept), tasks=tasks, seed=seed).kept
         assert table_1(split, "round") == published("activitynet_trim", tasks)
         assert per_task(split)["classes"].to_pylist() == [200 // tasks] * tasks
@@ -130,7 +130,7 @@ def test_table_1_of_activitynet_from_annotations(tsp: pa.Table, seed: int) -> No
 
 
 def test_table_1_of_ucf101_from_lists(ucf_lists: pa.Table, ucf: pa.Table) -> None:
-    split, _ = assign_roles(Held(ucf_lists), rule="by_class", seed=3)
+    split, _ = assign_clip_roles(Held(ucf_lists), rule="by_class", seed=3)
     assert counts(split) == facts().datasets["ucf101"].clips
     tasks = assign_tasks(Held(split), tasks=10, seed=3).kept
     assert table_1(tasks, rule("ucf101")) == published("ucf101")
@@ -159,7 +159,7 @@ def test_groups_leak_in_every_class_of_ucf101(ucf: pa.Table, ucf_lists: pa.Table
     assert leaks(anet, by="name", role="val").groups == 0
     # The official lists part the groups, and so does our own rule.
     assert leaks(ucf_lists).groups == 0
-    parted = assign_roles(Held(ucf_lists), rule="by_group", seed=0).kept
+    parted = assign_clip_roles(Held(ucf_lists), rule="by_group", seed=0).kept
     assert [leaks(parted, role=role).groups for role in ("val", "test")] == [0, 0]
     shares = [count / parted.num_rows for count in (counts(parted)[role] for role in ("train", "val", "test"))]
     assert shares == pytest.approx([0.7, 0.1, 0.2], abs=0.02)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from benchwright.curation.rows import REJECTS, schema_of
-from benchwright.datasets.vclimb.facts import facts
-from benchwright.datasets.vclimb.splits import assign_roles, assign_tasks, role_counts, task_sizes, untrim
+from benchwright.datasets.vclimb.facts import facts, published_figures
+from benchwright.datasets.vclimb.splits import assign_clip_roles, assign_tasks, role_counts, task_sizes, untrim
 from benchwright.datasets.vclimb.tables import coverage, leaks, memory_lines, per_task, table_1
 from benchwright.datasets.videos.rows import ListedClip
 
@@ -66,16 +66,16 @@ def test_counts_of_roles_are_those_of_floating_point() -> None:
 @pytest.mark.parametrize("rule", ["by_class", "by_group"])
 def test_roles_depend_on_keys_not_on_order(rule: str) -> None:
     table = rows(*many("run", 40), *many("jump", 33))
-    first = assign_roles(Held(table), rule=rule, seed=1).kept
-    back = assign_roles(Held(table.slice(0, 73).take(list(range(72, -1, -1)))), rule=rule, seed=1).kept
+    first = assign_clip_roles(Held(table), rule=rule, seed=1).kept
+    back = assign_clip_roles(Held(table.slice(0, 73).take(list(range(72, -1, -1)))), rule=rule, seed=1).kept
     assert first.sort_by("key").equals(back.sort_by("key"))
-    assert not first["role"].equals(assign_roles(Held(table), rule=rule, seed=2).kept["role"])
+    assert not first["role"].equals(assign_clip_roles(Held(table), rule=rule, seed=2).kept["role"])
     assert (leaks(first).clips > 0) == (rule == "by_class")
 
 
 def test_every_role_gets_a_group_where_there_are_three() -> None:
     """Five clips a class: a tenth of them is less than one, and a choice of epochs needs some."""
-    kept = assign_roles(Held(rows(*many("run", 5), *many("jump", 3), *many("sit", 1))), rule="by_group", seed=3).kept
+    kept = assign_clip_roles(Held(rows(*many("run", 5), *many("jump", 3), *many("sit", 1))), rule="by_group", seed=3).kept
     counts = kept.group_by(["label", "role"]).aggregate([("key", "count")]).to_pylist()
     found = {(row["label"], row["role"]): row["key_count"] for row in counts}
     assert found == {
@@ -89,7 +89,7 @@ def test_every_role_gets_a_group_where_there_are_three() -> None:
 
 def test_listed_roles_are_kept_and_missing_ones_told() -> None:
     table = rows(("a", "run", "val", None, None, None, "a"), ("b", "run", None, None, None, None, "b"))
-    kept, rejected = assign_roles(Held(table), rule="listed", seed=0)
+    kept, rejected = assign_clip_roles(Held(table), rule="listed", seed=0)
     assert kept["role"].to_pylist() == ["val"]
     assert rejected["reason"].to_pylist() == ["no_role"]
 
@@ -159,9 +159,11 @@ def test_published_memory_is_videos_times_frames() -> None:
 
 
 def test_published_figures_are_found_by_table() -> None:
-    f = facts()
-    assert len(f.published) == 2 * 15 + 3 * 6 + 3 * 2 + 2 * 4
-    table_3 = [one for one in f.figures("activitynet_trim", 10) if (one.table, one.frames) == ("Table 3", "8")]
+    found = list(published_figures())
+    assert len(found) == 2 * 15 + 3 * 6 + 3 * 2 + 2 * 4
+    table_3 = [
+        one for one in found if (one.dataset, one.tasks, one.table, one.frames) == ("activitynet_trim", 10, "Table 3", "8")
+    ]
     assert [(one.method, one.acc_percent, one.bwf_percent) for one in table_3] == [
         ("iCaRL", 21.54, 33.41),
         ("iCaRL+TC", 45.73, 18.90),

@@ -11,12 +11,11 @@ import pyarrow as pa
 import pytest
 from benchwright.curation.rows import Rejected, schema_of
 from benchwright.curation.ustar import member_header
-from benchwright.datasets.activitynet.annotations import read_json
-from benchwright.datasets.kinetics.clips import as_clips
-from benchwright.datasets.kinetics.lists import ListFile, pieces, read_list
-from benchwright.datasets.ucf101.lists import read_lists
-from benchwright.datasets.ucf101.names import group_of, parse_name
-from benchwright.datasets.videos.cut import cut_segments
+from benchwright.datasets.activitynet.annotations import read_activitynet_json
+from benchwright.datasets.kinetics.inventory import as_clips
+from benchwright.datasets.kinetics.lists import ListFile, kinetics_lists, read_kinetics_list
+from benchwright.datasets.ucf101.lists import group_of, parse_name, read_lists
+from benchwright.datasets.vclimb.splits import cut_segments
 from benchwright.datasets.videos.inventory import VideoFile, list_videos, match_videos
 from benchwright.datasets.videos.plain import list_csv, list_folder
 from benchwright.datasets.videos.rows import ListedClip, key_of_name, segment_key
@@ -192,7 +191,7 @@ def test_json_of_activitynet(tmp_path: Path) -> None:
     }
     path = tmp_path / "activity_net.json"
     path.write_text(json.dumps({"database": database, "taxonomy": [], "version": "VERSION 1.3"}))
-    table, reasons = taken(read_json(path=str(path)), ListedClip)
+    table, reasons = taken(read_activitynet_json(path=str(path)), ListedClip)
     assert [(row["key"], row["name"], row["role"], row["label"]) for row in table.to_pylist()] == [
         ("v_abcdefghijk-0001250-0003000", "abcdefghijk", "train", "Surfing"),
         ("v_abcdefghijk-0001250-0003000-2", "abcdefghijk", "train", "Surfing"),
@@ -211,7 +210,7 @@ def test_json_of_activitynet(tmp_path: Path) -> None:
     for text in ("{}", "[1]", "{", '{"database": []}', "[" * 100_000):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"activity_net\.json"):
-            list(read_json(path=str(path)))
+            list(read_activitynet_json(path=str(path)))
 
 
 def test_lists_of_kinetics_become_clips(tmp_path: Path) -> None:
@@ -219,7 +218,11 @@ def test_lists_of_kinetics_become_clips(tmp_path: Path) -> None:
     (tmp_path / "val.csv").write_text("run,abcdefghijk,9,19,val\njump,-bcdefghijk,100,110,val\n")
     (tmp_path / "test.csv").write_text("youtube_id,time_start,time_end\nabcdefghijz,1,11\n")
     files = [ListFile("k", "train.csv"), ListFile("k", "val.csv"), ListFile("k", "test.csv", "test", labelled=False)]
-    read = [sifted for one in pieces(root=str(tmp_path), files=files) for sifted in read_list(one, root=str(tmp_path))]
+    read = [
+        sifted
+        for one in kinetics_lists(root=str(tmp_path), files=files)
+        for sifted in read_kinetics_list(one, root=str(tmp_path))
+    ]
     (sifted,) = as_clips(Held(*(one.kept for one in read)))
     assert [(row["key"], row["name"], row["role"], row["t_start"]) for row in sifted.kept.to_pylist()] == [
         ("abcdefghijk_000009_000019", "abcdefghijk", "train", 9.0),

@@ -36,8 +36,8 @@ from benchwright.datasets.features.rows import pieces, read_features
 from benchwright.datasets.iirc.hierarchy import read_hierarchy
 from benchwright.datasets.iirc.tasks import read_tasks
 from benchwright.datasets.kinetics.inventory import read_inventory
-from benchwright.datasets.kinetics.lists import ListFile, read_list
-from benchwright.datasets.kinetics.lists import pieces as list_pieces
+from benchwright.datasets.kinetics.lists import ListFile, read_kinetics_list
+from benchwright.datasets.kinetics.lists import kinetics_lists as list_pieces
 from benchwright.datasets.reader.decode import decode_npy
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.skeleton.arrays import ArrayFile, list_arrays
@@ -433,7 +433,9 @@ def test_bytes_behind_a_pickle() -> None:
 
 
 @pytest.mark.parametrize(
-    "read", [lambda path: list(activitynet.read_json(path=path)), read_tasks, read_qa_json], ids=["activitynet", "tasks", "qa"]
+    "read",
+    [lambda path: list(activitynet.read_activitynet_json(path=path)), read_tasks, read_qa_json],
+    ids=["activitynet", "tasks", "qa"],
 )
 def test_a_name_that_stands_twice_in_json(tmp_path: Path, read: Callable[[Any], Any]) -> None:
     """The last value was taken, and the others were lost."""
@@ -524,7 +526,7 @@ def test_newlines_in_a_list_of_kinetics(tmp_path: Path) -> None:
     (piece,) = list_pieces(root=str(tmp_path), files=[ListFile("r", "a.csv")])
     kept = rejected = 0
     with at_most(1 << 26):
-        for sifted in read_list(piece, root=str(tmp_path)):
+        for sifted in read_kinetics_list(piece, root=str(tmp_path)):
             kept, rejected = kept + sifted.kept.num_rows, rejected + len(sifted.rejected)
     assert (kept, rejected) == (1, 1_000_000)
 

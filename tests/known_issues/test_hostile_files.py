@@ -22,12 +22,12 @@ from benchwright.curation.parquet_footer import column_chunks
 from benchwright.curation.qa.mturk import _write
 from benchwright.curation.qa.votes import VOTES, read_votes
 from benchwright.curation.rows import Reject, Rejected
-from benchwright.datasets.activitynet.annotations import read_csv
+from benchwright.datasets.activitynet.annotations import read_tsp_csv
 from benchwright.datasets.demo_photos.album import make_album
 from benchwright.datasets.features.backbones import Backbone, load_backbone
 from benchwright.datasets.features.npy import strings
 from benchwright.datasets.iirc.hierarchy import read_hierarchy
-from benchwright.datasets.kinetics.lists import ListFile, pieces, read_list
+from benchwright.datasets.kinetics.lists import ListFile, kinetics_lists, read_kinetics_list
 from benchwright.datasets.skeleton.files import sequence_from_npy
 from benchwright.datasets.two_camera.pictures import read_charts
 from benchwright.datasets.videos.plain import list_csv
@@ -50,16 +50,16 @@ from benchwright.pipelines.vclimb.config import VclimbConfig
 )
 def test_a_list_of_kinetics_has_no_thousands_of_columns(tmp_path: Path, text: bytes) -> None:
     (tmp_path / "a.csv").write_bytes(text)
-    (piece,) = pieces(root=str(tmp_path), files=[ListFile("r", "a.csv", split="train")])
+    (piece,) = kinetics_lists(root=str(tmp_path), files=[ListFile("r", "a.csv", split="train")])
     with pytest.raises(ValueError, match=r"list 'a\.csv': its header has 1,50\d columns: 1,000 are read at most"):
-        list(read_list(piece, root=str(tmp_path)))
+        list(read_kinetics_list(piece, root=str(tmp_path)))
 
 
 def test_a_quoted_field_of_a_megabyte_is_one_bad_row(tmp_path: Path) -> None:
     line = b"label,AAAAAAAAAAA,1,2\n"
     (tmp_path / "a.csv").write_bytes(line + b'"' + b"x," * 500_000 + b'",AAAAAAAAAAB,1,2\n' + line)
-    (piece,) = pieces(root=str(tmp_path), files=[ListFile("r", "a.csv", split="train")])
-    (made,) = read_list(piece, root=str(tmp_path))
+    (piece,) = kinetics_lists(root=str(tmp_path), files=[ListFile("r", "a.csv", split="train")])
+    (made,) = read_kinetics_list(piece, root=str(tmp_path))
     assert made.kept.num_rows == 2
     assert made.rejected["reason"].to_pylist() == ["malformed_row"]
 
@@ -76,7 +76,7 @@ def test_a_list_of_bad_lines_alone_ends_early(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(streams, "MAX_BAD_ROWS", 100)
     (tmp_path / "a.csv").write_bytes(HEADS[kind] + line * 1000)
     path = str(tmp_path / "a.csv")
-    rows = read_csv(root=str(tmp_path), files={"train": "a.csv"}) if kind == "tsp" else list_csv(path=path)
+    rows = read_tsp_csv(root=str(tmp_path), files={"train": "a.csv"}) if kind == "tsp" else list_csv(path=path)
     assert all(isinstance(row, Rejected) for row in itertools.islice(rows, 100))
     with pytest.raises(ValueError, match=r"a\.csv'?: more than 100 rows cannot be used, the last one for malformed_row"):
         next(rows)

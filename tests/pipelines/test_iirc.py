@@ -411,6 +411,8 @@ def test_what_there_is_not_is_told_before_anything_is_trained(tiny: Path) -> Non
         ("evaluation.settings.method.targets=1", {"methods": ["er"]}, "unexpected keyword argument 'targets'"),
         ("vectors={kind='colours'}", {}, "backbone 'small_cnn' for vectors"),
         ("seed=0", {"methods": ["icarl"]}, "'icarl' takes one class a sample, and samples here have sets of labels"),
+        ("evaluation.settings.model.head='linear'", {"methods": ["lucir"]}, "'lucir' compares cosines, .* head is 'linear'"),
+        ("evaluation.model='tsn'", {"methods": ["er"]}, "model 'tsn' takes clips, and samples here are images"),
     ):
         with pytest.raises(WrongUse, match=message):
             iirc_runs.trainings(settings("tiny", override), str(tiny), **{"methods": [], "protocols": [], **options})

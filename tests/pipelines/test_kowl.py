@@ -171,7 +171,7 @@ def test_facts_of_a_training_and_what_it_depends_on(evaluated: Path) -> None:
     assert not {"dataset", "features", "device", "folder"} & found.keys()
     code = json.loads(next(evaluated.glob("experiments/stages/learned_feedback_1_evm*/code.json")).read_bytes())["definitions"]
     assert not [name for name in code if name.endswith((".ann", ".gmm_finch", ".finch"))]
-    assert list(code["benchwright.training.predictors.registry"]) == ["made"]
+    assert list(code["benchwright.training.predictors.registry"]) == ["new_predictor"]
     assert "benchwright.training.predictors.evm" in code
 
 

@@ -12,8 +12,8 @@ import torch
 from benchwright.eval.metrics import confusion
 from benchwright.eval.protocols import open_world
 from benchwright.training.predictors import predictor as shared
-from benchwright.training.predictors.evm import cover_radii, fit_weibulls, inclusion, set_cover
-from benchwright.training.predictors.finch import coarsest, finch
+from benchwright.training.predictors.evm import cover_radii, fit_weibulls, inclusion, log_powers, set_cover
+from benchwright.training.predictors.finch import finch
 from benchwright.training.predictors.gaussians import component_log_densities, fit_mixture, mixture_log_densities
 from benchwright.training.predictors.gmm_finch import GmmFinch
 from benchwright.training.predictors.predictor import gather, random_order, set_unknown, uncertain_first
@@ -275,8 +275,8 @@ def test_small_inputs():
     assert finch(np.ones((1, 3)))[0].tolist() == [0]
     assert finch(np.array([[0.0, 1.0], [1.0, 0.0]]))[0].tolist() == [0, 0]
     pairs = np.array([[0.0, 0], [0, 1], [50, 0], [50, 1], [0, 90], [0, 91]])
-    assert coarsest(pairs, distance="euclidean").tolist() == [0, 0, 1, 1, 2, 2]
-    assert coarsest(np.ones((7, 2))).tolist() == [0] * 7
+    assert finch(pairs, distance="euclidean")[-1].tolist() == [0, 0, 1, 1, 2, 2]
+    assert finch(np.ones((7, 2)))[-1].tolist() == [0] * 7
     with pytest.raises(ValueError, match=r"shape \(0, 3\)"):
         finch(np.ones((0, 3)))
     with pytest.raises(ValueError, match="distance 'l1'"):
@@ -451,6 +451,10 @@ def test_fitted_step_by_step_or_at_once_it_is_the_same():
 # --- EVM
 
 
+def psi_of(distances: np.ndarray, weibulls: np.ndarray, fit: Any) -> np.ndarray:
+    return inclusion(log_powers(torch.from_numpy(distances), torch.from_numpy(weibulls), fit).numpy(), fit)
+
+
 @settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1), st.floats(0.5, 20), st.floats(0.01, 5))
 def test_weibull_fits_equal_scipys(seed, shape, scale):
@@ -463,7 +467,7 @@ def test_weibull_fits_equal_scipys(seed, shape, scale):
         assert c == pytest.approx(theirs[0], rel=1e-2)
         assert turn == 0
         np.testing.assert_allclose(
-            inclusion(row[:, None], ours[:1], "as_written")[:, 0], stats.weibull_min.sf(row, *[ours[0, 0], 0, ours[0, 1]])
+            psi_of(row[:, None], ours[:1], "as_written")[:, 0], stats.weibull_min.sf(row, *[ours[0, 0], 0, ours[0, 1]])
         )
 
 
@@ -475,7 +479,7 @@ def test_the_tail_turned_round():
     np.testing.assert_allclose(ours[0], [theirs[0], theirs[2], tails[0].max()], rtol=1e-3)
     distances = np.linspace(0, 3, 9)[:, None]
     expected = stats.weibull_min.cdf(tails[0].max() - distances[:, 0] + 1, ours[0, 0], 0, ours[0, 1])
-    np.testing.assert_allclose(inclusion(distances, ours[:1], "as_released")[:, 0], expected)
+    np.testing.assert_allclose(psi_of(distances, ours[:1], "as_released")[:, 0], expected)
 
 
 @pytest.mark.parametrize("fit", ["as_released", "as_written"])
@@ -483,7 +487,7 @@ def test_nearer_is_more_included_and_odd_tails_do_no_harm(fit: Any):
     tails = np.stack([np.linspace(0.2, 0.4, 30), np.full(30, 0.3), np.zeros(30), np.r_[np.zeros(15), np.full(15, 1.0)]])
     weibulls = fit_weibulls(tails, fit)
     assert np.isfinite(weibulls).all()
-    psi = inclusion(np.linspace(0, 2, 50)[:, None], weibulls, fit)
+    psi = psi_of(np.linspace(0, 2, 50)[:, None], weibulls, fit)
     assert ((psi >= 0) & (psi <= 1)).all()
     assert (np.diff(psi, axis=0) <= 1e-12).all()
 
@@ -533,7 +537,7 @@ def test_within_its_radius_a_row_covers(fit: Any):
     weibulls = np.array([[2.0, 0.5, 0.4], [30.0, 1.1, 0.3], [1.0, 0.2, 1.0]])
     radii = cover_radii(weibulls, 0.7, fit)
     for factor, holds in ((0.999, True), (1.001, False)):
-        psi = inclusion((radii * factor)[:, None], weibulls[:, None], fit)[:, 0]
+        psi = psi_of((radii * factor)[:, None], weibulls[:, None], fit)[:, 0]
         assert ((psi >= 0.7) == holds)[radii > 0].all()
 
 

@@ -68,7 +68,8 @@ def parts_of(
         given: what the model is given of the dataset, beside its settings: a graph.
 
     Raises:
-        ValueError: a value that is out of range, missing or unknown, or a method that does not fit.
+        ValueError: a value that is out of range, missing or unknown, or a method that does not fit the stream or the model,
+            whose setting ``head`` says that it is "cosine_kept" or "cosine_reset".
     """
     chosen = made(method, settings["method"])
     values = dict(settings["schedule"])
@@ -78,12 +79,19 @@ def parts_of(
     memory.pop("frames", None)  # what is kept of a sample is the view's business
     try:
         schedule, capacity = Schedule(**values), Capacity(**memory) if memory else None
-        inspect.signature(model).bind(None, sample=(), **dict.fromkeys(given), **settings["model"])
+        bound = inspect.signature(model).bind(None, sample=(), **dict.fromkeys(given), **settings["model"])
     except TypeError as error:
         raise ValueError(str(error)) from None
     if choice != "method" and chosen.exemplars is not None:
         chosen = dataclasses.replace(chosen, exemplars=choice)
     chosen.check_fits(labels=labels, classes=classes)
+    bound.apply_defaults()
+    head = bound.arguments.get("head", "linear")
+    if chosen.head == "cosine" and not str(head).startswith("cosine"):
+        raise ValueError(
+            f"method {chosen.name!r} compares cosines, and the model's head is {head!r}: give a model that has the setting "
+            "head, such as pictures, head = 'cosine_kept', or name another method"
+        )
     wanted = settings["criterion"]
     if wanted not in CRITERIA or (labels == "sets" and wanted != "binary_cross_entropy"):
         there = "binary_cross_entropy for sets of labels" if wanted in CRITERIA else ", ".join(CRITERIA)

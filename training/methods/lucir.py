@@ -28,7 +28,7 @@ def lucir(*, strength: float = 5.0, margin: float = 0.5, rivals: int = 2) -> Met
         raise ValueError(f"lucir: strength {strength}, margin {margin}, rivals {rivals}: not negative, and at least one rival")
     teach = functools.partial(_teach, strength=strength, margin=margin, rivals=rivals)
     settings = {"strength": strength, "margin": margin, "rivals": rivals}
-    return Method("lucir", replay, "finetune", settings, teach, "herding", classes=("new",))
+    return Method("lucir", replay, "finetune", settings, teach, "herding", classes=("new",), head="cosine")
 
 
 def _teach(lesson: Lesson, *, strength: float, margin: float, rivals: int) -> None:

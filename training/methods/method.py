@@ -16,6 +16,7 @@ Exemplars = Literal["random", "herding", "given"]
 Predict = Literal["head", "nearest_mean"]
 Labels = Literal["one", "sets"]
 Classes = Literal["new", "same"]
+Head = Literal["any", "cosine"]
 
 Rule = Callable[..., RowNumbers]
 """``rule(buffer, sizes, *, seed)``: the rows of the stream that the model trains on next.
@@ -42,6 +43,7 @@ class Method:
         predict: by the largest output of the head, or by the nearest mean of the exemplars' features (iCaRL).
         labels: which labels of a sample it can learn: one class, or a set of them.
         classes: what a position of a stream may bring: "new" classes (tasks), or the "same" ones (domains).
+        head: of the model: "any", or "cosine" where cosines are compared, see ``core.build.parts_of``.
     """
 
     name: str
@@ -53,6 +55,7 @@ class Method:
     predict: Predict = "head"
     labels: tuple[Labels, ...] = ("one", "sets")
     classes: tuple[Classes, ...] = ("new", "same")
+    head: Head = "any"
 
     def __post_init__(self) -> None:
         for what, value, words in (

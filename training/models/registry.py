@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from ...curation.registry import Registry
+import re
+from typing import Literal, get_args
+
+from ...curation.registry import Registry, described
+
+Samples = Literal["vectors", "images", "clips", "graphs"]
 
 _HERE = "benchwright.training.models"
 
@@ -26,3 +31,11 @@ MODELS = Registry(
     },
 )
 """What makes a network from its settings: ``make(init, *, sample, **settings)``."""
+
+
+def check_takes(name: str, samples: Samples) -> None:
+    """Raise ``ValueError`` where a model takes other samples, by what it ``fits`` or the line ``Fits:`` of its docstring."""
+    words = re.findall(r"\w+", described(MODELS.find(name))[0])
+    takes = [kind for kind in get_args(Samples) if kind in words]
+    if takes and samples not in takes:
+        raise ValueError(f"model {name!r} takes {' or '.join(takes)}, and samples here are {samples}: name another model")

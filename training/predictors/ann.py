@@ -32,7 +32,7 @@ from .predictor import (
     check_request,
     gather,
     in_order_of,
-    labelled,
+    labelled_rows,
     set_unknown,
 )
 
@@ -85,18 +85,13 @@ class Ann:
         self._device = torch.device(device)
         self._classes: Labels = np.empty(0, dtype=np.int64)
         self._fits = 0
-        self._threshold = 0.0
+        self.threshold = 0.0  # largest softmax below which a sample is called unknown
         self._hidden: nn.Linear | None = None
         self._output: nn.Linear | None = None
 
-    @property
-    def threshold(self) -> float:
-        """Largest softmax below which a sample is called unknown."""
-        return self._threshold
-
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
         """One increment's epochs over all labelled rows, unless the newest increment brought no label."""
-        rows, y = labelled(experience, learned=self._fits > 0)
+        rows, y = labelled_rows(experience, learned=self._fits > 0)
         if self._fits and not (experience[-1][2] != UNLABELLED).any():
             return
         self._grow(np.union1d(self._classes, y), experience[0][1].shape[1])
@@ -114,14 +109,14 @@ class Ann:
                     optimiser.step()
             self._fits += 1
             if self._fits == 1 or self._setting.threshold_when == "each_fit":
-                self._threshold = self._find_threshold(validation)
+                self.threshold = self._find_threshold(validation)
         if not all(bool(torch.isfinite(p).all()) for p in (*hidden.parameters(), *output.parameters())):
             raise ArithmeticError(f"weights are not finite after fit {self._fits}: features hold non-finite or huge values")
 
     def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
         """Columns: "unknown", the known classes. Below the threshold "unknown" becomes the largest, see ``set_unknown``."""
         probabilities = self._softmax(X)
-        set_unknown(probabilities, probabilities[:, 1:].max(axis=1) < self._threshold)
+        set_unknown(probabilities, probabilities[:, 1:].max(axis=1) < self.threshold)
         return np.concatenate([[UNKNOWN], self._classes]).astype(np.int64), probabilities
 
     def request(self, uid: Uids, X: Features) -> list[str]:
@@ -136,13 +131,13 @@ class Ann:
         return {
             "classes": self._classes,
             "fits": np.array(self._fits),
-            "threshold": np.array(self._threshold),
+            "threshold": np.array(self.threshold),
             **{name: value.cpu().numpy() for name, value in weights.items()},
         }
 
     def restore(self, state: Mapping[str, NDArray[Any]], experience: Sequence[Seen]) -> None:
         """Resume from what ``state`` gave."""
-        self._classes, self._fits, self._threshold = state["classes"], int(state["fits"]), float(state["threshold"])
+        self._classes, self._fits, self.threshold = state["classes"], int(state["fits"]), float(state["threshold"])
         self._hidden, self._output = (
             _layer(state[f"{name}_weight"], state[f"{name}_bias"]).to(self._device) for name in ("hidden", "output")
         )

@@ -33,11 +33,11 @@ from .predictor import (
     Request,
     Seen,
     Uids,
-    by_class,
     check_request,
     gather,
     in_order_of,
-    labelled,
+    labelled_rows,
+    rows_by_class,
 )
 
 Fit = Literal["as_released", "as_written"]
@@ -96,7 +96,7 @@ class Evm:
         Raises:
             ValueError: fewer than two classes, or fewer than two strangers of a class.
         """
-        rows, y = labelled(experience, learned=len(self._class_of) > 0)
+        rows, y = labelled_rows(experience, learned=len(self._class_of) > 0)
         if not len(rows):
             return
         uid = np.concatenate([uids for uids, _, _ in experience])[rows]
@@ -130,7 +130,7 @@ class Evm:
                 block = self._points(np.array(X[start : start + _BLOCK]))
                 powers = log_powers(1 - (block @ vectors.T).double().cpu(), torch.from_numpy(self._weibulls), fit).numpy()
                 # Psi rises or falls with the power: of a class's vectors only the best one is taken to it.
-                scores[start : start + len(block), 1:] = _psi(nearest.reduceat(powers, starts, axis=1), fit)
+                scores[start : start + len(block), 1:] = inclusion(nearest.reduceat(powers, starts, axis=1), fit)
         scores[:, 0] = 1 - scores[:, 1:].max(axis=1)
         scores /= scores.sum(axis=1, keepdims=True)
         return np.concatenate([[UNKNOWN], classes]).astype(np.int64), scores.astype(np.float32)
@@ -214,7 +214,7 @@ class Evm:
         radii = cover_radii(self._fitted, self._setting.cover_threshold, self._setting.fit)
         chosen: list[Labels] = []
         vectors: list[Features] = []
-        for _, own in by_class(self._y):
+        for _, own in rows_by_class(self._y):
             points = self._points(gather(experience, rows[own]))
             distances = (1 - points @ points.T).clamp_(min=0).cpu().numpy()
             extreme = set_cover(distances <= radii[own, None])
@@ -269,23 +269,15 @@ def fit_weibulls(tails: Floats, fit: Fit) -> Floats:
 
 
 def log_powers(distances: torch.Tensor, weibulls: torch.Tensor, fit: Fit) -> torch.Tensor:
-    """log((x / scale)^shape), x being the distance or, as released, the distance turned round; see ``inclusion``."""
+    """log((x / scale)^shape), x being the distance (one slightly below 0 counts as 0) or, as released, the
+    distance turned round."""
     shape, scale, turn = weibulls.unbind(-1)
     values = distances if fit == "as_written" else turn + 1 - distances
     return (values.clamp(min=0).log_() - scale.log()).mul_(shape)
 
 
-def inclusion(distances: Floats, weibulls: Floats, fit: Fit) -> Floats:
-    """Psi, in [0, 1]: probability that a stranger lies farther.
-
-    Args:
-        distances: (n, k), from n samples to k rows; slightly negative ones count as 0.
-        weibulls: (k, 3) from ``fit_weibulls``, or an array that spreads against (n, k, 3).
-    """
-    return _psi(log_powers(torch.from_numpy(distances), torch.from_numpy(weibulls), fit).numpy(), fit)
-
-
-def _psi(powers: Floats, fit: Fit) -> Floats:
+def inclusion(powers: Floats, fit: Fit) -> Floats:
+    """Psi, in [0, 1]: probability that a stranger lies farther, from ``log_powers``."""
     with np.errstate(over="ignore"):  # an infinite power is a probability of 0 or 1
         return np.exp(-np.exp(powers)) if fit == "as_written" else -np.expm1(-np.exp(powers))
 

@@ -54,11 +54,6 @@ def finch(X: ArrayLike, *, distance: Distance = "cosine", device: str = "cpu", b
     return partitions
 
 
-def coarsest(X: ArrayLike, *, distance: Distance = "cosine", device: str = "cpu") -> Partition:
-    """The last partition."""
-    return finch(X, distance=distance, device=device)[-1]
-
-
 def _first_neighbours(X: NDArray[np.float32], distance: Distance, device: str, batch_size: int) -> Partition:
     """Nearest other row of each row, the first of equals."""
     points = torch.from_numpy(X).to(device)

@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..core.determinism import one_thread
-from .finch import Distance, coarsest
+from .finch import Distance, finch
 from .gaussians import Mixture, Shrinkage, component_log_densities, fit_mixture, joined, mixture_log_densities
 from .predictor import (
     UNKNOWN,
@@ -28,11 +28,11 @@ from .predictor import (
     Request,
     Seen,
     Uids,
-    by_class,
     check_request,
     gather,
     in_order_of,
-    labelled,
+    labelled_rows,
+    rows_by_class,
     set_unknown,
 )
 
@@ -87,34 +87,29 @@ class GmmFinch:
         self._device = device
         self._mixtures: dict[int, Mixture] = {}
         self._fitted_on: dict[int, str] = {}
-        self._threshold = -np.inf
+        self.threshold = -np.inf  # log-density below which a sample is of no known class
         self._clusters: Mixture | None = None
         self._cluster_numbers: Labels = np.empty(0, dtype=np.int64)
         self._next_cluster = 0
         self._pool: dict[str, NDArray[np.float32]] = {}
 
-    @property
-    def threshold(self) -> float:
-        """Log-density below which a sample is of no known class."""
-        return self._threshold
-
     def fit(self, experience: Sequence[Seen], validation: Seen) -> None:
         """Fit the mixtures of all classes with labels, the threshold, and the clusters of what is still rejected."""
-        every, y = labelled(experience, learned=bool(self._mixtures))
+        every, y = labelled_rows(experience, learned=bool(self._mixtures))
         lowest: list[tuple[NDArray[np.float64], Labels]] = []
         with one_thread():
-            for label, own in by_class(y):
+            for label, own in rows_by_class(y):
                 rows = every[own]
                 X = gather(experience, rows)
                 digest = hashlib.sha256(X.data).hexdigest()
                 if self._fitted_on.get(label) != digest:
-                    clusters = coarsest(X, distance=self._setting.distance, device=self._device)
+                    clusters = finch(X, distance=self._setting.distance, device=self._device)[-1]
                     self._mixtures[label] = self._fit(X, clusters)
                     self._fitted_on[label] = digest
                 lowest.append((mixture_log_densities(X, [self._mixtures[label]])[:, 0], rows))
             self._mixtures = dict(sorted(self._mixtures.items()))
             if lowest:  # a limit on the experience may leave no labelled row: what was learned stays
-                self._threshold = self._find_threshold(experience, lowest, validation)
+                self.threshold = self._find_threshold(experience, lowest, validation)
             self._clean_pool(experience)
 
     def predict(self, uid: Uids, X: Features) -> tuple[Labels, Probabilities]:
@@ -127,7 +122,7 @@ class GmmFinch:
         """
         with one_thread():
             densities = mixture_log_densities(X, list(self._mixtures.values()))
-            rejected = densities.max(axis=1) < self._threshold
+            rejected = densities.max(axis=1) < self.threshold
             if self._setting.recognise:
                 self._learn_unlabelled(uid, X, rejected)
             known = _softmax(densities)
@@ -152,7 +147,7 @@ class GmmFinch:
             "classes": np.array(list(self._mixtures), dtype=np.int64),
             "components": np.array([len(mixture) for mixture in self._mixtures.values()], dtype=np.int64),
             "fitted_on": np.array([self._fitted_on[label] for label in self._mixtures]),
-            "threshold": np.array(self._threshold),
+            "threshold": np.array(self.threshold),
             "next_cluster": np.array(self._next_cluster),
             "cluster_numbers": self._cluster_numbers,
             "pool_uid": np.array(list(self._pool), dtype=np.str_),
@@ -167,7 +162,7 @@ class GmmFinch:
         parts = zip(*(torch.from_numpy(state[f"known_{name}"]).to(self._device).split(sizes) for name in _FIELDS), strict=True)
         self._mixtures = {label: Mixture(*part) for label, part in zip(classes, parts, strict=True)}
         self._fitted_on = dict(zip(classes, state["fitted_on"].tolist(), strict=True))
-        self._threshold = float(state["threshold"])
+        self.threshold = float(state["threshold"])
         self._next_cluster = int(state["next_cluster"])
         self._cluster_numbers = state["cluster_numbers"]
         self._pool = dict(zip(state["pool_uid"].tolist(), state["pool_X"], strict=True))
@@ -206,7 +201,7 @@ class GmmFinch:
             at, step = at + step, 2 * step
         _, X, y = validation
         low = [np.empty(0, dtype=np.int64)]
-        for label, own_rows in by_class(y):
+        for label, own_rows in rows_by_class(y):
             if label in self._mixtures:
                 density = mixture_log_densities(X[own_rows], [self._mixtures[label]])[:, 0]
                 low.append(own_rows[density < threshold])
@@ -223,7 +218,7 @@ class GmmFinch:
         self._pool = {uid: x for uid, x in self._pool.items() if uid not in labelled}
         if self._pool:
             X = np.stack(list(self._pool.values()))
-            rejected = mixture_log_densities(X, list(self._mixtures.values())).max(axis=1) < self._threshold
+            rejected = mixture_log_densities(X, list(self._mixtures.values())).max(axis=1) < self.threshold
             self._pool = {uid: x for (uid, x), still in zip(self._pool.items(), rejected.tolist(), strict=True) if still}
         self._cluster_pool()
 
@@ -239,7 +234,7 @@ class GmmFinch:
         if len(self._pool) < 2:
             return
         X = np.stack(list(self._pool.values()))
-        self._clusters = self._fit(X, coarsest(X, distance=self._setting.distance, device=self._device))
+        self._clusters = self._fit(X, finch(X, distance=self._setting.distance, device=self._device)[-1])
         self._cluster_numbers = self._next_cluster + np.arange(len(self._clusters), dtype=np.int64)
         self._next_cluster += len(self._clusters)
 

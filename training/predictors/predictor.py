@@ -37,7 +37,7 @@ def gather(experience: Sequence[Seen], rows: Labels) -> Features:
     return features
 
 
-def labelled(experience: Sequence[Seen], *, learned: bool) -> tuple[Labels, Labels]:
+def labelled_rows(experience: Sequence[Seen], *, learned: bool) -> tuple[Labels, Labels]:
     """The rows that have a label, counted through all increments, and their class indices.
 
     Args:
@@ -53,7 +53,7 @@ def labelled(experience: Sequence[Seen], *, learned: bool) -> tuple[Labels, Labe
     return rows, labels[rows]
 
 
-def by_class(labels: Labels) -> Iterator[tuple[int, Labels]]:
+def rows_by_class(labels: Labels) -> Iterator[tuple[int, Labels]]:
     """(class index, its rows in order), classes ascending; rows without label are left out."""
     order = np.argsort(labels, kind="stable")
     values, starts = np.unique(labels[order], return_index=True)

@@ -27,7 +27,7 @@ def paper_settings() -> dict[str, dict[str, Any]]:
     return package_toml(__package__, "kowl.toml")
 
 
-def made(make: Callable[..., Any], settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:
+def new_predictor(make: Callable[..., Any], settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:
     """A fresh predictor: what ``eval.protocols.predictor`` asks for.
 
     Args:
@@ -50,5 +50,5 @@ def made(make: Callable[..., Any], settings: Mapping[str, Any], *, seed: int, de
 
 
 def make_predictor(name: str, settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:
-    """A fresh predictor by its name: see ``made``. Raises ``UnknownName`` where there is none."""
-    return made(load_name(PREDICTORS, name), settings, seed=seed, device=device)
+    """A fresh predictor by its name: see ``new_predictor``. Raises ``UnknownName`` where there is none."""
+    return new_predictor(load_name(PREDICTORS, name), settings, seed=seed, device=device)
