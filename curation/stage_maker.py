@@ -241,6 +241,19 @@ class StageMaker:
         left = len(todo)
         rows = sum(record.rows_in for record in records.values())
         rejects = collections.Counter(_totals(list(records.values())))
+        checked: list[PartRecord] = []
+        counts = collections.Counter[str]()
+        rows_checked = 0
+
+        def check_budget() -> None:
+            """Of the parts up to the first that is missing: what is told must not go by the order in which parts end."""
+            nonlocal rows_checked
+            while len(checked) in records:
+                record = records[len(checked)]
+                checked.append(record)
+                counts.update(record.rejects)
+                rows_checked += record.rows_in
+                self.stage.budget.check(self.store, self.stage.name, counts, rows_checked, self._reject_files(checked))
 
         def done(made: list[PartRecord]) -> None:
             nonlocal left, rows
@@ -250,7 +263,7 @@ class StageMaker:
             rejects.update(_totals(made))
             report("running", total if self.stage.kind == "whole" and total else rows, total, rejects.total())
             if (self.stage.budget.limit or 0) >= 1:
-                self.stage.budget.check(self.store, self.stage.name, rejects, rows, self._reject_files(records))
+                check_budget()
             if not left:
                 commit(records)
 
@@ -325,9 +338,9 @@ class StageMaker:
         if counts or not (self.stage.after or self.stage.may_be_empty):
             check_not_empty(self.store, self.stage.name, artifact.rows, artifact.rejects, files)
 
-    def _reject_files(self, records: Mapping[int, PartRecord]) -> Iterator[str]:
-        for number in sorted(records):
-            names = (name for name in records[number].files if name.endswith(".rejects.parquet"))
+    def _reject_files(self, records: Sequence[PartRecord]) -> Iterator[str]:
+        for record in records:
+            names = (name for name in record.files if name.endswith(".rejects.parquet"))
             yield from (posixpath.join(folder(self.stage.name), name) for name in names)
 
     def _forget_rejects_but(self, kept: set[str]) -> None:
