@@ -38,6 +38,7 @@ import pyarrow as pa
 
 from .budget import Budget
 from .keys import How, Named, Where, WhereOfRows
+from .named import module_of
 from .reach import Reached, reached
 from .rows import BLOB, Rejected, is_array, schema_of
 from .shards import Placed, assign_shards
@@ -64,7 +65,7 @@ class Step:
     @property
     def name(self) -> str:
         """Dotted name of the function."""
-        return f"{self.function.__module__}.{self.function.__qualname__}"
+        return f"{module_of(self.function)}.{self.function.__qualname__}"
 
     def all_settings(self) -> dict[str, Any]:
         """The settings with the function's defaults filled in, by name."""
@@ -78,11 +79,11 @@ class Step:
     def code(self) -> Reached:
         """The code that the function reaches, and that of the classes of its settings."""
         own = reached(self.function)
-        tops = {"benchwright", self.function.__module__.partition(".")[0]}
+        tops = {"benchwright", module_of(self.function).partition(".")[0]}
         types = {each for value in self.settings.values() for each in _types_in(value)}
-        others = [each for each in types if each.__qualname__ not in own.definitions.get(each.__module__, ())]
-        ours = [each for each in others if each.__module__.partition(".")[0] in tops]
-        return own.with_others(map(reached, sorted(ours, key=lambda each: (each.__module__, each.__qualname__))))
+        others = [each for each in types if each.__qualname__ not in own.definitions.get(module_of(each), ())]
+        ours = [each for each in others if module_of(each).partition(".")[0] in tops]
+        return own.with_others(map(reached, sorted(ours, key=lambda each: (module_of(each), each.__qualname__))))
 
 
 @typing.overload

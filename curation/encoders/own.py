@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 
 from ..keys import canonical
+from ..named import module_of
 from ..stages.decode import decode_rgb
 from .encoder import Encoder, MakeEncoder, unit_rows
 
@@ -81,7 +82,7 @@ def load_own(make: MakeEncoder, checkpoint: str, device: str) -> Encoder:
 
 @functools.lru_cache(maxsize=2)
 def _load_own(function: MakeEncoder, settings: str, checkpoint: str, device: str) -> Encoder:
-    name = f"{function.__module__}:{getattr(function, '__qualname__', function)}"
+    name = f"{module_of(function)}:{getattr(function, '__qualname__', function)}"
     signature = inspect.signature(function)
     given = json.loads(settings)
     if "device" in signature.parameters:

@@ -181,7 +181,6 @@ def test_a_budget_that_is_exceeded_is_told_by_the_first_parts(numbers: Path, tmp
         run(flow, str(tmp_path / "run"), scheduler="threads", workers=2)
 
 
-
 def test_budget_of_rejects(numbers: Path, tmp_path: Path) -> None:
     flow = source("listed", step(steps.read_numbers, path=where(numbers)))
     for _ in range(2):  # what was made stays, and is over its budget as before
