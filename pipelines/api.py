@@ -18,6 +18,7 @@ from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
 from .empty_runs import check_not_empty
 from .errors import did_you_mean
+from .experiments import reading_once
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
 from .outputs import qa_export, qa_import, release, report, scores, stale, train
@@ -40,6 +41,7 @@ __all__ = [
     "plan",
     "qa_export",
     "qa_import",
+    "reading_once",
     "reasons",
     "record_of",
     "rejects",

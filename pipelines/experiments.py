@@ -10,6 +10,7 @@ other settings stand beside each other: a plan adds to the folder, and takes not
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import logging
 import math
@@ -117,7 +118,7 @@ def flow_of(trainings: Sequence[Training], dataset: str) -> Flow:
     return Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured)))
 
 
-def train(
+def run_trainings(
     trainings: Sequence[Training],
     out: str,
     *,
@@ -154,6 +155,7 @@ def train(
             add=True,
             on_progress=_teller(flow, progress),
         )
+    (_read.get() or {}).clear()
     _check_diverged(trainings, out, dataset)
 
 
@@ -231,8 +233,31 @@ class Trained:
     stale: str
 
 
-def trained(out: str) -> Iterator[Trained]:
+_read: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("trainings that were read", default=None)
+"""Of a run, within ``reading_once``."""
+
+
+@contextlib.contextmanager
+def reading_once() -> Iterator[None]:
+    """In the block a run's trainings are gone through once, whatever is asked of them, and again behind ``run_trainings``."""
+    token = _read.set({})
+    try:
+        yield
+    finally:
+        _read.reset(token)
+
+
+def finished_trainings(out: str) -> list[Trained]:
     """Every finished training of a run, of whatever dataset, settings and code, in the order of training."""
+    known = _read.get()
+    if known is None:
+        return list(_finished(out))
+    if out not in known:
+        known[out] = list(_finished(out))
+    return known[out]
+
+
+def _finished(out: str) -> Iterator[Trained]:
     store = Store(posixpath.join(out, FOLDER))
     if not store.exists("run.json"):
         return
@@ -293,7 +318,7 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
     dataset, benchmark = dataset_digest(out), load_run(Store(out)).pipeline
     store = Store(posixpath.join(out, FOLDER))
     tables: list[pa.Table] = []
-    for one in trained(out):
+    for one in finished_trainings(out):
         if one.dataset != dataset or (one.stale and not stale):
             continue
         facts = {**one.facts, "settings": canonical(one.facts["settings"])}
@@ -329,14 +354,14 @@ def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, An
         out: the run.
         stale: whether trainings count that earlier code made.
     """
-    store, found = Store(posixpath.join(out, FOLDER)), list(trained(out))
+    store, found = Store(posixpath.join(out, FOLDER)), finished_trainings(out)
     dataset = dataset_digest(out) if found else ""
     for one in found:
         if one.dataset == dataset and (stale or not one.stale):
             yield dict(one.facts), one.learned.rows_view(store)
 
 
-def scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Metrics of whole trainings: protocol -> line -> ``mean`` and ``std`` over its runs by heading (None for undefined),
     ``runs``.
 
@@ -375,7 +400,7 @@ def stale_trainings(out: str) -> dict[str, str]:
     if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
         return {}
     dataset = dataset_digest(out)
-    found = list(trained(out))
+    found = finished_trainings(out)
     current = {canonical(one.facts) for one in found if one.dataset == dataset and not one.stale}
     return {
         f"{one.facts['protocol']} {one.facts['method']}": one.stale or "trained on another dataset"

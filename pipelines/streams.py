@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import statistics
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -181,6 +181,18 @@ def stream_training(
     )
     gives = columns(LABEL_SETS if labels == "sets" else ONE_LABEL)
     return Training(protocol, short(method[0]), short(model[0]), settings, seed, learn, gives, measures, order, None, change)
+
+
+def trainings_of(baselines: Iterable[Mapping[str, Any]], seeds: Iterable[int], **shared: Any) -> list[Training]:
+    """A training for each baseline and seed.
+
+    Args:
+        baselines: of each what ``stream_training`` is given of it alone: protocol, method, model, settings, ...
+        seeds: of each baseline.
+        shared: what it is given of all of them.
+    """
+    seeds = list(seeds)
+    return [stream_training(**shared, **baseline, seed=seed) for baseline in baselines for seed in seeds]
 
 
 def short(name: str) -> str:

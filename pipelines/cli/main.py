@@ -344,17 +344,18 @@ def train(
 
     trust(out, trust_code)
     tell: Callable[[str], None] = (lambda _: None) if quiet else (lambda line: print(line, file=sys.stderr, flush=True))
-    results = api.train(
-        out,
-        methods=methods or (),
-        protocols=protocols or (),
-        scheduler=scheduler,
-        workers=workers,
-        retry=retry or (),
-        pipeline=pipeline,
-        progress=tell,
-    )
-    _print_scores(out, results, api.stale(out, pipeline=pipeline))
+    with api.reading_once():
+        results = api.train(
+            out,
+            methods=methods or (),
+            protocols=protocols or (),
+            scheduler=scheduler,
+            workers=workers,
+            retry=retry or (),
+            pipeline=pipeline,
+            progress=tell,
+        )
+        _print_scores(out, results, api.stale(out, pipeline=pipeline))
 
 
 @app.command("eval")
@@ -369,7 +370,8 @@ def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None, trust
     from .. import api
 
     trust(out, trust_code)
-    _print_scores(out, api.scores(out, pipeline=pipeline), api.stale(out, pipeline=pipeline), as_json=as_json)
+    with api.reading_once():
+        _print_scores(out, api.scores(out, pipeline=pipeline), api.stale(out, pipeline=pipeline), as_json=as_json)
 
 
 def _print_scores(out: str, results: Any, stale: Mapping[str, str], *, as_json: bool = False) -> None:
@@ -405,8 +407,9 @@ def report(out: Out, pipeline: Pipeline = None, trust_code: TrustCode = False) -
     from .. import api
 
     trust(out, trust_code)
-    print(api.report(out, pipeline=pipeline))
-    _tell_stale(out, api.stale(out, pipeline=pipeline))
+    with api.reading_once():
+        print(api.report(out, pipeline=pipeline))
+        _tell_stale(out, api.stale(out, pipeline=pipeline))
 
 
 @app.command()
