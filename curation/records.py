@@ -52,7 +52,7 @@ class Damaged(ValueError):
     """A sealed record is not what was written."""
 
 
-class Found(NamedTuple):
+class Mismatch(NamedTuple):
     """A file that is not as its record says: where, what was found, what the record says."""
 
     place: str
@@ -213,7 +213,7 @@ def check_file(path: Path) -> None:
         raise Damaged(f"{path} is not what was written: it was damaged or edited")
 
 
-def check(out: Path, known: Mapping[str, Any]) -> Iterator[Found]:
+def check_records(out: Path, known: Mapping[str, Any]) -> Iterator[Mismatch]:
     """Compare all files of a run's folder, outside of its stages, its dataset and runs within it, with their records.
 
     Args:
@@ -228,7 +228,7 @@ def check(out: Path, known: Mapping[str, Any]) -> Iterator[Found]:
             if apart or name.startswith(TEMPORARY) or (where / name).is_symlink():
                 folders.remove(name)
             if (where / name).is_symlink():
-                yield Found(_place(out, where / name), "it is a link", "nothing of it")
+                yield Mismatch(_place(out, where / name), "it is a link", "nothing of it")
         yield from _check_folder(out, where, {name for name in files if not name.startswith(TEMPORARY)}, known)
 
 
@@ -242,34 +242,34 @@ def runs_within(out: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if name not in inner]
 
 
-def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, Any]) -> Iterator[Found]:
+def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, Any]) -> Iterator[Mismatch]:
     record: dict[str, list[State]] = {}
     if RECORD in files:
         try:
             record = _read(where)
         except (Damaged, OSError) as error:
             told = str(error) if isinstance(error, Damaged) else f"cannot be read: {error.strerror}"
-            yield Found(_place(out, where / RECORD), f"the record of the files beside it {told}", "that it is whole")
+            yield Mismatch(_place(out, where / RECORD), f"the record of the files beside it {told}", "that it is whole")
             return
     elif where == out / _ANSWERS and any(_place(out, where / name) in known for name in files):
-        yield Found(_place(out, where / RECORD), "the record of the files beside it is missing", "that it is there")
+        yield Mismatch(_place(out, where / RECORD), "the record of the files beside it is missing", "that it is there")
     for name in sorted({*files, *record} - {RECORD}):
         path, states = where / name, record.get(name)
         place = _place(out, path)
         if path.is_symlink() or (path.exists() and not path.is_file()):
-            yield Found(place, "it is no plain file", "nothing of it")
+            yield Mismatch(place, "it is no plain file", "nothing of it")
         elif where == out and name == _LOCK:
             if size := path.stat().st_size:
-                yield Found(place, f"{size} bytes", "that it is empty")
+                yield Mismatch(place, f"{size} bytes", "that it is empty")
         elif where == out and name in _SEALED:
             try:
                 unsealed(path.read_bytes())
             except Damaged as error:
-                yield Found(place, f"it {error}", "that it is whole")
+                yield Mismatch(place, f"it {error}", "that it is whole")
         elif states is None and place not in known:
-            yield Found(place, "the file is there", "nothing of it")
+            yield Mismatch(place, "the file is there", "nothing of it")
         elif states is not None and (found := state_of(path)) not in states:
-            yield Found(place, _told(found), " or ".join(map(_told, states)))
+            yield Mismatch(place, _told(found), " or ".join(map(_told, states)))
 
 
 def _place(out: Path, path: Path) -> str:
@@ -291,7 +291,7 @@ def _read(folder: Path) -> dict[str, list[State]]:
 def _read_anyhow(folder: Path) -> dict[str, list[State]]:
     try:
         return _read(folder)
-    except (OSError, Damaged):  # started again: what it told of the other files is lost, and ``check`` names them
+    except (OSError, Damaged):  # started again: what it told of the other files is lost, and ``check_records`` names them
         return {}
 
 

@@ -18,7 +18,7 @@ from .digest import ContentDigest
 from .flow import Flow
 from .keys import canonical, fingerprint, sha256
 from .part_writer import folder
-from .records import Found, check, runs_within
+from .records import Mismatch, check_records, runs_within
 from .rows import is_array, is_blob
 from .run import run
 from .stage_maker import layout_of
@@ -110,7 +110,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
     if store.local is not None:
         on_stage("results, votes and report")
         within = {place: stage for stage, made in artifacts.items() for place in made.recipe.get("within", {}).values()}
-        problems.extend(_beside(store.local, found) for found in check(store.local, within))
+        problems.extend(_beside(store.local, found) for found in check_records(store.local, within))
         for inner in runs_within(store.local):
             problems.extend(_verify_within(inner.relative_to(store.local).as_posix(), str(inner)))
     return problems
@@ -128,7 +128,7 @@ def _verify_within(name: str, url: str) -> Iterator[Problem]:
         yield dataclasses.replace(each, place=place, remove=each.remove and posixpath.join(name, each.remove))
 
 
-def _beside(out: Path, found: Found) -> Problem:
+def _beside(out: Path, found: Mismatch) -> Problem:
     """A file outside of the stages and the dataset. What people gave can be made by no command, and is not to be removed."""
     place = found.place
     if place.startswith("qa/"):
@@ -245,7 +245,7 @@ def _check_published(store: Store, published: str) -> Iterator[Problem]:
     yield from _strangers(store, DATASET, {posixpath.basename(name) for name in [*listed, manifest]})
 
 
-def remake(flow: Flow, url: str, scratch: str, **how_to_run: Any) -> list[Problem]:
+def made_again(flow: Flow, url: str, scratch: str, **how_to_run: Any) -> list[Problem]:
     """Make the whole run again in ``scratch`` and compare every file of every stage with what ``url`` records."""
     store = Store(url)
     problems: list[Problem] = []

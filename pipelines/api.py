@@ -15,8 +15,7 @@ from ..curation.keys import Where, WhereOfRows
 from ..curation.part_writer import folder
 from ..curation.stale import change
 from ..curation.store import Store, StoreError
-from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
-from .empty_runs import check_not_empty
+from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, made_again, verify
 from .errors import did_you_mean
 from .experiments import reading_once
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
@@ -141,7 +140,7 @@ def run(
         )
         retry = ()
         if not done.waiting:
-            check_not_empty(done, out, "to publish")
+            _check_rows_left(done, out, "to publish")
             todo.benchmark.publish(done, todo.config, posixpath.join(out, DATASET))
             manifest = posixpath.join(DATASET, "dataset.json")
             if done.store.exists(manifest):
@@ -154,13 +153,34 @@ def run(
         waited = done.waiting
 
 
+def _check_rows_left(done: engine.Run, out: str, purpose: str) -> None:
+    """Raise ``RuntimeError`` where the last finished stage has no rows: that is a mistake in the settings, or in the votes.
+
+    Args:
+        done: the run, at its end or waiting.
+        out: its folder, for the message.
+        purpose: what the rows were for, as in "nothing is left to publish".
+    """
+    if done.result.rows:
+        return
+    emptied = next((one for one in done.artifacts if one.rows_in and not one.rows), None)
+    if emptied is None:
+        first = next(one for one in done.artifacts if not one.rows)
+        raise RuntimeError(f"{out}: nothing is left {purpose}: {first.kind} stage {first.stage!r} gave no rows")
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in emptied.rejects.items())
+    raise RuntimeError(
+        f"{out}: nothing is left {purpose}: stage {emptied.stage!r} rejected all {emptied.rows_in:,} rows ({reasons}): "
+        f"see `benchwright rejects {out}`"
+    )
+
+
 def _answer(done: engine.Run, rounds: Collection[Round], out: str) -> bool:
     """Let SIMULATED annotators answer the rounds that say so. Returns whether one was answered."""
     if not rounds:
         return False
     from ..curation.qa.answers import answer
 
-    check_not_empty(done, out, "to ask annotators about")  # people neither
+    _check_rows_left(done, out, "to ask annotators about")  # people neither
     return any(answer(done, each, out) for each in rounds)
 
 
@@ -187,9 +207,7 @@ class _Once:
 
 def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run: Any) -> list[Problem]:
     """Make the run of ``out`` again in ``scratch``, and say where its files differ. ``pipeline`` as for ``job_of``."""
-    from ..curation.verify import remake as remake_flow
-
-    return remake_flow(job_of(out, pipeline=pipeline).flow(out), out, scratch, **how_to_run)
+    return made_again(job_of(out, pipeline=pipeline).flow(out), out, scratch, **how_to_run)
 
 
 def show(out: str) -> dict[str, Any]:

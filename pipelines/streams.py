@@ -242,6 +242,6 @@ def _sha256(path: Path, modified: int) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def file_sha256(path: str | None) -> str | None:
+def weights_sha256(path: str | None) -> str | None:
     """Digest of a file of weights, for the settings of a training; None for none."""
     return None if path is None else _sha256(Path(path), Path(path).stat().st_mtime_ns)

@@ -21,7 +21,7 @@ from ..stages.decode import decode_rgb
 from .encoder import Encoder, MakeEncoder, unit_rows
 
 
-class OwnEncoder:
+class WrappedEncoder:
     """``Encoder`` around an object of somebody's own."""
 
     def __init__(self, name: str, inner: Any) -> None:
@@ -100,4 +100,4 @@ def _load_own(function: MakeEncoder, settings: str, checkpoint: str, device: str
         return cast(Encoder, made)
     if not hasattr(made, "encode_image"):
         raise ValueError(f"encoder {name} gives {type(made).__name__}, which has no encode_image")
-    return OwnEncoder(name, made)
+    return WrappedEncoder(name, made)

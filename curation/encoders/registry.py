@@ -19,4 +19,4 @@ ENCODERS = Registry(
         "open_clip": "images, texts",
     },
 )
-"""The kinds of settings in ``spec``; what others must have is said by ``own.OwnEncoder``."""
+"""The kinds of settings in ``spec``; what others must have is said by ``own.WrappedEncoder``."""

@@ -39,7 +39,7 @@ class Bucketed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class BucketLimits:
     """First and last time of a bucket, both of them in it, as ``2007-04-09 03:27:17`` (naive)."""
 
     start: str
@@ -86,7 +86,7 @@ def assign_equal_count_buckets(
 
 
 def assign_buckets_by_limits(
-    rows: StoredRows, *, limits: Sequence[Limits], by: str = "date_uploaded", scratch: str | None = None
+    rows: StoredRows, *, limits: Sequence[BucketLimits], by: str = "date_uploaded", scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
     """Buckets between given times; rows outside all of them are rejected as ``outside_every_bucket``.
 
@@ -168,7 +168,7 @@ def _digit_counts(column: pa.ChunkedArray, by: str) -> np.ndarray:
     return pc.binary_length(column).fill_null(0).to_numpy()
 
 
-def checked_limits(limits: Sequence[Limits]) -> tuple[np.ndarray, np.ndarray]:
+def checked_limits(limits: Sequence[BucketLimits]) -> tuple[np.ndarray, np.ndarray]:
     """First and last microseconds of the buckets. Raises ``ValueError`` where they overlap or run backwards."""
     if not limits:
         raise ValueError("no limits: at least one bucket is needed")

@@ -23,7 +23,7 @@ from ..config import with_changes
 from ..errors import WrongUse
 from ..experiments import Training
 from ..names import reference_of
-from ..streams import Runs, file_sha256, short, trainings_of, with_metrics
+from ..streams import Runs, short, trainings_of, weights_sha256, with_metrics
 from .config import Evaluation, VclimbConfig
 from .stream import clip_view, narrowings, tasks
 
@@ -104,7 +104,7 @@ def _model(e: Evaluation) -> tuple[str, str]:
 def _weights(e: Evaluation) -> str | None:
     """SHA-256 of the file of weights."""
     try:
-        return file_sha256(e.weights)
+        return weights_sha256(e.weights)
     except OSError as error:
         raise WrongUse(f"evaluation.weights = {e.weights!r}: {error.strerror}") from None
 
