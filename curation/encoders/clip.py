@@ -53,10 +53,6 @@ class ClipEncoder:
                 blocks.append(self._vectors(self._model.encode_image, pixels.to(self._dtype))[: len(part)])
         return unit_rows(np.concatenate(blocks))
 
-    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
-        """``prepare`` and ``encode_prepared`` in one."""
-        return self.encode_prepared([self.prepare(image) for image in images])
-
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """One text a pass; what is beyond the model's context (77 tokens as a rule) is dropped, as open_clip does."""
         rows: list[np.ndarray] = []

@@ -51,10 +51,6 @@ class ConseEncoder:
             mixed[index] = (probabilities[top, None].astype(np.float64) * self._class_vectors[top]).sum(axis=0)
         return unit_rows(mixed)
 
-    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
-        """``prepare`` and ``encode_prepared``, an image at a time."""
-        return self.encode_prepared([self.prepare(image) for image in images])
-
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """Sentence embeddings."""
         return self._sentences.encode(texts)

@@ -43,10 +43,6 @@ class WrappedEncoder:
         """One by one, then normalised."""
         return self._unit([self._inner.encode_image(each) for each in prepared])
 
-    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
-        """``prepare`` and ``encode_prepared`` in one."""
-        return self.encode_prepared([self.prepare(image) for image in images])
-
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """One by one, then normalised. Raises ``ValueError`` where there are none."""
         if not hasattr(self._inner, "encode_text"):

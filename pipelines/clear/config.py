@@ -8,8 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from ...curation.encoders.registry import ENCODERS
-from ...curation.encoders.spec import Colours, Conse, OpenClip
+from ...curation.encoders.spec import ENCODERS, Colours, Conse, OpenClip
 from ...curation.qa.options import Option, check_options, text_rule
 from ...curation.qa.simulated import POOL, ErrorRates
 from ...curation.stages.buckets import BucketLimits, checked_limits

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchwright.curation.encoders.loading import load_encoder
+from benchwright.curation.encoders.encoder import load_encoder
 from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.png import stored_png
 from benchwright.curation.reach import reached
@@ -424,7 +424,8 @@ def test_methods_learn_from_vectors_of_the_same_dataset(tiny: Path, tmp_path: Pa
     keys, digest = index.table["key"].to_pylist(), digests(out)["embedded"]
     vectors = read_vectors(str(out), digest, keys)
     assert vectors.shape == (len(index), 11)
-    shown = load_encoder(Colours()).encode_images([ShardDataset(index)[7]["png"]])
+    encoder = load_encoder(Colours())
+    shown = encoder.encode_prepared([encoder.prepare(ShardDataset(index)[7]["png"])])
     np.testing.assert_array_equal(vectors[7:8], shown)
     api.train(str(out), methods=["incremental_joint"])
     line = line_of(out, "incremental_joint")
