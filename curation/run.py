@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+import posixpath
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from .artifact import Artifact, RunRecord, load_run, read_sealed
+from .artifact import Artifact, RunRecord, artifact_file, load_artifact, load_run, read_sealed
 from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
 from .lock import Busy, locked
+from .part_writer import folder, part_name
 from .recipe import missing_source
 from .records import check_tree
-from .retry import forget_rejects
 from .stage_maker import FINGERPRINTS, Progress, Reporter, StageJob, StageMaker
 from .store import Rows, Store, StoreError
 from .workers import IN_PROCESS, Workers
@@ -99,7 +100,7 @@ def run(
         _check_no_links(store)
         earlier = check_folder(store, pipeline)
         if retry:  # before anything is written: the reasons may be mistyped
-            forget_rejects(store, retry)
+            _forget_rejects(store, retry)
         names = [stage.name for stage in stages]
         if add and earlier is not None:
             names = list(dict.fromkeys([*earlier.stages, *names]))
@@ -200,3 +201,38 @@ def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:
         return {path: (pair[0], pair[1]) for path, pair in known.items()}
     except (StoreError, AttributeError, LookupError, TypeError):  # it only saves reading the sources again
         return {}
+
+
+def _forget_rejects(store: Store, reasons: Collection[str]) -> None:
+    """Take away the parts that hold rejects for one of ``reasons``: a run then makes these again, and no others.
+
+    A stage that is not finished, or whose record is damaged, is left as it is: a run looks at its parts itself.
+
+    Raises:
+        TypeError: for one text in place of several.
+        StoreError: where no row was rejected for one of ``reasons``.
+    """
+    if isinstance(reasons, str):  # its letters would be the reasons
+        raise TypeError(f"retry={reasons!r}: a list of reasons is needed")
+    finished: dict[str, Artifact] = {}
+    for stage in store.folders("stages"):
+        with contextlib.suppress(StoreError):
+            if (artifact := load_artifact(store, stage)) is not None:
+                finished[stage] = artifact
+    known = sorted({reason for artifact in finished.values() for reason in artifact.rejects})
+    for reason in reasons:
+        if reason not in known:
+            told = f"there are {', '.join(known)}" if known else "none was rejected"
+            raise StoreError(f"no row of {store.url} was rejected for {reason!r}: {told}")
+    for stage, artifact in finished.items():
+        if not any(artifact.rejects.get(reason) for reason in reasons):
+            continue
+        gone = [artifact_file(stage)]  # first: a stage that lacks a part must not say that it is finished
+        for number, part in enumerate(artifact.parts):
+            name = f"{part_name(number)}.rejects.parquet"
+            if name not in part["files"]:
+                continue
+            rejected = store.read_parquet(posixpath.join(folder(stage), name), ["reason"])["reason"]
+            if not set(reasons).isdisjoint(rejected.unique().to_pylist()):
+                gone.append(posixpath.join(folder(stage), f"{part_name(number)}.parquet"))
+        store.remove(gone)

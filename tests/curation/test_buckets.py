@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
+from benchwright.curation.parquet import write_parquet
 from benchwright.curation.rows import REJECTS, Sifted
 from benchwright.curation.run import run
 from benchwright.curation.stages import reorder
@@ -26,7 +27,7 @@ from benchwright.curation.stages.buckets import (
     divide,
 )
 from benchwright.curation.stages.unique_keys import take_first
-from benchwright.curation.store import PartInfo, Rows, Store, write_parquet
+from benchwright.curation.store import PartInfo, Rows, Store
 from benchwright.datasets.yfcc100m.metadata import Photo, pieces, read_metadata
 
 PUBLISHED = Path(__file__).parents[2] / "datasets" / "clear" / "bucket_limits.toml"
