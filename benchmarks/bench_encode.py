@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 from bench_preprocess import photos
-from benchwright.curation.encoders.encoder import Encoder, load_encoder, unit_rows
+from benchwright.curation.encoders.encoder import Encoder, unit_rows
+from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Conse, EncoderSpec, OpenClip
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.rows import Blob

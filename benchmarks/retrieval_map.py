@@ -14,7 +14,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-from benchwright.curation.encoders.encoder import Encoder, load_encoder
+from benchwright.curation.encoders.encoder import Encoder
+from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Conse
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

@@ -94,7 +94,6 @@ def stream_trainings(
             what is learned or tested.
     """
     from ..training.methods.registry import METHODS
-    from ..training.models.registry import MODELS
     from .names import reference_of
     from .streams import Runs, trainings_of, with_metrics
 
@@ -104,12 +103,7 @@ def stream_trainings(
     _check(dataset, columns)
     measures = {"tasks": Step(measure_classes, {})} if task else {"domains": Step(measure_domains, {"protocol": "iid"})}
     own = method_settings or {}
-    try:
-        given = dict(settings or {})
-        changed = with_changes({**SETTINGS, "model": dict(given.pop("model", {}))}, given)
-        model_place = MODELS.find(model).reference
-    except ValueError as error:
-        raise WrongUse(str(error).removeprefix("evaluation.")) from None
+    changed, model_place = _changed(settings or {}, model)
     return trainings_of(
         (
             {
@@ -128,6 +122,17 @@ def stream_trainings(
         classes="new" if task else "same",
         change="settings.schedule.learning_rate",
     )
+
+
+def _changed(settings: Mapping[str, Mapping[str, Any]], model: str) -> tuple[dict[str, Any], str]:
+    """The settings with those changes, and the reference of the model."""
+    from ..training.models.registry import MODELS
+
+    given = dict(settings)
+    try:
+        return with_changes({**SETTINGS, "model": dict(given.pop("model", {}))}, given), MODELS.find(model).reference
+    except ValueError as error:
+        raise WrongUse(str(error).removeprefix("evaluation.")) from None
 
 
 def _columns(task: str | None, domain: str | None, protocols: Sequence[str]) -> tuple[str, dict[str, str]]:

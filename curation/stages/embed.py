@@ -9,7 +9,8 @@ from typing import Annotated
 
 import numpy as np
 
-from ..encoders.encoder import Encoder, MakeEncoder, load_encoder
+from ..encoders.encoder import Encoder, MakeEncoder
+from ..encoders.loading import load_encoder
 from ..encoders.spec import EncoderSpec
 from ..rows import Blob, Reject, Rejected, Shape
 

@@ -14,7 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ..encoders.encoder import MakeEncoder, load_encoder
+from ..encoders.encoder import MakeEncoder
+from ..encoders.loading import load_encoder
 from ..encoders.spec import EncoderSpec
 from ..rows import REJECTS, Sifted
 from .neighbours import Vectors

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.encoders import spec as specs
-from benchwright.curation.encoders.encoder import Encoder, EncoderUnavailable, load_encoder, unit_rows
+from benchwright.curation.encoders.encoder import Encoder, EncoderUnavailable, unit_rows
+from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.one_thread import one_thread
 from benchwright.curation.encoders.spec import Colours, Conse, EfficientNetLite, EncoderSpec, OpenClip
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
@@ -210,7 +211,7 @@ def test_colours_find_their_names() -> None:
 
 def test_colours_are_the_same_bytes_on_every_machine() -> None:
     half = np.concatenate([plain((220, 20, 20)), plain((0, 0, 255))[:10]])
-    vector = load_encoder(Colours()).encode_images([half])[0]
+    vector = vectors_of(load_encoder(Colours()), [half])[0]
     # 1200 red and 400 blue pixels: 3 and 1 over the root of 10.
     assert vector[3] == np.float32(3 / 10**0.5)
     assert vector[7] == np.float32(1 / 10**0.5)
@@ -319,7 +320,7 @@ def test_a_tag_decides_the_activation_even_where_the_architectures_name_does_not
 def test_weights_that_cannot_be_fetched_are_one_line_and_quick(tmp_path: Path) -> None:
     code = """
 from benchwright.curation.encoders.encoder import EncoderUnavailable
-from benchwright.curation.encoders.encoder import load_encoder
+from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import OpenClip
 try:
     load_encoder(OpenClip("RN50", weights="openai"))

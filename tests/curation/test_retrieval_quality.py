@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchwright.curation.encoders.encoder import load_encoder
+from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Conse
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "retrieval_map.py"

@@ -13,7 +13,7 @@ import faiss
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchwright.curation.encoders.encoder import load_encoder
+from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.flow import source, step
 from benchwright.curation.rows import Shape, Sifted

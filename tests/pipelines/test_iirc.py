@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchwright.curation.encoders.encoder import load_encoder
+from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.png import stored_png
 from benchwright.curation.reach import reached
