@@ -186,6 +186,11 @@ class Stage:
         """How many rows it may reject."""
         return self.max_rejects if isinstance(self.max_rejects, Budget) else Budget(self.max_rejects)
 
+    @property
+    def steps(self) -> list[Step]:
+        """Its step, and the one that names its pieces."""
+        return [self.step, *([self.pieces] if self.pieces else [])]
+
     def inputs(self) -> tuple[str, ...]:
         """Names of the stages that this one reads, its upstream first."""
         extra = [value.name for value in self.step.settings.values() if isinstance(value, StageRef)]

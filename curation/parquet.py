@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 ROW_GROUP = 16384
 """Rows of one Parquet row group: what a task that needs a few rows of a large part has to read."""
 
-_SAMPLE = 4096
+SAMPLE = 4096
 """Rows that decide whether a text column is worth a dictionary."""
 
 
@@ -39,18 +39,18 @@ def write_parquet(stream: IO[bytes], table: pa.Table, record: Any) -> None:
         compression="none",
         row_group_size=ROW_GROUP,
         write_batch_size=ROW_GROUP,  # a column of a row group at once: a fifth less work than in batches of 1024 values
-        use_dictionary=_repetitive(table),  # pyright: ignore[reportArgumentType]  # it takes names of columns, too
+        use_dictionary=repetitive(table),  # pyright: ignore[reportArgumentType]  # it takes names of columns, too
         write_statistics=False,
         store_schema=True,
     )
 
 
-def _repetitive(table: pa.Table) -> list[str]:
+def repetitive(table: pa.Table) -> list[str]:
     """Columns of few different values, by their first rows. A dictionary of a column of names costs more than it saves."""
     columns: list[str] = []
     for field in table.schema:
         if pa.types.is_string(field.type):
-            sample = table[field.name].slice(0, _SAMPLE)
+            sample = table[field.name].slice(0, SAMPLE)
             if len(sample) >= 4 * len(sample.unique()):
                 columns.append(field.name)
         elif pa.types.is_struct(field.type):
@@ -60,7 +60,7 @@ def _repetitive(table: pa.Table) -> list[str]:
 
 def compact(table: pa.Table) -> pa.Table:
     """The rows with text of few different values as dictionaries, which takes less room."""
-    for name in set(_repetitive(table)).intersection(table.column_names):
+    for name in set(repetitive(table)).intersection(table.column_names):
         encoded, field = table[name].dictionary_encode(), table.schema.field(name)
         table = table.set_column(table.column_names.index(name), field.with_type(encoded.type), encoded)
     return table

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,13 +21,6 @@ INDEX_COLUMNS = {"key": pa.string(), "shard": pa.string(), "offset": pa.int64(),
 """What the index must hold; ``shard`` is the tar's name without ``.tar``. All other columns are labels."""
 
 _FEW = 24
-
-
-class FileFact(NamedTuple):
-    """Size in bytes and SHA-256 (hexadecimal) of a published file."""
-
-    size: int
-    sha256: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,13 +62,13 @@ def escaped(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
 
 
-def publish(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) -> dict[str, bytes]:
+def publish(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
     """Bytes of the files beside the shards.
 
     Args:
         index: ``INDEX_COLUMNS`` and the label columns, one row a sample, in the dataset's order.
         card: the facts.
-        shards: file name (``<shard>.tar``) -> its size and SHA-256.
+        shards: file name (``<shard>.tar``) -> its ``size`` and ``sha256``.
 
     Returns:
         ``index.parquet``, ``README.md`` and ``dataset.json``, which holds the SHA-256 of all others.
@@ -99,17 +92,17 @@ def publish(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) 
         "counts": _counts(index, shards),
         "members": {extension: dict(facts) for extension, facts in card.members.items()},
         "columns": {field.name: str(field.type) for field in index.schema},
-        "files": {name: {"size": fact.size, "sha256": fact.sha256} for name, fact in files.items()},
+        "files": files,
     }
     text = json.dumps(described, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)
     return {"index.parquet": parquet, "README.md": readme, "dataset.json": f"{text}\n".encode()}
 
 
-def _fact(data: bytes) -> FileFact:
-    return FileFact(len(data), hashlib.sha256(data).hexdigest())
+def _fact(data: bytes) -> dict[str, Any]:
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _check_index(index: pa.Table, shards: Mapping[str, FileFact]) -> None:
+def _check_index(index: pa.Table, shards: Mapping[str, Mapping[str, Any]]) -> None:
     for name, kind in INDEX_COLUMNS.items():
         if name not in index.column_names or index.schema.field(name).type != kind:
             raise ValueError(f"the index needs a column {name!r} of type {kind}; it has {index.schema.names}")
@@ -122,11 +115,11 @@ def _check_index(index: pa.Table, shards: Mapping[str, FileFact]) -> None:
         raise ValueError(f"the index and the files differ in these shards: {sorted(named ^ set(shards))[:3]}")
 
 
-def _counts(index: pa.Table, shards: Mapping[str, FileFact]) -> dict[str, int]:
-    return {"samples": index.num_rows, "shards": len(shards), "bytes": sum(fact.size for fact in shards.values())}
+def _counts(index: pa.Table, shards: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    return {"samples": index.num_rows, "shards": len(shards), "bytes": sum(fact["size"] for fact in shards.values())}
 
 
-def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) -> str:
+def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str, Any]]) -> str:
     counts = _counts(index, shards)
     # JSON strings and lists are YAML: no quoting rules to get wrong.
     front = {

@@ -35,8 +35,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .files import remove, writing
-from .parquet import read_groups
-from .parquet_footer import column_chunks
+from .parquet import SAMPLE, read_groups, repetitive
 from .records import json_text, naming
 from .rows import Blob, is_text, printable
 
@@ -229,17 +228,6 @@ class Store:
         except (KeyError, ValueError):
             raise StoreError(f"{self.url}: file {name} has no record in its footer") from None
 
-    def dictionaries(self, name: str) -> list[str]:
-        """Text columns that a Parquet file holds as dictionaries."""
-        with self._parquet(name) as file:
-            text = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
-        with self._arrow_file(name) as stream:
-            try:
-                first = column_chunks(stream)[:1]
-            except ValueError as error:
-                raise StoreError(f"{self.url}: file {name} is damaged: {error}") from None
-        return [chunk.column for chunks in first for chunk in chunks if chunk.column in text and chunk.has_dictionary]
-
     def array(self, name: str) -> np.ndarray:
         """A ``.npy`` file, memory-mapped where the store is local."""
         try:
@@ -303,7 +291,8 @@ class Rows:
 
     def repetitive(self) -> list[str]:
         """Text columns that are stored as dictionaries, by the first part."""
-        return self.store.dictionaries(self.parts[0].name) if self.parts else []
+        texts = [field.name for field in self.schema if pa.types.is_string(field.type)]
+        return repetitive(self._part(self.parts[0].name, texts, 0, SAMPLE)) if self.parts else []
 
     def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
         """One Arrow table a part, in order; never more than one part in memory.

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.flow import Stage
-from ..curation.keys import Where, WhereOfRows
 from ..curation.part_writer import folder
+from ..curation.recipe import missing_source
+from ..curation.records import Problem
 from ..curation.stale import change
 from ..curation.store import Store, StoreError
-from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, made_again, verify
+from ..curation.verify import DATASET, Difference, compare, file_sha256, made_again, verify
 from .errors import did_you_mean
 from .experiments import reading_once
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
@@ -78,8 +79,7 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
             old = load_artifact(store, stage.name)
         except StoreError:  # damaged, which a run takes for none
             old = None
-        awaited = _awaited(stage)
-        if awaited:
+        if stage.waits and (awaited := missing_source(stage)):
             told[stage.name] = f"waits for {awaited}"
         elif old is None:
             told[stage.name] = "not made yet"
@@ -90,13 +90,6 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
         else:
             told[stage.name] = "stale: a source or a file of the stage changed"
     return told
-
-
-def _awaited(stage: Stage) -> str:
-    # A place that goes with rows not made yet has no name so far.
-    values = stage.step.all_settings().values() if stage.waits else []
-    places = [value for value in values if isinstance(value, Where) and not isinstance(value, WhereOfRows)]
-    return next((str(place) for place in places if not Store(posixpath.dirname(place)).exists(posixpath.basename(place))), "")
 
 
 def run(

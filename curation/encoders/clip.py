@@ -39,8 +39,7 @@ class ClipEncoder:
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
         """uint8 of shape (3, side, side), that of open_clip's own transform before its ToTensor."""
-        with one_thread():
-            return prepare(image, self._crop)
+        return prepare(image, self._crop)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
         """Block by block, the last one filled up with its first image."""

@@ -39,8 +39,7 @@ class ConseEncoder:
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
         """uint8 of shape (3, 224, 224)."""
-        with one_thread():
-            return prepare(image, self._crop)
+        return prepare(image, self._crop)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
         """Convex combination of the top classes' vectors, weighed by their probabilities, then normalised."""

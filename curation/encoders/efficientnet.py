@@ -34,8 +34,7 @@ class EfficientNetEncoder:
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
         """uint8 of shape (3, side_px, side_px)."""
-        with one_thread():
-            return prepare(image, self._crop)
+        return prepare(image, self._crop)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
         """The mean over places of the last convolution's output, normalised; an image a pass."""

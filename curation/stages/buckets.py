@@ -79,7 +79,7 @@ def assign_equal_count_buckets(
         ValueError: for a column of another kind, or text that is not digits.
     """
     times, keep = _times(rows, by)
-    yield from _without_time(rows, keep, by)
+    yield from _turned_away(rows, ~keep, "no_time", by)
     order = np.flatnonzero(keep)[stable_order(times[keep])] if not keep.all() else stable_order(times)
     bounds = divide(len(order), buckets)
     yield from _tables(rows, order, bounds, np.arange(buckets), scratch)
@@ -101,7 +101,7 @@ def assign_buckets_by_limits(
     """
     starts, ends = checked_limits(limits)
     times, keep = _times(rows, by, only_times=True)
-    yield from _without_time(rows, keep, by)
+    yield from _turned_away(rows, ~keep, "no_time", by)
     number = np.searchsorted(starts, times, side="right") - 1
     outside = keep & ((number < 0) | (times > ends[np.maximum(number, 0)]))
     yield from _turned_away(rows, outside, "outside_every_bucket", by)
@@ -123,7 +123,7 @@ def assign_calendar_buckets(
     if period not in ("year", "month"):
         raise ValueError(f"period {period!r}: a calendar bucket is a year or a month")
     times, keep = _times(rows, by, only_times=True)
-    yield from _without_time(rows, keep, by)
+    yield from _turned_away(rows, ~keep, "no_time", by)
     number = times.view("datetime64[us]").astype(f"datetime64[{'Y' if period == 'year' else 'M'}]").astype(np.int64)
     order, numbers, bounds = _runs(times, keep, number)
     yield from _tables(rows, order, bounds, np.arange(len(numbers)), scratch)
@@ -202,10 +202,6 @@ def _tables(
         bucket = int(numbers[np.searchsorted(bounds, first, side="right") - 1])
         column = pa.array(np.full(table.num_rows, bucket, dtype=np.int64))
         yield table.drop_columns(["bucket"] if "bucket" in table.column_names else []).append_column("bucket", column)
-
-
-def _without_time(rows: StoredRows, keep: np.ndarray, by: str) -> Iterator[Sifted]:
-    yield from _turned_away(rows, ~keep, "no_time", by)
 
 
 def _turned_away(rows: StoredRows, out: np.ndarray, reason: str, by: str) -> Iterator[Sifted]:
