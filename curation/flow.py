@@ -29,7 +29,6 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import inspect
-import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -40,14 +39,13 @@ from .budget import Budget
 from .keys import How, Named, Where, WhereOfRows
 from .named import module_of
 from .reach import Reached, reached
-from .rows import BLOB, Rejected, is_array, schema_of
+from .rows import BLOB, SNAKE_CASE, Rejected, is_array, schema_of
 from .shards import Placed, assign_shards
 
 P = ParamSpec("P")
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 KINDS = ("source", "each", "each_batch", "table", "whole", "shards")
 
 
@@ -321,7 +319,7 @@ class Flow:
         for stage in self.ordered():
             if stage.name in schemas:
                 raise PlanError(f"stage {stage.name!r} stands twice in the plan")
-            if not _NAME.match(stage.name):
+            if not SNAKE_CASE.match(stage.name):
                 raise PlanError(f"stage name {stage.name!r} is not snake_case")
             for name in stage.inputs():
                 self.stage(name)

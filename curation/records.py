@@ -87,9 +87,9 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------------- sealed records
 
 
-def sealed_text(record: Mapping[str, Any]) -> bytes:
-    """A record with a digest of itself, ``seal``, as JSON for people and programs."""
-    return json_text({**record, "seal": sha256(canonical(record))})
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with a digest of itself, ``seal``, so that an edit shows."""
+    return {**record, "seal": sha256(canonical(record))}
 
 
 def json_text(value: Any) -> bytes:
@@ -311,7 +311,7 @@ def _read_anyhow(folder: Path) -> dict[str, list[State]]:
 def _write(folder: Path, files: Mapping[str, list[State]], *, sync: bool) -> None:
     beside = folder / f"{TEMPORARY}{os.getpid()}-record"
     with naming(folder / RECORD), beside.open("wb") as stream:
-        stream.write(sealed_text({"files": files}))
+        stream.write(json_text(sealed({"files": files})))
         if sync:
             stream.flush()
             os.fsync(stream.fileno())

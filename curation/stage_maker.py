@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from .artifact import Artifact, artifact_file, code_file, load_artifact, sealed
+from .artifact import Artifact, artifact_file, code_file, load_artifact
 from .budget import check_not_empty
 from .files import remove_half_written
 from .flow import PlanError, Stage
@@ -26,6 +26,7 @@ from .ledger import KeySum, Ledger
 from .part_writer import WORK, PartRecord, StepFailed, folder, part_name
 from .parts import Offer, PartTask
 from .recipe import recipe_of, within
+from .records import sealed
 from .stale import change, change_of_sources, codes, codes_of, definitions, named_in, without_code
 from .store import Store, StoreError
 from .tasks import tasks_of

@@ -112,12 +112,6 @@ def dataset_digest(out: str) -> str:
     return published_digest(store, name)
 
 
-def flow_of(trainings: Sequence[Training], dataset: str) -> Flow:
-    """The plan of some trainings on a dataset of that digest: all are learned side by side, and then measured."""
-    pairs = [one.stages(dataset) for one in trainings]
-    return Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured)))
-
-
 def run_trainings(
     trainings: Sequence[Training],
     out: str,
@@ -141,7 +135,9 @@ def run_trainings(
     """
     dataset = dataset_digest(out)
     record = load_run(Store(out))
-    flow = flow_of(trainings, dataset)
+    pairs = [one.stages(dataset) for one in trainings]
+    # All are learned side by side, and then measured.
+    flow = Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured)))
     with _listening(progress):
         engine.run(
             flow,
@@ -384,15 +380,11 @@ def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]
             **({"unit": "degrees"} if any(name.endswith("_deg") for name in shown.values()) else {}),
         }
     for those in found.values():  # columns that no line of a protocol has are left out
-        there = [name for name in _headings(those) if any(one["mean"].get(name) is not None for one in those.values())]
+        headings = dict.fromkeys(name for one in those.values() for name in one["mean"])
+        there = [name for name in headings if any(one["mean"].get(name) is not None for one in those.values())]
         for one in those.values():
             one |= {part: {name: one[part].get(name) for name in there} for part in ("mean", "std")}
     return found
-
-
-def _headings(lines_of_protocol: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Headings of all lines, in order."""
-    return list(dict.fromkeys(name for one in lines_of_protocol.values() for name in one["mean"]))
 
 
 def stale_trainings(out: str) -> dict[str, str]:

@@ -135,11 +135,8 @@ def _listings(found: Nominated, group_of: np.ndarray, groups: int, *, disjoint: 
     first[1:] = (ids[order][1:] != ids[order][:-1]) | (owner[order][1:] != owner[order][:-1])
     best = order[first]
     best = best[np.lexsort((ids[best], -scores[best]))]
-    return [_Listing(ids[mine], scores[mine], queries[mine]) for mine in _by_group(best, group_of[queries[best]], groups)]
-
-
-def _by_group(items: np.ndarray, group: np.ndarray, groups: int) -> list[np.ndarray]:
-    return [items[group == number] for number in range(groups)]
+    by_group = (best[group_of[queries[best]] == number] for number in range(groups))
+    return [_Listing(ids[mine], scores[mine], queries[mine]) for mine in by_group]
 
 
 def _disjoint_picks(

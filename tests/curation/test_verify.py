@@ -6,10 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from benchwright.curation.artifact import sealed
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
-from benchwright.curation.records import json_text
+from benchwright.curation.records import json_text, sealed
 from benchwright.curation.run import run
 from benchwright.curation.store import StoreError
 from benchwright.curation.verify import compare, made_again, verify

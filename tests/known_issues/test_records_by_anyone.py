@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from benchwright.curation.records import sealed_text
+from benchwright.curation.records import json_text, sealed
 from benchwright.pipelines.cli import main as cli
 
 RECORDS = {
@@ -39,7 +39,7 @@ def test_a_record_that_is_sealed_and_none(
     copy = Path(shutil.copytree(finished, tmp_path / "copy"))
     record = json.loads((copy / name).read_text())
     del record["seal"]
-    (copy / name).write_bytes(sealed_text({**record, change[0]: change[1]}))
+    (copy / name).write_bytes(json_text(sealed({**record, change[0]: change[1]})))
     for words in (["show"], ["verify"], ["rejects"], ["eval"], ["report"], ["qa", "votes"], ["compare", str(finished)]):
         capfd.readouterr()
         code = cli.call([*words, str(copy)])
