@@ -62,7 +62,7 @@ def escaped(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", " ".join(text.splitlines()))
 
 
-def publish(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+def dataset_files(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
     """Bytes of the files beside the shards.
 
     Args:

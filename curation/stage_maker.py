@@ -29,7 +29,7 @@ from .recipe import recipe_of, within
 from .records import sealed
 from .stale import change, change_of_sources, codes, codes_of, definitions, named_in, without_code
 from .store import Store, StoreError
-from .tasks import tasks_of
+from .tasks import stage_tasks
 
 FINGERPRINTS = ".fingerprints.json"
 """File of a run's folder: the contents of sources that were read, by their times; it saves reading them again."""
@@ -230,7 +230,7 @@ class StageMaker:
     def _jobs(
         self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[dict[int, PartRecord]], None]
     ) -> list[StageJob]:
-        tasks = tasks_of(self.stage, self.schema, key, self.made, self.store, self.recent)
+        tasks = stage_tasks(self.stage, self.schema, key, self.made, self.store, self.recent)
         records: dict[int, PartRecord] = {}
         # A task that makes several parts is made again as a whole: only its end says that it had them all.
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
@@ -307,7 +307,7 @@ class StageMaker:
         if stage.after:
             self._check_sum(rows_in, rows, sum(rejects.values()), ledger.keys)
         parts = tuple({"rows": record.rows, "files": dict(sorted(record.files.items()))} for record in records)
-        layout = layout_of(recipe["layouts"], parts)
+        layout = payload_layout(recipe["layouts"], parts)
         artifact = Artifact(stage.name, stage.kind, key, digest, layout, recipe, rows_in, rows, rejects, parts)
         kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
         self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
@@ -365,7 +365,7 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def layout_of(inputs: str, parts: Sequence[Mapping[str, Any]]) -> str:
+def payload_layout(inputs: str, parts: Sequence[Mapping[str, Any]]) -> str:
     """Digest of where the payloads lie that a stage refers to: its own payload files, and the layouts of its inputs."""
     payloads = [file for part in parts for file in part["files"].items() if not file[0].endswith(".parquet")]
     return sha256(canonical([inputs, payloads]))

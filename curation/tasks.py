@@ -17,7 +17,7 @@ from .rows import schema_of
 from .store import Rows, Store
 
 
-def tasks_of(
+def stage_tasks(
     stage: Stage,
     schema: pa.Schema,
     key: str,

@@ -21,7 +21,7 @@ from .part_writer import folder
 from .records import Problem, check_records, runs_within
 from .rows import is_array, is_blob
 from .run import run
-from .stage_maker import layout_of
+from .stage_maker import payload_layout
 from .store import Store, StoreError
 
 DATASET = "dataset"
@@ -142,7 +142,7 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
         yield Problem(code_file(artifact.stage), "the file is missing", str(made["code"])[:12], artifact_file(artifact.stage))
     if damaged:
         return
-    if layout_of(artifact.recipe["layouts"], artifact.parts) != artifact.layout:
+    if payload_layout(artifact.recipe["layouts"], artifact.parts) != artifact.layout:
         yield Problem(place, "its payload files are others", f"layout {artifact.layout[:12]}", where)
     rows = artifact.rows_view(store)
     digest = ContentDigest(rows.schema)

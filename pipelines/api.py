@@ -32,10 +32,10 @@ __all__ = [
     "check_finished",
     "compare",
     "dataset_of",
-    "describe",
+    "describe_differences",
     "job",
     "job_of",
-    "kept",
+    "kept_stages",
     "list_benchmarks",
     "list_names",
     "plan",
@@ -249,7 +249,7 @@ def show(out: str) -> dict[str, Any]:
     }
 
 
-def kept(out: str) -> dict[str, dict[str, Any]]:
+def kept_stages(out: str) -> dict[str, dict[str, Any]]:
     """Stages that are used though their code changed since they were made: name -> what ``curation.artifact.Artifact`` says.
 
     Stages of which nothing can be said, since their records are missing or damaged, are left out.
@@ -300,7 +300,7 @@ def _check_reason(store: Store, files: Mapping[str, Sequence[str]], reason: str,
         raise StoreError(f"no row of {out} was rejected for {reason!r}{told}")
 
 
-def describe(differences: Sequence[Difference]) -> list[str]:
+def describe_differences(differences: Sequence[Difference]) -> list[str]:
     """One line for every way in which two runs differ."""
     lines: list[str] = []
     for each in differences:

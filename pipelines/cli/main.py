@@ -250,7 +250,7 @@ def verify(
     if remake is not None and not problems:
         trust(out, trust_code)
         problems = api.remake(out, remake, pipeline=pipeline)
-    kept = api.kept(out)
+    kept = api.kept_stages(out)
     if as_json:
         told = {"problems": [vars(problem) for problem in problems]}
         print(json.dumps({**told, "kept": kept} if kept else told, indent=1))
@@ -281,7 +281,7 @@ def compare(
     """
     from .. import api
 
-    lines = api.describe(api.compare(first, second, stage=stage))
+    lines = api.describe_differences(api.compare(first, second, stage=stage))
     print("\n".join(lines) or "the same by their digests")
     if lines:
         raise typer.Exit(1)
