@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 from bench_preprocess import photos
-from benchwright.curation.encoders.encoder import unit_rows
+from benchwright.curation.encoders.encoder import Encoder, unit_rows
 from benchwright.curation.encoders.loading import load_encoder
 from benchwright.curation.encoders.spec import Conse, EncoderSpec, OpenClip
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
@@ -28,6 +28,11 @@ from benchwright.curation.stages.embed import Embedded, Pictured, embed_images
 from PIL import Image
 
 Encode = Callable[[Sequence[bytes]], np.ndarray]
+
+
+def whole(encoder: Encoder) -> Encode:
+    """From files to vectors."""
+    return lambda files: encoder.encode_prepared([encoder.prepare(file) for file in files])
 
 
 def plain_conse() -> Encode:
@@ -142,14 +147,14 @@ def main() -> None:
     files = photos(32 if quick else 96)
     with tempfile.TemporaryDirectory() as folder:
         cases: list[tuple[EncoderSpec, str, dict[str, Encode]]] = [
-            (Conse(), "", {"packages as they come": plain_conse(), "conse": load_encoder(Conse()).encode_images})
+            (Conse(), "", {"packages as they come": plain_conse(), "conse": whole(load_encoder(Conse()))})
         ]
         for name in ["ViT-B-32"] if quick else ["ViT-B-32", "RN50"]:
             path = random_checkpoint(name, folder)
             specs = {precision: OpenClip(name, precision=precision) for precision in ("float32", "bf16")}
             methods: dict[str, Encode] = {f"open_clip {name}, batches of 32": plain_open_clip(name, path)}
             for precision, spec in specs.items():
-                methods[f"ours, {name}, {precision}"] = load_encoder(spec, checkpoint=path).encode_images
+                methods[f"ours, {name}, {precision}"] = whole(load_encoder(spec, checkpoint=path))
             cases.append((specs["float32"], path, methods))
         for spec, path, methods in cases:
             print(f"{spec.kind} {spec.model}" if isinstance(spec, OpenClip) else spec.kind)

@@ -80,9 +80,10 @@ def with_engine(folder: Path, out: Path) -> Rows:
 def with_functions(folder: Path, out: Path) -> Rows:
     """The plan's steps one after another, each result one Parquet file a table."""
     import pyarrow as pa
+    from benchwright.curation.parquet import write_parquet
     from benchwright.curation.part_writer import conform
     from benchwright.curation.rows import Sifted
-    from benchwright.curation.store import PartInfo, Rows, Store, write_parquet
+    from benchwright.curation.store import PartInfo, Rows, Store
     from benchwright.datasets.kowl.tables import increment_table, published_table
     from benchwright.pipelines.kowl import pipeline as kowl
 

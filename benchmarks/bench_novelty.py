@@ -111,7 +111,8 @@ def measures(samples: int, classes: int, rounds: int) -> None:
 
 def loop(**world_size: int) -> None:
     sys.path.insert(0, str(Path(__file__).parent))
-    from benchwright.curation.store import PartInfo, Rows, Store, write_parquet
+    from benchwright.curation.parquet import write_parquet
+    from benchwright.curation.store import PartInfo, Rows, Store
     from benchwright.eval.protocols.open_world import Setting, run_open_world
     from benchwright.eval.protocols.open_world_measures import measure_open_world
     from benchwright.eval.protocols.open_world_predictions import COLUMNS

@@ -18,12 +18,12 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import faiss
 import numpy as np
-from benchwright.curation.stages.topk import top_k
+from benchwright.curation.stages.topk import TopK
 
 GOAL_RATIO = 1.3
 GOAL_ANONYMOUS_MB = 300
@@ -31,6 +31,15 @@ PART_ROWS = 32_768
 
 Result = tuple[np.ndarray, np.ndarray]
 Method = Callable[[Path, np.ndarray, int], Result]
+
+
+def top_k(blocks: Iterable[np.ndarray], queries: np.ndarray, k: int) -> Result:
+    """As ``retrieve`` does it, bucket by bucket."""
+    state, first = TopK(queries, k), 0
+    for block in blocks:
+        state.add(block, np.arange(first, first + len(block)))
+        first += len(block)
+    return state.result()[:2]
 
 
 def ours(folder: Path, queries: np.ndarray, k: int) -> Result:

@@ -47,7 +47,7 @@ def superclasses(data: Path, queries: int) -> tuple[list[Path], dict[str, np.nda
 def superclass_map(encoder: Encoder, data: Path, queries: int = 20) -> dict[str, float]:
     """Average precision of each superclass name as a query."""
     files, members = superclasses(data, queries)
-    images = encoder.encode_images([file.read_bytes() for file in files])
+    images = encoder.encode_prepared([encoder.prepare(file.read_bytes()) for file in files])
     texts = encoder.encode_texts(list(members))
     return {
         name: average_precision(images @ text, relevant) for (name, relevant), text in zip(members.items(), texts, strict=True)
@@ -58,7 +58,7 @@ def caption_map(encoder: Encoder, data: Path) -> tuple[float, float]:
     """Mean average precision of all captions, and chance."""
     folder = data / "photos" / "tuxpaint"
     pictures = json.loads((folder / "captions.json").read_text())
-    images = encoder.encode_images([(folder / picture["file"]).read_bytes() for picture in pictures])
+    images = encoder.encode_prepared([encoder.prepare((folder / picture["file"]).read_bytes()) for picture in pictures])
     captions = sorted({picture["caption"] for picture in pictures})
     relevant = np.array([[picture["caption"] == caption for picture in pictures] for caption in captions])
     scores = encoder.encode_texts(captions) @ images.T

@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import posixpath
-import re
 from collections.abc import Mapping
 from typing import Any
 
 import pyarrow as pa
 
-from .keys import canonical, sha256
 from .part_writer import folder, part_name
 from .reach import Definitions
-from .records import Damaged, unsealed
+from .records import Damaged, sealed, unsealed
+from .rows import SNAKE_CASE
 from .store import PartInfo, Rows, Store, StoreError
-
-_STAGE_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
-
-
-def is_stage_name(name: str) -> bool:
-    """Whether a stage may have this name, which is that of its folder."""
-    return _STAGE_NAME.match(name) is not None
 
 
 def _file_name(name: str) -> bool:
@@ -74,16 +66,12 @@ class Artifact:
             PartInfo(posixpath.join(folder(self.stage), f"{part_name(number)}.parquet"), part["rows"])
             for number, part in enumerate(self.parts)
         )
-        return Rows(store, read_schema(store, infos[0].name), infos, recent or {})
+        schema = store.read_parquet(infos[0].name, stop=0).schema.remove_metadata()  # the record in the footer
+        return Rows(store, schema, infos, recent or {})
 
     def reject_files(self) -> list[str]:
         """Names within the store of the tables of rejects."""
         return [name for name in self.files() if name.endswith(".rejects.parquet")]
-
-
-def read_schema(store: Store, name: str) -> pa.Schema:
-    """Columns of a part, without the record in its footer."""
-    return store.read_parquet(name, stop=0).schema.remove_metadata()
 
 
 def artifact_file(stage: str) -> str:
@@ -145,11 +133,6 @@ def load_made(store: Store, stage: str) -> dict[str, Any]:
     return made
 
 
-def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
-    """A record with a digest of itself, ``seal``, so that an edit shows."""
-    return {**record, "seal": sha256(canonical(record))}
-
-
 def read_sealed(store: Store, name: str) -> dict[str, Any]:
     """A record without its seal. Raises ``StoreError`` where the seal does not fit: the file was damaged, or edited."""
     try:
@@ -204,7 +187,7 @@ def load_run(store: Store) -> RunRecord:
     raw.setdefault("outdated", False)
     raw.setdefault("code", {})
     fault = _whole_fault(raw, _RUN)
-    if not fault and not (raw["result"] in raw["stages"] and all(map(is_stage_name, raw["stages"]))):
+    if not fault and not (raw["result"] in raw["stages"] and all(map(SNAKE_CASE.match, raw["stages"]))):
         fault = "its stages have no result among them, or names that no stage has"
     if fault:
         raise StoreError(f"{store.url}: run.json is not the record of a run: {fault}")

@@ -158,8 +158,9 @@ class Module:
         """Names that the front door imports when they are first used."""
         for unit in self.names.get("_PLACES", ()):
             if isinstance(unit.node, ast.Assign):
-                for name, place in ast.literal_eval(unit.node.value).items():
-                    self.imports.setdefault(name, []).append(Import(f"{self.name}.{place}", name))
+                for place, names in ast.literal_eval(unit.node.value).items():
+                    for name in names:
+                        self.imports.setdefault(name, []).append(Import(f"{self.name}.{place}", name))
 
     def _add_globals(self) -> None:
         for unit in self.units:

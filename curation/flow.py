@@ -29,7 +29,6 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import inspect
-import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -38,15 +37,15 @@ import pyarrow as pa
 
 from .budget import Budget
 from .keys import How, Named, Where, WhereOfRows
+from .named import module_of
 from .reach import Reached, reached
-from .rows import BLOB, Rejected, is_array, schema_of
+from .rows import BLOB, SNAKE_CASE, Rejected, is_array, schema_of
 from .shards import Placed, assign_shards
 
 P = ParamSpec("P")
 In = TypeVar("In")
 Out = TypeVar("Out")
 
-_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 KINDS = ("source", "each", "each_batch", "table", "whole", "shards")
 
 
@@ -64,7 +63,7 @@ class Step:
     @property
     def name(self) -> str:
         """Dotted name of the function."""
-        return f"{self.function.__module__}.{self.function.__qualname__}"
+        return f"{module_of(self.function)}.{self.function.__qualname__}"
 
     def all_settings(self) -> dict[str, Any]:
         """The settings with the function's defaults filled in, by name."""
@@ -78,11 +77,11 @@ class Step:
     def code(self) -> Reached:
         """The code that the function reaches, and that of the classes of its settings."""
         own = reached(self.function)
-        tops = {"benchwright", self.function.__module__.partition(".")[0]}
+        tops = {"benchwright", module_of(self.function).partition(".")[0]}
         types = {each for value in self.settings.values() for each in _types_in(value)}
-        others = [each for each in types if each.__qualname__ not in own.definitions.get(each.__module__, ())]
-        ours = [each for each in others if each.__module__.partition(".")[0] in tops]
-        return own.with_others(map(reached, sorted(ours, key=lambda each: (each.__module__, each.__qualname__))))
+        others = [each for each in types if each.__qualname__ not in own.definitions.get(module_of(each), ())]
+        ours = [each for each in others if module_of(each).partition(".")[0] in tops]
+        return own.with_others(map(reached, sorted(ours, key=lambda each: (module_of(each), each.__qualname__))))
 
 
 @typing.overload
@@ -184,6 +183,11 @@ class Stage:
     def budget(self) -> Budget:
         """How many rows it may reject."""
         return self.max_rejects if isinstance(self.max_rejects, Budget) else Budget(self.max_rejects)
+
+    @property
+    def steps(self) -> list[Step]:
+        """Its step, and the one that names its pieces."""
+        return [self.step, *([self.pieces] if self.pieces else [])]
 
     def inputs(self) -> tuple[str, ...]:
         """Names of the stages that this one reads, its upstream first."""
@@ -315,7 +319,7 @@ class Flow:
         for stage in self.ordered():
             if stage.name in schemas:
                 raise PlanError(f"stage {stage.name!r} stands twice in the plan")
-            if not _NAME.match(stage.name):
+            if not SNAKE_CASE.match(stage.name):
                 raise PlanError(f"stage name {stage.name!r} is not snake_case")
             for name in stage.inputs():
                 self.stage(name)

@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 import fsspec
 import numpy as np
 
-from .named import load
+from .named import load, module_of
 from .reach import code_digest, reached
 
 T = TypeVar("T")
@@ -166,7 +166,7 @@ def as_json(name: str, value: Any) -> Any:
     if isinstance(value, type) or inspect.isfunction(value):
         if "<" in value.__qualname__:
             raise TypeError(f"setting {name!r} is {value.__qualname__}: give a function or class at the top level of a module")
-        return {"code": code_digest(value), "of": f"{value.__module__}:{value.__qualname__}"}
+        return {"code": code_digest(value), "of": f"{module_of(value)}:{value.__qualname__}"}
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):

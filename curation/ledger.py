@@ -12,8 +12,9 @@ import pyarrow as pa
 
 from .digest import ContentDigest
 from .flow import Stage
+from .parquet import compact
 from .part_writer import PartRecord, StepFailed, folder, part_name
-from .store import Store, compact
+from .store import Store
 
 _EARLY_PARTS = 16
 """Parts that may wait in memory for their turn; those beyond are read back."""

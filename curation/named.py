@@ -52,70 +52,105 @@ def _import(name: str) -> ModuleType:
 
 @dataclasses.dataclass(frozen=True)
 class _Loaded:
-    """A file that was run, and the files beside it that it imported, each with the digest of its content."""
+    """A file that was run.
+
+    Attributes:
+        module: its own.
+        names: module name -> that module and those of the files beside it that it imported.
+        digests: path of each of these files -> digest of its content.
+    """
 
     module: ModuleType
+    names: dict[str, ModuleType]
     digests: dict[str, str]
-    neighbours: tuple[str, ...]
 
     def fresh(self) -> bool:
-        return all(_digest(path) == digest for path, digest in self.digests.items())
+        whole = sys.modules.get(self.module.__name__) is self.module
+        return whole and all(_digest(path) == digest for path, digest in self.digests.items())
 
 
 _loaded: dict[Path, _Loaded] = {}
 _loading = threading.RLock()
 
+FOLDERS: list[str] = []
+"""Folders of users' files, that of the last one first."""
+
+
+def module_of(what: Any) -> str:
+    """Name of the module of a function or class, for records: of a user's file it is the name of the file."""
+    return what.__module__.partition(_APART)[0]
+
+
+_APART = "@"
+"""Stands, in the name of a module that a user's file is loaded as, before what tells it from files of one name elsewhere."""
+
 
 def load_file(path: Path) -> ModuleType:
-    """The module of a user's Python file, named as the file is. It may import the files beside it, and all of them are run
-    again when one changed. Its functions travel to worker processes, which could not import them.
+    """The module of a user's Python file. It may import the files beside it, and all of them are run again when one changed.
+    Its functions travel to worker processes, which could not import them.
+
+    Files of one name in several folders are modules of their own; what they import by name is what lies beside them.
 
     Raises:
-        UnknownName: where there is no such file, another module has its name, or running it raises: says the line.
+        UnknownName: where there is no such file, a module that is none of the user's has its name, or running it raises: says
+            the line.
     """
     path = Path(os.path.realpath(path))  # a link to itself is told as no file
     with _loading:
         known = _loaded.get(path)
-        if known is not None and sys.modules.get(path.stem) is known.module and known.fresh():
-            return known.module
-        for name in known.neighbours if known is not None else ():
-            sys.modules.pop(name, None)
-        _loaded[path] = _run(path)
-        return _loaded[path].module
+        if known is None or not known.fresh():
+            for name in known.names if known is not None else ():
+                sys.modules.pop(name, None)
+            known = _loaded[path] = _run(path)
+        _go_to(path.parent)
+        sys.modules.update(known.names)
+        return known.module
+
+
+def _go_to(folder: Path) -> None:
+    """Let files in a folder be imported by name, as for a script: before those of other users' files, and behind all else, so
+    that they hide nothing."""
+    sys.path[:] = [each for each in sys.path if each not in FOLDERS]
+    FOLDERS[:] = [str(folder), *(each for each in FOLDERS if each != str(folder))]
+    sys.path += FOLDERS
 
 
 def _run(path: Path) -> _Loaded:
-    name = path.stem
     if not path.is_file():
         raise UnknownName(f"{path}: no such file")
-    old = sys.modules.get(name)
+    for place, other in _loaded.items():
+        for name, module in other.names.items() if place.parent != path.parent else ():
+            top = path.parent / name.partition(".")[0]
+            if (top.is_dir() or top.with_suffix(".py").is_file()) and sys.modules.get(name) is module:
+                del sys.modules[name]
+    old = sys.modules.get(path.stem)
     if old is not None and getattr(old, "__file__", None) != str(path):
-        raise UnknownName(f"{path}: a module named {name!r} is loaded already: rename the file")
-    spec = importlib.util.spec_from_file_location(name, path)
+        raise UnknownName(f"{path}: a module named {path.stem!r} is loaded already: rename the file")
+    spec = importlib.util.spec_from_file_location(f"{path.stem}{_APART}{_digest_of(str(path).encode())[:12]}", path)
     if spec is None or spec.loader is None:
         raise UnknownName(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # the files beside it, as for a script; last, so that they hide nothing
+    _go_to(path.parent)
     before = set(sys.modules)
-    sys.modules[name] = module
+    sys.modules[module.__name__] = sys.modules[path.stem] = module
     digest = _digest(str(path))
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # whatever a user's file does, it is told in one line with its place
-        del sys.modules[name]
+        del sys.modules[module.__name__], sys.modules[path.stem]
         own = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
         line = error.lineno if isinstance(error, SyntaxError) else own[-1] if own else None
         told = error.msg if isinstance(error, SyntaxError) else error
         raise UnknownName(f"{path}, line {line}: {type(error).__name__}: {told}") from error
     maybe = (set(sys.modules) - before) | _imported_by(path)
     beside = {each: file for each in maybe if (file := _file_beside(each, path.parent))}
+    names = {path.stem: module, **{each: sys.modules[each] for each in sorted(beside)}}
     import cloudpickle
 
     # Workers cannot import a file that is on nobody's path: its functions travel with the tasks.
-    for each in (module, *map(sys.modules.__getitem__, beside)):
+    for each in names.values():
         cloudpickle.register_pickle_by_value(each)
-    return _Loaded(module, {str(path): digest, **{file: _digest(file) for file in beside.values()}}, tuple(sorted(beside)))
+    return _Loaded(module, names, {str(path): digest, **{file: _digest(file) for file in beside.values()}})
 
 
 def _imported_by(path: Path) -> set[str]:
@@ -132,6 +167,10 @@ def _file_beside(name: str, folder: Path) -> str:
 
 def _digest(path: str) -> str:
     try:
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return _digest_of(Path(path).read_bytes())
     except OSError:
         return ""
+
+
+def _digest_of(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()

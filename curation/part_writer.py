@@ -16,9 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from .parquet import write_parquet
 from .rows import ARRAY, BLOB, REJECTS, Blob, Rejected, check_reason, is_array, is_blob, printable, without_addresses
 from .shards import write_shard
-from .store import Store, write_parquet
+from .store import Store
 
 _SHARD_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}\Z")
 

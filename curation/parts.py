@@ -353,13 +353,10 @@ def _encoded(function: Any, row: Any, settings: Mapping[str, Any]) -> dict[str, 
 
 
 def _row_objects(task: PartTask, store: Store, table: pa.Table) -> list[Any]:
-    return read_rows(store, table, typing.cast(type, task.row_type), typing.cast(pa.Schema, task.taken))
-
-
-def read_rows(store: Store, table: pa.Table, row_type: type, schema: pa.Schema) -> list[Any]:
-    """Row objects of a table's columns. Blobs are references that read when asked; arrays are views of mapped files."""
+    """Rows of a table as objects. Blobs are references that read when asked; arrays are views of mapped files."""
+    row_type = typing.cast(type, task.row_type)
     columns: dict[str, list[Any]] = {}
-    for field in schema:
+    for field in typing.cast(pa.Schema, task.taken):
         column = table[field.name]
         if is_blob(field):
             columns[field.name] = [None if ref is None else store.blob(ref) for ref in column.to_pylist()]

@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,13 +25,6 @@ INDEX_COLUMNS = {"key": pa.string(), "shard": pa.string(), "offset": pa.int64(),
 _FEW = 24
 _LETTERS = 200
 """Of a text from data."""
-
-
-class FileFact(NamedTuple):
-    """Size in bytes and SHA-256 (hexadecimal) of a published file."""
-
-    size: int
-    sha256: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,13 +68,13 @@ def escaped(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", visible(" ".join(text.splitlines())))
 
 
-def publish(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) -> dict[str, bytes]:
+def dataset_files(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
     """Bytes of the files beside the shards.
 
     Args:
         index: ``INDEX_COLUMNS`` and the label columns, one row a sample, in the dataset's order.
         card: the facts.
-        shards: file name (``<shard>.tar``) -> its size and SHA-256.
+        shards: file name (``<shard>.tar``) -> its ``size`` and ``sha256``.
 
     Returns:
         ``index.parquet``, ``README.md`` and ``dataset.json``, which holds the SHA-256 of all others.
@@ -108,7 +101,7 @@ def parquet_bytes(table: pa.Table) -> bytes:
 
 
 def dataset_json(
-    card: DatasetCard, table: pa.Table, counts: Mapping[str, int], files: Mapping[str, FileFact], **more: Any
+    card: DatasetCard, table: pa.Table, counts: Mapping[str, int], files: Mapping[str, Mapping[str, Any]], **more: Any
 ) -> bytes:
     """What ``dataset.json`` says of the card, the columns of the published table, and all other files."""
     described = {
@@ -119,18 +112,18 @@ def dataset_json(
         "licence": card.licence,
         "counts": counts,
         "columns": {field.name: str(field.type) for field in table.schema},
-        "files": {name: {"size": fact.size, "sha256": fact.sha256} for name, fact in files.items()},
+        "files": files,
         **more,
     }
     return f"{json.dumps(described, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)}\n".encode()
 
 
-def fact_of(data: bytes) -> FileFact:
-    """Size and SHA-256 of a file that is published."""
-    return FileFact(len(data), hashlib.sha256(data).hexdigest())
+def fact_of(data: bytes) -> dict[str, Any]:
+    """``size`` and ``sha256`` of a file that is published."""
+    return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
 
 
-def _check_index(index: pa.Table, shards: Mapping[str, FileFact]) -> None:
+def _check_index(index: pa.Table, shards: Mapping[str, Mapping[str, Any]]) -> None:
     for name, kind in INDEX_COLUMNS.items():
         if name not in index.column_names or index.schema.field(name).type != kind:
             raise ValueError(f"the index needs a column {name!r} of type {kind}; it has {index.schema.names}")
@@ -143,11 +136,11 @@ def _check_index(index: pa.Table, shards: Mapping[str, FileFact]) -> None:
         raise ValueError(f"the index and the files differ in these shards: {sorted(named ^ set(shards))[:3]}")
 
 
-def _counts(index: pa.Table, shards: Mapping[str, FileFact]) -> dict[str, int]:
-    return {"samples": index.num_rows, "shards": len(shards), "bytes": sum(fact.size for fact in shards.values())}
+def _counts(index: pa.Table, shards: Mapping[str, Mapping[str, Any]]) -> dict[str, int]:
+    return {"samples": index.num_rows, "shards": len(shards), "bytes": sum(fact["size"] for fact in shards.values())}
 
 
-def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, FileFact]) -> str:
+def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str, Any]]) -> str:
     counts = _counts(index, shards)
     # JSON strings and lists are YAML: no quoting rules to get wrong.
     front = {

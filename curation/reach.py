@@ -20,7 +20,7 @@ from typing import Any
 
 from .definitions import Module, Unit, is_function, read_module
 from .lookups import Chain, Import, Uses
-from .named import UnknownName
+from .named import FOLDERS, UnknownName, module_of
 
 Node = tuple[str, str]
 """Module and global name: a definition. ``*`` for all of a module, "" for what it does wherever it is imported."""
@@ -75,7 +75,7 @@ def reached(what: Callable[..., object] | type | str) -> Reached:
     function: Any = inspect.unwrap(what)
     file = getattr(sys.modules.get(function.__module__), "__file__", None)
     path = Path(file) if file is not None and file.endswith(".py") else None
-    return _from(function.__module__, path, function.__qualname__.partition(".")[0])
+    return _from(module_of(function), path, function.__qualname__.partition(".")[0])
 
 
 def code_digest(what: Callable[..., object] | type | str) -> str:
@@ -213,9 +213,10 @@ class _Code:
         if name == self._own[0]:
             return self._own[1]
         path = source_file(name)
-        if path is None and self._home[1]:  # a neighbour that is on nobody's path
+        if self._home[1] and (path is None or any(path.is_relative_to(folder) for folder in FOLDERS)):
+            # A neighbour, which may be on nobody's path, or have the name of another file's neighbour.
             stem = os.path.join(self._home[1], *name.split("."))
-            path = next((Path(each) for each in (f"{stem}.py", f"{stem}/__init__.py") if os.path.isfile(each)), None)
+            path = next((Path(each) for each in (f"{stem}.py", f"{stem}/__init__.py") if os.path.isfile(each)), path)
         return path
 
     def _first_party(self, name: str) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from .artifact import Artifact
 from .flow import PlanError, Stage, StageRef
-from .keys import How, Where, as_json, canonical, fingerprint, sha256
+from .keys import How, Where, WhereOfRows, as_json, canonical, fingerprint, sha256
 from .rows import without_addresses
 from .store import Store, told_of
 
@@ -89,8 +89,9 @@ def within(stage: Stage, store: Store) -> dict[str, str]:
 
 
 def _places(stage: Stage) -> dict[str, Where]:
-    steps = [stage.step, *([stage.pieces] if stage.pieces else [])]
-    return {name: value for step in steps for name, value in step.all_settings().items() if isinstance(value, Where)}
+    """Sources among the settings; a place that goes with rows not made yet has no name so far."""
+    values = [each for step in stage.steps for each in step.all_settings().items()]
+    return {name: value for name, value in values if isinstance(value, Where) and not isinstance(value, WhereOfRows)}
 
 
 def _check_repeatable(stage: Stage, name: str, value: str) -> None:

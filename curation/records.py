@@ -11,6 +11,7 @@ kill at any moment leaves a file that the record knows, and whoever writes the f
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -18,7 +19,7 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from .keys import canonical, sha256
 
@@ -52,12 +53,24 @@ class Damaged(ValueError):
     """A sealed record is not what was written."""
 
 
-class Found(NamedTuple):
-    """A file that is not as its record says: where, what was found, what the record says."""
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """Something that is not as its record says.
+
+    Attributes:
+        place: which file or stage.
+        found: what was found.
+        recorded: what the record says.
+        remove: file or folder that has to go so that the next run mends this; "" where it needs nothing to go, or cannot.
+    """
 
     place: str
     found: str
     recorded: str
+    remove: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.found}, and the record says {self.recorded}"
 
 
 @contextlib.contextmanager
@@ -74,9 +87,9 @@ def naming(path: str | os.PathLike[str]) -> Iterator[None]:
 # ------------------------------------------------------------------------------------------------------- sealed records
 
 
-def sealed_text(record: Mapping[str, Any]) -> bytes:
-    """A record with a digest of itself, ``seal``, as JSON for people and programs."""
-    return json_text({**record, "seal": sha256(canonical(record))})
+def sealed(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A record with a digest of itself, ``seal``, so that an edit shows."""
+    return {**record, "seal": sha256(canonical(record))}
 
 
 def json_text(value: Any) -> bytes:
@@ -213,7 +226,7 @@ def check_file(path: Path) -> None:
         raise Damaged(f"{path} is not what was written: it was damaged or edited")
 
 
-def check(out: Path, known: Mapping[str, Any]) -> Iterator[Found]:
+def check_records(out: Path, known: Mapping[str, Any]) -> Iterator[Problem]:
     """Compare all files of a run's folder, outside of its stages, its dataset and runs within it, with their records.
 
     Args:
@@ -228,7 +241,7 @@ def check(out: Path, known: Mapping[str, Any]) -> Iterator[Found]:
             if apart or name.startswith(TEMPORARY) or (where / name).is_symlink():
                 folders.remove(name)
             if (where / name).is_symlink():
-                yield Found(_place(out, where / name), "it is a link", "nothing of it")
+                yield Problem(_place(out, where / name), "it is a link", "nothing of it")
         yield from _check_folder(out, where, {name for name in files if not name.startswith(TEMPORARY)}, known)
 
 
@@ -242,34 +255,34 @@ def runs_within(out: Path) -> Iterator[Path]:
         folders[:] = [name for name in folders if name not in inner]
 
 
-def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, Any]) -> Iterator[Found]:
+def _check_folder(out: Path, where: Path, files: set[str], known: Mapping[str, Any]) -> Iterator[Problem]:
     record: dict[str, list[State]] = {}
     if RECORD in files:
         try:
             record = _read(where)
         except (Damaged, OSError) as error:
             told = str(error) if isinstance(error, Damaged) else f"cannot be read: {error.strerror}"
-            yield Found(_place(out, where / RECORD), f"the record of the files beside it {told}", "that it is whole")
+            yield Problem(_place(out, where / RECORD), f"the record of the files beside it {told}", "that it is whole")
             return
     elif where == out / _ANSWERS and any(_place(out, where / name) in known for name in files):
-        yield Found(_place(out, where / RECORD), "the record of the files beside it is missing", "that it is there")
+        yield Problem(_place(out, where / RECORD), "the record of the files beside it is missing", "that it is there")
     for name in sorted({*files, *record} - {RECORD}):
         path, states = where / name, record.get(name)
         place = _place(out, path)
         if path.is_symlink() or (path.exists() and not path.is_file()):
-            yield Found(place, "it is no plain file", "nothing of it")
+            yield Problem(place, "it is no plain file", "nothing of it")
         elif where == out and name == _LOCK:
             if size := path.stat().st_size:
-                yield Found(place, f"{size} bytes", "that it is empty")
+                yield Problem(place, f"{size} bytes", "that it is empty")
         elif where == out and name in _SEALED:
             try:
                 unsealed(path.read_bytes())
             except Damaged as error:
-                yield Found(place, f"it {error}", "that it is whole")
+                yield Problem(place, f"it {error}", "that it is whole")
         elif states is None and place not in known:
-            yield Found(place, "the file is there", "nothing of it")
+            yield Problem(place, "the file is there", "nothing of it")
         elif states is not None and (found := state_of(path)) not in states:
-            yield Found(place, _told(found), " or ".join(map(_told, states)))
+            yield Problem(place, _told(found), " or ".join(map(_told, states)))
 
 
 def _place(out: Path, path: Path) -> str:
@@ -291,14 +304,14 @@ def _read(folder: Path) -> dict[str, list[State]]:
 def _read_anyhow(folder: Path) -> dict[str, list[State]]:
     try:
         return _read(folder)
-    except (OSError, Damaged):  # started again: what it told of the other files is lost, and ``check`` names them
+    except (OSError, Damaged):  # started again: what it told of the other files is lost, and ``check_records`` names them
         return {}
 
 
 def _write(folder: Path, files: Mapping[str, list[State]], *, sync: bool) -> None:
     beside = folder / f"{TEMPORARY}{os.getpid()}-record"
     with naming(folder / RECORD), beside.open("wb") as stream:
-        stream.write(sealed_text({"files": files}))
+        stream.write(json_text(sealed({"files": files})))
         if sync:
             stream.flush()
             os.fsync(stream.fileno())

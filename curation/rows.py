@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-_REASON = re.compile(r"[a-z][a-z0-9_]*\Z")
+SNAKE_CASE = re.compile(r"[a-z][a-z0-9_]*\Z")
+"""Names of stages, and reasons of rejects."""
 
 REJECTS = pa.schema([("key", pa.string()), ("reason", pa.string()), ("detail", pa.string())])
 """Columns of every table of rejects: the row's key, a fixed snake_case reason, and what was seen."""
@@ -55,7 +56,7 @@ class MachineFault(RuntimeError):
 
 def check_reason(reason: str) -> None:
     """Raise ``ValueError`` unless ``reason`` is snake_case."""
-    if not _REASON.match(reason):
+    if not SNAKE_CASE.match(reason):
         raise ValueError(f"reject reason {reason!r} is not snake_case")
 
 

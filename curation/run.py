@@ -1,49 +1,27 @@
-"""Run a plan: skip what is there, make what is not, part by part, and write down what was made.
-
-dask carries the tasks and is named here only. A task makes one part and returns a small record, never rows.
-"""
+"""Run a plan: skip what is there, make what is not, part by part, and write down what was made."""
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import dataclasses
-import functools
-import gc
-import logging
-import multiprocessing
-import multiprocessing.connection
-import os
-import signal
-import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor
+import posixpath
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from .artifact import Artifact, RunRecord, load_run, read_sealed
+from .artifact import Artifact, RunRecord, artifact_file, load_artifact, load_run, read_sealed
 from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
 from .lock import Busy, locked
-from .part_writer import PartRecord, StepFailed
-from .parts import Warnings, make_parts, make_parts_apart
+from .part_writer import folder, part_name
 from .recipe import missing_source
 from .records import check_tree
-from .retry import forget_rejects
 from .stage_maker import FINGERPRINTS, Progress, Reporter, StageJob, StageMaker
 from .store import Rows, Store, StoreError
+from .workers import IN_PROCESS, Workers
 
 __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "lock", "run", "status"]
-
-_LAST_PART = 999_999_999
-_LOGGER = logging.getLogger("benchwright")
-
-_IN_PROCESS = ("sync", "threads")
-
-_SILENCE = 2.0
-"""Seconds without the end of a part after which we ask whether there is a worker."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,42 +93,56 @@ def run(
     if unknown := [name for name in keep_stale if name not in [stage.name for stage in stages]]:
         raise PlanError(f"no stage {unknown[0]!r} to keep: there are {', '.join(stage.name for stage in stages)}")
     store = Store(out)
-    if not store.shared and scheduler not in _IN_PROCESS:
+    if not store.shared and scheduler not in IN_PROCESS:
         raise PlanError(f"{out} lies in the memory of this process, where workers of {scheduler!r} cannot write")
     made: dict[str, Artifact] = {}
-    with lock(store), _Workers(scheduler, workers) as pool:
+    with lock(store), Workers(scheduler, workers) as pool:
         _check_no_links(store)
         earlier = check_folder(store, pipeline)
         if retry:  # before anything is written: the reasons may be mistyped
-            forget_rejects(store, retry)
+            _forget_rejects(store, retry)
         names = [stage.name for stage in stages]
         if add and earlier is not None:
             names = list(dict.fromkeys([*earlier.stages, *names]))
         record = RunRecord(pipeline, dict(config or {}), dict(overrides or {}), tuple(names), flow.last, code=dict(code or {}))
         record.after(earlier).save(store)
-        known = _known_fingerprints(store)
-        recent: dict[str, pa.Table] = {}
-        makers: list[StageMaker] = []
-        jobs: list[StageJob] = []
-        for index, stage in enumerate(stages):
-            following = stages[index + 1] if index + 1 < len(stages) else None
-            read_next = following is not None and stage.name in following.inputs()
-            keep = stage.name in keep_stale
-            maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, read_next=read_next, keep_stale=keep)
-            report = Reporter(on_progress, stage.name, index, len(stages))
-            waits = bool(stage.waits and missing_source(maker.stage))
-            if not waits:
-                jobs += maker.begin(report)
-                makers.append(maker)
-            # Sources need nothing of each other: those that stand together, and whose inputs are made, are made together.
-            if waits or following is None or following.kind != "source" or not made.keys() >= set(following.inputs()):
-                pool.run(jobs)
-                made.update({done.stage.name: done.artifact for done in makers})
-                makers, jobs = [], []
-            if waits:
-                report("waiting", 0, None, 0)
-                return Run(store, tuple(made.values()), stage.waits)
-    return Run(store, tuple(made.values()))
+        waits = _make(stages, schemas, store, pool, keep_stale, on_progress, made)
+    return Run(store, tuple(made.values()), waits)
+
+
+def _make(
+    stages: Sequence[Stage],
+    schemas: Mapping[str, pa.Schema],
+    store: Store,
+    pool: Workers,
+    keep_stale: Sequence[str],
+    on_progress: Callable[[Progress], None],
+    made: dict[str, Artifact],
+) -> str:
+    """Make the stages in order, and enter them in ``made``; returns what the run waits for, or ""."""
+    known = _known_fingerprints(store)
+    recent: dict[str, pa.Table] = {}
+    makers: list[StageMaker] = []
+    jobs: list[StageJob] = []
+    for index, stage in enumerate(stages):
+        following = stages[index + 1] if index + 1 < len(stages) else None
+        read_next = following is not None and stage.name in following.inputs()
+        keep = stage.name in keep_stale
+        maker = StageMaker(store, stage, schemas[stage.name], made, known, recent, read_next=read_next, keep_stale=keep)
+        report = Reporter(on_progress, stage.name, index, len(stages))
+        waits = bool(stage.waits and missing_source(maker.stage))
+        if not waits:
+            jobs += maker.begin(report)
+            makers.append(maker)
+        # Sources need nothing of each other: those that stand together, and whose inputs are made, are made together.
+        if waits or following is None or following.kind != "source" or not made.keys() >= set(following.inputs()):
+            pool.run(jobs)
+            made.update({done.stage.name: done.artifact for done in makers})
+            makers, jobs = [], []
+        if waits:
+            report("waiting", 0, None, 0)
+            return stage.waits
+    return ""
 
 
 def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
@@ -211,189 +203,36 @@ def _known_fingerprints(store: Store) -> dict[str, tuple[str, str]]:
         return {}
 
 
-# ------------------------------------------------------------------------------------------------------------- workers
+def _forget_rejects(store: Store, reasons: Collection[str]) -> None:
+    """Take away the parts that hold rejects for one of ``reasons``: a run then makes these again, and no others.
 
+    A stage that is not finished, or whose record is damaged, is left as it is: a run looks at its parts itself.
 
-class _Workers:
-    """Carries tasks to dask's schedulers; keeps its pool over all stages, so that a worker loads a model once."""
-
-    def __init__(self, scheduler: str, workers: int | None) -> None:
-        if scheduler not in ("sync", "threads", "processes") and "://" not in scheduler:
-            raise ValueError(f"scheduler {scheduler!r}: one of sync, threads, processes, or tcp://HOST:PORT")
-        if workers is not None and workers < 1:
-            raise ValueError(f"workers {workers}: at least 1")
-        self._scheduler = scheduler
-        self._count = workers or os.cpu_count() or 1
-        self._pool: Executor | None = None
-        self._client: Any = None
-
-    def __enter__(self) -> _Workers:
-        _keep_freed_memory()
-        _end_at_once()
-        if threading.current_thread() is threading.main_thread():
-            # polars has calls restarted that a signal interrupts, and the wait for a worker would not hear of Ctrl-C.
-            signal.siginterrupt(signal.SIGINT, True)
-        return self
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=kind is None, cancel_futures=True)
-        if self._client is not None:
-            log = logging.getLogger("distributed.client")
-            log.disabled = self._client.status != "running"  # that the scheduler is gone is told in one line, and not in forty
-            self._client.close()
-            log.disabled = False
-
-    @property
-    def in_process(self) -> bool:
-        """Whether the tasks run in this process."""
-        return self._scheduler in _IN_PROCESS
-
-    def run(self, jobs: Sequence[StageJob]) -> None:
-        """Run the jobs, and tell of each as it ends. The first error ends the call."""
-        if not jobs:
-            return
-        if "://" in self._scheduler:
-            self._run_distributed(jobs)
-            return
-        import dask
-        from dask.callbacks import Callback
-
-        # dask takes tasks that are alike from the last name to the first, and parts are best made in the order of their rows.
-        named = {f"part-{_LAST_PART - number:09d}": job for number, job in enumerate(jobs)}
-
-        def finished(key: str, result: Any, *_: Any) -> None:
-            named[key].done(result if self.in_process else _warned(result))
-
-        def call_of(job: StageJob) -> Callable[[], Any]:
-            if self.in_process:
-                return functools.partial(make_parts, job.task, job.offer)
-            return functools.partial(make_parts_apart, job.task)
-
-        # A task is closed to dask, which would otherwise search it for graphs of its own.
-        calls = [dask.delayed(call_of(job), pure=False, traverse=False)(dask_key_name=name) for name, job in named.items()]
-        settings: dict[str, Any] = {"scheduler": _get_of(self._scheduler), "num_workers": self._count}
-        if self._scheduler != "sync":
-            settings["pool"] = self._pool = self._pool or self._new_pool()
-        # dask would put the tasks of one call in chunks of several to a message: a part is worth a message of its own.
-        try:
-            with Callback(posttask=finished):
-                dask.compute(*calls, optimize_graph=False, chunksize=1, traverse=False, **settings)
-        except BrokenExecutor as error:
-            raise StepFailed(
-                f"{_stages_of(jobs)}: a worker process was killed, as a system does that runs out of memory; "
-                "what was made stays: run again, with fewer workers"
-            ) from error
-
-    def _new_pool(self) -> Executor:
-        if self._scheduler == "threads":
-            return ThreadPoolExecutor(self._count)
-        context = multiprocessing.get_context("spawn")
-        return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
-
-    def _run_distributed(self, jobs: Sequence[StageJob]) -> None:
-        from distributed import CancelledError, Client, KilledWorker
-        from distributed.comm import CommClosedError
-
-        if self._client is None:
-            try:
-                self._client = Client(self._scheduler, timeout="5s", set_as_default=False)
-            except OSError as error:
-                raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
-        # A function without a name makes distributed use cloudpickle, which takes along the code of a user's own file: workers
-        # could not import that, and a task that they cannot read would leave us waiting for ever.
-        futures = {self._client.submit(lambda task=job.task: make_parts_apart(task), pure=False): job for job in jobs}
-        try:
-            for future in self._as_they_end(list(futures)):
-                futures[future].done(_warned(future.result()))
-        except KilledWorker as error:
-            raise StepFailed(f"{_stages_of(jobs)}: workers died at their parts, perhaps for want of memory: {error}") from error
-        except (CancelledError, CommClosedError):  # the client cancels what it has asked for when it loses its connection
-            raise ConnectionError(
-                f"the scheduler at {self._scheduler} is gone; what was made stays: run again when it is back"
-            ) from None
-        finally:
-            if self._client.status == "running":
-                self._client.cancel(list(futures))
-
-    def _as_they_end(self, futures: list[Any]) -> Iterator[Any]:
-        """The futures as they end; warns once where nothing ends since nobody is there who works."""
-        from distributed import as_completed
-        from distributed.comm import CommClosedError
-
-        ending = as_completed(futures, loop=self._client.loop)
-        heard, warned = time.monotonic(), False
-        while not ending.is_empty():
-            if batch := ending.next_batch(block=False):
-                yield from batch
-                heard, warned = time.monotonic(), False
+    Raises:
+        TypeError: for one text in place of several.
+        StoreError: where no row was rejected for one of ``reasons``.
+    """
+    if isinstance(reasons, str):  # its letters would be the reasons
+        raise TypeError(f"retry={reasons!r}: a list of reasons is needed")
+    finished: dict[str, Artifact] = {}
+    for stage in store.folders("stages"):
+        with contextlib.suppress(StoreError):
+            if (artifact := load_artifact(store, stage)) is not None:
+                finished[stage] = artifact
+    known = sorted({reason for artifact in finished.values() for reason in artifact.rejects})
+    for reason in reasons:
+        if reason not in known:
+            told = f"there are {', '.join(known)}" if known else "none was rejected"
+            raise StoreError(f"no row of {store.url} was rejected for {reason!r}: {told}")
+    for stage, artifact in finished.items():
+        if not any(artifact.rejects.get(reason) for reason in reasons):
+            continue
+        gone = [artifact_file(stage)]  # first: a stage that lacks a part must not say that it is finished
+        for number, part in enumerate(artifact.parts):
+            name = f"{part_name(number)}.rejects.parquet"
+            if name not in part["files"]:
                 continue
-            with ending.thread_condition:
-                ending.thread_condition.wait(0.1)
-            if self._client.status != "running":
-                raise CommClosedError
-            if not warned and time.monotonic() - heard > _SILENCE:
-                heard = time.monotonic()
-                with contextlib.suppress(OSError):  # a lost scheduler ends the futures
-                    warned = not self._client.nthreads()
-                if warned:
-                    _LOGGER.warning("no worker is connected to %s: the run waits until one is", self._scheduler)
-
-
-def _warned(result: tuple[list[PartRecord], Warnings]) -> list[PartRecord]:
-    """The records, when the warnings that came with them have been passed on."""
-    records, warnings = result
-    for level, text in warnings:
-        _LOGGER.log(level, "%s", text)
-    return records
-
-
-def _stages_of(jobs: Sequence[StageJob]) -> str:
-    return "stage " + ", ".join(dict.fromkeys(repr(job.task.stage.name) for job in jobs))
-
-
-def _get_of(scheduler: str) -> Any:
-    """dask's own function for the scheduler: by its name dask would import ``distributed`` first, a quarter of a second."""
-    if scheduler == "processes":
-        import dask.multiprocessing
-
-        return dask.multiprocessing.get
-    if scheduler == "threads":
-        import dask.threaded
-
-        return dask.threaded.get
-    import dask.local
-
-    return dask.local.get_sync
-
-
-def _keep_freed_memory() -> None:
-    """Let Arrow use freed memory again: its default allocator gives it back so soon that clearing it again takes a fifth of the
-    time of large tables. The environment's choice stands.
-    """
-    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():
-        pa.set_memory_pool(pa.jemalloc_memory_pool())
-
-
-@functools.cache
-def _end_at_once() -> None:
-    """Spare the collector a search of all objects when the process ends: with the libraries at work here they are 300,000, and
-    it takes an eighth of a second. Python gives no promise to end objects that are still there.
-    """
-    atexit.register(gc.freeze)
-
-
-def _begin_worker() -> None:
-    """A worker leaves Ctrl-C to its parent, and ends when its parent is gone, even by kill -9."""
-    _keep_freed_memory()
-    _end_at_once()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    parent = multiprocessing.parent_process()
-    if parent is None:
-        return
-
-    def watch() -> None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+            rejected = store.read_parquet(posixpath.join(folder(stage), name), ["reason"])["reason"]
+            if not set(reasons).isdisjoint(rejected.unique().to_pylist()):
+                gone.append(posixpath.join(folder(stage), f"{part_name(number)}.parquet"))
+        store.remove(gone)

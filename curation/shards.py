@@ -150,7 +150,7 @@ def write_shard(out: BinaryIO, samples: Iterable[tuple[str, Mapping[str, Payload
     for key, members in samples:
         check_key(key)
         if key in seen:
-            raise ValueError(f"key {key!r} comes twice in the shard, first as sample {_place_of(spans, key)}")
+            raise ValueError(f"key {key!r} comes twice in the shard, first as sample {[span.key for span in spans].index(key)}")
         seen.add(key)
         given = tuple(members)
         order = orders.get(given) or orders.setdefault(given, _member_order(key, given))
@@ -169,10 +169,6 @@ def write_shard(out: BinaryIO, samples: Iterable[tuple[str, Mapping[str, Payload
     pending.append(bytes(2 * BLOCK + -end % RECORD))
     out.write(b"".join(pending))
     return spans
-
-
-def _place_of(spans: Sequence[SampleSpan], key: str) -> int:
-    return next(place for place, span in enumerate(spans) if span.key == key)
 
 
 def _member_order(key: str, members: tuple[str, ...]) -> tuple[str, ...]:

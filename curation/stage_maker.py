@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from .artifact import Artifact, artifact_file, code_file, load_artifact, sealed
+from .artifact import Artifact, artifact_file, code_file, load_artifact
 from .budget import check_not_empty
 from .files import remove_half_written
 from .flow import PlanError, Stage
@@ -26,9 +26,10 @@ from .ledger import KeySum, Ledger
 from .part_writer import WORK, PartRecord, StepFailed, folder, part_name
 from .parts import Offer, PartTask
 from .recipe import recipe_of, within
+from .records import sealed
 from .stale import change, change_of_sources, codes, codes_of, definitions, named_in, without_code
 from .store import Store, StoreError
-from .tasks import tasks_of
+from .tasks import stage_tasks
 
 FINGERPRINTS = ".fingerprints.json"
 """File of a run's folder: the contents of sources that were read, by their times; it saves reading them again."""
@@ -229,7 +230,7 @@ class StageMaker:
     def _jobs(
         self, key: str, report: Reporter, ledger: Ledger, commit: Callable[[dict[int, PartRecord]], None]
     ) -> list[StageJob]:
-        tasks = tasks_of(self.stage, self.schema, key, self.made, self.store, self.recent)
+        tasks = stage_tasks(self.stage, self.schema, key, self.made, self.store, self.recent)
         records: dict[int, PartRecord] = {}
         # A task that makes several parts is made again as a whole: only its end says that it had them all.
         todo = [task for task in tasks if not self._one_part(task) or not self._finished(task, records)]
@@ -241,6 +242,19 @@ class StageMaker:
         left = len(todo)
         rows = sum(record.rows_in for record in records.values())
         rejects = collections.Counter(_totals(list(records.values())))
+        checked: list[PartRecord] = []
+        counts = collections.Counter[str]()
+        rows_checked = 0
+
+        def check_budget() -> None:
+            """Of the parts up to the first that is missing: what is told must not go by the order in which parts end."""
+            nonlocal rows_checked
+            while len(checked) in records:
+                record = records[len(checked)]
+                checked.append(record)
+                counts.update(record.rejects)
+                rows_checked += record.rows_in
+                self.stage.budget.check(self.store, self.stage.name, counts, rows_checked, self._reject_files(checked))
 
         def done(made: list[PartRecord]) -> None:
             nonlocal left, rows
@@ -250,7 +264,7 @@ class StageMaker:
             rejects.update(_totals(made))
             report("running", total if self.stage.kind == "whole" and total else rows, total, rejects.total())
             if (self.stage.budget.limit or 0) >= 1:
-                self.stage.budget.check(self.store, self.stage.name, rejects, rows, self._reject_files(records))
+                check_budget()
             if not left:
                 commit(records)
 
@@ -293,7 +307,7 @@ class StageMaker:
         if stage.after:
             self._check_sum(rows_in, rows, sum(rejects.values()), ledger.keys)
         parts = tuple({"rows": record.rows, "files": dict(sorted(record.files.items()))} for record in records)
-        layout = layout_of(recipe["layouts"], parts)
+        layout = payload_layout(recipe["layouts"], parts)
         artifact = Artifact(stage.name, stage.kind, key, digest, layout, recipe, rows_in, rows, rejects, parts)
         kept = {posixpath.basename(name) for name in artifact.files()} | {".witness"}
         self.store.remove([posixpath.join(where, name) for name in self.store.list(where) if name not in kept])
@@ -325,9 +339,9 @@ class StageMaker:
         if counts or not (self.stage.after or self.stage.may_be_empty):
             check_not_empty(self.store, self.stage.name, artifact.rows, artifact.rejects, files)
 
-    def _reject_files(self, records: Mapping[int, PartRecord]) -> Iterator[str]:
-        for number in sorted(records):
-            names = (name for name in records[number].files if name.endswith(".rejects.parquet"))
+    def _reject_files(self, records: Sequence[PartRecord]) -> Iterator[str]:
+        for record in records:
+            names = (name for name in record.files if name.endswith(".rejects.parquet"))
             yield from (posixpath.join(folder(self.stage.name), name) for name in names)
 
     def _forget_rejects_but(self, kept: set[str]) -> None:
@@ -351,7 +365,7 @@ def _versions() -> dict[str, str]:
     return versions
 
 
-def layout_of(inputs: str, parts: Sequence[Mapping[str, Any]]) -> str:
+def payload_layout(inputs: str, parts: Sequence[Mapping[str, Any]]) -> str:
     """Digest of where the payloads lie that a stage refers to: its own payload files, and the layouts of its inputs."""
     payloads = [file for part in parts for file in part["files"].items() if not file[0].endswith(".parquet")]
     return sha256(canonical([inputs, payloads]))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from .artifact import Artifact, load_code
-from .flow import Stage, StageRef, Step
+from .flow import Stage, StageRef
 from .keys import How, Named, Where, as_json, codes_in
 from .reach import Definitions, reached
 from .store import Store
@@ -16,15 +16,10 @@ _TOLD = 3
 """Definitions that are named one by one."""
 
 
-def steps_of(stage: Stage) -> list[Step]:
-    """The step of a stage, and the one that names its pieces."""
-    return [stage.step, *([stage.pieces] if stage.pieces else [])]
-
-
 def definitions(stage: Stage) -> dict[str, dict[str, str]]:
     """Module -> definition -> short digest: all code that the stage reaches, that of functions among its settings included."""
     found: dict[str, dict[str, str]] = {}
-    for step in steps_of(stage):
+    for step in stage.steps:
         codes = [step.code(), *(reached(code) for value in step.settings.values() for code in codes_in(value))]
         for code in codes:
             for module, names in code.definitions.items():
@@ -34,7 +29,7 @@ def definitions(stage: Stage) -> dict[str, dict[str, str]]:
 
 def codes(stage: Stage) -> dict[str, str]:
     """Digests of the code of a stage: of its steps, and of the functions among its settings."""
-    settings = {name: as_setting(name, value) for step in steps_of(stage) for name, value in step.all_settings().items()}
+    settings = {name: as_setting(name, value) for step in stage.steps for name, value in step.all_settings().items()}
     recipe: dict[str, Any] = {"code": stage.step.code().digest, "settings": settings}
     if stage.pieces:
         recipe["pieces"] = {"code": stage.pieces.code().digest, "settings": {}}
@@ -86,7 +81,7 @@ def change(stage: Stage, old: Artifact, store: Store) -> str:
 
 def named_in(stage: Stage) -> dict[str, str]:
     """Settings that name code -> their references; of a file, with its path."""
-    settings = [(name, value) for step in steps_of(stage) for name, value in step.all_settings().items()]
+    settings = [(name, value) for step in stage.steps for name, value in step.all_settings().items()]
     named = [(name, code) for name, value in settings for code in codes_in(value) if isinstance(code, Named)]
     return {f"{name} {number}": str(code) for number, (name, code) in enumerate(named)}
 

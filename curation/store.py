@@ -36,18 +36,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from .files import remove, writing
-from .parquet_footer import column_chunks
+from .parquet import SAMPLE, read_groups, repetitive
 from .records import json_text, naming
 from .rows import Blob, is_text, printable
 
-ROW_GROUP = 16384
-"""Rows of one Parquet row group: what a task that needs a few rows of a large part has to read."""
-
 _BUCKETS = {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss", "r2"}
 """Protocols of object stores."""
-
-_SAMPLE = 4096
-"""Rows that decide whether a text column is worth a dictionary."""
 
 
 class StoreError(RuntimeError):
@@ -128,26 +122,26 @@ class Store:
 
     def list(self, folder: str) -> list[str]:
         """Names of the files directly in ``folder``, sorted; empty where there is no such folder."""
-        path = self.path(folder)
-        if self.local:
-            return sorted(entry.name for entry in os.scandir(path) if entry.is_file()) if os.path.isdir(path) else []
-        return self._listed(folder, "file")
+        return [name for name, is_file in self._entries(folder) if is_file]
 
     def folders(self, folder: str) -> list[str]:
         """Names of the folders directly in ``folder``, sorted."""
+        return [name for name, is_file in self._entries(folder) if not is_file]
+
+    def _entries(self, folder: str) -> list[tuple[str, bool]]:
+        """Name of each file and folder, and whether it is a file."""
         path = self.path(folder)
         if self.local:
-            return sorted(entry.name for entry in os.scandir(path) if entry.is_dir()) if os.path.isdir(path) else []
-        return self._listed(folder, "directory")
-
-    def _listed(self, folder: str, kind: str) -> list[str]:
-        fs, path = _filesystem(self.url)[0], self.path(folder)
+            listed = os.scandir(path) if os.path.isdir(path) else ()
+            return sorted((entry.name, entry.is_file()) for entry in listed if entry.is_file() or entry.is_dir())
+        fs = _filesystem(self.url)[0]
         try:
             with self._told(folder):
-                entries = fs.ls(path, detail=True)
+                infos = fs.ls(path, detail=True)
         except FileNotFoundError:
             return []
-        return sorted(posixpath.basename(i["name"].rstrip("/")) for i in entries if i["type"] == kind)
+        kinds = {"file": True, "directory": False}
+        return sorted((posixpath.basename(i["name"].rstrip("/")), kinds[i["type"]]) for i in infos if i["type"] in kinds)
 
     def _told(self, name: str) -> contextlib.AbstractContextManager[None]:
         return told_of(posixpath.join(self.url, name))
@@ -245,15 +239,7 @@ class Store:
         with self._parquet(name, encoded) as file:
             if missing := [column for column in columns or () if column not in file.schema_arrow.names]:
                 raise StoreError(f"{self.url}: file {name} is damaged: it has no column {missing[0]!r}")
-            groups, first, row = [], 0, 0
-            for index in range(file.metadata.num_row_groups):
-                rows = file.metadata.row_group(index).num_rows
-                if row + rows > start and (stop is None or row < stop):
-                    first = row if not groups else first
-                    groups.append(index)
-                row += rows
-            table = file.read_row_groups(groups, columns=list(columns) if columns is not None else None)
-        return table.slice(start - first if groups else 0, None if stop is None else stop - start)
+            return read_groups(file, columns, start, stop)
 
     @contextlib.contextmanager
     def _parquet(self, name: str, encoded: Sequence[str] = ()) -> Iterator[pq.ParquetFile]:
@@ -282,17 +268,6 @@ class Store:
         except (KeyError, ValueError):
             raise StoreError(f"{self.url}: file {name} has no record in its footer") from None
 
-    def dictionaries(self, name: str) -> list[str]:
-        """Text columns that a Parquet file holds as dictionaries."""
-        with self._parquet(name) as file:
-            text = [field.name for field in file.schema_arrow if pa.types.is_string(field.type)]
-        with self._arrow_file(name) as stream:
-            try:
-                first = column_chunks(stream)[:1]
-            except ValueError as error:
-                raise StoreError(f"{self.url}: file {name} is damaged: {error}") from None
-        return [chunk.column for chunks in first for chunk in chunks if chunk.column in text and chunk.has_dictionary]
-
     def array(self, name: str) -> np.ndarray:
         """A ``.npy`` file, memory-mapped where the store is local."""
         try:
@@ -318,43 +293,6 @@ class Store:
 
 def _protocols(fs: Any) -> tuple[str, ...]:
     return (fs.protocol,) if isinstance(fs.protocol, str) else tuple(fs.protocol)
-
-
-def write_parquet(stream: IO[bytes], table: pa.Table, record: Any) -> None:
-    """Write rows with a record in the footer. The same rows give the same bytes with one version of pyarrow."""
-    text = json.dumps(record, sort_keys=True, separators=(",", ":"))
-    table = table.replace_schema_metadata({"benchwright": text})
-    pq.write_table(
-        table,
-        stream,
-        compression="none",
-        row_group_size=ROW_GROUP,
-        write_batch_size=ROW_GROUP,  # a column of a row group at once: a fifth less work than in batches of 1024 values
-        use_dictionary=_repetitive(table),  # pyright: ignore[reportArgumentType]  # it takes names of columns, too
-        write_statistics=False,
-        store_schema=True,
-    )
-
-
-def _repetitive(table: pa.Table) -> list[str]:
-    """Columns of few different values, by their first rows. A dictionary of a column of names costs more than it saves."""
-    columns: list[str] = []
-    for field in table.schema:
-        if pa.types.is_string(field.type):
-            sample = table[field.name].slice(0, _SAMPLE)
-            if len(sample) >= 4 * len(sample.unique()):
-                columns.append(field.name)
-        elif pa.types.is_struct(field.type):
-            columns.append(f"{field.name}.file")
-    return columns
-
-
-def compact(table: pa.Table) -> pa.Table:
-    """The rows with text of few different values as dictionaries, which takes less room."""
-    for name in set(_repetitive(table)).intersection(table.column_names):
-        encoded, field = table[name].dictionary_encode(), table.schema.field(name)
-        table = table.set_column(table.column_names.index(name), field.with_type(encoded.type), encoded)
-    return table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -393,7 +331,8 @@ class Rows:
 
     def repetitive(self) -> list[str]:
         """Text columns that are stored as dictionaries, by the first part."""
-        return self.store.dictionaries(self.parts[0].name) if self.parts else []
+        texts = [field.name for field in self.schema if pa.types.is_string(field.type)]
+        return repetitive(self._part(self.parts[0].name, texts, 0, SAMPLE)) if self.parts else []
 
     def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
         """One Arrow table a part, in order; never more than one part in memory.

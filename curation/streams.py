@@ -146,19 +146,16 @@ def read_file(path: str, *, max_bytes: int = MAX_BYTES) -> bytes:
 
 def read_stream(stream: IO[bytes], place: str, *, kind: str | None = None, max_bytes: int = MAX_BYTES) -> bytes:
     """What is left of a stream. Raises as ``read_file`` does."""
-    try:
-        data = decompressed(stream, kind).read(max_bytes + 1)
-    except _DAMAGE as error:
-        raise ValueError(f"{place} cannot be read: {type(error).__name__}: {error}") from None
+    data = decompressed_head(stream, place, kind, size=max_bytes + 1)
     if len(data) > max_bytes:
         raise ValueError(f"{place} has more than {max_bytes:,} bytes, which is the limit of a file of its kind")
     return data
 
 
-def decompressed_head(stream: IO[bytes], place: str, kind: str | None) -> bytes:
-    """The first 64 KiB of a stream, or all of a shorter one. Raises as ``read_file`` does."""
+def decompressed_head(stream: IO[bytes], place: str, kind: str | None, *, size: int = 1 << 16) -> bytes:
+    """The first bytes of a stream, 64 KiB by default, or all of a shorter one. Raises as ``read_file`` does."""
     try:
-        return decompressed(stream, kind).read(1 << 16)
+        return decompressed(stream, kind).read(size)
     except _DAMAGE as error:
         raise ValueError(f"{place} cannot be read: {type(error).__name__}: {error}") from None
 

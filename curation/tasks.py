@@ -17,7 +17,7 @@ from .rows import schema_of
 from .store import Rows, Store
 
 
-def tasks_of(
+def stage_tasks(
     stage: Stage,
     schema: pa.Schema,
     key: str,
@@ -48,7 +48,11 @@ def tasks_of(
     upstream = views[stage.after or ""]
     if stage.kind == "whole":
         return [dataclasses.replace(base, span=Span(0, upstream.num_rows, upstream))]
-    bounds = _shard_bounds(upstream) if stage.kind == "shards" else _even_bounds(upstream.num_rows, stage.rows_per_part)
+    if stage.kind == "shards":
+        bounds = _shard_bounds(upstream)
+    else:
+        total, each = upstream.num_rows, stage.rows_per_part
+        bounds = [(start, min(start + each, total)) for start in range(0, total, each)] or [(0, 0)]
     # A row may be compared with all rows of its own stage: the upstream itself is then a second input.
     others = {ref.name: views[ref.name] for ref in stage.step.settings.values() if isinstance(ref, StageRef)}
     ends = np.cumsum([part.rows for part in upstream.parts])
@@ -56,10 +60,6 @@ def tasks_of(
         dataclasses.replace(base, number=n, span=_narrow(upstream, ends, start, stop), others=others)
         for n, (start, stop) in enumerate(bounds)
     ]
-
-
-def _even_bounds(rows: int, rows_per_part: int) -> list[tuple[int, int]]:
-    return [(start, min(start + rows_per_part, rows)) for start in range(0, rows, rows_per_part)] or [(0, 0)]
 
 
 def _shard_bounds(rows: Rows) -> list[tuple[int, int]]:

@@ -18,36 +18,16 @@ from .digest import ContentDigest
 from .flow import Flow
 from .keys import canonical, fingerprint, sha256
 from .part_writer import folder
-from .records import Found, check, runs_within
+from .records import Problem, check_records, runs_within
 from .rows import is_array, is_blob
 from .run import run
-from .stage_maker import layout_of
+from .stage_maker import payload_layout
 from .store import Store, StoreError
 
 DATASET = "dataset"
 """Folder of a run that holds what is published."""
 
 _OWN_FILES = {"artifact.json", "made.json", "code.json", ".witness"}
-
-
-@dataclasses.dataclass(frozen=True)
-class Problem:
-    """Something that is not as its record says.
-
-    Attributes:
-        place: which file or stage.
-        found: what was found.
-        recorded: what the record says.
-        remove: file or folder that has to go so that the next run mends this; "" where it needs nothing to go, or cannot.
-    """
-
-    place: str
-    found: str
-    recorded: str
-    remove: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.place}: {self.found}, and the record says {self.recorded}"
 
 
 def mending(problems: Sequence[Problem]) -> list[str]:
@@ -110,7 +90,7 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
     if store.local is not None:
         on_stage("results, votes and report")
         within = {place: stage for stage, made in artifacts.items() for place in made.recipe.get("within", {}).values()}
-        problems.extend(_beside(store.local, found) for found in check(store.local, within))
+        problems.extend(_with_mending(store.local, found) for found in check_records(store.local, within))
         for inner in runs_within(store.local):
             problems.extend(_verify_within(inner.relative_to(store.local).as_posix(), str(inner)))
     return problems
@@ -128,14 +108,14 @@ def _verify_within(name: str, url: str) -> Iterator[Problem]:
         yield dataclasses.replace(each, place=place, remove=each.remove and posixpath.join(name, each.remove))
 
 
-def _beside(out: Path, found: Found) -> Problem:
-    """A file outside of the stages and the dataset. What people gave can be made by no command, and is not to be removed."""
-    place = found.place
+def _with_mending(out: Path, problem: Problem) -> Problem:
+    """Of a file outside of the stages and the dataset. What people gave can be made by no command, and is not to be removed."""
+    place = problem.place
     if place.startswith("qa/"):
-        return Problem(place, found.found, found.recorded)
+        return problem
     folder_ = posixpath.dirname(place)
     whole = any((out / folder_ / name).is_file() for name in ("progress.json", "results.json")) if folder_ else False
-    return Problem(place, found.found, found.recorded, folder_ if whole else place if (out / place).exists() else "")
+    return dataclasses.replace(problem, remove=folder_ if whole else place if (out / place).exists() else "")
 
 
 def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact]) -> Iterator[Problem]:
@@ -162,7 +142,7 @@ def _check_stage(store: Store, artifact: Artifact, made: Mapping[str, Artifact])
         yield Problem(code_file(artifact.stage), "the file is missing", str(made["code"])[:12], artifact_file(artifact.stage))
     if damaged:
         return
-    if layout_of(artifact.recipe["layouts"], artifact.parts) != artifact.layout:
+    if payload_layout(artifact.recipe["layouts"], artifact.parts) != artifact.layout:
         yield Problem(place, "its payload files are others", f"layout {artifact.layout[:12]}", where)
     rows = artifact.rows_view(store)
     digest = ContentDigest(rows.schema)
@@ -245,7 +225,7 @@ def _check_published(store: Store, published: str) -> Iterator[Problem]:
     yield from _strangers(store, DATASET, {posixpath.basename(name) for name in [*listed, manifest]})
 
 
-def remake(flow: Flow, url: str, scratch: str, **how_to_run: Any) -> list[Problem]:
+def made_again(flow: Flow, url: str, scratch: str, **how_to_run: Any) -> list[Problem]:
     """Make the whole run again in ``scratch`` and compare every file of every stage with what ``url`` records."""
     store = Store(url)
     problems: list[Problem] = []

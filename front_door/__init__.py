@@ -31,33 +31,14 @@ if TYPE_CHECKING:
 _os.environ.setdefault("MKL_CBWR", "AUTO,STRICT")
 
 _PLACES = {
-    "Benchmark": "pipelines.benchmark",
-    "Blob": "curation.rows",
-    "DatasetIndex": "datasets.reader.index",
-    "Flow": "curation.flow",
-    "Reject": "curation.rows",
-    "Rejected": "curation.rows",
-    "ShardDataset": "datasets.reader.dataset",
-    "Training": "pipelines.experiments",
-    "compare": "pipelines.api",
-    "how": "curation.keys",
-    "job": "pipelines.api",
-    "join": "curation.flow",
-    "named": "curation.keys",
-    "plan": "pipelines.api",
-    "predictions": "pipelines.experiments",
-    "rejects": "pipelines.api",
-    "report": "pipelines.api",
-    "results": "pipelines.experiments",
-    "rows_of": "curation.flow",
-    "run": "pipelines.api",
-    "scores": "pipelines.api",
-    "show": "pipelines.api",
-    "source": "curation.flow",
-    "step": "curation.flow",
-    "train": "pipelines.api",
-    "verify": "pipelines.api",
-    "where": "curation.keys",
+    "curation.flow": ("Flow", "join", "rows_of", "source", "step"),
+    "curation.keys": ("how", "named", "where"),
+    "curation.rows": ("Blob", "Reject", "Rejected"),
+    "datasets.reader.dataset": ("ShardDataset",),
+    "datasets.reader.index": ("DatasetIndex",),
+    "pipelines.api": ("compare", "job", "plan", "rejects", "report", "run", "scores", "show", "train", "verify"),
+    "pipelines.benchmark": ("Benchmark",),
+    "pipelines.experiments": ("Training", "predictions", "results"),
 }
 
 __all__ = [
@@ -105,9 +86,10 @@ def __getattr__(name: str) -> _Any:
         from importlib.metadata import version
 
         return version("benchwright")
-    if name not in _PLACES:
+    place = next((place for place, names in _PLACES.items() if name in names), None)
+    if place is None:
         raise AttributeError(f"module 'benchwright' has no attribute {name!r}")
-    value = getattr(_import_module(f"benchwright.{_PLACES[name]}"), name)
+    value = getattr(_import_module(f"benchwright.{place}"), name)
     globals()[name] = value
     return value
 

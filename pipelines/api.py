@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.flow import Stage
-from ..curation.keys import Where, WhereOfRows
 from ..curation.part_writer import folder
+from ..curation.recipe import missing_source
+from ..curation.records import Problem
 from ..curation.stale import change
 from ..curation.store import Store, StoreError
-from ..curation.verify import DATASET, Difference, Problem, compare, file_sha256, verify
-from .empty_runs import check_not_empty
+from ..curation.verify import DATASET, Difference, compare, file_sha256, made_again, verify
 from .errors import did_you_mean
+from .experiments import reading_once
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
 from .outputs import qa_export, qa_import, release, report, scores, stale, train
@@ -31,15 +32,16 @@ __all__ = [
     "check_finished",
     "compare",
     "dataset_of",
-    "describe",
+    "describe_differences",
     "job",
     "job_of",
-    "kept",
+    "kept_stages",
     "list_benchmarks",
     "list_names",
     "plan",
     "qa_export",
     "qa_import",
+    "reading_once",
     "reasons",
     "record_of",
     "rejects",
@@ -77,8 +79,7 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
             old = load_artifact(store, stage.name)
         except StoreError:  # damaged, which a run takes for none
             old = None
-        awaited = _awaited(stage)
-        if awaited:
+        if stage.waits and (awaited := missing_source(stage)):
             told[stage.name] = f"waits for {awaited}"
         elif old is None:
             told[stage.name] = "not made yet"
@@ -89,13 +90,6 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
         else:
             told[stage.name] = "stale: a source or a file of the stage changed"
     return told
-
-
-def _awaited(stage: Stage) -> str:
-    # A place that goes with rows not made yet has no name so far.
-    values = stage.step.all_settings().values() if stage.waits else []
-    places = [value for value in values if isinstance(value, Where) and not isinstance(value, WhereOfRows)]
-    return next((str(place) for place in places if not Store(posixpath.dirname(place)).exists(posixpath.basename(place))), "")
 
 
 def run(
@@ -139,7 +133,7 @@ def run(
         )
         retry = ()
         if not done.waiting:
-            check_not_empty(done, out, "to publish")
+            _check_rows_left(done, out, "to publish")
             todo.benchmark.publish(done, todo.config, posixpath.join(out, DATASET))
             manifest = posixpath.join(DATASET, "dataset.json")
             if done.store.exists(manifest):
@@ -152,13 +146,34 @@ def run(
         waited = done.waiting
 
 
+def _check_rows_left(done: engine.Run, out: str, purpose: str) -> None:
+    """Raise ``RuntimeError`` where the last finished stage has no rows: that is a mistake in the settings, or in the votes.
+
+    Args:
+        done: the run, at its end or waiting.
+        out: its folder, for the message.
+        purpose: what the rows were for, as in "nothing is left to publish".
+    """
+    if done.result.rows:
+        return
+    emptied = next((one for one in done.artifacts if one.rows_in and not one.rows), None)
+    if emptied is None:
+        first = next(one for one in done.artifacts if not one.rows)
+        raise RuntimeError(f"{out}: nothing is left {purpose}: {first.kind} stage {first.stage!r} gave no rows")
+    reasons = ", ".join(f"{count:,} {reason}" for reason, count in emptied.rejects.items())
+    raise RuntimeError(
+        f"{out}: nothing is left {purpose}: stage {emptied.stage!r} rejected all {emptied.rows_in:,} rows ({reasons}): "
+        f"see `benchwright rejects {out}`"
+    )
+
+
 def _answer(done: engine.Run, rounds: Collection[Round], out: str) -> bool:
     """Let SIMULATED annotators answer the rounds that say so. Returns whether one was answered."""
     if not rounds:
         return False
     from ..curation.qa.answers import answer
 
-    check_not_empty(done, out, "to ask annotators about")  # people neither
+    _check_rows_left(done, out, "to ask annotators about")  # people neither
     return any(answer(done, each, out) for each in rounds)
 
 
@@ -185,9 +200,7 @@ class _Once:
 
 def remake(out: str, scratch: str, *, pipeline: str | None = None, **how_to_run: Any) -> list[Problem]:
     """Make the run of ``out`` again in ``scratch``, and say where its files differ. ``pipeline`` as for ``job_of``."""
-    from ..curation.verify import remake as remake_flow
-
-    return remake_flow(job_of(out, pipeline=pipeline).flow(out), out, scratch, **how_to_run)
+    return made_again(job_of(out, pipeline=pipeline).flow(out), out, scratch, **how_to_run)
 
 
 def show(out: str) -> dict[str, Any]:
@@ -236,7 +249,7 @@ def show(out: str) -> dict[str, Any]:
     }
 
 
-def kept(out: str) -> dict[str, dict[str, Any]]:
+def kept_stages(out: str) -> dict[str, dict[str, Any]]:
     """Stages that are used though their code changed since they were made: name -> what ``curation.artifact.Artifact`` says.
 
     Stages of which nothing can be said, since their records are missing or damaged, are left out.
@@ -287,7 +300,7 @@ def _check_reason(store: Store, files: Mapping[str, Sequence[str]], reason: str,
         raise StoreError(f"no row of {out} was rejected for {reason!r}{told}")
 
 
-def describe(differences: Sequence[Difference]) -> list[str]:
+def describe_differences(differences: Sequence[Difference]) -> list[str]:
     """One line for every way in which two runs differ."""
     lines: list[str] = []
     for each in differences:

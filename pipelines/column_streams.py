@@ -95,45 +95,57 @@ def stream_trainings(
             what is learned or tested.
     """
     from ..training.methods.registry import METHODS
-    from ..training.models.registry import MODELS
     from .names import reference_of
-    from .streams import Runs, stream_training, with_metrics
+    from .streams import Runs, trainings_of, with_metrics
 
+    protocol, columns = _columns(task, domain, protocols)
+    columns |= {"label": label, "role": role, "features": features}
+    dataset = posixpath.join(out, DATASET)
+    samples = _check(dataset, columns)
+    measures = {"tasks": Step(measure_classes, {})} if task else {"domains": Step(measure_domains, {"protocol": "iid"})}
+    own = method_settings or {}
+    changed, model_place = _changed(settings or {}, model)
+    return trainings_of(
+        (
+            {
+                "method": (name, reference_of(METHODS, name, METHODS.builtin)),
+                "settings": {**changed, "method": dict(own.get(name, {})), "columns": columns},
+            }
+            for name in [*methods] or baselines
+        ),
+        seeds,
+        protocol=protocol,
+        model=(model, model_place),
+        prepare=f"{__name__}:prepare",
+        measures=with_metrics(measures, metrics),
+        runs=Runs(dataset, device=device),
+        samples=samples,
+        labels="one",
+        classes="new" if task else "same",
+        change="settings.schedule.learning_rate",
+    )
+
+
+def _changed(settings: Mapping[str, Mapping[str, Any]], model: str) -> tuple[dict[str, Any], str]:
+    """The settings with those changes, and the reference of the model."""
+    from ..training.models.registry import MODELS
+
+    given = dict(settings)
+    try:
+        return with_changes({**SETTINGS, "model": dict(given.pop("model", {}))}, given), MODELS.find(model).reference
+    except ValueError as error:
+        raise WrongUse(str(error).removeprefix("evaluation.")) from None
+
+
+def _columns(task: str | None, domain: str | None, protocols: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The protocol, and the column that divides the stream by its name."""
     divides = task or domain
     if divides is None or (task and domain):
         raise WrongUse("a stream is divided by a column of tasks or by one of domains: name one of the two")
     protocol = "domains" if task is None else "tasks"
     if unknown := [name for name in protocols if name != protocol]:
         raise WrongUse(f"no protocol {unknown[0]!r}: there is {protocol}{did_you_mean(unknown[0], [protocol])}")
-    dataset = posixpath.join(out, DATASET)
-    columns = {protocol: divides, "label": label, "role": role, "features": features}
-    samples = _check(dataset, columns)
-    measures = {"tasks": Step(measure_classes, {})} if task else {"domains": Step(measure_domains, {"protocol": "iid"})}
-    own = method_settings or {}
-    try:
-        given = dict(settings or {})
-        changed = with_changes({**SETTINGS, "model": dict(given.pop("model", {}))}, given)
-        model_place = MODELS.find(model).reference
-    except ValueError as error:
-        raise WrongUse(str(error).removeprefix("evaluation.")) from None
-    return [
-        stream_training(
-            protocol=protocol,
-            method=(name, reference_of(METHODS, name, METHODS.builtin)),
-            model=(model, model_place),
-            settings={**changed, "method": dict(own.get(name, {})), "columns": columns},
-            seed=seed,
-            prepare=f"{__name__}:prepare",
-            measures=with_metrics(measures, metrics),
-            runs=Runs(dataset, device=device),
-            samples=samples,
-            labels="one",
-            classes="new" if task else "same",
-            change="settings.schedule.learning_rate",
-        )
-        for name in [*methods] or baselines
-        for seed in seeds
-    ]
+    return protocol, {protocol: divides}
 
 
 def prepare(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:

@@ -10,6 +10,7 @@ other settings stand beside each other: a plan adds to the folder, and takes not
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dataclasses
 import logging
 import math
@@ -111,13 +112,7 @@ def dataset_digest(out: str) -> str:
     return published_digest(store, name)
 
 
-def flow_of(trainings: Sequence[Training], dataset: str) -> Flow:
-    """The plan of some trainings on a dataset of that digest: all are learned side by side, and then measured."""
-    pairs = [one.stages(dataset) for one in trainings]
-    return Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured)))
-
-
-def train(
+def run_trainings(
     trainings: Sequence[Training],
     out: str,
     *,
@@ -140,7 +135,9 @@ def train(
     """
     dataset = dataset_digest(out)
     record = load_run(Store(out))
-    flow = flow_of(trainings, dataset)
+    pairs = [one.stages(dataset) for one in trainings]
+    # All are learned side by side, and then measured.
+    flow = Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured)))
     with _listening(progress):
         engine.run(
             flow,
@@ -154,6 +151,7 @@ def train(
             add=True,
             on_progress=_teller(flow, progress),
         )
+    (_read.get() or {}).clear()
     _check_diverged(trainings, out, dataset)
 
 
@@ -231,8 +229,31 @@ class Trained:
     stale: str
 
 
-def trained(out: str) -> Iterator[Trained]:
+_read: contextvars.ContextVar[dict[str, Any] | None] = contextvars.ContextVar("trainings that were read", default=None)
+"""Of a run, within ``reading_once``."""
+
+
+@contextlib.contextmanager
+def reading_once() -> Iterator[None]:
+    """In the block a run's trainings are gone through once, whatever is asked of them, and again behind ``run_trainings``."""
+    token = _read.set({})
+    try:
+        yield
+    finally:
+        _read.reset(token)
+
+
+def finished_trainings(out: str) -> list[Trained]:
     """Every finished training of a run, of whatever dataset, settings and code, in the order of training."""
+    known = _read.get()
+    if known is None:
+        return list(_finished(out))
+    if out not in known:
+        known[out] = list(_finished(out))
+    return known[out]
+
+
+def _finished(out: str) -> Iterator[Trained]:
     store = Store(posixpath.join(out, FOLDER))
     if not store.exists("run.json"):
         return
@@ -293,7 +314,7 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
     dataset, benchmark = dataset_digest(out), load_run(Store(out)).pipeline
     store = Store(posixpath.join(out, FOLDER))
     tables: list[pa.Table] = []
-    for one in trained(out):
+    for one in finished_trainings(out):
         if one.dataset != dataset or (one.stale and not stale):
             continue
         facts = {**one.facts, "settings": canonical(one.facts["settings"])}
@@ -329,14 +350,14 @@ def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, An
         out: the run.
         stale: whether trainings count that earlier code made.
     """
-    store, found = Store(posixpath.join(out, FOLDER)), list(trained(out))
+    store, found = Store(posixpath.join(out, FOLDER)), finished_trainings(out)
     dataset = dataset_digest(out) if found else ""
     for one in found:
         if one.dataset == dataset and (stale or not one.stale):
             yield dict(one.facts), one.learned.rows_view(store)
 
 
-def scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Metrics of whole trainings: protocol -> line -> ``mean`` and ``std`` over its runs by heading (None for undefined),
     ``runs``.
 
@@ -359,15 +380,11 @@ def scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             **({"unit": "degrees"} if any(name.endswith("_deg") for name in shown.values()) else {}),
         }
     for those in found.values():  # columns that no line of a protocol has are left out
-        there = [name for name in _headings(those) if any(one["mean"].get(name) is not None for one in those.values())]
+        headings = dict.fromkeys(name for one in those.values() for name in one["mean"])
+        there = [name for name in headings if any(one["mean"].get(name) is not None for one in those.values())]
         for one in those.values():
             one |= {part: {name: one[part].get(name) for name in there} for part in ("mean", "std")}
     return found
-
-
-def _headings(lines_of_protocol: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Headings of all lines, in order."""
-    return list(dict.fromkeys(name for one in lines_of_protocol.values() for name in one["mean"]))
 
 
 def stale_trainings(out: str) -> dict[str, str]:
@@ -375,7 +392,7 @@ def stale_trainings(out: str) -> dict[str, str]:
     if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
         return {}
     dataset = dataset_digest(out)
-    found = list(trained(out))
+    found = finished_trainings(out)
     current = {canonical(one.facts) for one in found if one.dataset == dataset and not one.stale}
     return {
         f"{one.facts['protocol']} {one.facts['method']}": one.stale or "trained on another dataset"

@@ -18,7 +18,7 @@ from ..curation.verify import DATASET
 from .benchmark import Benchmark, UnknownBenchmark, find
 from .catalogue import BENCHMARKS
 from .config import ConfigError, checked, find_config, load
-from .trust import check, remember
+from .trust import check_trusted, remember
 
 if TYPE_CHECKING:
     from ..curation.qa.rounds import Round
@@ -97,7 +97,7 @@ def job_of(out: str, *, pipeline: str | None = None) -> Job:
         check_tree(out)
     record = record_of(out)
     if pipeline is None:
-        check([pipeline_of(record)], out)
+        check_trusted([pipeline_of(record)], out)
     benchmark = find(pipeline or _name_of(record))
     if benchmark.name != record.pipeline:
         raise UnknownBenchmark(f"{out} was made by {record.pipeline!r}, and {pipeline} is {benchmark.name!r}")
@@ -108,7 +108,7 @@ def job_of(out: str, *, pipeline: str | None = None) -> Job:
         raise StoreError(str(error)) from None
     if pipeline is not None and benchmark.entry:
         remember([benchmark.entry])
-    check(used, out)
+    check_trusted(used, out)
     return Job(benchmark, config, record.config, record.overrides, tuple(dict.fromkeys(used)))
 
 

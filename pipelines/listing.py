@@ -12,7 +12,7 @@ from .errors import unknown
 
 REGISTRIES = {
     "benchmarks": "pipelines.catalogue:BENCHMARKS",
-    "encoders": "curation.encoders.registry:ENCODERS",
+    "encoders": "curation.encoders.spec:ENCODERS",
     "estimators": "training.illuminants.registry:ESTIMATORS",
     "methods": "training.methods.registry:METHODS",
     "metrics": "eval.metrics.registry:METRICS",

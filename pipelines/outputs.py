@@ -56,7 +56,7 @@ def train(
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     check_finished(out)
     chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), tuple(protocols))
-    experiments.train(chosen, out, scheduler=scheduler, workers=workers, retry=retry, progress=progress)
+    experiments.run_trainings(chosen, out, scheduler=scheduler, workers=workers, retry=retry, progress=progress)
     return _scores(todo, out)
 
 
@@ -74,7 +74,7 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
 
 
 def _scores(todo: Job, out: str) -> Any:
-    return {**experiments.scores(out, todo.benchmark.shown), **todo.benchmark.tables(todo.config, out)}
+    return {**experiments.mean_scores(out, todo.benchmark.shown), **todo.benchmark.tables(todo.config, out)}
 
 
 def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:

@@ -10,8 +10,7 @@ from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
 from ..curation.budget import Budget
-from ..curation.encoders.registry import ENCODERS
-from ..curation.encoders.spec import EncoderSpec
+from ..curation.encoders.spec import ENCODERS, EncoderSpec
 from ..curation.flow import Flow, PlanError, Step, source, step
 from ..curation.keys import named, where
 from ..curation.registry import Registry, load_entry, load_name

@@ -13,7 +13,7 @@ import pyarrow as pa
 from ..curation.artifact import load_run
 from ..curation.files import replacing
 from ..curation.part_writer import folder
-from ..curation.publish import DatasetCard, FileFact, publish
+from ..curation.publish import DatasetCard, dataset_files
 from ..curation.run import Run
 from ..curation.store import Store
 
@@ -31,8 +31,7 @@ def publish_shards(run: Run, card: DatasetCard, into: str, *, leave_out: Collect
     """
     store, artifact = run.store, run.result
     tars = {posixpath.basename(n): facts for n, facts in artifact.files().items() if n.endswith(".tar")}
-    facts = {name: FileFact(known["size"], known["sha256"]) for name, known in tars.items()}
-    written = publish(_index(run, leave_out), card, facts)
+    written = dataset_files(_index(run, leave_out), card, tars)
     target = Store(into)
     for name in tars:
         _link(store, posixpath.join(folder(artifact.stage), name), target, name, tars[name])

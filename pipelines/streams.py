@@ -7,7 +7,7 @@ import hashlib
 import inspect
 import statistics
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -187,6 +187,18 @@ def stream_training(
     return Training(protocol, short(method[0]), short(model[0]), settings, seed, learn, gives, measures, order, None, change)
 
 
+def trainings_of(baselines: Iterable[Mapping[str, Any]], seeds: Iterable[int], **shared: Any) -> list[Training]:
+    """A training for each baseline and seed.
+
+    Args:
+        baselines: of each what ``stream_training`` is given of it alone: protocol, method, model, settings, ...
+        seeds: of each baseline.
+        shared: what it is given of all of them.
+    """
+    seeds = list(seeds)
+    return [stream_training(**shared, **baseline, seed=seed) for baseline in baselines for seed in seeds]
+
+
 def short(name: str) -> str:
     """A name as tables have it: of code in a file without the folders that lead there, which are others on other machines."""
     place, colon, attribute = name.rpartition(":")
@@ -234,6 +246,6 @@ def _sha256(path: Path, modified: int) -> str:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
-def file_sha256(path: str | None) -> str | None:
+def weights_sha256(path: str | None) -> str | None:
     """Digest of a file of weights, for the settings of a training; None for none."""
     return None if path is None else _sha256(Path(path), Path(path).stat().st_mtime_ns)

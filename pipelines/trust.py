@@ -47,7 +47,7 @@ def remember(entries: Iterable[Entry]) -> None:
             stream.write("".join(f"{line}\n" for line in new).encode("utf-8", "surrogateescape"))
 
 
-def check(entries: Iterable[Entry], out: str) -> None:
+def check_trusted(entries: Iterable[Entry], out: str) -> None:
     """Raises ``NotNamed`` where ``out`` names code that is not built in, of no installed package, and not named by the user."""
     kept = set(_kept())
     for entry in entries:

@@ -224,7 +224,7 @@ def test_dask_is_named_in_one_file():
         for _, name in imports(file, (ROOT / file).read_text("utf-8"))
         if name.split(".")[0] in ("dask", "distributed")
     }
-    assert users <= {"curation/run.py"}
+    assert users <= {"curation/workers.py"}
 
 
 def test_help_pays_for_no_heavy_library(tmp_path):

@@ -55,7 +55,7 @@ def flipped(seed: int, flips: int, out: Path, name: str, tell: Callable[[str], N
         except Exception as error:
             from . import judged
 
-            told = [border.line_of(error)]
+            told = [border.error_line(error)]
             if judged.is_leak(error):
                 counts["traceback"] += 1
                 tell(f"traceback: {name}: bit {bit} of byte {at} of {path.relative_to(out)}: {type(error).__name__}: {error}")

@@ -93,7 +93,7 @@ def judge(parser: Parser, folder: Path, out: Path) -> Verdict:
     try:
         told = parser.read(folder, out)
     except Exception as error:
-        line = border.line_of(error)
+        line = border.error_line(error)
         trace = "".join(traceback.format_exception(error))[-4000:]
         if judged.is_leak(error):
             return Verdict("traceback", line=f"{type(judged.root_of(error)).__name__}: {line}", trace=trace)

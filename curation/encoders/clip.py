@@ -39,8 +39,7 @@ class ClipEncoder:
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
         """uint8 of shape (3, side, side), that of open_clip's own transform before its ToTensor."""
-        with one_thread():
-            return prepare(image, self._crop)
+        return prepare(image, self._crop)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
         """Block by block, the last one filled up with its first image."""
@@ -52,10 +51,6 @@ class ClipEncoder:
                 pixels = normalise(filled, self._mean, self._std)
                 blocks.append(self._vectors(self._model.encode_image, pixels.to(self._dtype))[: len(part)])
         return unit_rows(np.concatenate(blocks))
-
-    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
-        """``prepare`` and ``encode_prepared`` in one."""
-        return self.encode_prepared([self.prepare(image) for image in images])
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """One text a pass; what is beyond the model's context (77 tokens as a rule) is dropped, as open_clip does."""

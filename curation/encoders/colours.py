@@ -45,10 +45,6 @@ class ColourEncoder:
         """The counts as unit vectors."""
         return np.stack([_unit(counts.tolist()) for counts in prepared]) if prepared else self._none()
 
-    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
-        """``prepare`` and ``encode_prepared`` in one."""
-        return self.encode_prepared([self.prepare(image) for image in images])
-
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """The terms that each text names, as often as it names them. Raises ``ValueError`` for a text without any."""
         return np.stack([_unit(self._mentions(text)) for text in texts]) if texts else self._none()
@@ -62,11 +58,6 @@ class ColourEncoder:
 
     def _none(self) -> np.ndarray:
         return np.zeros((0, self.width), dtype=np.float32)
-
-
-def load_colours() -> ColourEncoder:
-    """The encoder; there is nothing to load."""
-    return ColourEncoder()
 
 
 def _unit(counts: Sequence[int]) -> np.ndarray:

@@ -39,8 +39,7 @@ class ConseEncoder:
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
         """uint8 of shape (3, 224, 224)."""
-        with one_thread():
-            return prepare(image, self._crop)
+        return prepare(image, self._crop)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
         """Convex combination of the top classes' vectors, weighed by their probabilities, then normalised."""
@@ -50,10 +49,6 @@ class ConseEncoder:
             top = np.argsort(-probabilities, kind="stable")[: self._top]
             mixed[index] = (probabilities[top, None].astype(np.float64) * self._class_vectors[top]).sum(axis=0)
         return unit_rows(mixed)
-
-    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
-        """``prepare`` and ``encode_prepared``, an image at a time."""
-        return self.encode_prepared([self.prepare(image) for image in images])
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """Sentence embeddings."""

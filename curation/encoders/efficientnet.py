@@ -34,8 +34,7 @@ class EfficientNetEncoder:
 
     def prepare(self, image: bytes | np.ndarray) -> np.ndarray:
         """uint8 of shape (3, side_px, side_px)."""
-        with one_thread():
-            return prepare(image, self._crop)
+        return prepare(image, self._crop)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
         """The mean over places of the last convolution's output, normalised; an image a pass."""
@@ -47,18 +46,9 @@ class EfficientNetEncoder:
                 made[index] = self._network.extract_features(network_input(pixels)).mean((2, 3))[0].numpy()
         return unit_rows(made)
 
-    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
-        """``prepare`` and ``encode_prepared``, an image at a time."""
-        return self.encode_prepared([self.prepare(image) for image in images])
-
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """Raises ValueError: there are none."""
         raise ValueError("encoder efficientnet_lite has vectors of images alone: texts need conse or open_clip")
-
-
-def load_efficientnet(spec: EfficientNetLite) -> EfficientNetEncoder:
-    """Raises ``EncoderUnavailable`` where a package of the extra ``demo`` is missing."""
-    return EfficientNetEncoder(spec, load_network(spec.kind))
 
 
 def network_input(pixels: np.ndarray) -> torch.Tensor:

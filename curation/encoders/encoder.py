@@ -44,10 +44,6 @@ class Encoder(Protocol):
         """Vectors of prepared images: float32 of shape (n, d), every row of L2 norm 1."""
         ...
 
-    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
-        """``prepare`` and ``encode_prepared`` in one."""
-        ...
-
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """Vectors of texts: float32 of shape (n, d), every row of L2 norm 1. Raises ValueError where images alone have some."""
         ...

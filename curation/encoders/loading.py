@@ -35,17 +35,17 @@ def load_encoder(spec: EncoderSpec | MakeEncoder, *, checkpoint: str = "", devic
 @functools.cache
 def _load(spec: EncoderSpec, checkpoint: str, device: str) -> Encoder:
     if isinstance(spec, Colours):
-        from .colours import load_colours
+        from .colours import ColourEncoder
 
-        return load_colours()
+        return ColourEncoder()
     if isinstance(spec, Conse):
         from .conse import load_conse
 
         return load_conse(spec)
     if isinstance(spec, EfficientNetLite):
-        from .efficientnet import load_efficientnet
+        from .efficientnet import EfficientNetEncoder, load_network
 
-        return load_efficientnet(spec)
+        return EfficientNetEncoder(spec, load_network(spec.kind))
     from .clip import load_clip
 
     return load_clip(spec, checkpoint=checkpoint, device=device)

@@ -1,4 +1,5 @@
-"""One torch thread a call, because the order in which several threads add up changes the last bits of a sum."""
+"""One torch thread a call, because the order in which several threads add up changes the last bits of a sum: for encoders, and
+for trainings, whose steps are small, so that more threads gain little, and lose much where cores are shared."""
 
 from __future__ import annotations
 

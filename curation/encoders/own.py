@@ -16,11 +16,12 @@ from typing import Any, cast
 import numpy as np
 
 from ..keys import canonical
+from ..named import module_of
 from ..stages.decode import decode_rgb
 from .encoder import Encoder, MakeEncoder, unit_rows
 
 
-class OwnEncoder:
+class WrappedEncoder:
     """``Encoder`` around an object of somebody's own."""
 
     def __init__(self, name: str, inner: Any) -> None:
@@ -41,10 +42,6 @@ class OwnEncoder:
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
         """One by one, then normalised."""
         return self._unit([self._inner.encode_image(each) for each in prepared])
-
-    def encode_images(self, images: Sequence[bytes | np.ndarray]) -> np.ndarray:
-        """``prepare`` and ``encode_prepared`` in one."""
-        return self.encode_prepared([self.prepare(image) for image in images])
 
     def encode_texts(self, texts: Sequence[str]) -> np.ndarray:
         """One by one, then normalised. Raises ``ValueError`` where there are none."""
@@ -81,7 +78,7 @@ def load_own(make: MakeEncoder, checkpoint: str, device: str) -> Encoder:
 
 @functools.lru_cache(maxsize=2)
 def _load_own(function: MakeEncoder, settings: str, checkpoint: str, device: str) -> Encoder:
-    name = f"{function.__module__}:{getattr(function, '__qualname__', function)}"
+    name = f"{module_of(function)}:{getattr(function, '__qualname__', function)}"
     signature = inspect.signature(function)
     given = json.loads(settings)
     if "device" in signature.parameters:
@@ -99,4 +96,4 @@ def _load_own(function: MakeEncoder, settings: str, checkpoint: str, device: str
         return cast(Encoder, made)
     if not hasattr(made, "encode_image"):
         raise ValueError(f"encoder {name} gives {type(made).__name__}, which has no encode_image")
-    return OwnEncoder(name, made)
+    return WrappedEncoder(name, made)

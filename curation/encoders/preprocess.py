@@ -15,6 +15,7 @@ import numpy as np
 
 from ..rows import Reject
 from ..stages.decode import decoded_rgb
+from .one_thread import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -55,9 +56,10 @@ def prepare(image: bytes | np.ndarray, crop: Crop) -> np.ndarray:
         Reject: the file cannot be decoded (``stages/decode.py`` has the reasons), or ``too_elongated``.
     """
     if isinstance(image, bytes):
-        with decoded_rgb(image, min_short_side_px=2 * crop.resize_px if crop.scaled_decode else None) as pixels:
+        with one_thread(), decoded_rgb(image, min_short_side_px=2 * crop.resize_px if crop.scaled_decode else None) as pixels:
             return _cut(pixels, crop)
-    return _cut(image, crop)
+    with one_thread():
+        return _cut(image, crop)
 
 
 def _cut(image: np.ndarray, crop: Crop) -> np.ndarray:

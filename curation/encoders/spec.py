@@ -9,6 +9,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Literal
 
+from ..registry import Registry
+
 
 @dataclasses.dataclass(frozen=True)
 class OpenClip:
@@ -92,3 +94,20 @@ class EfficientNetLite:
 
 
 EncoderSpec = OpenClip | Conse | Colours | EfficientNetLite
+
+ENCODERS = Registry(
+    "encoder",
+    {
+        "colours": "benchwright.curation.encoders.spec:Colours",
+        "conse": "benchwright.curation.encoders.spec:Conse",
+        "efficientnet_lite": "benchwright.curation.encoders.spec:EfficientNetLite",
+        "open_clip": "benchwright.curation.encoders.spec:OpenClip",
+    },
+    fits={
+        "colours": "images, texts",
+        "conse": "images, texts",
+        "efficientnet_lite": "images",
+        "open_clip": "images, texts",
+    },
+)
+"""Encoders by name: the kinds of settings above; what others must have is said by ``own.WrappedEncoder``."""

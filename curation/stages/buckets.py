@@ -39,7 +39,7 @@ class Bucketed:
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class BucketLimits:
     """First and last time of a bucket, both of them in it, as ``2007-04-09 03:27:17`` (naive)."""
 
     start: str
@@ -79,14 +79,14 @@ def assign_equal_count_buckets(
         ValueError: for a column of another kind, or text that is not digits.
     """
     times, keep = _times(rows, by)
-    yield from _without_time(rows, keep, by)
+    yield from _turned_away(rows, ~keep, "no_time", by)
     order = np.flatnonzero(keep)[stable_order(times[keep])] if not keep.all() else stable_order(times)
     bounds = divide(len(order), buckets)
     yield from _tables(rows, order, bounds, np.arange(buckets), scratch)
 
 
 def assign_buckets_by_limits(
-    rows: StoredRows, *, limits: Sequence[Limits], by: str = "date_uploaded", scratch: str | None = None
+    rows: StoredRows, *, limits: Sequence[BucketLimits], by: str = "date_uploaded", scratch: str | None = None
 ) -> Iterator[pa.Table | Sifted]:
     """Buckets between given times; rows outside all of them are rejected as ``outside_every_bucket``.
 
@@ -101,7 +101,7 @@ def assign_buckets_by_limits(
     """
     starts, ends = checked_limits(limits)
     times, keep = _times(rows, by, only_times=True)
-    yield from _without_time(rows, keep, by)
+    yield from _turned_away(rows, ~keep, "no_time", by)
     number = np.searchsorted(starts, times, side="right") - 1
     outside = keep & ((number < 0) | (times > ends[np.maximum(number, 0)]))
     yield from _turned_away(rows, outside, "outside_every_bucket", by)
@@ -123,7 +123,7 @@ def assign_calendar_buckets(
     if period not in ("year", "month"):
         raise ValueError(f"period {period!r}: a calendar bucket is a year or a month")
     times, keep = _times(rows, by, only_times=True)
-    yield from _without_time(rows, keep, by)
+    yield from _turned_away(rows, ~keep, "no_time", by)
     number = times.view("datetime64[us]").astype(f"datetime64[{'Y' if period == 'year' else 'M'}]").astype(np.int64)
     order, numbers, bounds = _runs(times, keep, number)
     yield from _tables(rows, order, bounds, np.arange(len(numbers)), scratch)
@@ -168,7 +168,7 @@ def _digit_counts(column: pa.ChunkedArray, by: str) -> np.ndarray:
     return pc.binary_length(column).fill_null(0).to_numpy()
 
 
-def checked_limits(limits: Sequence[Limits]) -> tuple[np.ndarray, np.ndarray]:
+def checked_limits(limits: Sequence[BucketLimits]) -> tuple[np.ndarray, np.ndarray]:
     """First and last microseconds of the buckets. Raises ``ValueError`` where they overlap or run backwards."""
     if not limits:
         raise ValueError("no limits: at least one bucket is needed")
@@ -202,10 +202,6 @@ def _tables(
         bucket = int(numbers[np.searchsorted(bounds, first, side="right") - 1])
         column = pa.array(np.full(table.num_rows, bucket, dtype=np.int64))
         yield table.drop_columns(["bucket"] if "bucket" in table.column_names else []).append_column("bucket", column)
-
-
-def _without_time(rows: StoredRows, keep: np.ndarray, by: str) -> Iterator[Sifted]:
-    yield from _turned_away(rows, ~keep, "no_time", by)
 
 
 def _turned_away(rows: StoredRows, out: np.ndarray, reason: str, by: str) -> Iterator[Sifted]:

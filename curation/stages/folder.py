@@ -57,7 +57,8 @@ class Folder:
         if is_outside(name):
             raise Reject("outside_folder", name)
         try:
-            return self._read_local(name, size) if self.local else self._read_remote(name, size)
+            with open(self._resolved(name), "rb") if self.local else self.open(name) as stream:
+                return stream.read(size)
         except (FileNotFoundError, NotADirectoryError):
             raise Reject("missing_file", name) from None
         except IsADirectoryError:
@@ -107,14 +108,6 @@ class Folder:
         if not stat.S_ISREG(os.stat(path).st_mode):
             raise Reject("not_a_file", name)
         return path
-
-    def _read_local(self, name: str, size: int) -> bytes:
-        with open(self._resolved(name), "rb") as stream:
-            return stream.read(size)
-
-    def _read_remote(self, name: str, size: int) -> bytes:
-        with self.fs.open(posixpath.join(self.root, name), "rb") as stream:
-            return stream.read(size)
 
     def open(self, name: str) -> Any:
         """A binary stream of the file ``name``, which a listing gave."""

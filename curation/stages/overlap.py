@@ -76,7 +76,7 @@ class Nominated(NamedTuple):
     ids: np.ndarray
 
 
-class Chosen(NamedTuple):
+class Selection(NamedTuple):
     """Chosen rows in the order (concept, rank): arrays of one length. The background's concept number is the last."""
 
     ids: np.ndarray
@@ -96,7 +96,7 @@ class _Listing(NamedTuple):
 
 def select(
     top: Nominated, bottom: Nominated | None, *, concept_of: np.ndarray, rule: Rule, vectors: Vectors
-) -> tuple[Chosen, dict[str, np.ndarray]]:
+) -> tuple[Selection, dict[str, np.ndarray]]:
     """Choose the rows of one bucket.
 
     Args:
@@ -121,7 +121,7 @@ def select(
         background, too_near = _background(bottom, used, rule, vectors)
         chosen.append(_chosen(background, background.ids, concepts)._replace(scores=-background.scores))
         dropped.append(too_near)
-    everything = Chosen(*(np.concatenate(column) for column in zip(*chosen, strict=True)))
+    everything = Selection(*(np.concatenate(column) for column in zip(*chosen, strict=True)))
     return everything, {"several_concepts": shared, "near_duplicate": np.concatenate(dropped)}
 
 
@@ -135,11 +135,8 @@ def _listings(found: Nominated, group_of: np.ndarray, groups: int, *, disjoint: 
     first[1:] = (ids[order][1:] != ids[order][:-1]) | (owner[order][1:] != owner[order][:-1])
     best = order[first]
     best = best[np.lexsort((ids[best], -scores[best]))]
-    return [_Listing(ids[mine], scores[mine], queries[mine]) for mine in _by_group(best, group_of[queries[best]], groups)]
-
-
-def _by_group(items: np.ndarray, group: np.ndarray, groups: int) -> list[np.ndarray]:
-    return [items[group == number] for number in range(groups)]
+    by_group = (best[group_of[queries[best]] == number] for number in range(groups))
+    return [_Listing(ids[mine], scores[mine], queries[mine]) for mine in by_group]
 
 
 def _disjoint_picks(
@@ -180,8 +177,8 @@ def _background(bottom: Nominated, used: np.ndarray, rule: Rule, vectors: Vector
     return _Listing(ids[order], scores[order], queries[order]), np.concatenate(dropped)
 
 
-def _chosen(listing: _Listing, kept: np.ndarray, concept: int) -> Chosen:
+def _chosen(listing: _Listing, kept: np.ndarray, concept: int) -> Selection:
     mine = np.isin(listing.ids, kept)
     count = int(mine.sum())
     ranks = np.arange(1, count + 1, dtype=np.int64)
-    return Chosen(listing.ids[mine], np.full(count, concept), listing.queries[mine], listing.scores[mine], ranks)
+    return Selection(listing.ids[mine], np.full(count, concept), listing.queries[mine], listing.scores[mine], ranks)

@@ -19,7 +19,7 @@ from ..encoders.loading import load_encoder
 from ..encoders.spec import EncoderSpec
 from ..rows import REJECTS, Sifted
 from .neighbours import Vectors
-from .overlap import Chosen, Nominated, Rule, select
+from .overlap import Nominated, Rule, Selection, select
 from .shortage import report_shortages, shortages
 from .topk import TopK, squared_norms
 
@@ -116,7 +116,7 @@ def retrieve_by_vectors(rows: Rows, query_vectors: np.ndarray, *, concepts: Sequ
     index = _Index.of(rows)
     reason = np.zeros(rows.num_rows, dtype=np.int8)
     names = list(REASONS)
-    found: list[tuple[int, np.ndarray, Chosen]] = []
+    found: list[tuple[int, np.ndarray, Selection]] = []
     vectors = Vectors(lambda ids: rows.gather("embedding", index.row_of[ids]))
     for bucket, top, bottom in _scan(rows, index, queries, rule, reason):
         chosen, left_out = select(top, bottom, concept_of=concept_of, rule=rule, vectors=vectors)
@@ -200,7 +200,7 @@ def _scan(
         raise ValueError(f"{first} vectors for {rows.num_rows} rows: one embedding a row is wanted")
 
 
-def _columns(found: Sequence[tuple[int, np.ndarray, Chosen]], concepts: Sequence[Concept], rule: Rule) -> pa.Table:
+def _columns(found: Sequence[tuple[int, np.ndarray, Selection]], concepts: Sequence[Concept], rule: Rule) -> pa.Table:
     """The chosen rows in their final order: row number, bucket, and the columns of ``Retrieved`` but the key."""
     names = pa.array([concept.name for concept in concepts] + [rule.background], pa.string())
     prompts = pa.array([prompt for concept in concepts for prompt in concept.prompts], pa.string())

@@ -12,6 +12,10 @@ OnShortage = Literal["keep", "error"]
 """What to do about too few rows: continue with what there is, after a warning that counts it, or stop."""
 
 
+_NAMED = 5
+"""Shortages that are named one by one."""
+
+
 def shortages(table: pa.Table, *, buckets: Sequence[int], wanted: Mapping[str, int]) -> pa.Table:
     """Which bucket lacks how many rows of which class.
 
@@ -36,18 +40,13 @@ def shortages(table: pa.Table, *, buckets: Sequence[int], wanted: Mapping[str, i
     return pa.Table.from_pylist(short, schema=pa.schema(fields))
 
 
-def describe_shortages(short: pa.Table, *, at_most: int = 5) -> str:
-    """One line for a person: ``bucket 3 'bus' 12 of 600, ...``."""
-    told = [f"bucket {row['bucket']} {row['concept']!r} {row['found']} of {row['wanted']}" for row in short.to_pylist()]
-    more = f", and {len(told) - at_most} more" if len(told) > at_most else ""
-    return ", ".join(told[:at_most]) + more
-
-
 def report_shortages(short: pa.Table, stage: str, on_shortage: OnShortage) -> None:
     """Warn of what ``shortages`` found, or raise ``ValueError`` where ``on_shortage`` is ``error``."""
     if not short.num_rows:
         return
-    line = f"{stage}: too few rows: {describe_shortages(short)}"
+    told = [f"bucket {row['bucket']} {row['concept']!r} {row['found']} of {row['wanted']}" for row in short.to_pylist()]
+    more = f", and {len(told) - _NAMED} more" if len(told) > _NAMED else ""
+    line = f"{stage}: too few rows: {', '.join(told[:_NAMED])}{more}"
     if on_shortage == "error":
         raise ValueError(line)
     logging.getLogger("benchwright").warning("%s; the run continues with what there is", line)

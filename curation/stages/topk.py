@@ -11,8 +11,6 @@ than a k-selection over every block (``faiss.knn``), and why ties at the border 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 
 CHUNK_BYTES = 16 * 2**20
@@ -230,32 +228,3 @@ class _Nominees:
             if count:
                 self._thin(query)
         return [np.concatenate(rows) if rows else np.empty(0, dtype=np.int64) for rows in self._rows]
-
-
-def top_k(
-    blocks: Iterable[np.ndarray], queries: np.ndarray, k: int, *, ids: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k rows of largest inner product for each query.
-
-    Args:
-        blocks: arrays (n, d), float32 or float16, one part after another; memory-mapped ones are read a chunk at a time.
-        queries: (q, d) float32.
-        k: rows wanted a query.
-        ids: (rows in all blocks,) of any sortable type, unique: who wins a tie. By default the row's number.
-
-    Returns:
-        Scores (q, k) float64, descending, and row numbers (q, k) int64 counted over all blocks, in the order
-        (-score, id); -inf and -1 where there are fewer than k rows that have a direction.
-    """
-    state = TopK(queries, k)
-    order = None if ids is None else np.argsort(np.asarray(ids), kind="stable")
-    ranks = None if order is None else np.argsort(order, kind="stable")
-    first = 0
-    for block in blocks:
-        last = first + len(block)
-        state.add(block, np.arange(first, last) if ranks is None else ranks[first:last])
-        first = last
-    scores, found, _ = state.result()
-    if order is not None and len(order):
-        found = np.where(found < 0, -1, order[found])
-    return scores, found

@@ -7,7 +7,7 @@ import functools
 from typing import Any, TypeVar
 
 from ...curation.package_data import package_toml
-from ...curation.stages.buckets import Limits
+from ...curation.stages.buckets import BucketLimits
 
 IID = ("in_domain", "next_domain", "accuracy", "backward_transfer", "forward_transfer")
 STREAMING = ("streaming_next_domain", "streaming_forward_transfer")
@@ -201,9 +201,9 @@ def facts() -> Facts:
 
 
 @functools.cache
-def published_limits() -> tuple[Limits, ...]:
+def published_limits() -> tuple[BucketLimits, ...]:
     """First and last upload time of the eleven buckets of the release, from ``bucket_limits.toml``."""
-    return tuple(Limits(item["start"], item["end"]) for item in package_toml(__package__, "bucket_limits.toml")["limits"])
+    return tuple(BucketLimits(item["start"], item["end"]) for item in package_toml(__package__, "bucket_limits.toml")["limits"])
 
 
 def _values(table: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
 from ..names import reference_of
-from ..streams import Runs, stream_training, with_metrics
+from ..streams import Runs, trainings_of, with_metrics
 from .config import ClearConfig
 
 PROTOCOLS = ("iid", "streaming")
@@ -55,31 +55,29 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         asked.remove("streaming")
     if "iid" in asked:
         _check_splits(config, table)
-    runs = Runs(dataset, device=config.encoder_run.device)
-    found: list[Training] = []
-    for protocol in asked:
-        measures = with_metrics({"clear": Step(measure_domains, {"protocol": protocol})}, config.baselines.metrics)
-        for name in list(methods) or config.baselines.methods:
-            model, settings = settings_of(config, name)
-            method, settings["method"] = _method(config, name)
-            found += [
-                stream_training(
-                    protocol=protocol,
-                    method=(name, method),
-                    model=(model, MODELS.find(model).reference),
-                    settings=settings,
-                    seed=seed,
-                    prepare="benchwright.pipelines.clear.stream:domains",
-                    measures=measures,
-                    runs=runs,
-                    samples="vectors",
-                    labels="one",
-                    classes="same",
-                    change="baselines.learning_rate",
-                )
-                for seed in SEEDS
-            ]
-    return found
+    names = list(methods) or config.baselines.methods
+    return trainings_of(
+        (_baseline(config, protocol, name) for protocol in asked for name in names),
+        SEEDS,
+        prepare="benchwright.pipelines.clear.stream:domains",
+        runs=Runs(dataset, device=config.encoder_run.device),
+        samples="vectors",
+        labels="one",
+        classes="same",
+        change="baselines.learning_rate",
+    )
+
+
+def _baseline(config: ClearConfig, protocol: str, name: str) -> dict[str, Any]:
+    model, settings = settings_of(config, name)
+    method, settings["method"] = _method(config, name)
+    return {
+        "protocol": protocol,
+        "method": (name, method),
+        "model": (model, MODELS.find(model).reference),
+        "settings": settings,
+        "measures": with_metrics({"clear": Step(measure_domains, {"protocol": protocol})}, config.baselines.metrics),
+    }
 
 
 def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:

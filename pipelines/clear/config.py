@@ -8,11 +8,10 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
-from ...curation.encoders.registry import ENCODERS
-from ...curation.encoders.spec import Colours, Conse, OpenClip
+from ...curation.encoders.spec import ENCODERS, Colours, Conse, OpenClip
 from ...curation.qa.options import Option, check_options, text_rule
 from ...curation.qa.simulated import POOL, ErrorRates
-from ...curation.stages.buckets import Limits, checked_limits
+from ...curation.stages.buckets import BucketLimits, checked_limits
 from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
 from ...curation.stages.fetch import FetchLimits, FetchPace
 from ...curation.stages.overlap import Rule
@@ -155,7 +154,7 @@ class LimitedBuckets:
     limits: Annotated[list[TimeLimits], Field(min_length=1)]
 
     def __post_init__(self) -> None:
-        checked_limits([Limits(each.start, each.end) for each in self.limits])
+        checked_limits([BucketLimits(each.start, each.end) for each in self.limits])
 
 
 @dataclass(frozen=True, config=_STRICT)

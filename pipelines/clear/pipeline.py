@@ -19,7 +19,7 @@ from ...curation.qa.sensitive import screen_sensitive
 from ...curation.shards import Placed
 from ...curation.stages.buckets import (
     Bucketed,
-    Limits,
+    BucketLimits,
     assign_buckets_by_limits,
     assign_calendar_buckets,
     assign_equal_count_buckets,
@@ -162,7 +162,7 @@ def _buckets(flow: Flow, c: ClearConfig) -> Flow:
         cut = step(assign_calendar_buckets, by=b.by, period=b.rule.period)
     else:
         given = published_limits() if isinstance(b.rule, PublishedBuckets) else b.rule.limits
-        limits = [Limits(limit.start, limit.end) for limit in given]
+        limits = [BucketLimits(limit.start, limit.end) for limit in given]
         cut = step(assign_buckets_by_limits, by=b.by, limits=limits)
     return flow.whole("bucketed", cut, gives=Bucketed, max_rejects=None)
 

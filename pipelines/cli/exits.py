@@ -46,7 +46,7 @@ def guarded(call: Callable[[], Any], *, debug: Callable[[], bool]) -> int:
     except Exception as error:  # the border: one line for people, the traceback on demand
         if debug():
             traceback.print_exc()
-        say(line_of(error, debug=debug()))
+        say(error_line(error, debug=debug()))
         return 2 if _is_wrong_use(error) else 1
 
 
@@ -122,7 +122,7 @@ class _Lines(logging.Handler):
         print(_shown(self.format(record)), file=sys.stderr, flush=True)  # looked up now: progress bars stand before it
 
 
-def line_of(error: Exception, *, debug: bool = False) -> str:
+def error_line(error: Exception, *, debug: bool = False) -> str:
     """What is told of an error: of those that people can mend what it says, of others their type as well."""
     if isinstance(error, OSError) and error.strerror:
         place = f"{error.filename}: " if error.filename is not None else ""

@@ -6,8 +6,7 @@ Exit codes: 0 done; 1 failed, rejects over budget, or not what the records say; 
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -17,13 +16,11 @@ from .options import (
     AsJson,
     Config,
     Kind,
-    Methods,
     Name,
     NewOut,
     Out,
     Overrides,
     Pipeline,
-    Protocols,
     Quiet,
     Scheduler,
     TrustCode,
@@ -32,6 +29,8 @@ from .options import (
     trust,
 )
 from .qa import qa
+from .text import print_lines
+from .trainings import evaluate, report, train
 
 # Plain help: it is the same in a pipe as on a terminal, and costs no import.
 app = typer.Typer(
@@ -44,13 +43,6 @@ app = typer.Typer(
 app.add_typer(qa, name="qa")
 
 _DEBUG = {"on": False}
-
-
-def _print_lines(lines: Sequence[str]) -> None:
-    from .text import on_one_line
-
-    for line in lines:
-        print(on_one_line(line))
 
 
 def _version(wanted: bool) -> None:
@@ -101,12 +93,12 @@ def list_names(kind: Kind = None, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(rows, indent=1))
     elif kind is not None:
-        _print_lines(name_lines(listing.list_names(kind)))
+        print_lines(name_lines(listing.list_names(kind)))
     else:
         for row in listing.list_benchmarks():
             offered = "" if row["origin"] == "built-in" else f" ({row['origin']})"
             settings = f"--config {' | '.join(row['configs'])}; without it, the published settings"
-            _print_lines([f"{row['name']:<12} {row['title']}{offered}", f"{'':<12} {settings}"])
+            print_lines([f"{row['name']:<12} {row['title']}{offered}", f"{'':<12} {settings}"])
 
 
 @app.command("config")
@@ -211,7 +203,7 @@ def _print_plan(todo: Any, out: str) -> None:
     from .text import plan_lines
 
     stages = api.plan(todo, out)
-    _print_lines(plan_lines(stages, api.reasons(stages, out)))
+    print_lines(plan_lines(stages, api.reasons(stages, out)))
 
 
 @app.command()
@@ -232,7 +224,7 @@ def show(out: Out, as_json: AsJson = False) -> None:
     if as_json:
         print(json.dumps(shown, indent=1, sort_keys=True))
     else:
-        _print_lines(show_lines(shown))
+        print_lines(show_lines(shown))
 
 
 @app.command()
@@ -262,13 +254,13 @@ def verify(
     if remake is not None and not problems:
         trust(out, trust_code)
         problems = api.remake(out, remake, pipeline=pipeline)
-    kept = api.kept(out)
+    kept = api.kept_stages(out)
     if as_json:
         told = {"problems": [vars(problem) for problem in problems]}
         print(json.dumps({**told, "kept": kept} if kept else told, indent=1))
     else:
-        _print_lines([*map(str, problems), *mending(problems)])
-        _print_lines([f"stage {stage}: {kept_line(how)}" for stage, how in kept.items()])
+        print_lines([*map(str, problems), *mending(problems)])
+        print_lines([f"stage {stage}: {kept_line(how)}" for stage, how in kept.items()])
     if problems:
         raise typer.Exit(1)
     if not as_json:
@@ -292,8 +284,8 @@ def compare(
     """
     from .. import api
 
-    lines = api.describe(api.compare(first, second, stage=stage))
-    _print_lines(lines or ["the same by their digests"])
+    lines = api.describe_differences(api.compare(first, second, stage=stage))
+    print_lines(lines or ["the same by their digests"])
     if lines:
         raise typer.Exit(1)
 
@@ -324,102 +316,9 @@ def rejects(
         print(json.dumps(row) if as_json else "\t".join(map(on_one_line, row.values())))
 
 
-@app.command()
-def train(
-    out: Out,
-    methods: Methods = None,
-    protocols: Protocols = None,
-    scheduler: Scheduler = "sync",
-    workers: Workers = None,
-    retry: Annotated[
-        list[str] | None, typer.Option("--retry", metavar="REASON", help="Train again what was rejected as REASON: diverged.")
-    ] = None,
-    pipeline: Pipeline = None,
-    trust_code: TrustCode = False,
-    quiet: Quiet = False,
-) -> None:
-    """Train baselines on the published shards.
-
-    Interrupt it at any time, and repeat the command to resume it. Trainings that are up to date are not trained again; those of
-    other settings stay beside them. Prints the metrics at the end.
-
-    \b
-    Examples:
-      benchwright train out
-      benchwright train out --method cumulative-finetune --protocol iid
-      benchwright train out --scheduler processes --workers 8
-    """
-    from .. import api
-    from .text import on_one_line
-
-    def tell(line: str) -> None:
-        if not quiet:
-            print(on_one_line(line), file=sys.stderr, flush=True)
-
-    trust(out, trust_code)
-    results = api.train(
-        out,
-        methods=methods or (),
-        protocols=protocols or (),
-        scheduler=scheduler,
-        workers=workers,
-        retry=retry or (),
-        pipeline=pipeline,
-        progress=tell,
-    )
-    _print_scores(out, results, api.stale(out, pipeline=pipeline))
-
-
-@app.command("eval")
-def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None, trust_code: TrustCode = False) -> None:
-    """Print the metrics of the baselines.
-
-    \b
-    Examples:
-      benchwright eval out
-      benchwright eval out --json
-    """
-    from .. import api
-
-    trust(out, trust_code)
-    _print_scores(out, api.scores(out, pipeline=pipeline), api.stale(out, pipeline=pipeline), as_json=as_json)
-
-
-def _print_scores(out: str, results: Any, stale: Mapping[str, str], *, as_json: bool = False) -> None:
-    from .text import score_lines
-
-    _tell_stale(out, stale)
-    if as_json:
-        print(json.dumps(results, indent=1))
-        return
-    if not results:
-        again = "is up to date" if stale else "was trained"
-        raise FileNotFoundError(f"{out}: no baseline {again}; `benchwright train {out}` does it")
-    _print_lines(score_lines(results))
-
-
-def _tell_stale(out: str, stale: Mapping[str, str]) -> None:
-    from .text import stale_line
-
-    if told := stale_line(out, stale):
-        exits.say(told)
-
-
-@app.command()
-def report(out: Out, pipeline: Pipeline = None, trust_code: TrustCode = False) -> None:
-    """Write the HTML report of a run.
-
-    Prints its path.
-
-    \b
-    Examples:
-      benchwright report out
-    """
-    from .. import api
-
-    trust(out, trust_code)
-    print(api.report(out, pipeline=pipeline))
-    _tell_stale(out, api.stale(out, pipeline=pipeline))
+app.command()(train)
+app.command("eval")(evaluate)
+app.command()(report)
 
 
 @app.command()

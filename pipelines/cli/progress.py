@@ -53,11 +53,11 @@ class Teller:
         if self._quiet:
             return
         if self._bars and progress.state == "stale":
-            self._bars.console.print(line_of(progress), markup=False, highlight=False, soft_wrap=True)
+            self._bars.console.print(progress_line(progress), markup=False, highlight=False, soft_wrap=True)
         elif self._bars:
             self._draw(self._bars, progress)
         elif progress.state != "running":
-            print(line_of(progress), file=sys.stderr, flush=True)
+            print(progress_line(progress), file=sys.stderr, flush=True)
 
     def _draw(self, bars: Bars, progress: Progress) -> None:
         rate = f"{progress.rows / progress.seconds:,.0f} rows/s" if progress.seconds > 0.05 else ""
@@ -84,7 +84,7 @@ def checking() -> Iterator[Callable[[str], None]]:
         yield lambda stage: status.update(f"checking {stage}")
 
 
-def line_of(progress: Progress) -> str:
+def progress_line(progress: Progress) -> str:
     """One line about a stage: place, name, rows, rejects, seconds, rate."""
     head = f"[{progress.index + 1}/{progress.stages}] {progress.stage}"
     if progress.state == "waiting":

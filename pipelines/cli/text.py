@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +17,12 @@ _KEPT = ", kept: made by earlier code"
 def on_one_line(value: str) -> str:
     """Text from data as a terminal may show it: what is not printable, such as an escape sequence, is spelt out."""
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in value)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Print each as ``on_one_line`` has it."""
+    for line in lines:
+        print(on_one_line(line))
 
 
 def plan_lines(stages: Sequence[tuple[Stage, Artifact | None]], reasons: Mapping[str, str]) -> list[str]:

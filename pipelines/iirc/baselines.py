@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ...curation.flow import Step
@@ -20,7 +20,7 @@ from ..config import with_changes
 from ..errors import WrongUse
 from ..experiments import Training
 from ..names import reference_of
-from ..streams import Runs, short, stream_training, with_metrics
+from ..streams import Runs, short, trainings_of, with_metrics
 from .config import PICTURES, IircConfig
 from .stream import SAMPLES
 from .vectors import vectors_digest
@@ -42,32 +42,30 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
     numbers = [_number(str(each), config) for each in [*protocols] or e.configurations or config.tasks.configurations]
     runs = Runs(posixpath.join(out, DATASET), device=e.device, workers=e.workers)
     table = DatasetIndex.open(runs.dataset).table
-    kinds = {number: list(RefinedView(table, number).kinds) for number in numbers}
-    found: list[Training] = []
-    for name in [METHODS.former.get(name, name) for name in [*methods] or e.methods]:
-        method, settings = settings_of(config, name)
-        if config.vectors is not None:
-            settings["data"]["vectors"] = vectors_digest(out)
-        found += [
-            stream_training(
-                protocol=f"{e.information} information",
-                method=(name, method),
-                model=(e.model, MODELS.find(e.model).reference),
-                settings=settings,
-                seed=seed,
-                prepare="benchwright.pipelines.iirc.stream:tasks",
-                measures=with_metrics({"sets": Step(measure_sets, {"kinds": kinds[number]})}, e.metrics),
-                runs=runs,
-                samples="images" if config.vectors is None else "vectors",
-                labels="sets",
-                classes="new",
-                order=number,
-                change="evaluation.settings.schedule.learning_rate, or method_settings",
-            )
-            for number in (numbers[:1] if settings["data"]["samples"] == "all" else numbers)  # whose order is that of one
-            for seed in e.seeds
-        ]
-    return found
+    kinds = {number: {"kinds": list(RefinedView(table, number).kinds)} for number in numbers}
+    measures = {number: with_metrics({"sets": Step(measure_sets, kinds[number])}, e.metrics) for number in numbers}
+
+    def baselines() -> Iterator[dict[str, Any]]:
+        for name in [METHODS.former.get(name, name) for name in [*methods] or e.methods]:
+            method, settings = settings_of(config, name)
+            if config.vectors is not None:
+                settings["data"]["vectors"] = vectors_digest(out)
+            # All samples at once are in the order of one configuration.
+            for number in numbers[:1] if settings["data"]["samples"] == "all" else numbers:
+                yield {"method": (name, method), "settings": settings, "order": number, "measures": measures[number]}
+
+    return trainings_of(
+        baselines(),
+        e.seeds,
+        protocol=f"{e.information} information",
+        model=(e.model, MODELS.find(e.model).reference),
+        prepare="benchwright.pipelines.iirc.stream:tasks",
+        runs=runs,
+        samples="images" if config.vectors is None else "vectors",
+        labels="sets",
+        classes="new",
+        change="evaluation.settings.schedule.learning_rate, or method_settings",
+    )
 
 
 def _number(text: str, config: IircConfig) -> int:

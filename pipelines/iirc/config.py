@@ -7,8 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
-from ...curation.encoders.registry import ENCODERS
-from ...curation.encoders.spec import Colours, EfficientNetLite
+from ...curation.encoders.spec import ENCODERS, Colours, EfficientNetLite
 from ...datasets.iirc.assign import Shares
 from ...eval.metrics.registry import METRICS
 from ...training.baselines.iirc import paper_methods

@@ -21,7 +21,7 @@ from ...eval.report.images import small
 from ...eval.report.label_trees import tree_figure
 from ...eval.report.sections import contact_section
 from ...eval.results import Line, lines
-from ..experiments import FOLDER, results, trained
+from ..experiments import FOLDER, finished_trainings, results
 from ..own import shown
 from ..report import finished_stages, stage_cards, write_page
 from .config import DrawnSource, IircConfig
@@ -43,7 +43,7 @@ def write_report(config: IircConfig, out: str) -> str:
         rows = made["assigned"].rows_view(store)
         index = rows.table([name for name in rows.column_names if name != "image"])
         sections += [_hierarchy(index), _tasks(config, index), _shares(index), _pictures(made["assigned"], store)]
-    learned = {one.learned.digest: one.learned for one in trained(out)}
+    learned = {one.learned.digest: one.learned for one in finished_trainings(out)}
     for protocol in dict.fromkeys(line.protocol for line in found):
         mine = [line for line in found if line.protocol == protocol]
         sections += results_sections(config, protocol, mine, learned, Store(posixpath.join(out, FOLDER)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from ..config import with_changes
 from ..errors import WrongUse
 from ..experiments import Training
 from ..names import reference_of
-from ..streams import Runs, file_sha256, short, stream_training, with_metrics
+from ..streams import Runs, short, trainings_of, weights_sha256, with_metrics
 from .config import VclimbConfig, VclimbEvaluation
 from .stream import clip_view, narrowings, tasks
 
@@ -42,33 +42,30 @@ def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols:
         WrongUse: a method or protocol that there is not, settings that do not fit, or a dataset that lacks a task or a role.
     """
     e = config.evaluation
-    runs = Runs(posixpath.join(out, DATASET), e.weights, e.device, e.workers)
     model = _model(e)
     recorded = {"roles": list(e.roles), "split_file": split_file(out), "weights": _weights(e)}
     measures = with_metrics({"classes": Step(measure_classes, {})}, e.metrics)
     names = dict.fromkeys(map(present_name, list(methods) or e.methods))
-    found: list[Training] = []
-    for frames in dict.fromkeys([_frames(name) for name in protocols] or e.frames):
-        for name in names:
-            settings = {**baseline_settings(config, name, frames), **recorded}
-            _check_views(name, settings)
-            found += [
-                stream_training(
-                    protocol=f"frames {frames}",
-                    method=(name, _reference(name)),
-                    model=model,
-                    settings=settings,
-                    seed=seed,
-                    prepare="benchwright.pipelines.vclimb.stream:tasks",
-                    measures=measures,
-                    runs=runs,
-                    samples="clips",
-                    labels="one",
-                    classes="new",
-                    change="evaluation.settings.schedule.learning_rate, or method_settings",
-                )
-                for seed in dict.fromkeys(e.seeds)
-            ]
+
+    def baselines() -> Iterator[dict[str, Any]]:
+        for frames in dict.fromkeys([_frames(name) for name in protocols] or e.frames):
+            for name in names:
+                settings = {**baseline_settings(config, name, frames), **recorded}
+                _check_views(name, settings)
+                yield {"protocol": f"frames {frames}", "method": (name, _reference(name)), "settings": settings}
+
+    found = trainings_of(
+        baselines(),
+        dict.fromkeys(e.seeds),
+        model=model,
+        measures=measures,
+        prepare="benchwright.pipelines.vclimb.stream:tasks",
+        runs=Runs(posixpath.join(out, DATASET), e.weights, e.device, e.workers),
+        samples="clips",
+        labels="one",
+        classes="new",
+        change="evaluation.settings.schedule.learning_rate, or method_settings",
+    )
     _check_tasks(config, out, found[0].facts())
     return found
 
@@ -108,7 +105,7 @@ def _model(e: VclimbEvaluation) -> tuple[str, str]:
 def _weights(e: VclimbEvaluation) -> str | None:
     """SHA-256 of the file of weights."""
     try:
-        return file_sha256(e.weights)
+        return weights_sha256(e.weights)
     except OSError as error:
         raise WrongUse(f"evaluation.weights = {e.weights!r}: {error.strerror}") from None
 

@@ -82,6 +82,23 @@ def meet(*, folder: str, name: str, wanted: int) -> Iterator[Number]:
     yield Number(name, 1)
 
 
+def fail(*, folder: str, name: str, after: str = "") -> Iterator[Number]:
+    """Fails; with ``after``, some time after the step of that name."""
+    give_up = time.monotonic() + 60
+    while after and not (Path(folder) / after).exists() and time.monotonic() < give_up:
+        time.sleep(0.01)
+    time.sleep(0.3 if after else 0)
+    (Path(folder) / name).touch()
+    raise ValueError(name)
+    yield
+
+
+def reject_slowly(row: Number, *, slow: str) -> Number:
+    """Rejects the row, and takes its time for the one with that key."""
+    time.sleep(0.3 if row.key == slow else 0)
+    raise Reject("unwanted", row.key)
+
+
 def list_pieces(*, root: str) -> list[str]:
     return sorted(path.name for path in Path(root).iterdir())
 

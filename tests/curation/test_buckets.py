@@ -14,19 +14,20 @@ import pyarrow as pa
 import pytest
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
+from benchwright.curation.parquet import write_parquet
 from benchwright.curation.rows import REJECTS, Sifted
 from benchwright.curation.run import run
 from benchwright.curation.stages import reorder
 from benchwright.curation.stages.buckets import (
     Bucketed,
-    Limits,
+    BucketLimits,
     assign_buckets_by_limits,
     assign_calendar_buckets,
     assign_equal_count_buckets,
     divide,
 )
 from benchwright.curation.stages.unique_keys import take_first
-from benchwright.curation.store import PartInfo, Rows, Store, write_parquet
+from benchwright.curation.store import PartInfo, Rows, Store
 from benchwright.datasets.yfcc100m.metadata import Photo, pieces, read_metadata
 
 PUBLISHED = Path(__file__).parents[2] / "datasets" / "clear" / "bucket_limits.toml"
@@ -148,8 +149,8 @@ def test_stable_order_of_any_numbers(values: list[int]) -> None:
     assert reorder.stable_order(array.copy()).tolist() == np.argsort(array, kind="stable").tolist()
 
 
-def published() -> list[Limits]:
-    return [Limits(**limits) for limits in tomllib.loads(PUBLISHED.read_text())["limits"]]
+def published() -> list[BucketLimits]:
+    return [BucketLimits(**limits) for limits in tomllib.loads(PUBLISHED.read_text())["limits"]]
 
 
 def test_published_limits_are_those_of_the_release(shared_data: Path) -> None:
@@ -178,7 +179,7 @@ def test_published_limits_assign_their_own_ends(tmp_path: Path) -> None:
 
 
 def test_an_empty_bucket_between_full_ones(tmp_path: Path) -> None:
-    limits = [Limits(f"2010-01-01 00:00:{n}0", f"2010-01-01 00:00:{n}9") for n in range(3)]
+    limits = [BucketLimits(f"2010-01-01 00:00:{n}0", f"2010-01-01 00:00:{n}9") for n in range(3)]
     kept, rejects = gathered(assign_buckets_by_limits(stored(tmp_path, photos(seconds(25, 3, 20))), limits=limits))
     assert (kept["key"].to_pylist(), kept["bucket"].to_pylist(), rejects) == (["k1", "k2", "k0"], [0, 2, 2], [])
 
@@ -187,11 +188,11 @@ def test_an_empty_bucket_between_full_ones(tmp_path: Path) -> None:
     ("limits", "message"),
     [
         ([], "no limits"),
-        ([Limits("2010-01-02", "2010-01-01")], "run backwards"),
-        ([Limits("2010-01-01", "2010-02-01"), Limits("2010-02-01", "2010-03-01")], "do not begin after 2010-02-01"),
+        ([BucketLimits("2010-01-02", "2010-01-01")], "run backwards"),
+        ([BucketLimits("2010-01-01", "2010-02-01"), BucketLimits("2010-02-01", "2010-03-01")], "do not begin after 2010-02-01"),
     ],
 )
-def test_limits_that_make_no_sense(tmp_path: Path, limits: list[Limits], message: str) -> None:
+def test_limits_that_make_no_sense(tmp_path: Path, limits: list[BucketLimits], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         list(assign_buckets_by_limits(stored(tmp_path, photos(seconds(1))), limits=limits))
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from benchwright.curation.flow import Step
+from benchwright.curation.keys import as_json
 from benchwright.curation.named import UnknownName, load, load_file
+from benchwright.curation.reach import code_digest
 from benchwright.curation.registry import Entry, Registry, described, file_of, load_entry, load_name
 
 from tests.installed import Install
@@ -159,6 +163,26 @@ def test_a_file_that_hides_a_loaded_module_is_refused(tmp_path: Path) -> None:
     (tmp_path / "json.py").write_text("x = 1")
     with pytest.raises(UnknownName, match="a module named 'json' is loaded already: rename the file"):
         load_file(tmp_path / "json.py")
+
+
+def test_files_of_one_name_in_two_folders_are_modules_of_their_own(tmp_path: Path) -> None:
+    """The second was refused, as one that has the name of a loaded module. Here the files beside them have one name, too."""
+    for folder, factor in (("a", 2), ("b", 3)):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "beside_mine.py").write_text(f"FACTOR = {factor}\n")
+        text = "import beside_mine\ndef at_once(x):\n    return beside_mine.FACTOR * x\n"
+        later = "def later(x):\n    from beside_mine import FACTOR\n    return FACTOR * x\n"
+        (tmp_path / folder / "mine.py").write_text(text + later)
+    shutil.copytree(tmp_path / "a", tmp_path / "elsewhere")
+    first, second = (load(f"{tmp_path}/{folder}/mine.py:at_once") for folder in ("a", "b"))
+    assert (first(10), second(10)) == (20, 30)
+    assert [load(f"{tmp_path}/{folder}/mine.py:later")(10) for folder in ("a", "b", "a")] == [20, 30, 20]
+    digests = [code_digest(load(f"{tmp_path}/{folder}/mine.py:at_once")) for folder in ("a", "b", "elsewhere", "a")]
+    assert digests == [code_digest(f"{tmp_path}/{folder}/mine.py:at_once") for folder in ("a", "b", "elsewhere", "a")]
+    assert digests[0] == digests[2] == digests[3] != digests[1]
+    named = {as_json("how", load(f"{tmp_path}/{folder}/mine.py:at_once"))["of"] for folder in ("a", "elsewhere")}
+    assert named == {"mine:at_once"}
+    assert Step(first, {}).name == Step(second, {}).name == "mine.at_once"
 
 
 def test_files_beside_a_file_travel_with_its_functions(tmp_path: Path) -> None:

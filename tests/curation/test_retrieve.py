@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +23,7 @@ from benchwright.curation.stages.neighbours import Distinct, Vectors
 from benchwright.curation.stages.overlap import Nominated, Rule, select
 from benchwright.curation.stages.retrieve import Concept, Retrieved, retrieve, retrieve_by_vectors
 from benchwright.curation.stages.shortage import shortages
-from benchwright.curation.stages.topk import inner_products, top_k
+from benchwright.curation.stages.topk import TopK, inner_products
 from benchwright.curation.store import Rows
 
 
@@ -59,6 +59,24 @@ def test_inner_products_add_in_a_binary_tree() -> None:
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of a few hundred rows are large ones, taken one by one and in several chunks."""
     monkeypatch.setattr(topk, "CHUNK_BYTES", 4096)
+
+
+def top_k(
+    blocks: Iterable[np.ndarray], queries: np.ndarray, k: int, *, ids: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores and row numbers (q, k) of the rows of largest inner product; ``ids`` decide ties, by default row numbers."""
+    state = TopK(queries, k)
+    order = None if ids is None else np.argsort(np.asarray(ids), kind="stable")
+    ranks = None if order is None else np.argsort(order, kind="stable")
+    first = 0
+    for block in blocks:
+        last = first + len(block)
+        state.add(block, np.arange(first, last) if ranks is None else ranks[first:last])
+        first = last
+    scores, found, _ = state.result()
+    if order is not None and len(order):
+        found = np.where(found < 0, -1, order[found])
+    return scores, found
 
 
 @pytest.mark.usefixtures("small_chunks")

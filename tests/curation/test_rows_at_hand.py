@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from benchwright.curation.store import PartInfo, Rows, Store, compact, write_parquet
+from benchwright.curation.parquet import compact, write_parquet
+from benchwright.curation.store import PartInfo, Rows, Store
 
 SCHEMA = pa.schema(
     [

@@ -162,6 +162,25 @@ def test_parts_of_a_broken_run_are_kept(numbers: Path, tmp_path: Path) -> None:
     assert (out / "stages/drawn/part-00001.parquet").stat().st_mtime_ns == kept
 
 
+@pytest.mark.parametrize("scheduler", ["threads", "processes"])
+def test_of_several_that_fail_the_first_in_the_plan_is_told(scheduler: str, tmp_path: Path) -> None:
+    """Of two sources side by side the one that failed first was told, which may be the other one the next time."""
+    folder = tmp_path / "met"
+    folder.mkdir()
+    first = source("first", step(steps.fail, folder=str(folder), name="one", after="two"), gives=steps.Number)
+    second = source("second", step(steps.fail, folder=str(folder), name="two"), gives=steps.Number)
+    with pytest.raises(StepFailed, match="stage 'first', part 0: ValueError: one"):
+        run(join(first, second), str(tmp_path / "run"), scheduler=scheduler, workers=2)
+
+
+def test_a_budget_that_is_exceeded_is_told_by_the_first_parts(numbers: Path, tmp_path: Path) -> None:
+    """Which rejects the message counted and named went by the order in which parts ended."""
+    listed = source("listed", step(steps.read_numbers, path=where(numbers)), max_rejects=None)
+    flow = listed.each("rejected", step(steps.reject_slowly, slow="line1"), max_rejects=1, rows_per_part=1)
+    with pytest.raises(TooManyRejects, match=r"rejected 2 rows, .*: 2 unwanted, such as 'line1'"):
+        run(flow, str(tmp_path / "run"), scheduler="threads", workers=2)
+
+
 def test_budget_of_rejects(numbers: Path, tmp_path: Path) -> None:
     flow = source("listed", step(steps.read_numbers, path=where(numbers)))
     for _ in range(2):  # what was made stays, and is over its budget as before

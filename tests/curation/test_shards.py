@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import webdataset as wds
-from benchwright.curation.publish import DatasetCard, FileFact, escaped, publish
+from benchwright.curation.publish import DatasetCard, dataset_files, escaped
 from benchwright.curation.rows import BLOB
 from benchwright.curation.shards import (
     assign_shards,
@@ -374,7 +374,7 @@ CARD = DatasetCard(
 def published() -> tuple[pa.Table, dict[str, bytes]]:
     places = {"shard": ["s-00000", "s-00000"], "offset": [0, 1024], "size": [1024, 2048]}
     index = table_of(**places, label=[1, 0], name=["b|c", "a"])
-    return index, publish(index, CARD, {"s-00000.tar": FileFact(10240, "a" * 64)})
+    return index, dataset_files(index, CARD, {"s-00000.tar": {"size": 10240, "sha256": "a" * 64}})
 
 
 def test_what_is_published_is_deterministic_and_true() -> None:
@@ -414,7 +414,7 @@ def test_names_from_data_show_as_they_are_on_the_card() -> None:
     assert [escaped(name) for name in names] == shown
     count = len(names)
     index = table_of(shard=["s-00000"] * count, offset=[*range(0, 1024 * count, 1024)], size=[1024] * count, name=names)
-    card = publish(index, CARD, {"s-00000.tar": FileFact(1, "a" * 64)})["README.md"].decode()
+    card = dataset_files(index, CARD, {"s-00000.tar": {"size": 1, "sha256": "a" * 64}})["README.md"].decode()
     (line,) = (line for line in card.splitlines() if line.startswith("| `name`"))
     assert len(re.split(r"(?<!\\)(?:\\\\)*\|", line)) == 6
     assert all(f"{name} (1)" in line for name in shown)
@@ -422,10 +422,10 @@ def test_names_from_data_show_as_they_are_on_the_card() -> None:
 
 def test_an_index_that_does_not_fit_is_refused() -> None:
     index, _ = published()
-    fact = FileFact(1, "")
+    fact = {"size": 1, "sha256": ""}
     with pytest.raises(ValueError, match=r"differ in these shards: \['t\.tar'\]"):
-        publish(index, CARD, {"s-00000.tar": fact, "t.tar": fact})
+        dataset_files(index, CARD, {"s-00000.tar": fact, "t.tar": fact})
     with pytest.raises(ValueError, match="key 'k0' comes twice"):
-        publish(pa.concat_tables([index, index.slice(0, 1)]), CARD, {"s-00000.tar": fact})
+        dataset_files(pa.concat_tables([index, index.slice(0, 1)]), CARD, {"s-00000.tar": fact})
     with pytest.raises(ValueError, match="needs a column 'offset'"):
-        publish(index.drop_columns(["offset"]), CARD, {"s-00000.tar": fact})
+        dataset_files(index.drop_columns(["offset"]), CARD, {"s-00000.tar": fact})

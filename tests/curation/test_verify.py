@@ -6,13 +6,12 @@ import json
 from pathlib import Path
 
 import pytest
-from benchwright.curation.artifact import sealed
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
-from benchwright.curation.records import json_text
+from benchwright.curation.records import json_text, sealed
 from benchwright.curation.run import run
 from benchwright.curation.store import StoreError
-from benchwright.curation.verify import compare, remake, verify
+from benchwright.curation.verify import compare, made_again, verify
 
 from tests.curation import steps
 from tests.curation.test_run import numbers, numbers_flow
@@ -137,8 +136,8 @@ def test_a_folder_without_a_run_is_one_clear_error(tmp_path: Path) -> None:
 
 
 def test_remake_gives_the_same_files(numbers: Path, out: Path, tmp_path: Path) -> None:
-    assert remake(numbers_flow(numbers, bad="7"), str(out), str(tmp_path / "again"), scheduler="sync") == []
-    problems = remake(numbers_flow(numbers, bad="7", factor=8), str(out), str(tmp_path / "third"), scheduler="sync")
+    assert made_again(numbers_flow(numbers, bad="7"), str(out), str(tmp_path / "again"), scheduler="sync") == []
+    problems = made_again(numbers_flow(numbers, bad="7", factor=8), str(out), str(tmp_path / "third"), scheduler="sync")
     assert [p.place for p in problems] == ["stage drawn", "stage ordered", "stage shards"]
 
 

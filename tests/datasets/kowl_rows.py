@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+from benchwright.curation.parquet import write_parquet
 from benchwright.curation.rows import Sifted
-from benchwright.curation.store import PartInfo, Rows, Store, write_parquet
+from benchwright.curation.store import PartInfo, Rows, Store
 
 
 def stored(folder: Path, *tables: pa.Table) -> Rows:

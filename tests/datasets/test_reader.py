@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import webdataset as wds
-from benchwright.curation.publish import DatasetCard, FileFact, publish
+from benchwright.curation.publish import DatasetCard, dataset_files
 from benchwright.curation.shards import SampleSpan, assign_shards, write_shard_file
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.reader.dataset import ShardDataset, global_steps
@@ -63,12 +63,12 @@ def build(folder: Path) -> Path:
         of_shard = [row for row in labels.to_pylist() if row["shard"] == shard]
         samples = [(row["key"], members_of(row["row"])) for row in of_shard]
         spans[shard] = write_shard_file(folder / f"{shard}.tar", samples)
-    facts = {f"{shard}.tar": FileFact((folder / f"{shard}.tar").stat().st_size, "") for shard in spans}
+    facts = {f"{shard}.tar": {"size": (folder / f"{shard}.tar").stat().st_size, "sha256": ""} for shard in spans}
     card = DatasetCard(title="Tiny", summary="", pipeline="test", digest="", licence="CC0-1.0")
     places = {span.key: span for of_shard in spans.values() for span in of_shard}
     for column in ("offset", "size"):
         labels = labels.append_column(column, pa.array([getattr(places[key], column) for key in labels["key"].to_pylist()]))
-    for name, data in publish(labels, card, facts).items():
+    for name, data in dataset_files(labels, card, facts).items():
         (folder / name).write_bytes(data)
     return folder
 

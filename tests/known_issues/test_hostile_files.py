@@ -97,12 +97,12 @@ def test_an_error_quotes_little_and_nothing_that_a_terminal_obeys(tmp_path: Path
     with pytest.raises(ValueError, match="'subclass' and 'superclass' are needed") as raised:
         read_hierarchy(str(tmp_path / "h.csv"))
     assert len(str(raised.value)) < 500
-    line = exits.line_of(ValueError("\x1b[2Jred\u202e " + "a" * 100_000 + ": set x.y=1"))
+    line = exits.error_line(ValueError("\x1b[2Jred\u202e " + "a" * 100_000 + ": set x.y=1"))
     assert line.isprintable()
     assert len(line) < 1600
     assert line.startswith(r"\x1b[2Jred\u202e aaa")
     assert line.endswith(": set x.y=1")
-    assert exits.line_of(OSError(2, "No such file", "a" * 10_000)).count("a") < 1600
+    assert exits.error_line(OSError(2, "No such file", "a" * 10_000)).count("a") < 1600
 
 
 @pytest.mark.parametrize("number", ["0x" + "f" * 5000, "9" * 5000])

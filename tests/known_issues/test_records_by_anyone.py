@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from benchwright.curation.records import sealed_text
+from benchwright.curation.records import json_text, sealed
 from benchwright.pipelines.cli import main as cli
 
 RECORDS = {
@@ -46,7 +46,7 @@ def test_a_record_that_is_sealed_and_none(
     del record["seal"]
     *within, last = change[0].split(".")
     functools.reduce(dict.__getitem__, within, record)[last] = change[1]
-    (copy / name).write_bytes(sealed_text(record))
+    (copy / name).write_bytes(json_text(sealed(record)))
     for words in (["show"], ["verify"], ["rejects"], ["eval"], ["report"], ["qa", "votes"], ["compare", str(finished)]):
         capfd.readouterr()
         code = cli.call([*words, str(copy)])

@@ -12,9 +12,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from benchwright.curation.artifact import sealed
 from benchwright.curation.qa.imports import own_salt
-from benchwright.curation.records import json_text
+from benchwright.curation.records import json_text, sealed
 from benchwright.pipelines import api
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse

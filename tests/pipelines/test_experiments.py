@@ -94,6 +94,19 @@ def test_what_is_trained_is_not_trained_again_and_other_settings_stand_beside(bw
     assert "schedule.learning_rate = 0.05" in Path(api.report(str(out))).read_text()
 
 
+def test_eval_and_report_go_through_the_trainings_once(bw: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They went through them for the results, and again for what is stale."""
+    out = made(bw, tmp_path / "run")
+    assert bw("train", out, "--method", "nap-finetune", "--protocol", "iid", "-q").code == 0
+    read: list[str] = []
+    load = experiments.load_artifact
+    monkeypatch.setattr(experiments, "load_artifact", lambda store, stage: read.append(stage) or load(store, stage))
+    for command in ("eval", "report"):
+        read.clear()
+        assert bw(command, out).code == 0
+        assert len(set(read)) == len(read) == 10
+
+
 def test_own_methods_models_and_metrics_and_an_edit_of_one(bw: Cli, tmp_path: Path) -> None:
     own = tmp_path / "own.py"
     own.write_text(textwrap.dedent(METHOD))

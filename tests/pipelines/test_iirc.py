@@ -426,7 +426,8 @@ def test_methods_learn_from_vectors_of_the_same_dataset(tiny: Path, tmp_path: Pa
     keys, digest = index.table["key"].to_pylist(), digests(out)["embedded"]
     vectors = read_vectors(str(out), digest, keys)
     assert vectors.shape == (len(index), 11)
-    shown = load_encoder(Colours()).encode_images([ShardDataset(index)[7]["png"]])
+    encoder = load_encoder(Colours())
+    shown = encoder.encode_prepared([encoder.prepare(ShardDataset(index)[7]["png"])])
     np.testing.assert_array_equal(vectors[7:8], shown)
     api.train(str(out), methods=["incremental_joint"])
     line = line_of(out, "incremental_joint")

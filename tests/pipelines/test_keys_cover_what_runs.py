@@ -52,7 +52,7 @@ class Watch:
         code, back = frame.f_code, frame.f_back
         if code is parts.make_parts.__code__:
             self.stage = frame.f_locals["task"].stage.name
-        elif back is not None and back.f_code is tasks.tasks_of.__code__:
+        elif back is not None and back.f_code is tasks.stage_tasks.__code__:
             pieces = back.f_locals["stage"].pieces
             if pieces is not None and code is pieces.function.__code__:
                 self.stage = back.f_locals["stage"].name

@@ -56,7 +56,7 @@ def digests(out: Path) -> dict[str, str]:
 def train(c: SkeletonConfig, out: Path, *methods: str, on: tuple[str, ...] = (), **how: Any) -> list[str]:
     """Train by settings that the run has not recorded; the lines that were told."""
     told: list[str] = []
-    experiments.train(baselines.trainings(c, str(out), methods, on), str(out), progress=told.append, **how)
+    experiments.run_trainings(baselines.trainings(c, str(out), methods, on), str(out), progress=told.append, **how)
     return told
 
 
@@ -148,7 +148,7 @@ def test_a_run_that_was_cut_goes_on_and_trains_no_more_than_it_must(run: Path, c
 
     chosen = baselines.trainings(c, str(copy), ["er"], ["task_order"])
     with pytest.raises(KeyboardInterrupt):
-        experiments.train(chosen, str(copy), progress=stop)
+        experiments.run_trainings(chosen, str(copy), progress=stop)
     assert told[-1].startswith("task_order er, seed 0: 3 of 4 orders, ")
     assert told[-1].endswith(" a minute")
     (stage,) = (copy / "experiments" / "stages").iterdir()

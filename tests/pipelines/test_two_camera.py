@@ -194,11 +194,11 @@ def test_shards_hold_thumbnails_and_numbers(tmp_path: Path) -> None:
 
 
 def scores(out: Path) -> dict:
-    return experiments.scores(str(out), two_camera.BENCHMARK.shown)
+    return experiments.mean_scores(str(out), two_camera.BENCHMARK.shown)
 
 
 def train(c: TwoCameraConfig, out: Path, methods: list[str] | None = None) -> None:
-    experiments.train(two_camera.BENCHMARK.trainings(c, str(out), methods or [], []), str(out))
+    experiments.run_trainings(two_camera.BENCHMARK.trainings(c, str(out), methods or [], []), str(out))
 
 
 def test_raw_pairs_are_evaluated_and_reported(raw: Path, tmp_path: Path) -> None:

@@ -66,4 +66,4 @@ def test_an_error_of_the_system_names_its_file() -> None:
     """An address that is not there: an error of input and output, which says no name."""
     with pytest.raises(OSError, match="/proc/self/mem") as raised:
         Store("/proc/self").read("mem", 0, 1)
-    assert border.line_of(raised.value) == "/proc/self/mem: input/output error"
+    assert border.error_line(raised.value) == "/proc/self/mem: input/output error"

@@ -17,7 +17,7 @@ from benchwright.training.core.criteria import binary_cross_entropy, sigmoid_dis
 from benchwright.training.core.exemplars import Capacity, by_class
 from benchwright.training.core.label_sets import multi_hot, precision_weighted_jaccard, predicted_sets
 from benchwright.training.core.learner import Learner
-from benchwright.training.core.lesson import Lesson, Step, frozen
+from benchwright.training.core.lesson import ForwardPass, Lesson, frozen
 from benchwright.training.core.schedule import Plateau, Schedule
 from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.data.pictures import Album, ArrayPictures, Pictures, picture_view
@@ -65,10 +65,10 @@ def a_lesson(model: Classifier, train: ArrayExamples, *, teacher: Classifier | N
     )
 
 
-def a_step(lesson: Lesson, logits: Any, targets: Any, embedded: torch.Tensor | None = None) -> Step:
+def a_step(lesson: Lesson, logits: Any, targets: Any, embedded: torch.Tensor | None = None) -> ForwardPass:
     logits = torch.as_tensor(logits, dtype=torch.float32)
     x = torch.zeros(len(logits), 2) if embedded is None else embedded
-    return Step(lesson, Batch(torch.arange(len(logits)), x, None, torch.tensor(targets)), logits, x)
+    return ForwardPass(lesson, Batch(torch.arange(len(logits)), x, None, torch.tensor(targets)), logits, x)
 
 
 def grown(*groups: int, width: int = 2, **settings: Any) -> Classifier:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from benchwright.training.core.batches import Batch, Means, batches
 from benchwright.training.core.criteria import binary_cross_entropy, cross_entropy, softened_distillation
-from benchwright.training.core.lesson import Lesson, Step, frozen
+from benchwright.training.core.lesson import ForwardPass, Lesson, frozen
 from benchwright.training.core.schedule import Schedule
 from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.methods import importance
@@ -62,10 +62,10 @@ def a_lesson(model: Classifier, train: ArrayExamples, teacher: Classifier | None
     return Lesson(model=model, teacher=teacher, train=train, means=means, **{"old_classes": old, **values})
 
 
-def a_step(lesson: Lesson, logits: torch.Tensor, targets: list[int]) -> Step:
+def a_step(lesson: Lesson, logits: torch.Tensor, targets: list[int]) -> ForwardPass:
     b = len(targets)
     batch = Batch(torch.arange(b), torch.zeros(b, 3), None, torch.tensor(targets))
-    return Step(lesson, batch, logits, torch.zeros(b, 3))
+    return ForwardPass(lesson, batch, logits, torch.zeros(b, 3))
 
 
 # --- criteria
@@ -94,7 +94,7 @@ def test_the_second_view_shares_the_classification_loss():
     x, x_d, y = train.load(range(4), None), second.load(range(4), None), torch.from_numpy(train.labels)
     batch = next(batches(train, range(4), None, lesson.means, second=second))
     torch.testing.assert_close(batch.second, x_d)
-    got = Step(lesson, batch, model(x), x).classification()
+    got = ForwardPass(lesson, batch, model(x), x).classification()
     expected = 0.75 * nn.functional.cross_entropy(model(x), y) + 0.25 * nn.functional.cross_entropy(model(x_d), y)
     torch.testing.assert_close(got, expected)
 

@@ -22,7 +22,7 @@ State = dict[str, Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
-class Step:
+class ForwardPass:
     """One forward pass over ``batch``.
 
     Attributes:
@@ -48,7 +48,7 @@ class Step:
         return (1 - means.second_weight) * plain + means.second_weight * again
 
 
-Loss = Callable[[Step], Tensor]
+Loss = Callable[[ForwardPass], Tensor]
 Adjust = Callable[[Sequence[nn.Parameter]], None]
 
 
@@ -155,10 +155,10 @@ class Lesson:
     def _weights(self) -> State:
         return {name: value.clone() for name, value in self.model.state_dict().items()}
 
-    def step(self, batch: Batch) -> Step:
+    def step(self, batch: Batch) -> ForwardPass:
         """A forward pass of the model as it is."""
         embedded = self.model.embed(batch.x)
-        return Step(self, batch, self.model.head(embedded), embedded)
+        return ForwardPass(self, batch, self.model.head(embedded), embedded)
 
     def _epoch(
         self,

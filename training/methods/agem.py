@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..core.batches import batches
 from ..core.determinism import generator
 from ..core.label_sets import multi_hot
-from ..core.lesson import Lesson, Step
+from ..core.lesson import ForwardPass, Lesson
 from ..data.examples import Draw
 from .method import Method
 from .replay import replay
@@ -47,7 +47,7 @@ def _teach(lesson: Lesson) -> None:
     lesson.fit(loss_of_new, rows=np.arange(lesson.fresh), adjust=adjust)
 
 
-def loss_of_new(step: Step) -> Tensor:
+def loss_of_new(step: ForwardPass) -> Tensor:
     """The classification loss over the outputs of the task's own classes."""
     lesson = step.lesson
     start = (

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..core.criteria import sigmoid_distillation, softened_distillation
 from ..core.exemplars import by_class
-from ..core.lesson import Lesson, Step
+from ..core.lesson import ForwardPass, Lesson
 from ..data.examples import Labels, RowNumbers
 from .method import Method
 from .replay import replay
@@ -91,7 +91,7 @@ def _correct(lesson: Lesson, rows: RowNumbers) -> None:
         parameter.requires_grad_(wanted)
 
 
-def first_stage(step: Step, *, temperature: float, softened: Softened = "softmax") -> Tensor:
+def first_stage(step: ForwardPass, *, temperature: float, softened: Softened = "softmax") -> Tensor:
     """a KD + (1 - a) classification, a = old classes / all classes."""
     lesson = step.lesson
     if lesson.teacher is None:

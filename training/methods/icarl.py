@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..core.batches import outputs
 from ..core.label_sets import multi_hot
-from ..core.lesson import Lesson, Step
+from ..core.lesson import ForwardPass, Lesson
 from ..data.examples import Draw
 from .method import Method
 from .replay import replay
@@ -49,14 +49,14 @@ def _teach(lesson: Lesson, *, targets: Targets) -> None:
     lesson.fit(lambda step: step.classification() + distillation(step, stored[step.batch.rows]))
 
 
-def distillation(step: Step, target: Tensor) -> Tensor:
+def distillation(step: ForwardPass, target: Tensor) -> Tensor:
     """The sum over old classes of the mean BCE between the model's outputs and ``target`` (b, old classes) in [0, 1]."""
     logits = step.logits[:, : target.shape[1]]
     loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, target.to(logits), reduction="none")
     return loss.mean(0).sum()
 
 
-def replaced(step: Step) -> Tensor:
+def replaced(step: ForwardPass) -> Tensor:
     """The classification loss, with the old model's sigmoids as targets of the old classes."""
     wanted = multi_hot(step.batch.targets, step.logits.shape[1])
     if step.lesson.teacher is not None:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..core.batches import outputs
 from ..core.label_sets import multi_hot
-from ..core.lesson import Lesson, Step
+from ..core.lesson import ForwardPass, Lesson
 from .method import Method
 from .replay import replay
 
@@ -43,7 +43,7 @@ def _teach(lesson: Lesson, *, strength: float, margin: float, rivals: int) -> No
     hook = model.weight.register_hook(lambda gradient: torch.cat([torch.zeros_like(before), gradient[old:]]))
     weight = strength * math.sqrt(old / model.groups[-1])
 
-    def loss(step: Step) -> Tensor:
+    def loss(step: ForwardPass) -> Tensor:
         return step.classification() + weight * forgetting(step) + margin_loss(step, margin, rivals)
 
     lesson.fit(loss)
@@ -64,7 +64,7 @@ def imprint(lesson: Lesson) -> None:
         model.weight[old:] = means.to(model.weight) * model.weight[:old].norm(dim=1).mean()
 
 
-def forgetting(step: Step) -> Tensor:
+def forgetting(step: ForwardPass) -> Tensor:
     """1 - cos between features now and under the old model, mean over the batch."""
     if step.lesson.teacher is None:
         return torch.zeros((), device=step.logits.device)
@@ -73,7 +73,7 @@ def forgetting(step: Step) -> Tensor:
     return (1 - nn.functional.cosine_similarity(step.embedded, before, dim=-1)).mean()
 
 
-def margin_loss(step: Step, margin: float, rivals: int) -> Tensor:
+def margin_loss(step: ForwardPass, margin: float, rivals: int) -> Tensor:
     """max(0, margin - cos_y + cos_k), mean over memory samples' labels y and the ``rivals`` nearest new classes k."""
     lesson = step.lesson
     kept = (step.batch.rows >= lesson.fresh).to(step.logits.device)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core.criteria import softened_distillation
-from ..core.lesson import Lesson, Step
+from ..core.lesson import ForwardPass, Lesson
 from .finetune import present
 from .method import Method
 
@@ -30,7 +30,7 @@ def _teach(lesson: Lesson, *, strength: float, temperature: float, by_task: bool
     tasks = lesson.model.groups[:-1] if by_task else ()
     old = tasks if sum(tasks) == lesson.old_classes else (lesson.old_classes,)  # a further domain has all classes of before
 
-    def loss(step: Step) -> Tensor:
+    def loss(step: ForwardPass) -> Tensor:
         if lesson.teacher is None:
             return step.classification()
         with torch.no_grad():

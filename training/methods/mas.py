@@ -6,13 +6,13 @@ import functools
 
 from torch import Tensor
 
-from ..core.lesson import Step
+from ..core.lesson import ForwardPass
 from . import importance
 from .finetune import present
 from .method import Method
 
 
-def output_norm(step: Step) -> Tensor:
+def output_norm(step: ForwardPass) -> Tensor:
     """Mean over the batch of the L2 norm of the logits; not of its square, as the MAS paper has it."""
     return step.logits.norm(dim=1).mean()
 

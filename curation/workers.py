@@ -1,0 +1,223 @@
+"""Who makes the parts of stages: threads, processes, or a cluster of dask.distributed, which is named here only.
+
+A task makes one part and returns a small record, never rows.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import functools
+import gc
+import logging
+import multiprocessing
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
+from typing import Any
+
+import pyarrow as pa
+
+from .part_writer import PartRecord, StepFailed
+from .parts import PartTask, Warnings, make_parts, make_parts_apart
+from .stage_maker import StageJob
+
+IN_PROCESS = ("sync", "threads")
+
+_LOGGER = logging.getLogger("benchwright")
+
+_SILENCE = 2.0
+"""Seconds without the end of a part after which we ask whether there is a worker."""
+
+
+class Workers:
+    """Carries tasks to where they are made; keeps its pool over all stages, so that a worker loads a model once."""
+
+    def __init__(self, scheduler: str, workers: int | None) -> None:
+        if scheduler not in ("sync", "threads", "processes") and "://" not in scheduler:
+            raise ValueError(f"scheduler {scheduler!r}: one of sync, threads, processes, or tcp://HOST:PORT")
+        if workers is not None and workers < 1:
+            raise ValueError(f"workers {workers}: at least 1")
+        self._scheduler = scheduler
+        self._count = workers or os.cpu_count() or 1
+        self._pool: Executor | None = None
+        self._client: Any = None
+
+    def __enter__(self) -> Workers:
+        _keep_freed_memory()
+        _end_at_once()
+        if threading.current_thread() is threading.main_thread():
+            # polars has calls restarted that a signal interrupts, and the wait for a worker would not hear of Ctrl-C.
+            signal.siginterrupt(signal.SIGINT, True)
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=kind is None, cancel_futures=True)
+        if self._client is not None:
+            log = logging.getLogger("distributed.client")
+            log.disabled = self._client.status != "running"  # that the scheduler is gone is told in one line, and not in forty
+            self._client.close()
+            log.disabled = False
+
+    def run(self, jobs: Sequence[StageJob]) -> None:
+        """Run the jobs, and tell of each as it ends. Of several that fail, the first in their order ends the call."""
+        if self._scheduler == "sync":
+            for job in jobs:
+                job.done(make_parts(job.task, job.offer))
+        elif jobs and "://" in self._scheduler:
+            self._run_distributed(jobs)
+        elif jobs:
+            self._run_here(jobs)
+
+    def _run_here(self, jobs: Sequence[StageJob]) -> None:
+        pool = self._pool = self._pool or self._new_pool()
+        futures: list[Any] = []
+        try:
+            if self._scheduler == "threads":
+                futures += [pool.submit(make_parts, job.task, job.offer) for job in jobs]
+            else:
+                futures += [pool.submit(make_parts_apart, _ByCloudpickle(job.task)) for job in jobs]
+            _finish(jobs, futures, as_completed(futures))
+        except BrokenExecutor as error:
+            raise StepFailed(
+                f"{_stages_of(jobs)}: a worker process was killed, as a system does that runs out of memory; "
+                "what was made stays: run again, with fewer workers"
+            ) from error
+
+    def _new_pool(self) -> Executor:
+        if self._scheduler == "threads":
+            return ThreadPoolExecutor(self._count)
+        context = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self._count, context, initializer=_begin_worker)
+
+    def _run_distributed(self, jobs: Sequence[StageJob]) -> None:
+        from distributed import CancelledError, Client, KilledWorker
+        from distributed.comm import CommClosedError
+
+        if self._client is None:
+            try:
+                self._client = Client(self._scheduler, timeout="5s", set_as_default=False)
+            except OSError as error:
+                raise ValueError(f"scheduler {self._scheduler!r} does not answer: {error}") from error
+        # A function without a name makes distributed use cloudpickle, which takes along the code of a user's own file: workers
+        # could not import that, and a task that they cannot read would leave us waiting for ever.
+        futures = [self._client.submit(lambda task=job.task: make_parts_apart(task), pure=False) for job in jobs]
+        try:
+            _finish(jobs, futures, self._as_they_end(futures))
+        except KilledWorker as error:
+            raise StepFailed(f"{_stages_of(jobs)}: workers died at their parts, perhaps for want of memory: {error}") from error
+        except (CancelledError, CommClosedError):  # the client cancels what it has asked for when it loses its connection
+            raise ConnectionError(
+                f"the scheduler at {self._scheduler} is gone; what was made stays: run again when it is back"
+            ) from None
+        finally:
+            if self._client.status == "running":
+                self._client.cancel(futures)
+
+    def _as_they_end(self, futures: list[Any]) -> Iterator[Any]:
+        """The futures as they end; warns once where nothing ends since nobody is there who works."""
+        from distributed import as_completed
+        from distributed.comm import CommClosedError
+
+        ending = as_completed(futures, loop=self._client.loop)
+        heard, warned = time.monotonic(), False
+        while not ending.is_empty():
+            if batch := ending.next_batch(block=False):
+                yield from batch
+                heard, warned = time.monotonic(), False
+                continue
+            with ending.thread_condition:
+                ending.thread_condition.wait(0.1)
+            if self._client.status != "running":
+                raise CommClosedError
+            if not warned and time.monotonic() - heard > _SILENCE:
+                heard = time.monotonic()
+                with contextlib.suppress(OSError):  # a lost scheduler ends the futures
+                    warned = not self._client.nthreads()
+                if warned:
+                    _LOGGER.warning("no worker is connected to %s: the run waits until one is", self._scheduler)
+
+
+def _finish(jobs: Sequence[StageJob], futures: Sequence[Any], ended: Iterable[Any]) -> None:
+    """Tell of each job as its future ends.
+
+    What is told of several that fail must not go by which of them failed first: those before the first are waited for, and
+    those after it that have not begun are not begun.
+    """
+    numbers = {future: number for number, future in enumerate(futures)}
+    waiting = set(numbers.values())
+    failed: dict[int, Exception] = {}
+    for future in ended:
+        number = numbers[future]
+        waiting.discard(number)
+        if not future.cancelled():
+            try:
+                jobs[number].done(_records_of(future.result()))
+            except Exception as error:
+                failed[number] = error
+                for later in futures[number + 1 :]:
+                    later.cancel()
+        if failed and not any(each < min(failed) for each in waiting):
+            raise failed[min(failed)]
+
+
+def _records_of(result: list[PartRecord] | tuple[list[PartRecord], Warnings]) -> list[PartRecord]:
+    """The records of a job, when the warnings that come with them from another process have been passed on."""
+    records, warnings = result if isinstance(result, tuple) else (result, [])
+    for level, text in warnings:
+        _LOGGER.log(level, "%s", text)
+    return records
+
+
+class _ByCloudpickle:
+    """Arrives in a worker process as the task, with the code of a user's own file, which the worker could not import."""
+
+    def __init__(self, task: PartTask) -> None:
+        self._task = task
+
+    def __reduce__(self) -> Any:
+        import cloudpickle
+
+        return pickle.loads, (cloudpickle.dumps(self._task),)
+
+
+def _stages_of(jobs: Sequence[StageJob]) -> str:
+    return "stage " + ", ".join(dict.fromkeys(repr(job.task.stage.name) for job in jobs))
+
+
+def _keep_freed_memory() -> None:
+    """Let Arrow use freed memory again: its default allocator gives it back so soon that clearing it again takes a fifth of the
+    time of large tables. The environment's choice stands.
+    """
+    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
+
+
+@functools.cache
+def _end_at_once() -> None:
+    """Spare the collector a search of all objects when the process ends: with the libraries at work here they are 300,000, and
+    it takes an eighth of a second. Python gives no promise to end objects that are still there.
+    """
+    atexit.register(gc.freeze)
+
+
+def _begin_worker() -> None:
+    """A worker leaves Ctrl-C to its parent, and ends when its parent is gone, even by kill -9."""
+    _keep_freed_memory()
+    _end_at_once()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,111 @@
+"""The commands ``train``, ``eval`` and ``report``: baselines, their metrics, and the page that shows them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from . import exits
+from .options import AsJson, Methods, Out, Pipeline, Protocols, Quiet, Scheduler, TrustCode, Workers, trust
+
+
+def train(
+    out: Out,
+    methods: Methods = None,
+    protocols: Protocols = None,
+    scheduler: Scheduler = "sync",
+    workers: Workers = None,
+    retry: Annotated[
+        list[str] | None, typer.Option("--retry", metavar="REASON", help="Train again what was rejected as REASON: diverged.")
+    ] = None,
+    pipeline: Pipeline = None,
+    trust_code: TrustCode = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train baselines on the published shards.
+
+    Interrupt it at any time, and repeat the command to resume it. Trainings that are up to date are not trained again; those of
+    other settings stay beside them. Prints the metrics at the end.
+
+    \b
+    Examples:
+      benchwright train out
+      benchwright train out --method cumulative-finetune --protocol iid
+      benchwright train out --scheduler processes --workers 8
+    """
+    from .. import api
+    from .text import on_one_line
+
+    def tell(line: str) -> None:
+        if not quiet:
+            print(on_one_line(line), file=sys.stderr, flush=True)
+
+    trust(out, trust_code)
+    with api.reading_once():
+        results = api.train(
+            out,
+            methods=methods or (),
+            protocols=protocols or (),
+            scheduler=scheduler,
+            workers=workers,
+            retry=retry or (),
+            pipeline=pipeline,
+            progress=tell,
+        )
+        _print_scores(out, results, api.stale(out, pipeline=pipeline))
+
+
+def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None, trust_code: TrustCode = False) -> None:
+    """Print the metrics of the baselines.
+
+    \b
+    Examples:
+      benchwright eval out
+      benchwright eval out --json
+    """
+    from .. import api
+
+    trust(out, trust_code)
+    with api.reading_once():
+        _print_scores(out, api.scores(out, pipeline=pipeline), api.stale(out, pipeline=pipeline), as_json=as_json)
+
+
+def _print_scores(out: str, results: Any, stale: Mapping[str, str], *, as_json: bool = False) -> None:
+    from .text import print_lines, score_lines
+
+    _tell_stale(out, stale)
+    if as_json:
+        print(json.dumps(results, indent=1))
+        return
+    if not results:
+        again = "is up to date" if stale else "was trained"
+        raise FileNotFoundError(f"{out}: no baseline {again}; `benchwright train {out}` does it")
+    print_lines(score_lines(results))
+
+
+def _tell_stale(out: str, stale: Mapping[str, str]) -> None:
+    from .text import stale_line
+
+    if told := stale_line(out, stale):
+        exits.say(told)
+
+
+def report(out: Out, pipeline: Pipeline = None, trust_code: TrustCode = False) -> None:
+    """Write the HTML report of a run.
+
+    Prints its path.
+
+    \b
+    Examples:
+      benchwright report out
+    """
+    from .. import api
+
+    trust(out, trust_code)
+    with api.reading_once():
+        print(api.report(out, pipeline=pipeline))
+        _tell_stale(out, api.stale(out, pipeline=pipeline))
