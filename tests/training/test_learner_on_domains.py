@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from benchwright.curation.encoders.one_thread import one_thread
 from benchwright.training.baselines.clear import paper_methods, paper_settings, presets
 from benchwright.training.core.build import learner_of, parts_of
 from benchwright.training.core.criteria import cross_entropy
-from benchwright.training.core.determinism import generator, one_thread
+from benchwright.training.core.determinism import generator
 from benchwright.training.core.learner import Learner
 from benchwright.training.core.schedule import Schedule
 from benchwright.training.data.examples import ArrayExamples

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...curation.encoders.one_thread import one_thread
 from ..data.examples import Examples, Joined, RowNumbers
 from ..methods.method import Method
 from ..models.classifier import Classifier
 from .batches import Means, outputs
 from .criteria import Criterion
-from .determinism import generator, one_thread
+from .determinism import generator
 from .exemplars import Capacity, by_class, class_means, given, herding, nearest_means, shuffled
 from .label_sets import predicted_sets
 from .lesson import Lesson, State, frozen
