@@ -29,7 +29,7 @@ from benchwright.curation.streams import MAX_LINES, line_blocks
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.activitynet import annotations as activitynet
 from benchwright.datasets.class_images.cifar import read_archive
-from benchwright.datasets.features import npy as npy_files
+from benchwright.datasets.features import arrays as npy_files
 from benchwright.datasets.features import parquet
 from benchwright.datasets.features.files import FeatureFile
 from benchwright.datasets.features.rows import pieces, read_features
