@@ -11,9 +11,10 @@ import pyarrow as pa
 
 from ..keys import sha256
 from ..records import check_file
+from ..rows import is_text, printable
 from ..run import lock
 from ..store import Store
-from .mturk import Gold, checked_gold
+from .mturk import Gold
 from .mturk_results import clean, csv_records
 
 BUSY = "another import or a run is at work in {}: wait for it, and import again"
@@ -72,15 +73,22 @@ def _file(folder: Path, name: str, place: str) -> Path:
 
 
 def gold_key(store: Store, folder: str) -> dict[str, str]:
-    """Key -> right class of all gold questions of a round's exports; empty where there were none."""
+    """Key -> right class of all gold questions of a round's exports; empty where there were none. Raises ``ValueError`` or
+    ``StoreError`` where the file is damaged."""
     name = posixpath.join(folder, _KEY)
     if store.local:
         check_file(store.local / name)
-    key = store.read_json(name) if store.exists(name) else {}
-    return checked_gold(key, posixpath.join(store.url, name))
+    gold = store.read_json(name) if store.exists(name) else {}
+    place = posixpath.join(store.url, name)
+    if not isinstance(gold, dict):
+        raise ValueError(f"{place}: not a gold key: it is no object")
+    for key, right in gold.items():
+        if not (isinstance(right, str) and is_text(key) and is_text(right)):
+            raise ValueError(f"{place}: not a gold key: the class of question {printable(key)!r:.60} is no text")
+    return gold
 
 
-def keep_gold_key(store: Store, folder: str, placed: Mapping[str, str]) -> None:
+def add_to_gold_key(store: Store, folder: str, placed: Mapping[str, str]) -> None:
     """Add questions to the key beside the run. Those of earlier exports stay: their answers may still come."""
     name = posixpath.join(folder, _KEY)
     with lock(store, BUSY):

@@ -27,7 +27,6 @@ import pyarrow as pa
 from ..files import remove, replacing
 from ..records import naming
 from ..rng import uniform
-from ..rows import is_text, printable
 from ..streams import parse_json, read_stream
 from .options import NONE_OF_THE_ABOVE, Option, check_options, check_text, classes_to_answers
 from .thumbnails import Images, data_uri
@@ -41,13 +40,11 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 class Export(NamedTuple):
-    """What ``export_batches`` wrote: the files to upload, and the private key (None without gold questions)."""
+    """What ``export_batches`` wrote: the files to upload; and the gold questions among them, key -> right class."""
 
     forms: tuple[Path, ...]
     batches: tuple[Path, ...]
-    gold_key: Path | None
-    num_images: int
-    num_gold: int
+    gold: Mapping[str, str]
 
 
 class Gold(NamedTuple):
@@ -129,8 +126,7 @@ def export_batches(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     written = [root / "upload" / name for name in sums]
-    key = root / "private" / "gold_key.json" if gold is not None else None
-    return Export(tuple(written[:2]), tuple(written[2:]), key, table.num_rows, len(placed))
+    return Export(tuple(written[:2]), tuple(written[2:]), placed)
 
 
 def render_form(name: str, options: Sequence[Option], *, instructions: str = "") -> bytes:
@@ -155,26 +151,6 @@ def render_form(name: str, options: Sequence[Option], *, instructions: str = "")
     return text.encode("ascii", "xmlcharrefreplace")
 
 
-def read_gold_key(path: str) -> dict[str, str]:
-    """Key of each gold question -> its right class, from ``private/gold_key.json``. Raises ``ValueError`` where the file is
-    damaged.
-    """
-    content = read_json(Path(path))
-    if not isinstance(content, dict) or not isinstance(content.get("gold"), dict):
-        raise ValueError(f"{path}: not a gold key: it has no object 'gold'")
-    return checked_gold(content["gold"], path)
-
-
-def checked_gold(gold: Any, place: str) -> dict[str, str]:
-    """``gold`` as key -> right class. Raises ``ValueError`` where it is something else."""
-    if not isinstance(gold, dict):
-        raise ValueError(f"{place}: not a gold key: it is no object")
-    for key, name in gold.items():
-        if not (isinstance(name, str) and is_text(key) and is_text(name)):
-            raise ValueError(f"{place}: not a gold key: the class of question {printable(key)!r:.60} is no text")
-    return gold
-
-
 def read_json(path: Path) -> Any:
     """The content of a JSON file. Raises ``ValueError`` naming the file where it is none, or too large."""
     with path.open("rb") as stream:
@@ -195,10 +171,14 @@ def unguard_formula(text: str) -> str:
     return text[1:] if text.startswith("'") and text.lstrip("'").startswith(_FORMULA) else text
 
 
-def _check_table(table: pa.Table, what: str, options: Sequence[Option], background: str, needs: list[str]) -> None:
-    missing = [name for name in ("key", "concept", *needs) if name not in table.column_names]
-    if missing:
+def check_needs(table: pa.Table, what: str, needs: Sequence[str]) -> None:
+    """Raise ``ValueError`` where the table lacks one of these columns."""
+    if missing := [name for name in needs if name not in table.column_names]:
         raise ValueError(f"{what}: no column {', '.join(map(repr, missing))}; there are {', '.join(table.column_names)}")
+
+
+def _check_table(table: pa.Table, what: str, options: Sequence[Option], background: str, needs: list[str]) -> None:
+    check_needs(table, what, ["key", "concept", *needs])
     unknown = set(table["concept"].unique().to_pylist()) - set(classes_to_answers(options)) - {background}
     if unknown:
         raise ValueError(f"{what}: class {min(map(str, unknown))!r} has no option in the label form")

@@ -20,11 +20,10 @@ from ..flow import Flow, PlanError, step
 from ..keys import WhereOfRows, as_json, canonical, sha256, where, where_of_rows
 from ..rows import Blob, is_blob
 from ..store import Rows, Store, StoreError
-from .gold import gold_questions, keep_gold_key
+from .gold import add_to_gold_key, gold_questions
 from .label_studio import export_tasks
-from .mturk import export_batches, read_gold_key
+from .mturk import export_batches
 from .options import Option
-from .simulated import ErrorRates
 from .votes import Rule, Sensitive, Voted, count_votes, read_votes
 
 FOLDER = "qa"
@@ -36,6 +35,31 @@ SIMULATED = "votes-SIMULATED-"
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _TAKEN = ("export", "salt", "simulated")
 """Names in ``qa/`` that are those of the files of a round without a name."""
+
+
+POOL = 20
+"""Simulated workers, where no other number is given."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ErrorRates:
+    """Chances, each in [0, 1], that one simulated answer goes wrong. They exclude one another: their sum is at most 1.
+
+    Args:
+        none: "None of the above" on an image of a class.
+        extra: the right class and another one (on a background image: a class).
+        wrong: another class.
+        sensitive: Yes on an image that is not sensitive, or No on one that is (a chance of its own).
+    """
+
+    none: float = 0.05
+    extra: float = 0.04
+    wrong: float = 0.03
+    sensitive: float = 0.0
+
+    def __post_init__(self) -> None:
+        if min(dataclasses.astuple(self)) < 0 or self.none + self.extra + self.wrong > 1 or self.sensitive > 1:
+            raise ValueError(f"{self}: rates are not negative, and those of the label form add up to at most 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -257,8 +281,8 @@ def export_questions(
         gold=None if gold is None else gold_questions(gold, gold_per_batch, classes, thumbnails=thumbnails),
         instructions=instructions,
     )
-    if written.gold_key is not None:
-        keep_gold_key(store, asked.folder, read_gold_key(str(written.gold_key)))
+    if written.gold:
+        add_to_gold_key(store, asked.folder, written.gold)
     return [*written.forms, *written.batches]
 
 

@@ -151,11 +151,17 @@ def fault(line: bytes, columns: int) -> tuple[str, str] | None:
     line = line.rstrip(b"\r\n")
     if not line:
         return "blank_line", "nothing on it"
-    if b"\0" in line:
-        return "nul_byte", f"NUL at byte {line.index(0)} of the line"
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return "bad_utf8", f"{line[error.start : error.start + 4]!r} at byte {error.start} of the line is not UTF-8"
     found = line.count(b"\t") + 1
-    return None if found == columns else ("wrong_column_count", f"{found} columns, {columns} expected")
+    wrong = None if found == columns else ("wrong_column_count", f"{found} columns, {columns} expected")
+    return text_fault(line, "the line") or wrong
+
+
+def text_fault(data: bytes, what: str) -> tuple[str, str] | None:
+    """Why the bytes of a line or a field are no text, and what was seen; None where they are."""
+    if b"\0" in data:
+        return "nul_byte", f"NUL at byte {data.index(0)} of {what}"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return "bad_utf8", f"{data[error.start : error.start + 4]!r} at byte {error.start} of {what} is not UTF-8"
+    return None

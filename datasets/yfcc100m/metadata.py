@@ -151,17 +151,6 @@ def read_metadata(
         yield from _sifted(_read_text(stream, task, licences, extra), licences, extra)
 
 
-def read_all(
-    *, path: str, files: str = "*", licences: Sequence[str] | None = None, extra: Sequence[str] = ()
-) -> Iterator[Sifted]:
-    """All rows in order as a source that is not split: for compressed files whose rows do not fit in memory together.
-
-    Args, columns and errors are those of ``pieces`` and ``read_metadata``; tables hold the lines of about 64 MB of text.
-    """
-    for piece in pieces(path=path, files=files):
-        yield from read_metadata(piece, path=path, licences=licences, extra=extra)
-
-
 def _sifted(blocks: Iterator[Block], licences: Sequence[str] | None, extra: Sequence[str]) -> Iterator[Sifted]:
     for first in blocks:
         several = itertools.chain([first], itertools.islice(blocks, PIECE_BYTES // lines.BLOCK_BYTES - 1))
@@ -323,13 +312,4 @@ def _read_sqlite(path: str, task: dict[str, Any], extra: Sequence[str]) -> Itera
 def _cell_fault(cells: Sequence[bytes | None]) -> tuple[str, str] | None:
     if sum(len(cell) for cell in cells if cell is not None) > lines.MAX_LINE_BYTES:
         return "line_too_long", f"more than {lines.MAX_LINE_BYTES:,} bytes"
-    for cell in cells:
-        if cell is None or (cell.isascii() and b"\0" not in cell):
-            continue
-        if b"\0" in cell:
-            return "nul_byte", f"NUL at byte {cell.index(0)} of a field"
-        try:
-            cell.decode("utf-8")
-        except UnicodeDecodeError as error:
-            return "bad_utf8", f"{cell[error.start : error.start + 4]!r} at byte {error.start} of a field is not UTF-8"
-    return None
+    return next((fault for cell in cells if cell and (fault := lines.text_fault(cell, "a field"))), None)

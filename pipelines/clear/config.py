@@ -11,7 +11,7 @@ from pydantic.dataclasses import dataclass
 from ...curation.encoders.registry import ENCODERS
 from ...curation.encoders.spec import Colours, Conse, OpenClip
 from ...curation.qa.options import Option, check_options, text_rule
-from ...curation.qa.simulated import POOL, ErrorRates
+from ...curation.qa.rounds import POOL, ErrorRates
 from ...curation.stages.buckets import Limits, checked_limits
 from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
 from ...curation.stages.fetch import FetchLimits, FetchPace
@@ -21,7 +21,7 @@ from ...eval.metrics.registry import METRICS
 from ...training.baselines.clear import paper_methods
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
-from ..config import Location, Rejects
+from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
 from ..own import OwnEncoder, OwnSource
 from ..sources import SOURCES
@@ -255,13 +255,6 @@ class Splits:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Shards:
-    """Samples a shard."""
-
-    max_samples: Annotated[int, Field(ge=1)] = 1000
-
-
-@dataclass(frozen=True, config=_STRICT)
 class Baselines:
     """Which baselines ``train`` runs by default.
 
@@ -300,7 +293,7 @@ class ClearConfig:
     splits: Splits
     baselines: Baselines
     encoder_run: EncoderRun = Field(default_factory=EncoderRun)
-    shards: Shards = Field(default_factory=Shards)
+    shards: ShardSizes = Field(default_factory=lambda: ShardSizes(1000))
     rows_per_part: Annotated[int, Field(ge=1)] = 256
 
     @field_validator("classes")

@@ -13,7 +13,7 @@ import pytest
 from benchwright.curation.rows import REJECTS, Sifted
 from benchwright.datasets.yfcc100m import lines
 from benchwright.datasets.yfcc100m.fields import COLUMNS, NEEDED, Block, Place, rest_table, row_schema, sift_fields
-from benchwright.datasets.yfcc100m.metadata import read_all
+from benchwright.datasets.yfcc100m.metadata import pieces, read_metadata
 
 GOOD = {
     "id": "6185218911",
@@ -62,7 +62,7 @@ def as_text(rows: list[Row], folder: Path) -> Sifted:
     """What is read from a compressed file."""
     lines = ["\t".join(row.get(name) or "" for name in COLUMNS) + "\n" for row in rows]
     (folder / "m").write_bytes(gzip.compress("".join(lines).encode()))
-    kept, rejected = zip(*read_all(path=str(folder / "m")), strict=True)
+    kept, rejected = zip(*read_metadata(*pieces(path=str(folder / "m")), path=str(folder / "m")), strict=True)
     return Sifted(pa.concat_tables(kept), pa.concat_tables(rejected))
 
 

@@ -17,7 +17,7 @@ from benchwright.curation.rng import rng
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.reader.index import DatasetIndex, ShardFiles
 from benchwright.training.data.clip_views import ClipView, draw_crop, evaluation_view, training_view
-from benchwright.training.data.clips import ArrayFrames, Clips, consistent, kept, shard_clips
+from benchwright.training.data.clips import Clips, consistent, kept, shard_clips
 from benchwright.training.data.examples import ArrayExamples, Draw, Joined
 
 VIEW = ClipView(segments=8, side_px=8, scales=(1.0,), flip=0.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
@@ -29,7 +29,13 @@ def numbered(counts: tuple[int, ...] = COUNTS, view: ClipView = VIEW) -> Clips:
     """Clips whose frame t has the value t everywhere, so that a tensor tells which frames it was made of."""
     frames = [np.broadcast_to(np.arange(n, dtype=np.uint8)[:, None, None, None], (n, 8, 8, 3)) for n in counts]
     labels = np.arange(len(counts)) % 2
-    return Clips(ArrayFrames(frames), [f"clip{row}" for row in range(len(counts))], labels, np.array(counts), view)
+    return Clips(
+        lambda row, places: [frames[row][at] for at in places],
+        [f"clip{row}" for row in range(len(counts))],
+        labels,
+        np.array(counts),
+        view,
+    )
 
 
 def frames_of(clips: Any, row: int, draw: Draw | None) -> list[int]:
@@ -228,7 +234,7 @@ def test_an_index_that_does_not_fit_its_shard_is_an_error(tmp_path: Path):
     assert f"a.0000.jpg has {sizes[0]} bytes, and the index says {sizes[0] - 1}" in told([sizes[0] - 1, *sizes[1:]])
     assert "truncated" in told([sizes[0], sizes[1] + 512, *sizes[2:]])
     with pytest.raises(ShardError, match="sample 'b' has 2 frames, and number 2 is asked for"):
-        shard_clips(DatasetIndex.open(tmp_path), VIEW)._all[0].read(1, [2])
+        shard_clips(DatasetIndex.open(tmp_path), VIEW)._all[0](1, [2])
     pq.write_table(table.drop_columns(["frame_sizes"]), tmp_path / "index.parquet")
     with pytest.raises(ValueError, match="no column 'frame_sizes'"):
         shard_clips(DatasetIndex.open(tmp_path), VIEW)

@@ -20,7 +20,7 @@ from benchwright.training.core.learner import Learner
 from benchwright.training.core.lesson import Lesson, Step, frozen
 from benchwright.training.core.schedule import Plateau, Schedule
 from benchwright.training.data.examples import ArrayExamples
-from benchwright.training.data.pictures import Album, ArrayPictures, Pictures, picture_view
+from benchwright.training.data.pictures import Album, Pictures, picture_view
 from benchwright.training.methods.agem import loss_of_new, project
 from benchwright.training.methods.bic import bic, split_classes
 from benchwright.training.methods.icarl import replaced
@@ -320,7 +320,7 @@ def pictures(task: int, role: str = "train", labels: int = 1) -> Pictures:
         sets[:, 1] = own - 2
     view = picture_view({**paper_settings("er", dataset="cifar100")[1]["view"], **SMALL})
     keys = [f"{role}{task}-{row}" for row in range(len(own))]
-    return Pictures(Album(ArrayPictures(pixels), view), keys, np.arange(len(own)), sets)
+    return Pictures(Album(lambda rows: [pixels[row] for row in rows], view), keys, np.arange(len(own)), sets)
 
 
 def small_settings(name: str, **schedule: Any) -> tuple[str, dict[str, Any]]:

@@ -6,13 +6,12 @@ memory keeps, or what temporal consistency looks at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from typing import Literal
 
 import numpy as np
 import pyarrow.compute as pc
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ...curation.rng import rng
@@ -29,23 +28,8 @@ Narrowing = tuple[Literal["uniform", "first", "again"], int | None]
 a clip, and a blank of one that has no more. again: all frames, redrawn."""
 
 
-class FrameStore(Protocol):
-    """Where frames lie."""
-
-    def read(self, row: int, places: Sequence[int]) -> list[Frame]:
-        """The frames of clip ``row`` at ``places``, which ascend; uint8 RGB (height, width, 3)."""
-        ...
-
-
-class ArrayFrames:
-    """Clips in memory: each (frames, height, width, 3) uint8."""
-
-    def __init__(self, clips: Sequence[NDArray[np.uint8]]) -> None:
-        self.clips = list(clips)
-
-    def read(self, row: int, places: Sequence[int]) -> list[Frame]:
-        """See ``FrameStore``."""
-        return [self.clips[row][place] for place in places]
+ReadFrames = Callable[[int, Sequence[int]], list[Frame]]
+"""The frames of a clip, by its row, at some places, which ascend; uint8 RGB (height, width, 3) each."""
 
 
 class ShardFrames:
@@ -66,7 +50,7 @@ class ShardFrames:
         self._index = index
 
     def read(self, row: int, places: Sequence[int]) -> list[Frame]:
-        """See ``FrameStore``.
+        """See ``ReadFrames``.
 
         Raises:
             ShardError: the sample has fewer frames, another thing lies in a frame's place, or one cannot be decoded.
@@ -96,18 +80,18 @@ class Clips:
     """Clips as ``examples.Examples``.
 
     Args:
-        store: the frames.
-        keys: of all clips of the store, unique.
+        read: gives frames.
+        keys: of all clips, unique.
         labels: (n,) class indices in the order of learning.
         frames: (n,) how many frames are stored of each, at least 1.
         view: how a clip is looked at.
-        rows: which clips of the store these are; all by default.
+        rows: which clips these are; all by default.
         narrowings: see ``Narrowing``; applied one after the other.
     """
 
     def __init__(
         self,
-        store: FrameStore,
+        read: ReadFrames,
         keys: Sequence[str],
         labels: Labels,
         frames: RowNumbers,
@@ -118,7 +102,7 @@ class Clips:
     ) -> None:
         if len(frames) and int(frames.min()) < 1:
             raise ValueError(f"clip {keys[int(frames.argmin())]!r} has {int(frames.min())} frames: at least one is needed")
-        self._all = (store, keys, np.asarray(labels, dtype=np.int64), np.asarray(frames, dtype=np.int64), view)
+        self._all = (read, keys, np.asarray(labels, dtype=np.int64), np.asarray(frames, dtype=np.int64), view)
         self._rows = np.arange(len(keys)) if rows is None else rows
         self._narrowings = narrowings
         self.keys = [keys[row] for row in self._rows.tolist()]
@@ -162,18 +146,18 @@ class Clips:
         return torch.stack([self._clip(row, draw) for row in rows])
 
     def _clip(self, row: int, draw: Draw | None) -> Tensor:
-        store, _, _, _, view = self._all
+        read, _, _, _, view = self._all
         left = self.places(row)
         if left is None:
             return torch.zeros(view.segments, 3, view.side_px, view.side_px)
         if draw is None:
             chosen = left[uniform_frames(len(left), view.segments)]
-            return evaluation_view(store.read(int(self._rows[row]), chosen.tolist()), view)
+            return evaluation_view(read(int(self._rows[row]), chosen.tolist()), view)
         # A second view of a clip in one batch must not repeat the draws of the first.
         what = "".join(kind[0] for kind, _ in self._narrowings)
         draws = rng(draw.seed, f"clip {what}", f"{draw.stage}\0{self.keys[row]}")
         chosen = left[segment_frames(len(left), view.segments, draws)]
-        return training_view(store.read(int(self._rows[row]), chosen.tolist()), view, draws)
+        return training_view(read(int(self._rows[row]), chosen.tolist()), view, draws)
 
 
 def shard_clips(index: DatasetIndex, view: ClipView) -> Clips:
@@ -183,7 +167,7 @@ def shard_clips(index: DatasetIndex, view: ClipView) -> Clips:
     if missing:
         raise ValueError(f"{index.url}: the index has no column {missing[0]!r}: these are no clips for training")
     store = ShardFrames(index)
-    return Clips(store, columns["key"].to_pylist(), columns["class_index"].to_numpy(), store.counts, view)
+    return Clips(store.read, columns["key"].to_pylist(), columns["class_index"].to_numpy(), store.counts, view)
 
 
 def kept(examples: Examples, frames: int | None) -> Clips:
