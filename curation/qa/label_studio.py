@@ -18,10 +18,9 @@ import pyarrow as pa
 
 from ..files import write_whole
 from ..rows import Reject
-from .mturk import check_needs, read_json
+from .mturk import Images, check_needs, data_uri, read_json
 from .mturk_results import Votes, check_salt, clean, hash_worker, votes_of
 from .options import NONE_OF_THE_ABOVE, Option, answers_to_classes, check_options, read_labels
-from .thumbnails import Images, data_uri
 
 
 class Project(NamedTuple):

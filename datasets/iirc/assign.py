@@ -212,7 +212,7 @@ def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
 def _in_file_order(rows: Rows, tree: Hierarchy) -> tuple[NDArray[np.int64], Ints, Ints]:
     """Numbers of known rows by (class, file, key), as sorted listings of class folders have them; place of each one's class in
     ``tree.subclasses``, and of its split in ``SPLITS``."""
-    table = rows.table(["class_name", "split", "file", "key"])
+    table = pa.concat_tables(rows.batches(["class_name", "split", "file", "key"]))
     split = pc.index_in(table["split"], value_set=pa.array(SPLITS))  # type: ignore[attr-defined]
     if split.null_count:
         strange = table["split"].filter(pc.is_null(split))[0].as_py()

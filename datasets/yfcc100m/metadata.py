@@ -195,10 +195,10 @@ def _form(stream: IO[bytes], name: str) -> dict[str, Any]:
     if claimed is not None and claimed != kind:
         raise ValueError(f"{name}: the name says {claimed}, and the file begins with {head[:4]!r}")
     stream.seek(0)
-    text = next(lines.chunks_of_stream(decompressed(stream, kind), name, _HEAD_BYTES), b"")
-    if not text:
+    first = next(lines.blocks(decompressed(stream, kind), name, block_bytes=_HEAD_BYTES), None)
+    if first is None:
         raise ValueError(f"{name}: the file is empty")
-    return {"form": kind or "plain", "columns": _columns(text, name)}
+    return {"form": kind or "plain", "columns": _columns(first.data, name)}
 
 
 def _columns(head: bytes, name: str) -> int:
@@ -222,12 +222,13 @@ def _read_text(
     plain = task["form"] == "plain"
     if plain:
         place = lines.start_of_first(stream, task["start"], task["end"])
-        chunks = lines.chunks_of_range(stream, place, task["end"])
+        stream.seek(place)
+        blocks = lines.blocks(stream, task["file"], task["end"] - place)
     else:
         place = 1
-        chunks = lines.chunks_of_stream(decompressed(stream, task["form"]), task["file"])
+        blocks = lines.blocks(decompressed(stream, task["form"]), task["file"])
     bad = 0
-    for block in lines.blocks(chunks):
+    for block in blocks:
         parsed = _read_block(block.data, place, task, licences, extra)
         bad += parsed.rejected.num_rows
         if bad > _MAX_BAD_LINES:

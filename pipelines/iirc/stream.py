@@ -5,22 +5,25 @@ from __future__ import annotations
 import functools
 import json
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from ...curation.artifact import load_artifact
 from ...curation.keys import canonical
+from ...curation.store import Store
 from ...datasets.iirc.view import Given, RefinedView
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.refined_classification import refined_stream
 from ...eval.protocols.streams import Position, Test
 from ...training.data.examples import ArrayExamples
 from ...training.data.pictures import Album, Pictures, picture_view, shard_pictures
+from ..errors import WrongUse
 from ..streams import Prepared
-from .vectors import read_vectors
+from .config import EMBEDDED
 
 SAMPLES = ("task", "so_far", "all")
 """What a task is given: samples of its own; those of all tasks so far; or there is one task of all classes."""
@@ -76,3 +79,27 @@ def _of_vectors(vectors: NDArray[np.float32], keys: list[str], one: Given) -> Ar
 
 def _of_pictures(album: Album, keys: list[str], one: Given) -> Pictures:
     return Pictures(album, keys, one.rows, one.labels)
+
+
+def vectors_digest(out: str) -> str:
+    """Digest of the vectors of a run."""
+    if (artifact := load_artifact(Store(out), EMBEDDED)) is None:
+        raise WrongUse(f"{out} has no vectors: run the pipeline with these settings first")
+    return artifact.digest
+
+
+def read_vectors(out: str, digest: str, keys: Sequence[str]) -> NDArray[np.float32]:
+    """(n, d) vectors of ``keys``, from the stage that made them.
+
+    Raises:
+        ValueError: the run has none of that digest, or lacks one.
+    """
+    store = Store(out)
+    artifact = load_artifact(store, EMBEDDED)
+    if artifact is None or artifact.digest != digest:
+        raise ValueError(f"{out} has no vectors of digest {digest[:10]}: train again")
+    rows = artifact.rows_view(store)
+    places = {key: row for row, key in enumerate(rows.table(["key"])["key"].to_pylist())}
+    if missing := next((key for key in keys if key not in places), None):
+        raise ValueError(f"{out} has no vector of {missing!r}: its shards are of another run")
+    return rows.gather("embedding", [places[key] for key in keys]).astype(np.float32)

@@ -9,8 +9,7 @@ from typing import Any
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.class_incremental import class_stream
 from ...training.core.learner import SecondView, View
-from ...training.data.clip_views import ClipView
-from ...training.data.clips import consistent, kept, shard_clips
+from ...training.data.clips import ClipView, consistent, kept, shard_clips
 from ..streams import Prepared
 
 

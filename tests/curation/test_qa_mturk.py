@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from benchwright.curation.qa.gold import gold_key
 from benchwright.curation.qa.mturk import (
     FIELD_LIMIT_BYTES,
     Gold,
@@ -28,6 +27,7 @@ from benchwright.curation.qa.mturk import (
     unguard_formula,
 )
 from benchwright.curation.qa.options import Option, answers_to_classes, check_options
+from benchwright.curation.qa.rounds import gold_key
 from benchwright.curation.rows import Blob
 from benchwright.curation.store import Store, StoreError
 from hypothesis import given

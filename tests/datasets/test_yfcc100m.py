@@ -272,7 +272,6 @@ def test_blocks_cut_anywhere_give_the_same_rows_and_rejects(
     path = packed(*mixed(60))
     whole, whole_rejects = read(path)
     monkeypatch.setattr(text_lines, "BLOCK_BYTES", block_bytes)
-    monkeypatch.setattr(text_lines.chunks_of_stream, "__defaults__", (block_bytes,))
     kept, rejects = read(path)
     assert kept.num_rows + len(rejects) == 60
     assert kept.combine_chunks().equals(whole.combine_chunks())

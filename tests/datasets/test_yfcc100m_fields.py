@@ -113,7 +113,7 @@ def test_one_odd_value_among_usual_ones(name: str, way: str, tmp_path: Path) -> 
 def test_rows_stay_in_order_where_blocks_mix_usual_and_odd_ones(
     way: str, block_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines.chunks_of_stream, "__defaults__", (block_bytes,))
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block_bytes)
     odd = ["2006-02-28 20:33:06", "2006-02-30 20:33:06.0", "null", "2006-02-28 20:33:06.25", GOOD["date_taken"]]
     rows: list[Row] = [
         {**GOOD, "id": str(n) if n % 9 else "none", "date_taken": odd[n % 7 if n % 7 < 4 else 4]} for n in range(1, 101)

@@ -18,7 +18,8 @@ from benchwright.eval.protocols.predictions import ONE_LABEL, Predictions, colum
 from benchwright.eval.protocols.streams import Position, Stream, Test, run_stream
 from benchwright.pipelines.vclimb.stream import clip_view, narrowings
 from benchwright.training.baselines.vclimb import paper_settings
-from benchwright.training.core.build import learner_of, parts_of
+from benchwright.training.core.build import parts_of
+from benchwright.training.core.learner import Learner
 from benchwright.training.data.clips import Clips
 from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.methods.registry import METHODS
@@ -276,7 +277,7 @@ def real(name: str) -> Any:
     settings = small_settings(name)
     parts = parts_of(settings, load_name(METHODS, name.removesuffix("+tc")), tsn, labels="one", classes="new")
     keep, second = narrowings(settings)
-    return learner_of(parts, tsn, sample=(8, 3, 14, 14), seed=1, keep=keep, second=second)
+    return Learner(parts, sample=(8, 3, 14, 14), seed=1, keep=keep, second=second)
 
 
 def mortal(learner: Any, lessons: int, *, in_save: bool) -> Any:

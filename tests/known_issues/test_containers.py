@@ -499,7 +499,7 @@ def test_newlines_in_a_list_of_kinetics(tmp_path: Path) -> None:
 def test_newlines_in_the_metadata_of_yfcc100m(tmp_path: Path) -> None:
     """What is wrong with each line of a block was held at once: some two hundred bytes for one newline."""
     data = b"a\n" * 10 + b"\n" * 1_200_000 + b"b"
-    found = list(yfcc_lines.blocks([data[:1_000_000], data[1_000_000:]]))
+    found = list(yfcc_lines.blocks(io.BytesIO(data), "y.txt"))
     assert b"".join(block.data for block in found) == data
     assert max(block.data.count(b"\n") for block in found) <= 1 << 18
     assert sum(block.size for block in found) == len(data)

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from benchwright.curation import streams
 from benchwright.curation.qa import mturk_results, votes
-from benchwright.curation.qa.gold import gold_key
 from benchwright.curation.qa.label_studio import read_label_studio
 from benchwright.curation.qa.mturk import read_json
 from benchwright.curation.qa.mturk_results import NEEDED, read_mturk_results
 from benchwright.curation.qa.options import Option
+from benchwright.curation.qa.rounds import gold_key
 from benchwright.curation.qa.votes import VOTES, read_votes
 from benchwright.curation.stages import dates
 from benchwright.curation.stages.dates import read_dates_csv

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from benchwright.curation.qa.gold import gold_key
+from benchwright.curation.qa.rounds import gold_key
 from benchwright.curation.qa.simulated import simulate_results
 from benchwright.curation.qa.votes import VOTES, read_votes, write_votes
 from benchwright.curation.run import lock

@@ -16,8 +16,16 @@ import torch
 from benchwright.curation.rng import rng
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.reader.index import DatasetIndex, ShardFiles
-from benchwright.training.data.clip_views import ClipView, draw_crop, evaluation_view, training_view
-from benchwright.training.data.clips import Clips, consistent, kept, shard_clips
+from benchwright.training.data.clips import (
+    Clips,
+    ClipView,
+    consistent,
+    draw_crop,
+    evaluation_view,
+    kept,
+    shard_clips,
+    training_view,
+)
 from benchwright.training.data.examples import ArrayExamples, Draw, Joined
 
 VIEW = ClipView(segments=8, side_px=8, scales=(1.0,), flip=0.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))

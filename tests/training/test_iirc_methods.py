@@ -12,10 +12,15 @@ import pytest
 import torch
 from benchwright.training.baselines.iirc import paper_methods, paper_settings
 from benchwright.training.core.batches import Batch, Means
-from benchwright.training.core.build import Parts, learner_of, parts_of
-from benchwright.training.core.criteria import binary_cross_entropy, sigmoid_distillation
+from benchwright.training.core.build import Parts, parts_of
+from benchwright.training.core.criteria import (
+    binary_cross_entropy,
+    multi_hot,
+    precision_weighted_jaccard,
+    predicted_sets,
+    sigmoid_distillation,
+)
 from benchwright.training.core.exemplars import Capacity, by_class
-from benchwright.training.core.label_sets import multi_hot, precision_weighted_jaccard, predicted_sets
 from benchwright.training.core.learner import Learner
 from benchwright.training.core.lesson import Lesson, Step, frozen
 from benchwright.training.core.schedule import Plateau, Schedule
@@ -336,7 +341,7 @@ def parts(name: str, settings: dict[str, Any]) -> Parts:
 
 
 def a_learner(name: str, **schedule: Any) -> Learner:
-    return learner_of(parts(*small_settings(name, **schedule)), picture_net, sample=SHAPE, seed=0, sets=True)
+    return Learner(parts(*small_settings(name, **schedule)), sample=SHAPE, seed=0)
 
 
 def learn(learner: Learner, tasks: range) -> Learner:

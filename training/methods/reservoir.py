@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from ..core.buffers import Removal, biased_reservoir
+from ..core.exemplars import Removal, biased_reservoir
 from .method import Method, Start
 
 
