@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from ..files import write_whole
 from ..rows import Reject
-from .mturk import Images, check_needs, data_uri, read_json
+from .mturk import Images, check_needs, data_uri, read_json_file
 from .mturk_results import Votes, check_salt, clean, hash_worker, votes_of
-from .options import NONE_OF_THE_ABOVE, Option, answers_to_classes, check_options, read_labels
+from .options import NONE_OF_THE_ABOVE, Option, answers_to_classes, check_options, read_answer
 
 
 class Project(NamedTuple):
@@ -136,7 +136,7 @@ def read_label_studio(
 
 
 def _tasks(path: Path) -> list[dict[str, Any]]:
-    tasks = read_json(path)
+    tasks = read_json_file(path)
     if not isinstance(tasks, list):
         raise ValueError(f"{path}: not a Label Studio export: a list of tasks is expected")
     for place, task in enumerate(tasks):
@@ -175,7 +175,7 @@ def _votes(
     if (hashed, key) in voted:
         raise Reject("duplicate_worker", f"worker {hashed} has answered for this image before")
     answers = {name: _choices(annotation["result"], name) for name in ("labels", "sensitive")}
-    labels = read_labels(answers["labels"], classes)
+    labels = read_answer(answers["labels"], classes)
     if answers["sensitive"] not in (["Yes"], ["No"]):
         raise Reject("malformed_answer", f"sensitive is {answers['sensitive']!r:.80}, not Yes or No")
     voted.add((hashed, key))

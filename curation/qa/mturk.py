@@ -196,7 +196,7 @@ def render_form(name: str, options: Sequence[Option], *, instructions: str = "")
     return text.encode("ascii", "xmlcharrefreplace")
 
 
-def read_json(path: Path) -> Any:
+def read_json_file(path: Path) -> Any:
     """The content of a JSON file. Raises ``ValueError`` naming the file where it is none, or too large."""
     with path.open("rb") as stream:
         data = read_stream(stream, str(path))
@@ -249,7 +249,7 @@ def _earlier_files(root: Path) -> list[Path]:
         if root.is_dir() and any(root.iterdir()):
             raise ValueError(f"{root}: it holds files that are no earlier export; name a new or an empty folder")
         return []
-    content = read_json(record)
+    content = read_json_file(record)
     if not isinstance(content, dict) or not isinstance(content.get("upload"), dict):
         raise ValueError(f"{record}: not the record of an export: it has no object 'upload'; name a new or an empty folder")
     return [*(root / "upload" / Path(name).name for name in content["upload"]), root / "private" / "gold_key.json"]

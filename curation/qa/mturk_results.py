@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import csv
+import dataclasses
 import functools
 import hashlib
 import json
@@ -21,7 +22,7 @@ import pyarrow as pa
 from ..rows import REJECTS, Reject, is_text
 from ..streams import MAX_BAD_ROWS, check_columns, text_lines
 from .mturk import unguard_formula
-from .options import Option, answers_to_classes, read_labels
+from .options import Option, answers_to_classes, read_answer
 from .votes import VOTES
 
 LABELS_COLUMN = "Answer.taskAnswers"
@@ -126,6 +127,7 @@ def hash_worker(worker: str, salt: str) -> str:
     return hashlib.blake2b(worker.encode("utf-8", "surrogateescape"), digest_size=8, key=key).hexdigest()
 
 
+@dataclasses.dataclass
 class _Reader:
     """Turns rows into votes, and remembers who has voted on what.
 
@@ -135,26 +137,24 @@ class _Reader:
         gold_again: answers to gold questions that came again.
     """
 
-    def __init__(
-        self,
-        classes: Mapping[str, str],
-        salt: str,
-        queries: Mapping[str, str] | None,
-        gold: frozenset[str],
-        earlier: pa.Table,
-    ) -> None:
-        self.added: dict[int, tuple[Any, ...]] = {}
-        self.withdrawn: set[int] = set()
-        self.gold_again = 0
-        self._classes, self._queries, self._gold = classes, queries, gold
-        self._assignments: set[tuple[str, str]] = set()
+    classes: Mapping[str, str]
+    salt: str
+    queries: Mapping[str, str] | None
+    gold: frozenset[str]
+    earlier: dataclasses.InitVar[pa.Table]
+    added: dict[int, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    withdrawn: set[int] = dataclasses.field(default_factory=set)
+    gold_again: int = 0
+    _assignments: set[tuple[str, str]] = dataclasses.field(default_factory=set)
+
+    def __post_init__(self, earlier: pa.Table) -> None:
         # Who voted on what -> the vote's number and its assignment.
         self._voted: dict[tuple[str, str, str], tuple[int, str | None]] = {}
         columns = (earlier[name].to_pylist() for name in ("worker", "key", "form", "assignment"))
         for number, (worker, key, form, assignment) in enumerate(zip(*columns, strict=True)):
             self._voted[worker, key, form] = number, assignment
         self._next = earlier.num_rows
-        self._hash = functools.partial(hash_worker, salt=salt)
+        self._hash = functools.partial(hash_worker, salt=self.salt)
         self._hash_again = functools.cache(self._hash)
 
     def read(self, key: str, row: Mapping[str, str], header: list[str], fields: list[str]) -> None:
@@ -195,13 +195,13 @@ class _Reader:
     def _check_image(self, key: str, row: Mapping[str, str]) -> None:
         if not key:
             raise Reject("no_image", "Input.ID is empty")
-        if self._queries is None:
+        if self.queries is None:
             return
-        if key not in self._queries:
+        if key not in self.queries:
             raise Reject("unknown_image", f"Input.ID {_shown(key)} was not asked about")
         query = unguard_formula(row["Input.query"])
-        if query != self._queries[key]:
-            raise Reject("query_mismatch", f"Input.query is {_shown(query)}, the run says {self._queries[key]!r}")
+        if query != self.queries[key]:
+            raise Reject("query_mismatch", f"Input.query is {_shown(query)}, the run says {self.queries[key]!r}")
 
     def _answers(self, row: Mapping[str, str]) -> Iterable[tuple[str, list[str] | bool]]:
         labels, sensitive = row.get(LABELS_COLUMN, "").strip(), row.get(SENSITIVE_COLUMN, "").strip()
@@ -221,11 +221,11 @@ class _Reader:
             labels = json.loads(text)[0]["image"]["labels"]
         except (ValueError, RecursionError, LookupError, TypeError):
             raise Reject("malformed_answer", f'not [{{"image": {{"labels": [...]}}}}]: {_shown(text)}') from None
-        return read_labels(labels, self._classes)
+        return read_answer(labels, self.classes)
 
     def _add(self, key: str, row: Mapping[str, str], answers: dict[str, list[str] | bool]) -> None:
         worker = self._worker(row)
-        if key in self._gold:  # a question for one and the same worker in several batches
+        if key in self.gold:  # a question for one and the same worker in several batches
             again = [form for form in answers if (worker, key, form) in self._voted]
             self.gold_again += len(again)
             answers = {form: answer for form, answer in answers.items() if form not in again}

@@ -87,7 +87,7 @@ def classes_to_answers(options: Sequence[Option]) -> Mapping[str, str]:
     return {option.stands_for: option.name for option in options}
 
 
-def read_labels(answers: object, classes: Mapping[str, str]) -> list[str]:
+def read_answer(answers: object, classes: Mapping[str, str]) -> list[str]:
     """The classes of one answer, sorted and without repetition; [] is none of the above.
 
     Args:

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, Protocol, cast
+from typing import IO, Literal, cast
 
 import fsspec
 import numpy as np
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from ..parquet_footer import column_chunks
 from ..records import Damaged, check_file
 from ..rows import REJECTS, Sifted
-from ..store import Store
+from ..store import Rows, Store
 
 VOTES = pa.schema(
     [
@@ -52,14 +52,6 @@ _MAX_LABELS = 1000
 _ROWS_AT_ONCE = 256
 
 COUNTS = ("votes_exact", "votes_extra", "votes_wrong", "votes_none", "votes_sensitive")
-
-
-class HasTables(Protocol):
-    """What ``count_votes`` needs of ``store.Rows``."""
-
-    def table(self, columns: Sequence[str] | None = None) -> pa.Table: ...
-
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
 
 
 @dataclass(frozen=True)
@@ -121,7 +113,7 @@ def aggregate_votes(
 
 
 def count_votes(
-    rows: HasTables,
+    rows: Rows,
     *,
     votes: str,
     classes: Sequence[str],

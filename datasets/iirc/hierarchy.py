@@ -106,12 +106,12 @@ def read_hierarchy(path: str) -> Hierarchy:
     if ending not in readers:
         raise ValueError(f"hierarchy {path!r}: its ending is {ending!r}, and {', '.join(readers)} are read")
     try:
-        return readers[ending](read_text(path))
+        return readers[ending](read_utf8(path))
     except (ValueError, RecursionError, csv.Error) as error:
         raise ValueError(f"hierarchy {path!r}: {error}") from None
 
 
-def read_text(path: str) -> str:
+def read_utf8(path: str) -> str:
     """UTF-8 text of a file, a byte order mark left out. Raises ``ValueError`` beyond ``MAX_BYTES``, or where it is none."""
     with fsspec.open(path, "rb") as stream:
         data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
@@ -199,7 +199,7 @@ def read_parents(path: str) -> dict[str, tuple[str, ...]]:
         ValueError: a line without two names; names the file and the line.
     """
     try:
-        text = read_text(path)
+        text = read_utf8(path)
         if path.lower().endswith(".csv"):
             pairs = list(_columns(text, "child", "parent"))
         else:

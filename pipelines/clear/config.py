@@ -238,7 +238,7 @@ class Qa:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Choice:
+class FinalChoice:
     """Final choice: how many images a class and bucket, and how they are chosen."""
 
     per_class: Annotated[int, Field(ge=1)]
@@ -289,7 +289,7 @@ class ClearConfig:
     retrieval: Rule
     classes: Annotated[list[Class], Field(min_length=1)]
     qa: Qa
-    choice: Choice
+    choice: FinalChoice
     splits: Splits
     baselines: Baselines
     encoder_run: EncoderRun = Field(default_factory=EncoderRun)

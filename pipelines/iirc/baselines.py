@@ -22,7 +22,8 @@ from ..experiments import Training
 from ..names import reference_of
 from ..streams import Runs, short, stream_training, with_metrics
 from .config import PICTURES, IircConfig
-from .stream import SAMPLES, vectors_digest
+from .stream import SAMPLES
+from .vectors import vectors_digest
 
 
 def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:

@@ -22,9 +22,6 @@ from ..sources import SOURCES
 PICTURES = "pictures"
 """The built-in model: ``training.models.picture_net``."""
 
-EMBEDDED = "embedded"
-"""The stage that makes vectors that stand for pictures."""
-
 _STRICT = ConfigDict(extra="forbid")
 
 

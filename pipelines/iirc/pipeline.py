@@ -27,7 +27,6 @@ from ..config import ConfigError
 from ..own import OwnSource, encoder_of, own_source
 from . import card
 from .config import (
-    EMBEDDED,
     CifarSource,
     DrawnHierarchy,
     DrawnSource,
@@ -36,6 +35,7 @@ from .config import (
     ProposedHierarchy,
     TasksDrawn,
 )
+from .vectors import EMBEDDED
 
 
 def plan(c: IircConfig, out: str) -> Flow:

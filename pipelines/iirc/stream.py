@@ -5,25 +5,22 @@ from __future__ import annotations
 import functools
 import json
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...curation.artifact import load_artifact
 from ...curation.keys import canonical
-from ...curation.store import Store
 from ...datasets.iirc.view import Given, RefinedView
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.refined_classification import refined_stream
 from ...eval.protocols.streams import Position, Test
 from ...training.data.examples import ArrayExamples
-from ...training.data.pictures import Album, Pictures, picture_view, shard_pictures
-from ..errors import WrongUse
+from ...training.data.pictures import PictureCache, PictureExamples, picture_view, shard_pictures
 from ..streams import Prepared
-from .config import EMBEDDED
+from .vectors import read_vectors
 
 SAMPLES = ("task", "so_far", "all")
 """What a task is given: samples of its own; those of all tasks so far; or there is one task of all classes."""
@@ -64,8 +61,8 @@ def _index(dataset: str, digest: str) -> tuple[pa.Table, list[str]]:
 
 
 @functools.lru_cache(maxsize=1)
-def _album(dataset: str, digest: str, view: str) -> Album:
-    return Album(shard_pictures(DatasetIndex.open(dataset)), picture_view(json.loads(view)))
+def _album(dataset: str, digest: str, view: str) -> PictureCache:
+    return PictureCache(shard_pictures(DatasetIndex.open(dataset)), picture_view(json.loads(view)))
 
 
 @functools.lru_cache(maxsize=1)
@@ -77,29 +74,5 @@ def _of_vectors(vectors: NDArray[np.float32], keys: list[str], one: Given) -> Ar
     return ArrayExamples(vectors[one.rows], one.labels, [keys[row] for row in one.rows.tolist()])
 
 
-def _of_pictures(album: Album, keys: list[str], one: Given) -> Pictures:
-    return Pictures(album, keys, one.rows, one.labels)
-
-
-def vectors_digest(out: str) -> str:
-    """Digest of the vectors of a run."""
-    if (artifact := load_artifact(Store(out), EMBEDDED)) is None:
-        raise WrongUse(f"{out} has no vectors: run the pipeline with these settings first")
-    return artifact.digest
-
-
-def read_vectors(out: str, digest: str, keys: Sequence[str]) -> NDArray[np.float32]:
-    """(n, d) vectors of ``keys``, from the stage that made them.
-
-    Raises:
-        ValueError: the run has none of that digest, or lacks one.
-    """
-    store = Store(out)
-    artifact = load_artifact(store, EMBEDDED)
-    if artifact is None or artifact.digest != digest:
-        raise ValueError(f"{out} has no vectors of digest {digest[:10]}: train again")
-    rows = artifact.rows_view(store)
-    places = {key: row for row, key in enumerate(rows.table(["key"])["key"].to_pylist())}
-    if missing := next((key for key in keys if key not in places), None):
-        raise ValueError(f"{out} has no vector of {missing!r}: its shards are of another run")
-    return rows.gather("embedding", [places[key] for key in keys]).astype(np.float32)
+def _of_pictures(album: PictureCache, keys: list[str], one: Given) -> PictureExamples:
+    return PictureExamples(album, keys, one.rows, one.labels)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from benchwright.curation.rows import REJECTS, Sifted
 from benchwright.datasets.yfcc100m import lines
-from benchwright.datasets.yfcc100m.fields import COLUMNS, NEEDED, Block, Place, rest_table, row_schema, sift_fields
+from benchwright.datasets.yfcc100m.fields import COLUMNS, NEEDED, Parsed, Place, rest_table, row_schema, sift_fields
 from benchwright.datasets.yfcc100m.metadata import pieces, read_metadata
 
 GOOD = {
@@ -48,14 +48,14 @@ Row = dict[str, str | None]
 
 def by_rules(rows: list[Row], folder: Path) -> Sifted:
     """What the rules say, in blocks of thirty rows."""
-    blocks: list[Block] = []
+    blocks: list[Parsed] = []
     for first in range(0, len(rows), 30):
         index = np.arange(len(rows))[first : first + 30]
         texts = {name: [row[name] for row in rows[first : first + 30]] for name in NEEDED}
         rest = rest_table(index - first, index + 1, texts)
         good = row_schema(()).empty_table()
-        blocks.append(Block(good, index[:0], rest, len(index), Place("m", "line"), REJECTS.empty_table()))
-    return sift_fields(blocks, licences=None, extra=())
+        blocks.append(Parsed(good, index[:0], rest, len(index), REJECTS.empty_table()))
+    return sift_fields(blocks, place=Place("m", "line"), licences=None, extra=())
 
 
 def as_text(rows: list[Row], folder: Path) -> Sifted:

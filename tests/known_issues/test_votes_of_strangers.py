@@ -14,7 +14,7 @@ import pytest
 from benchwright.curation import streams
 from benchwright.curation.qa import mturk_results, votes
 from benchwright.curation.qa.label_studio import read_label_studio
-from benchwright.curation.qa.mturk import read_json
+from benchwright.curation.qa.mturk import read_json_file
 from benchwright.curation.qa.mturk_results import NEEDED, read_mturk_results
 from benchwright.curation.qa.options import Option
 from benchwright.curation.qa.rounds import gold_key
@@ -71,7 +71,7 @@ def test_json_of_any_size_is_not_read_whole(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(streams.MAX_BYTES + 2)
     with pytest.raises(ValueError, match=r"a\.json has more than 268,435,456 bytes"):
-        read_json(path)
+        read_json_file(path)
 
 
 @pytest.mark.parametrize("worker", [True, 1.5, [1], {"id": {"id": 1}}])

@@ -36,7 +36,7 @@ from benchwright.pipelines.iirc import baselines as iirc_runs
 from benchwright.pipelines.iirc import pipeline as iirc
 from benchwright.pipelines.iirc.config import IircConfig
 from benchwright.pipelines.iirc.results import as_published
-from benchwright.pipelines.iirc.stream import read_vectors
+from benchwright.pipelines.iirc.vectors import read_vectors
 from benchwright.training.baselines.iirc import paper_methods, paper_settings
 
 VARIANTS = ("class_incremental", "imagenet", "imagenet_lite", "tiny", "tiny_imagenet", "tiny_imagenet_vectors")

@@ -22,7 +22,7 @@ from benchwright.training.data.clips import (
     consistent,
     draw_crop,
     evaluation_view,
-    kept,
+    for_memory,
     shard_clips,
     training_view,
 )
@@ -72,14 +72,14 @@ def test_draws_depend_on_seed_epoch_and_key_alone():
 
 
 def test_a_memory_keeps_uniform_frames_and_repeats_them_in_order():
-    four = kept(numbered(), 4)
+    four = for_memory(numbered(), 4)
     assert four.sizes.tolist() == [4, 4, 4, 4, 4]
     assert four.places(0).tolist() == [5, 15, 25, 35]  # type: ignore[union-attr]
     for draw in (None, Draw(0, "a"), Draw(0, "b")):  # np.repeat: each frame twice, nothing is left to draw
         assert frames_of(four, 0, draw) == [5, 5, 15, 15, 25, 25, 35, 35]
-    assert frames_of(kept(numbered(), 16), 0, Draw(0, "a"))[0] in (1, 3)
-    assert kept(numbered(), None).sizes.tolist() == list(COUNTS)
-    assert kept(numbered(), 16).sizes.tolist() == [16, 16, 16, 5, 4]
+    assert frames_of(for_memory(numbered(), 16), 0, Draw(0, "a"))[0] in (1, 3)
+    assert for_memory(numbered(), None).sizes.tolist() == list(COUNTS)
+    assert for_memory(numbered(), 16).sizes.tolist() == [16, 16, 16, 5, 4]
 
 
 def test_consistency_looks_at_the_clip_reduced_to_n_frames():
@@ -90,7 +90,7 @@ def test_consistency_looks_at_the_clip_reduced_to_n_frames():
     for segment in range(8):
         assert sorted(set(seen[:, segment])) == uniform[2 * segment : 2 * segment + 2]
     assert frames_of(consistent(numbered(), 4, "as_written"), 0, Draw(0, "a")) == [5, 5, 15, 15, 25, 25, 35, 35]
-    stored = kept(numbered(), 4)
+    stored = for_memory(numbered(), 4)
     assert frames_of(consistent(stored, 4, "as_written"), 0, Draw(0, "a")) == [5, 5, 15, 15, 25, 25, 35, 35]
 
 
@@ -110,7 +110,7 @@ def test_quirk_consistency_as_released_with_16_takes_one_of_each_pair_of_the_fir
 @pytest.mark.parametrize("n", [4, 8, 16])
 def test_quirk_consistency_as_released_gives_stored_clips_a_blank_with_a_label(n: int):
     dark = ClipView(segments=8, side_px=8, scales=(1.0,), flip=0.0, mean=(0.5, 0.5, 0.5), std=(1.0, 1.0, 1.0))
-    x_d = consistent(kept(numbered(view=dark), n), n, "as_released")
+    x_d = consistent(for_memory(numbered(view=dark), n), n, "as_released")
     assert not x_d.load(range(5), Draw(0, "a")).any()  # zero after normalisation: grey, not black
     assert x_d.labels.tolist() == [0, 1, 0, 1, 0]
     short = consistent(numbered(), 16, "as_released")
@@ -127,7 +127,7 @@ def test_consistency_with_all_frames_is_a_second_draw(variant: Any):
 
 def test_only_clips_have_frames():
     with pytest.raises(TypeError, match="ArrayExamples has no frames"):
-        kept(ArrayExamples(np.zeros((1, 2), np.float32), [0]), 4)
+        for_memory(ArrayExamples(np.zeros((1, 2), np.float32), [0]), 4)
     with pytest.raises(ValueError, match="'as_printed'"):
         consistent(numbered(), 4, "as_printed")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'clip1' has 0 frames"):
@@ -216,7 +216,7 @@ def test_clips_come_from_shards(tmp_path: Path):
     clips = shard_clips(DatasetIndex.open(tmp_path), VIEW)
     assert (clips.labels.tolist(), clips.sizes.tolist(), list(clips.keys)) == ([0, 1, 0], [40, 4, 12], ["a", "b", "c"])
     assert frames_of(clips, 0, None) == [4 * t for t in (2, 7, 12, 17, 22, 27, 32, 37)]
-    assert frames_of(kept(clips, 4).take(np.array([2, 1])), 1, Draw(0, "a")) == [0, 0, 4, 4, 8, 8, 12, 12]
+    assert frames_of(for_memory(clips, 4).take(np.array([2, 1])), 1, Draw(0, "a")) == [0, 0, 4, 4, 8, 8, 12, 12]
 
 
 def test_frames_beyond_the_ten_thousandth_stay_in_order(tmp_path: Path):

@@ -87,7 +87,7 @@ def given(rows: RowNumbers, keys: Sequence[str], order: Mapping[str, int]) -> Ro
     return np.array([row for _, row in known], dtype=np.int64)
 
 
-def by_class(rows: RowNumbers, labels: Labels) -> dict[int, RowNumbers]:
+def rows_by_class(rows: RowNumbers, labels: Labels) -> dict[int, RowNumbers]:
     """Class -> its rows in their order, classes ascending; ``labels`` are those of ``rows``.
 
     A sample with a set of labels (n, k) belongs to the first.

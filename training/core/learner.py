@@ -20,7 +20,7 @@ from .batches import Means, outputs
 from .build import Parts, classifier_of
 from .criteria import predicted_sets
 from .determinism import generator
-from .exemplars import Capacity, by_class, class_means, given, herding, nearest_means, shuffled
+from .exemplars import Capacity, class_means, given, herding, nearest_means, rows_by_class, shuffled
 from .lesson import Lesson, State, frozen
 
 View = Callable[[Examples], Examples]
@@ -218,8 +218,8 @@ class Learner:
         room, classes = cast(Capacity, self._memory), self.model.classes
         start = sum(len(part.labels) for part in self._seen[:-1])
         new = np.arange(start, start + len(self._seen[-1].labels))
-        lists = by_class(self.buffer, Joined(self._seen).labels[self.buffer])
-        for label, rows in by_class(new, self._seen[-1].labels).items():
+        lists = rows_by_class(self.buffer, Joined(self._seen).labels[self.buffer])
+        for label, rows in rows_by_class(new, self._seen[-1].labels).items():
             if known == self.model.classes:  # a further domain: its samples and those that are kept are ranked together
                 lists[label] = self._ranked(np.concatenate([lists.get(label, rows[:0]), rows]), room)
             elif label >= known:  # a sample may be shown again with a label that its class had before

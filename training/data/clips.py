@@ -248,7 +248,7 @@ def shard_clips(index: DatasetIndex, view: ClipView) -> Clips:
     return Clips(store.read, columns["key"].to_pylist(), columns["class_index"].to_numpy(), store.counts, view)
 
 
-def kept(examples: Examples, frames: int | None) -> Clips:
+def for_memory(examples: Examples, frames: int | None) -> Clips:
     """Clips as a memory keeps them: ``frames`` uniform frames of each, all of a shorter one or where None."""
     return _clips(examples).narrowed(("uniform", frames))
 

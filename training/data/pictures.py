@@ -94,7 +94,7 @@ HELD_BYTES = 1 << 31
 """Room for squares that are kept: all of CIFAR or Tiny-ImageNet."""
 
 
-class Album:
+class PictureCache:
     """Pictures looked at in one way.
 
     The first squares that evaluation cuts out are kept, up to ``held_bytes``: small pictures are decoded once in a process.
@@ -116,7 +116,7 @@ class Album:
         return [made[row] if row in made else self._held[row] for row in rows]
 
 
-class Pictures:
+class PictureExamples:
     """Pictures as ``examples.Examples``; one picture may stand in several of them, under other labels.
 
     Args:
@@ -126,7 +126,7 @@ class Pictures:
         labels: (n,) class indices, or (n, k) sets of them: -1 where a set has fewer than k, the first never -1.
     """
 
-    def __init__(self, album: Album, keys: Sequence[str], rows: RowNumbers, labels: Labels) -> None:
+    def __init__(self, album: PictureCache, keys: Sequence[str], rows: RowNumbers, labels: Labels) -> None:
         if len(rows) != len(labels):
             raise ValueError(f"{len(rows)} pictures and labels {labels.shape}: one n is needed")
         self._album, self._all_keys, self._rows = album, keys, np.asarray(rows, dtype=np.int64)
@@ -139,9 +139,9 @@ class Pictures:
         """1 each."""
         return np.ones(len(self.labels), dtype=np.int64)
 
-    def take(self, rows: RowNumbers) -> Pictures:
+    def take(self, rows: RowNumbers) -> PictureExamples:
         """See ``Examples``."""
-        return Pictures(self._album, self._all_keys, self._rows[rows], self.labels[rows])
+        return PictureExamples(self._album, self._all_keys, self._rows[rows], self.labels[rows])
 
     def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
         """(len(rows), 3, side, side) float32: augmented as the view says, or the centre where ``draw`` is None."""
