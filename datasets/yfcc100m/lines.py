@@ -58,14 +58,23 @@ def blocks(stream: IO[bytes], place: str, size: float = math.inf, block_bytes: i
     """The lines of a stream that begin in its next ``size`` bytes. A line begins where it stands.
 
     Args:
+        size: of a stream that can seek; of others all lines are read.
         block_bytes: of a block, or somewhat more; ``BLOCK_BYTES`` by default.
 
     Raises:
         ValueError: where a compressed stream is cut short or damaged.
     """
-    done = 0
+    done, start = 0, stream.tell() if size < math.inf else 0
     try:
-        while data := stream.read(int(min(block_bytes or BLOCK_BYTES, max(size - done, 0)))):
+        while (wanted := int(min(block_bytes or BLOCK_BYTES, size - done))) > 0:
+            if (
+                size < math.inf
+            ):  # look where the last line ends before reading: a block that ends with a line need not be copied
+                stream.seek(start + done + wanted - 1)
+                wanted += max(len(stream.readline(MAX_LINE_BYTES + 1)) - 1, 0)
+                stream.seek(start + done)
+            if not (data := stream.read(wanted)):
+                return
             if not data.endswith(b"\n"):
                 data += stream.readline(MAX_LINE_BYTES + 1)
             taken = len(data)
