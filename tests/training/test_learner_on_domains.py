@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.encoders.one_thread import one_thread
-from benchwright.training.baselines.clear import paper_methods, paper_settings, presets
+from benchwright.training.baselines.clear import paper_methods, paper_settings
 from benchwright.training.core.build import Parts, parts_of
 from benchwright.training.core.criteria import cross_entropy
 from benchwright.training.core.determinism import generator
@@ -65,7 +65,8 @@ def test_hyper_parameters_of_the_paper() -> None:
         assert (made.epochs, made.batch_size, made.momentum, made.weight_decay) == (100, 256, 0.9, 0.0)
         assert (made.learning_rate, made.decay_after_epochs, made.decay_factor) == (rate, 60, 0.1)
         assert made.select == "lowest_loss"
-    assert presets() == ["linear", "linear_imagenet", "mlp"]
+    with pytest.raises(ValueError, match=r"there are linear, linear_imagenet, mlp$"):
+        paper_settings("cubic")
 
 
 def method_of(name: str) -> Any:
