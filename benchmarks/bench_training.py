@@ -43,7 +43,8 @@ def ours(buckets: list[Bucket], epochs: int) -> np.ndarray:
     import pyarrow as pa
     from benchwright.eval.protocols.streams import Position, Stream, Test, run_stream
     from benchwright.training.baselines.clear import paper_settings
-    from benchwright.training.core.build import learner_of, parts_of
+    from benchwright.training.core.build import parts_of
+    from benchwright.training.core.learner import Learner
     from benchwright.training.data.examples import ArrayExamples
     from benchwright.training.methods.finetune import finetune
     from benchwright.training.models.linear import linear
@@ -58,7 +59,7 @@ def ours(buckets: list[Bucket], epochs: int) -> np.ndarray:
         tuple(Test(str(i), "test", ArrayExamples(X, y)) for i, (_, _, X, y) in enumerate(buckets)),
     )
     with tempfile.TemporaryDirectory() as folder:
-        learner = learner_of(parts, linear, sample=(WIDTH,), seed=0)
+        learner = Learner(parts, sample=(WIDTH,), seed=0)
         rows = pa.concat_tables(run_stream(learner, stream, folder=Path(folder))).to_pylist()
     matrix = np.full((len(buckets), len(buckets)), np.nan)
     truth = {row["tested"]: np.array(row["labels"]) for row in rows if row["labels"] is not None}

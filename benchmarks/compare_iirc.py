@@ -35,7 +35,7 @@ from bench_iirc import Held
 from benchwright.curation.stages.folder import open_folder, walk
 from benchwright.datasets.class_images.cifar import read_archive
 from benchwright.datasets.iirc.assign import Shares, assign
-from benchwright.datasets.iirc.view import RefinedView, names_of
+from benchwright.datasets.iirc.view import RefinedView
 
 ROLES = ("train", "intask_valid", "posttask_valid", "test")
 
@@ -127,7 +127,9 @@ def ours(job: dict[str, Any]) -> dict[str, Any]:
                 given = view.evaluation(role, known=task, task=task) if asked else view.training(task, role=role)
                 whole = hashlib.sha256()
                 for row, labels in zip(given.rows.tolist(), given.labels.tolist(), strict=True):
-                    whole.update(f"{files[row]} {'|'.join(sorted(names_of(labels, view.classes)))}\n".encode())
+                    whole.update(
+                        f"{files[row]} {'|'.join(sorted(view.classes[label] for label in labels if label >= 0))}\n".encode()
+                    )
                 told[f"{number} {role} {task}"] = [len(given.rows), whole.hexdigest()]
     return {"read": spent, "built": built, "peak_mib": peak, "told": told}
 

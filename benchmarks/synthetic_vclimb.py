@@ -36,8 +36,9 @@ from benchwright.eval.protocols.class_incremental import class_stream, measure_c
 from benchwright.eval.protocols.streams import run_stream
 from benchwright.pipelines.vclimb.stream import clip_view, narrowings
 from benchwright.training.baselines.vclimb import paper_settings
-from benchwright.training.core.build import learner_of, parts_of
-from benchwright.training.data.clips import ArrayFrames, Clips
+from benchwright.training.core.build import parts_of
+from benchwright.training.core.learner import Learner
+from benchwright.training.data.clips import Clips
 from benchwright.training.methods.registry import METHODS
 from benchwright.training.models.tsn import tsn
 
@@ -111,7 +112,8 @@ def settings_of(name: str, args: argparse.Namespace) -> dict:
 def run_one(name: str, seed: int, columns: dict, args: argparse.Namespace, out: Path) -> dict:
     settings = settings_of(name, args)
     labels, counts = np.array(columns["label"]), np.array([len(clip) for clip in columns["clip"]])
-    clips = Clips(ArrayFrames(columns["clip"]), columns["key"], labels, counts, clip_view(settings))
+    frames = columns["clip"]
+    clips = Clips(lambda row, places: [frames[row][at] for at in places], columns["key"], labels, counts, clip_view(settings))
     stream = class_stream(columns["task"], columns["role"], labels, [f"c{label}" for label in labels], clips.take)
     parts = parts_of(settings, load_name(METHODS, name.partition("+tc")[0]), tsn, labels="one", classes="new")
     keep, second = narrowings(settings)
@@ -120,7 +122,7 @@ def run_one(name: str, seed: int, columns: dict, args: argparse.Namespace, out: 
     folder = out / f"{name}-{seed}"
     folder.mkdir()
     table = pa.concat_tables(
-        run_stream(learner_of(parts, tsn, sample=sample, seed=seed, keep=keep, second=second), stream, folder=folder)
+        run_stream(Learner(parts, sample=sample, seed=seed, keep=keep, second=second), stream, folder=folder)
     )
     rows = Rows(Store(str(folder)), table.schema, (PartInfo("in memory", table.num_rows),), {"in memory": table})
     values = list(measure_classes(predictions=rows))

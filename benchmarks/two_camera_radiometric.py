@@ -187,7 +187,8 @@ def _from_standardised(model, data):
 def by_lbfgs(layers, options, data, ratios):
     """The same networks and loss on all rows at once, which takes seconds: T standardised, weights of the least loss."""
     import torch
-    from benchwright.training.core.determinism import generator, one_thread
+    from benchwright.curation.encoders.one_thread import one_thread
+    from benchwright.training.core.determinism import generator
     from benchwright.training.models.illuminant_net import draw_nets
 
     train = data.part == 0

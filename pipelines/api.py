@@ -171,7 +171,7 @@ def _answer(done: engine.Run, rounds: Collection[Round], out: str) -> bool:
     """Let SIMULATED annotators answer the rounds that say so. Returns whether one was answered."""
     if not rounds:
         return False
-    from ..curation.qa.answers import answer
+    from ..curation.qa.simulated import answer
 
     _check_rows_left(done, out, "to ask annotators about")  # people neither
     return any(answer(done, each, out) for each in rounds)

@@ -23,9 +23,9 @@ from ..eval.metrics.registry import METRICS
 from ..eval.protocols.predictions import LABEL_SETS, ONE_LABEL, Predictions, columns
 from ..eval.protocols.streams import Stream, run_stream
 from ..eval.results import Value, measured
-from ..training.core.build import learner_of, parts_of
+from ..training.core.build import parts_of
 from ..training.core.devices import device_of
-from ..training.core.learner import SecondView, View
+from ..training.core.learner import Learner, SecondView, View
 from ..training.methods.method import Classes, Labels
 from ..training.models.registry import Samples, check_takes
 from .errors import WrongUse
@@ -86,13 +86,11 @@ def learn_stream(
     stream, settings = prepared.stream, training["settings"]
     given = [*prepared.model]
     parts = parts_of(settings, method, model, labels="sets" if stream.sets else "one", classes=classes, given=given)
-    learner = learner_of(
+    learner = Learner(
         parts,
-        model,
         sample=tuple(stream.positions[0].train.load([0], None).shape[1:]),  # type: ignore[attr-defined]
         seed=training["seed"],
         given=prepared.model,
-        sets=stream.sets,
         keep=prepared.keep,
         second=prepared.second,
         weights=None if weights is None else Path(weights),

@@ -15,7 +15,8 @@ from benchwright.curation.stages.visual_transforms import transform_by
 from benchwright.eval.metrics.registry import METRICS
 from benchwright.pipelines import api
 from benchwright.training.baselines.clear import paper_settings
-from benchwright.training.core.build import learner_of, parts_of
+from benchwright.training.core.build import parts_of
+from benchwright.training.core.learner import Learner
 from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.illuminants.pictures import Pictures
 from benchwright.training.illuminants.registry import estimator, functions, load_baseline
@@ -115,7 +116,7 @@ def test_the_model_learns_with_the_method(folder: Path) -> None:
     schedule = {**settings["schedule"], "epochs": 20, "batch_size": 50, "learning_rate": 0.05}
     given = {**settings, "schedule": schedule, "method": {"rows": 100}, "model": {"width": 8}}
     newest = load_name(METHODS, f"{folder}/example_methods.py:newest")
-    learner = learner_of(parts_of(given, newest, make, labels="one", classes="same"), make, sample=(4,), seed=0)
+    learner = Learner(parts_of(given, newest, make, labels="one", classes="same"), sample=(4,), seed=0)
     learner.learn(samples, [], classes=2)
     assert len(learner.buffer) == 100
     assert (learner.predict(samples) == y).mean() > 0.95

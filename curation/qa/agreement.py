@@ -11,40 +11,38 @@ import pyarrow as pa
 
 Form = Literal["labels", "sensitive"]
 
-
-def fleiss_kappa(counts: np.ndarray) -> float:
-    """Agreement beyond chance among several raters (Fleiss, "Measuring nominal scale agreement among many raters",
-    1971).
-
-    Items may have unequal numbers of raters; then the form of Gwet (Handbook of Inter-Rater Reliability, 4th ed. 2014,
-    ch. 2) is used, which is Fleiss' own where they are equal: the observed agreement is the mean, over the items with
-    at least two ratings, of the share of agreeing pairs; the share of a category is the mean over all rated items of
-    its share there.
-
-    Args:
-        counts: (items, categories), non-negative: how many raters put the item into the category.
-
-    Returns:
-        (P - P_e) / (1 - P_e), at most 1; 0 is what chance gives. NaN where no item has two ratings, or where all
-        ratings name one category (P_e = 1).
-    """
-    counts = np.asarray(counts)
-    if counts.ndim != 2 or (counts < 0).any():
-        raise ValueError(f"counts of shape {counts.shape}: (items, categories) of non-negative numbers is expected")
-    items, categories = np.nonzero(counts)
-    return _kappa(items, categories, counts[items, categories])
+_MIN_VOTES = 10
+"""Workers with fewer are not flagged."""
 
 
 def votes_kappa(votes: pa.Table, *, form: Form) -> float:
-    """Fleiss' kappa of one form. A category is one answer: Yes or No, or the exact set of classes chosen.
+    """Fleiss' kappa of one form: agreement beyond chance among several raters (Fleiss, "Measuring nominal scale agreement
+    among many raters", 1971). A category is one answer: Yes or No, or the exact set of classes chosen.
+
+    Images may have unequal numbers of votes; then the form of Gwet (Handbook of Inter-Rater Reliability, 4th ed. 2014,
+    ch. 2) is used, which is Fleiss' own where they are equal: the observed agreement is the mean, over the images with
+    at least two votes, of the share of agreeing pairs; the share of a category is the mean over all images of its share there.
 
     Args:
         votes: ``votes.VOTES``.
+
+    Returns:
+        (P - P_e) / (1 - P_e), at most 1; 0 is what chance gives. NaN where no image has two votes, or where all votes name
+        one category (P_e = 1).
     """
-    answers = _answers(votes).filter(pl.col("form") == form)
-    counts = answers.group_by("key", "answer").len("n").sort("key", "answer")
-    codes = counts.select(pl.col("key").rank("dense"), pl.col("answer").rank("dense"), "n").to_numpy().astype(np.int64)
-    return _kappa(codes[:, 0] - 1, codes[:, 1] - 1, codes[:, 2])
+    cells = _answers(votes).filter(pl.col("form") == form).group_by("key", "answer").len("n").sort("key", "answer")
+    items, categories = (cells[name].rank("dense").to_numpy().astype(np.int64) - 1 for name in ("key", "answer"))
+    counts = cells["n"].to_numpy().astype(np.int64)
+    ratings = np.bincount(items, weights=counts)
+    several = ratings > 1
+    if not several.any():
+        return float("nan")
+    agreeing = np.bincount(items, weights=counts * (counts - 1.0))
+    observed = float(np.mean(agreeing[several] / (ratings[several] * (ratings[several] - 1))))
+    shares = np.bincount(categories, weights=counts / ratings[items]) / len(ratings)
+    expected = float(np.sum(shares**2))
+    # All votes in one category: 1 - P_e is zero up to rounding, and kappa is not defined.
+    return (observed - expected) / (1 - expected) if len(shares) > 1 else float("nan")
 
 
 def worker_table(
@@ -52,10 +50,6 @@ def worker_table(
     *,
     gold: Mapping[str, str] | None = None,
     background: str = "",
-    min_votes: int = 10,
-    min_agreement: float = 0.5,
-    min_gold: float = 0.7,
-    min_seconds: float = 2.0,
 ) -> pa.Table:
     """One row a worker, those with the most label votes first.
 
@@ -63,15 +57,14 @@ def worker_table(
         votes: ``votes.VOTES``, those on gold questions included.
         gold: key -> right class of the gold questions; the background class means none of the above.
         background: the background class.
-        min_votes: workers with fewer label votes (fewer gold answers, for ``low_gold``) are not flagged.
-        min_agreement, min_gold, min_seconds: below these a worker is flagged.
 
     Returns:
         ``worker``; ``num_labels``, ``num_sensitive``; ``agreement``: share of their label votes that equal the answer
         of more than half of the image's voters, over images where there is one; ``num_gold``, ``gold_right``,
         ``gold_accuracy``;
-        ``yes_rate`` on the sensitive form; ``median_seconds`` of both forms; ``flags``: list of ``low_agreement``,
-        ``low_gold``, ``fast``. Shares are in [0, 1], null where nothing was counted.
+        ``yes_rate`` on the sensitive form; ``median_seconds`` of both forms; ``flags``: list of ``low_agreement``
+        (below a half), ``low_gold`` (below 0.7) and ``fast`` (less than two seconds), each of those with ten votes or gold
+        answers at least. Shares are in [0, 1], null where nothing was counted.
     """
     answers = _answers(votes)
     truth = pl.DataFrame(
@@ -97,13 +90,12 @@ def worker_table(
     table = times.join(judged, on="worker", how="left").join(asked, on="worker", how="left")
     table = table.with_columns(pl.col("num_labels", "num_sensitive", "num_gold", "gold_right").fill_null(0).cast(pl.Int64))
     rules = {
-        "low_agreement": (pl.col("num_labels") >= min_votes) & (pl.col("agreement") < min_agreement),
-        "low_gold": (pl.col("num_gold") >= min_votes) & (pl.col("gold_accuracy") < min_gold),
-        "fast": (pl.col("num_labels") + pl.col("num_sensitive") >= min_votes) & (pl.col("median_seconds") < min_seconds),
+        "low_agreement": (pl.col("num_labels") >= _MIN_VOTES) & (pl.col("agreement") < 0.5),
+        "low_gold": (pl.col("num_gold") >= _MIN_VOTES) & (pl.col("gold_accuracy") < 0.7),
+        "fast": (pl.col("num_labels") + pl.col("num_sensitive") >= _MIN_VOTES) & (pl.col("median_seconds") < 2.0),
     }
     flags = pl.concat_list([pl.when(rule).then(pl.lit(name)) for name, rule in rules.items()]).list.drop_nulls()
-    order = [
-        "worker",
+    order = (
         "num_labels",
         "num_sensitive",
         "agreement",
@@ -112,8 +104,10 @@ def worker_table(
         "gold_accuracy",
         "yes_rate",
         "median_seconds",
-    ]
-    return table.select(*order, flags.alias("flags")).sort(["num_labels", "worker"], descending=[True, False]).to_arrow()
+    )
+    return (
+        table.select("worker", *order, flags.alias("flags")).sort(["num_labels", "worker"], descending=[True, False]).to_arrow()
+    )
 
 
 def _answers(votes: pa.Table) -> pl.DataFrame:
@@ -122,19 +116,3 @@ def _answers(votes: pa.Table) -> pl.DataFrame:
     yes_no = pl.when(pl.col("sensitive")).then(pl.lit("Yes")).otherwise(pl.lit("No"))
     answer = pl.when(pl.col("form") == "labels").then(pl.col("labels").list.join("\x1f")).otherwise(yes_no)
     return frame.select("key", "form", "worker", "seconds", answer.alias("answer"))
-
-
-def _kappa(items: np.ndarray, categories: np.ndarray, counts: np.ndarray) -> float:
-    """From the non-zero cells of the table of counts."""
-    if len(items) == 0:
-        return float("nan")
-    ratings = np.bincount(items, weights=counts)
-    rated, several = ratings > 0, ratings > 1
-    if not several.any():
-        return float("nan")
-    agreeing = np.bincount(items, weights=counts * (counts - 1.0), minlength=len(ratings))
-    observed = float(np.mean(agreeing[several] / (ratings[several] * (ratings[several] - 1))))
-    shares = np.bincount(categories, weights=counts / ratings[items]) / rated.sum()
-    expected = float(np.sum(shares**2))
-    # All ratings in one category: 1 - P_e is zero up to rounding, and kappa is not defined.
-    return (observed - expected) / (1 - expected) if np.count_nonzero(shares) > 1 else float("nan")

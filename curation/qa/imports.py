@@ -19,12 +19,11 @@ from ..records import adopt, check_file
 from ..run import lock
 from ..store import Store
 from .agreement import votes_kappa, worker_table
-from .gold import BUSY, gold_key
 from .label_studio import read_label_studio
 from .mturk import guard_formula
 from .mturk_results import Votes, clean, hash_worker, read_mturk_results
 from .options import Option
-from .rounds import FOLDER, Round, asked_rows, questions_of
+from .rounds import BUSY, FOLDER, Round, asked_rows, gold_key, questions_of
 from .votes import VOTES, missing_votes, read_votes, write_votes
 
 _REJECTS = "import.rejects.csv"

@@ -17,12 +17,10 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from ..files import write_whole
-from ..rows import REJECTS
-from .mturk import read_json
-from .mturk_results import Votes, clean, hash_worker, voters
-from .options import NONE_OF_THE_ABOVE, Option, answers_to_classes, check_options, read_labels
-from .thumbnails import Images, data_uri
-from .votes import VOTES
+from ..rows import Reject
+from .mturk import Images, check_needs, data_uri, read_json_file
+from .mturk_results import Votes, check_salt, clean, hash_worker, votes_of
+from .options import NONE_OF_THE_ABOVE, Option, answers_to_classes, check_options, read_answer
 
 
 class Project(NamedTuple):
@@ -57,19 +55,16 @@ def export_tasks(
         instructions: plain text above the question.
     """
     needs = ["key", "bucket"] + ([] if images is not None else ["url"])
-    missing = [name for name in needs if name not in table.column_names]
-    if missing:
-        raise ValueError(f"images: no column {', '.join(map(repr, missing))}; there are {', '.join(table.column_names)}")
+    check_needs(table, "images", needs)
     tasks: list[dict[str, Any]] = []
     for row in table.select(needs).to_pylist():
         address = row["url"] if images is None else data_uri(images, row["key"], side_px=thumbnail_px)
         tasks.append({"data": {"image": address, "key": row["key"], "bucket": row["bucket"]}})
-    root = Path(folder)
+    project = Project(Path(folder) / "tasks.json", Path(folder) / "config.xml")
     config = labelling_config(options, background=background, instructions=instructions)
-    return Project(
-        _write(root / "tasks.json", json.dumps(tasks, indent=1, ensure_ascii=False) + "\n"),
-        _write(root / "config.xml", config),
-    )
+    write_whole(project.tasks, (json.dumps(tasks, indent=1, ensure_ascii=False) + "\n").encode())
+    write_whole(project.config, config.encode())
+    return project
 
 
 def labelling_config(options: Sequence[Option], *, background: str, instructions: str = "") -> str:
@@ -120,12 +115,13 @@ def read_label_studio(
     Raises:
         ValueError: for a file that is no such export.
     """
-    if not salt:
-        raise ValueError("the salt of the worker hashes is empty: the ids could be found by hashing known ones")
+    check_salt(salt)
     classes = answers_to_classes(options)
-    votes: list[dict[str, Any]] = []
-    rejects: list[dict[str, str]] = []
-    voted = voters(earlier, "worker", "key")
+    votes: list[tuple[Any, ...]] = []
+    rejects: list[tuple[str, str, str]] = []
+    voted: set[tuple[str, str]] = set()
+    if earlier is not None:
+        voted.update(zip(earlier["worker"].to_pylist(), earlier["key"].to_pylist(), strict=True))
     for path in paths:
         for place, task in enumerate(_tasks(Path(path))):
             key = task["data"].get("key") or ""
@@ -133,17 +129,14 @@ def read_label_studio(
             for number, annotation in enumerate(task["annotations"]):
                 try:
                     votes += _votes(key, annotation, classes, salt, keys, voted)
-                except ValueError as refused:
-                    if len(refused.args) != 2:
-                        raise
-                    reason, detail = refused.args
+                except Reject as refused:
                     where = f"{clean(Path(path).name)} task {place} annotation {number}"
-                    rejects.append({"key": clean(key), "reason": reason, "detail": f"{where}: {detail}"})
-    return Votes(pa.Table.from_pylist(votes, schema=VOTES), pa.Table.from_pylist(rejects, schema=REJECTS))
+                    rejects.append((clean(key), refused.reason, f"{where}: {refused.detail}"))
+    return votes_of(votes, rejects)
 
 
 def _tasks(path: Path) -> list[dict[str, Any]]:
-    tasks = read_json(path)
+    tasks = read_json_file(path)
     if not isinstance(tasks, list):
         raise ValueError(f"{path}: not a Label Studio export: a list of tasks is expected")
     for place, task in enumerate(tasks):
@@ -159,37 +152,37 @@ def _votes(
     classes: Mapping[str, str],
     salt: str,
     keys: Mapping[str, Any] | None,
-    voted: set[tuple[str, ...]],
-) -> list[dict[str, Any]]:
-    """The two votes of an annotation; raises ``ValueError(reason, detail)``."""
+    voted: set[tuple[str, str]],
+) -> list[tuple[Any, ...]]:
+    """The two votes of an annotation, as rows of ``VOTES``; raises ``Reject``."""
     if not key:
-        raise ValueError("no_image", "data.key is empty")
+        raise Reject("no_image", "data.key is empty")
     if clean(key) != key or (keys is not None and key not in keys):
-        raise ValueError("unknown_image", f"{key!r:.60} was not asked about")
+        raise Reject("unknown_image", f"{key!r:.60} was not asked about")
     if not isinstance(annotation, dict) or not isinstance(annotation.get("result"), list):
-        raise ValueError("malformed_answer", "an annotation without 'result'")
+        raise Reject("malformed_answer", "an annotation without 'result'")
     if annotation.get("was_cancelled"):
-        raise ValueError("annotation_cancelled", "the annotator skipped the task")
+        raise Reject("annotation_cancelled", "the annotator skipped the task")
     worker = annotation.get("completed_by")
     worker = worker.get("id") if isinstance(worker, dict) else worker
     if worker is None or worker == "":
-        raise ValueError("no_worker", "completed_by is empty")
+        raise Reject("no_worker", "completed_by is empty")
     if isinstance(worker, bool) or not isinstance(worker, int | str):
-        raise ValueError("no_worker", f"completed_by is a {type(worker).__name__}, not the number of a user")
+        raise Reject("no_worker", f"completed_by is a {type(worker).__name__}, not the number of a user")
     if clean(str(worker)) != str(worker):
-        raise ValueError("no_worker", f"completed_by is {worker!r:.60}, which is no text")
+        raise Reject("no_worker", f"completed_by is {worker!r:.60}, which is no text")
     hashed = hash_worker(str(worker), salt)
     if (hashed, key) in voted:
-        raise ValueError("duplicate_worker", f"worker {hashed} has answered for this image before")
+        raise Reject("duplicate_worker", f"worker {hashed} has answered for this image before")
     answers = {name: _choices(annotation["result"], name) for name in ("labels", "sensitive")}
-    labels = read_labels(answers["labels"], classes)
+    labels = read_answer(answers["labels"], classes)
     if answers["sensitive"] not in (["Yes"], ["No"]):
-        raise ValueError("malformed_answer", f"sensitive is {answers['sensitive']!r:.80}, not Yes or No")
+        raise Reject("malformed_answer", f"sensitive is {answers['sensitive']!r:.80}, not Yes or No")
     voted.add((hashed, key))
-    common = {"key": key, "worker": hashed, "seconds": _seconds(annotation.get("lead_time"))}
+    seconds = _seconds(annotation.get("lead_time"))
     return [
-        common | {"form": "labels", "labels": labels, "sensitive": None},
-        common | {"form": "sensitive", "labels": None, "sensitive": answers["sensitive"] == ["Yes"]},
+        (key, "labels", hashed, labels, None, seconds, None),
+        (key, "sensitive", hashed, None, answers["sensitive"] == ["Yes"], seconds, None),
     ]
 
 
@@ -204,13 +197,8 @@ def _seconds(lead_time: Any) -> float | None:
 def _choices(result: list[Any], name: str) -> Any:
     regions = [region for region in result if isinstance(region, dict) and region.get("from_name") == name]
     if not regions:
-        raise ValueError("empty_answer", f"the question {name!r} was not answered")
+        raise Reject("empty_answer", f"the question {name!r} was not answered")
     value = regions[0].get("value")
     if len(regions) > 1 or not isinstance(value, dict):
-        raise ValueError("malformed_answer", f"the question {name!r} has {len(regions)} answers")
+        raise Reject("malformed_answer", f"the question {name!r} has {len(regions)} answers")
     return value.get("choices")
-
-
-def _write(path: Path, text: str) -> Path:
-    write_whole(path, text.encode())
-    return path

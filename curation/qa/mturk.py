@@ -11,6 +11,7 @@ would run as a formula gets a leading apostrophe, which the import takes off aga
 
 from __future__ import annotations
 
+import base64
 import csv
 import hashlib
 import io
@@ -27,10 +28,53 @@ import pyarrow as pa
 from ..files import remove, replacing
 from ..records import naming
 from ..rng import uniform
-from ..rows import is_text, printable
+from ..rows import Blob, Reject
 from ..streams import parse_json, read_stream
 from .options import NONE_OF_THE_ABOVE, Option, check_options, check_text, classes_to_answers
-from .thumbnails import Images, data_uri
+
+Images = Mapping[str, bytes | Blob]
+"""Key -> the bytes of an image file, in memory or referred to."""
+
+_QUALITIES = (85, 75, 60, 45, 30)
+
+
+def data_uri(images: Images, key: str, *, side_px: int, limit_bytes: int | None = None) -> str:
+    """A JPEG thumbnail of image ``key`` whose longer side has at most ``side_px`` pixels; smaller images keep their
+    size.
+
+    Args:
+        limit_bytes: longest URI allowed. The JPEG quality goes down from 85 to 30 to meet it.
+
+    Raises:
+        ValueError: where the image is missing or does not decode, or where the URI is too long even at quality 30.
+    """
+    from PIL import Image
+
+    from ..stages.images import decode_rgb
+
+    if side_px < 16:
+        raise ValueError(f"thumbnail of {side_px} px: nobody could judge it; at least 16 px are needed")
+    source = images.get(key)
+    if source is None:
+        raise ValueError(f"image {key!r}: there are no bytes for it")
+    try:
+        pixels = decode_rgb(source.read() if isinstance(source, Blob) else source, min_short_side_px=side_px)
+    except Reject as reject:
+        raise ValueError(f"image {key!r}: {reject.reason} {reject.detail}".rstrip()) from reject
+    image = Image.fromarray(pixels)
+    image.thumbnail((side_px, side_px), Image.Resampling.LANCZOS)
+    size = 0
+    for quality in _QUALITIES:
+        data = io.BytesIO()
+        image.save(data, format="JPEG", quality=quality)
+        size = len("data:image/jpeg;base64,") + 4 * ((data.tell() + 2) // 3)
+        if limit_bytes is None or size <= limit_bytes:
+            return "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode("ascii")
+    raise ValueError(
+        f"image {key!r}: its thumbnail of {side_px} px takes {size:,} bytes; MTurk leaves {limit_bytes:,} beside the "
+        f"form (65,535 in all): make the thumbnails smaller, or give URLs"
+    )
+
 
 COLUMNS = ("image_url", "ID", "bucket_index", "query")
 FIELD_LIMIT_BYTES = 65_535
@@ -41,13 +85,11 @@ _FORMULA = ("=", "+", "-", "@")
 
 
 class Export(NamedTuple):
-    """What ``export_batches`` wrote: the files to upload, and the private key (None without gold questions)."""
+    """What ``export_batches`` wrote: the files to upload; and the gold questions among them, key -> right class."""
 
     forms: tuple[Path, ...]
     batches: tuple[Path, ...]
-    gold_key: Path | None
-    num_images: int
-    num_gold: int
+    gold: Mapping[str, str]
 
 
 class Gold(NamedTuple):
@@ -129,8 +171,7 @@ def export_batches(
     finally:
         shutil.rmtree(staging, ignore_errors=True)
     written = [root / "upload" / name for name in sums]
-    key = root / "private" / "gold_key.json" if gold is not None else None
-    return Export(tuple(written[:2]), tuple(written[2:]), key, table.num_rows, len(placed))
+    return Export(tuple(written[:2]), tuple(written[2:]), placed)
 
 
 def render_form(name: str, options: Sequence[Option], *, instructions: str = "") -> bytes:
@@ -155,27 +196,7 @@ def render_form(name: str, options: Sequence[Option], *, instructions: str = "")
     return text.encode("ascii", "xmlcharrefreplace")
 
 
-def read_gold_key(path: str) -> dict[str, str]:
-    """Key of each gold question -> its right class, from ``private/gold_key.json``. Raises ``ValueError`` where the file is
-    damaged.
-    """
-    content = read_json(Path(path))
-    if not isinstance(content, dict) or not isinstance(content.get("gold"), dict):
-        raise ValueError(f"{path}: not a gold key: it has no object 'gold'")
-    return checked_gold(content["gold"], path)
-
-
-def checked_gold(gold: Any, place: str) -> dict[str, str]:
-    """``gold`` as key -> right class. Raises ``ValueError`` where it is something else."""
-    if not isinstance(gold, dict):
-        raise ValueError(f"{place}: not a gold key: it is no object")
-    for key, name in gold.items():
-        if not (isinstance(name, str) and is_text(key) and is_text(name)):
-            raise ValueError(f"{place}: not a gold key: the class of question {printable(key)!r:.60} is no text")
-    return gold
-
-
-def read_json(path: Path) -> Any:
+def read_json_file(path: Path) -> Any:
     """The content of a JSON file. Raises ``ValueError`` naming the file where it is none, or too large."""
     with path.open("rb") as stream:
         data = read_stream(stream, str(path))
@@ -195,10 +216,14 @@ def unguard_formula(text: str) -> str:
     return text[1:] if text.startswith("'") and text.lstrip("'").startswith(_FORMULA) else text
 
 
-def _check_table(table: pa.Table, what: str, options: Sequence[Option], background: str, needs: list[str]) -> None:
-    missing = [name for name in ("key", "concept", *needs) if name not in table.column_names]
-    if missing:
+def check_needs(table: pa.Table, what: str, needs: Sequence[str]) -> None:
+    """Raise ``ValueError`` where the table lacks one of these columns."""
+    if missing := [name for name in needs if name not in table.column_names]:
         raise ValueError(f"{what}: no column {', '.join(map(repr, missing))}; there are {', '.join(table.column_names)}")
+
+
+def _check_table(table: pa.Table, what: str, options: Sequence[Option], background: str, needs: list[str]) -> None:
+    check_needs(table, what, ["key", "concept", *needs])
     unknown = set(table["concept"].unique().to_pylist()) - set(classes_to_answers(options)) - {background}
     if unknown:
         raise ValueError(f"{what}: class {min(map(str, unknown))!r} has no option in the label form")
@@ -224,7 +249,7 @@ def _earlier_files(root: Path) -> list[Path]:
         if root.is_dir() and any(root.iterdir()):
             raise ValueError(f"{root}: it holds files that are no earlier export; name a new or an empty folder")
         return []
-    content = read_json(record)
+    content = read_json_file(record)
     if not isinstance(content, dict) or not isinstance(content.get("upload"), dict):
         raise ValueError(f"{record}: not the record of an export: it has no object 'upload'; name a new or an empty folder")
     return [*(root / "upload" / Path(name).name for name in content["upload"]), root / "private" / "gold_key.json"]

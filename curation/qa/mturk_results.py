@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import collections
 import csv
+import dataclasses
+import functools
 import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -17,16 +19,19 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from ..rows import REJECTS
+from ..rows import REJECTS, Reject, is_text
 from ..streams import MAX_BAD_ROWS, check_columns, text_lines
 from .mturk import unguard_formula
-from .options import Option, answers_to_classes, read_labels
+from .options import Option, answers_to_classes, read_answer
 from .votes import VOTES
 
 LABELS_COLUMN = "Answer.taskAnswers"
 SENSITIVE_COLUMN = "Answer.image-contains.label"
 _FORMS = {"labels": LABELS_COLUMN, "sensitive": SENSITIVE_COLUMN}
 NEEDED = ("AssignmentId", "WorkerId", "AssignmentStatus", "Input.ID", "Input.query")
+
+_COUNTED = ("Approved", "Submitted")
+"""Values of ``AssignmentStatus`` of work that counts."""
 
 _ANSWER_LIMIT = 20_000
 """Longest answer that is parsed, in characters: the form's own answers have some hundred."""
@@ -49,11 +54,13 @@ class Votes(NamedTuple):
     gold_again: int = 0
 
 
-class _Refused(Exception):
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(reason, detail)
-        self.reason = reason
-        self.detail = detail
+def votes_of(added: Collection[tuple[Any, ...]], rejects: Collection[tuple[str, str, str]], **more: Any) -> Votes:
+    """``Votes`` of rows in the order of the columns of ``VOTES`` and of ``REJECTS``; ``more`` is what else there is to say."""
+    tables = (
+        pa.table([*map(list, zip(*rows, strict=True))] if rows else [[]] * len(schema), schema=schema)
+        for rows, schema in ((added, VOTES), (rejects, REJECTS))
+    )
+    return Votes(*tables, **more)
 
 
 def read_mturk_results(
@@ -62,7 +69,6 @@ def read_mturk_results(
     options: Sequence[Option],
     salt: str,
     queries: Mapping[str, str] | None = None,
-    statuses: Collection[str] = ("Approved", "Submitted"),
     earlier: pa.Table | None = None,
     gold: Collection[str] = (),
 ) -> Votes:
@@ -75,13 +81,13 @@ def read_mturk_results(
         salt: secret text mixed into the workers' hashes: the same worker has the same hash in all files read with one
             salt, and the ids cannot be found again by hashing a list of known ids.
         queries: image key -> class, for all images asked about, gold questions included. None takes whatever comes.
-        statuses: values of ``AssignmentStatus`` that count; ``Rejected`` work does not by default.
         earlier: votes read before with the same salt; where one of them occurs again, it counts as a repeated one.
         gold: keys of gold questions. Several batches may ask a worker the same one.
 
     Returns:
         The votes in file order, what came of earlier ones, and the rejects: ``bad_encoding``, ``wrong_field_count``,
-        ``assignment_not_counted`` (by status, or marked in the column ``Reject``), ``no_image``, ``unknown_image``,
+        ``assignment_not_counted`` (neither approved nor submitted, or marked in the column ``Reject``), ``no_image``,
+        ``unknown_image``,
         ``query_mismatch``, ``empty_answer``, ``answer_too_long``, ``malformed_answer``, ``unknown_label``,
         ``none_with_others``, ``no_worker``, ``duplicate_assignment``, ``duplicate_worker``.
 
@@ -91,27 +97,28 @@ def read_mturk_results(
     """
     if not paths:
         raise ValueError("no result files to read")
-    if not salt:
-        raise ValueError("the salt of the worker hashes is empty: the ids could be found by hashing known ones")
+    check_salt(salt)
     earlier = VOTES.empty_table() if earlier is None else earlier
-    reader = _Reader(answers_to_classes(options), salt, queries, frozenset(statuses), earlier, frozenset(gold))
-    rejects: dict[str, list[str]] = {name: [] for name in REJECTS.names}
+    reader = _Reader(answers_to_classes(options), salt, queries, frozenset(gold), earlier)
+    rejects: list[tuple[str, str, str]] = []
     for path in paths:
         for line, header, fields in csv_records(Path(path), _check_header):
             row = dict(zip(header, fields, strict=False))
             key = unguard_formula(clean(row.get("Input.ID", "")))
             try:
                 reader.read(key, row, header, fields)
-            except _Refused as refused:
-                if len(rejects["key"]) == MAX_BAD_ROWS:
+            except Reject as refused:
+                if len(rejects) == MAX_BAD_ROWS:
                     told = f"more than {MAX_BAD_ROWS:,} rows are no votes, the last one for {refused.reason} ({refused.detail})"
                     raise ValueError(f"{path} line {line}: {told}: is it another file than was meant?") from None
-                for name, value in zip(REJECTS.names, (key, refused.reason, f"{clean(Path(path).name)} line {line}: "
-                                                       f"{refused.detail}"), strict=True):  # fmt: skip
-                    rejects[name].append(value)
-    columns = zip(*reader.added.values(), strict=True) if reader.added else [[] for _ in VOTES.names]
-    votes = pa.table(dict(zip(VOTES.names, map(list, columns), strict=True)), schema=VOTES)
-    return Votes(votes, pa.table(rejects, schema=REJECTS), reader.withdrawn, reader.gold_again)
+                rejects.append((key, refused.reason, f"{clean(Path(path).name)} line {line}: {refused.detail}"))
+    return votes_of(reader.added.values(), rejects, withdrawn=reader.withdrawn, gold_again=reader.gold_again)
+
+
+def check_salt(salt: str) -> None:
+    """Raise ``ValueError`` where there is none."""
+    if not salt:
+        raise ValueError("the salt of the worker hashes is empty: the ids could be found by hashing known ones")
 
 
 def hash_worker(worker: str, salt: str) -> str:
@@ -120,11 +127,7 @@ def hash_worker(worker: str, salt: str) -> str:
     return hashlib.blake2b(worker.encode("utf-8", "surrogateescape"), digest_size=8, key=key).hexdigest()
 
 
-def voters(votes: pa.Table | None, *columns: str) -> set[tuple[str, ...]]:
-    """Who has voted on what: the values of these columns, a tuple a vote."""
-    return set() if votes is None else set(zip(*(votes[name].to_pylist() for name in columns), strict=True))
-
-
+@dataclasses.dataclass
 class _Reader:
     """Turns rows into votes, and remembers who has voted on what.
 
@@ -134,55 +137,44 @@ class _Reader:
         gold_again: answers to gold questions that came again.
     """
 
-    def __init__(
-        self,
-        classes: Mapping[str, str],
-        salt: str,
-        queries: Mapping[str, str] | None,
-        statuses: frozenset[str],
-        earlier: pa.Table,
-        gold: frozenset[str],
-    ) -> None:
-        self.added: dict[int, tuple[Any, ...]] = {}
-        self.withdrawn: set[int] = set()
-        self.gold_again = 0
-        self._classes = classes
-        self._salt = salt
-        self._queries = queries
-        self._statuses = statuses
-        self._gold = gold
-        self._assignments: set[tuple[str, str]] = set()
-        who = (earlier[name].to_pylist() for name in ("worker", "key", "form"))
+    classes: Mapping[str, str]
+    salt: str
+    queries: Mapping[str, str] | None
+    gold: frozenset[str]
+    earlier: dataclasses.InitVar[pa.Table]
+    added: dict[int, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
+    withdrawn: set[int] = dataclasses.field(default_factory=set)
+    gold_again: int = 0
+    _assignments: set[tuple[str, str]] = dataclasses.field(default_factory=set)
+
+    def __post_init__(self, earlier: pa.Table) -> None:
         # Who voted on what -> the vote's number and its assignment.
-        self._voted: dict[tuple[str, str, str], tuple[int, str | None]] = {
-            voter: (number, assignment)
-            for number, (voter, assignment) in enumerate(
-                zip(zip(*who, strict=True), earlier["assignment"].to_pylist(), strict=True)
-            )
-        }
+        self._voted: dict[tuple[str, str, str], tuple[int, str | None]] = {}
+        columns = (earlier[name].to_pylist() for name in ("worker", "key", "form", "assignment"))
+        for number, (worker, key, form, assignment) in enumerate(zip(*columns, strict=True)):
+            self._voted[worker, key, form] = number, assignment
         self._next = earlier.num_rows
-        self._hashes: dict[str, str] = {}
+        self._hash = functools.partial(hash_worker, salt=self.salt)
+        self._hash_again = functools.cache(self._hash)
 
     def read(self, key: str, row: Mapping[str, str], header: list[str], fields: list[str]) -> None:
         if len(fields) != len(header):
-            raise _Refused("wrong_field_count", f"{len(fields)} fields, the header has {len(header)}")
-        if not _is_text("".join(fields)):
-            raise _Refused("bad_encoding", "bytes that are not UTF-8")
+            raise Reject("wrong_field_count", f"{len(fields)} fields, the header has {len(header)}")
+        if not is_text("".join(fields)):
+            raise Reject("bad_encoding", "bytes that are not UTF-8")
         self._check_status(key, row)
         self._check_image(key, row)
         if not row["WorkerId"].strip():
-            raise _Refused("no_worker", "WorkerId is empty")
+            raise Reject("no_worker", "WorkerId is empty")
         self._add(key, row, dict(self._answers(row)))
 
     def _check_status(self, key: str, row: Mapping[str, str]) -> None:
         status = row["AssignmentStatus"].strip()
-        told = ""
-        if status not in self._statuses:
+        told = "marked in the column Reject" if row.get("Reject", "").strip() else ""
+        if status not in _COUNTED:
             told = f"AssignmentStatus is {_shown(status)}"
-        elif row.get("Reject", "").strip() and "Rejected" not in self._statuses:
-            told = "marked in the column Reject"
         if told:
-            raise _Refused("assignment_not_counted", told + ("; its vote is withdrawn" if self._withdraw(key, row) else ""))
+            raise Reject("assignment_not_counted", told + ("; its vote is withdrawn" if self._withdraw(key, row) else ""))
 
     def _withdraw(self, key: str, row: Mapping[str, str]) -> bool:
         """Take back what the assignment of a row voted before; whether there was a vote."""
@@ -202,51 +194,47 @@ class _Reader:
 
     def _check_image(self, key: str, row: Mapping[str, str]) -> None:
         if not key:
-            raise _Refused("no_image", "Input.ID is empty")
-        if self._queries is None:
+            raise Reject("no_image", "Input.ID is empty")
+        if self.queries is None:
             return
-        if key not in self._queries:
-            raise _Refused("unknown_image", f"Input.ID {_shown(key)} was not asked about")
+        if key not in self.queries:
+            raise Reject("unknown_image", f"Input.ID {_shown(key)} was not asked about")
         query = unguard_formula(row["Input.query"])
-        if query != self._queries[key]:
-            raise _Refused("query_mismatch", f"Input.query is {_shown(query)}, the run says {self._queries[key]!r}")
+        if query != self.queries[key]:
+            raise Reject("query_mismatch", f"Input.query is {_shown(query)}, the run says {self.queries[key]!r}")
 
     def _answers(self, row: Mapping[str, str]) -> Iterable[tuple[str, list[str] | bool]]:
         labels, sensitive = row.get(LABELS_COLUMN, "").strip(), row.get(SENSITIVE_COLUMN, "").strip()
         if not labels and not sensitive:
-            raise _Refused("empty_answer", "no answer was given")
+            raise Reject("empty_answer", "no answer was given")
         if labels:
             yield "labels", self._labels(labels)
         if sensitive:
             if sensitive not in ("Yes", "No"):
-                raise _Refused("malformed_answer", f"{SENSITIVE_COLUMN} is {_shown(sensitive)}, not Yes or No")
+                raise Reject("malformed_answer", f"{SENSITIVE_COLUMN} is {_shown(sensitive)}, not Yes or No")
             yield "sensitive", sensitive == "Yes"
 
     def _labels(self, text: str) -> list[str]:
         if len(text) > _ANSWER_LIMIT:
-            raise _Refused("answer_too_long", f"{len(text):,} characters; {_ANSWER_LIMIT:,} are read")
+            raise Reject("answer_too_long", f"{len(text):,} characters; {_ANSWER_LIMIT:,} are read")
         try:
             labels = json.loads(text)[0]["image"]["labels"]
         except (ValueError, RecursionError, LookupError, TypeError):
-            raise _Refused("malformed_answer", f'not [{{"image": {{"labels": [...]}}}}]: {_shown(text)}') from None
-        try:
-            return read_labels(labels, self._classes)
-        except ValueError as error:
-            reason, detail = error.args
-            raise _Refused(reason, detail) from None
+            raise Reject("malformed_answer", f'not [{{"image": {{"labels": [...]}}}}]: {_shown(text)}') from None
+        return read_answer(labels, self.classes)
 
     def _add(self, key: str, row: Mapping[str, str], answers: dict[str, list[str] | bool]) -> None:
         worker = self._worker(row)
-        if key in self._gold:  # a question for one and the same worker in several batches
+        if key in self.gold:  # a question for one and the same worker in several batches
             again = [form for form in answers if (worker, key, form) in self._voted]
             self.gold_again += len(again)
             answers = {form: answer for form, answer in answers.items() if form not in again}
         assignment = row["AssignmentId"].strip()
         for form in answers:
             if assignment and (assignment, form) in self._assignments:
-                raise _Refused("duplicate_assignment", "this assignment was read before; is a file given twice?")
+                raise Reject("duplicate_assignment", "this assignment was read before; is a file given twice?")
             if (worker, key, form) in self._voted:
-                raise _Refused("duplicate_worker", f"worker {worker} has answered the {form} form for this image before")
+                raise Reject("duplicate_worker", f"worker {worker} has answered the {form} form for this image before")
         for form, answer in answers.items():
             self._assignments.add((assignment, form))
             hashed = self._assignment(row)
@@ -257,12 +245,11 @@ class _Reader:
             self._next += 1
 
     def _worker(self, row: Mapping[str, str]) -> str:
-        worker = row["WorkerId"].strip()
-        return self._hashes.get(worker) or self._hashes.setdefault(worker, hash_worker(worker, self._salt))
+        return self._hash_again(row["WorkerId"].strip())
 
     def _assignment(self, row: Mapping[str, str]) -> str | None:
         assignment = row["AssignmentId"].strip()
-        return hash_worker(assignment, self._salt) if assignment else None
+        return self._hash(assignment) if assignment else None
 
 
 def csv_records(path: Path, check_header: Callable[[Path, list[str]], None]) -> Iterator[tuple[int, list[str], list[str]]]:
@@ -294,13 +281,6 @@ def _check_header(path: Path, header: list[str]) -> None:
                                      [f"{LABELS_COLUMN} or {SENSITIVE_COLUMN}"]))  # fmt: skip
         answers = ", ".join(_shown(name) for name in header if name.startswith("Answer."))[:200] or "none"
         raise ValueError(f"{path}: not a result file of these forms: it lacks {lacks} (its answer columns: {answers})")
-
-
-def _is_text(text: str) -> bool:
-    try:
-        return text.isascii() or bool(text.encode("utf-8"))
-    except UnicodeEncodeError:
-        return False
 
 
 def _seconds(text: str) -> float | None:

@@ -6,6 +6,8 @@ import dataclasses
 import unicodedata
 from collections.abc import Mapping, Sequence
 
+from ..rows import Reject
+
 NONE_OF_THE_ABOVE = "None of the above"
 
 
@@ -85,7 +87,7 @@ def classes_to_answers(options: Sequence[Option]) -> Mapping[str, str]:
     return {option.stands_for: option.name for option in options}
 
 
-def read_labels(answers: object, classes: Mapping[str, str]) -> list[str]:
+def read_answer(answers: object, classes: Mapping[str, str]) -> list[str]:
     """The classes of one answer, sorted and without repetition; [] is none of the above.
 
     Args:
@@ -93,15 +95,15 @@ def read_labels(answers: object, classes: Mapping[str, str]) -> list[str]:
         classes: ``answers_to_classes``.
 
     Raises:
-        ValueError: with ``args == (reason, detail)``: ``malformed_answer`` (not a list of strings), ``unknown_label``
-            (a name that is no option), ``none_with_others`` ("None of the above" beside a class).
+        Reject: ``malformed_answer`` (not a list of strings), ``unknown_label`` (a name that is no option),
+            ``none_with_others`` ("None of the above" beside a class).
     """
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
-        raise ValueError("malformed_answer", f"labels are not a list of names: {answers!r:.80}")
+        raise Reject("malformed_answer", f"labels are not a list of names: {answers!r:.80}")
     unknown = [answer for answer in answers if answer not in classes and answer != NONE_OF_THE_ABOVE]
     if unknown:
-        raise ValueError("unknown_label", f"{unknown[0]!r:.80} is no option of the form")
+        raise Reject("unknown_label", f"{unknown[0]!r:.80} is no option of the form")
     labels = sorted({classes[answer] for answer in answers if answer != NONE_OF_THE_ABOVE})
     if labels and NONE_OF_THE_ABOVE in answers:
-        raise ValueError("none_with_others", f"none of the above, and also {labels!r:.80}")
+        raise Reject("none_with_others", f"none of the above, and also {labels!r:.80}")
     return labels

@@ -11,7 +11,7 @@ import posixpath
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Literal, Protocol, cast
+from typing import IO, Literal, cast
 
 import fsspec
 import numpy as np
@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from ..parquet_footer import check_whole, column_chunks
 from ..records import Damaged, check_file
 from ..rows import REJECTS, Sifted
-from ..store import Store
+from ..store import Rows, Store
 
 VOTES = pa.schema(
     [
@@ -40,6 +40,9 @@ VOTES = pa.schema(
 null on the sensitive form); the Yes or No (null on the label form); seconds of work (null where not given); the keyed hash
 of MTurk's assignment (null where there is none)."""
 
+FORMS = ("labels", "sensitive")
+"""The questions: which classes does the image show, and is it sensitive?"""
+
 MAX_VOTES = 1 << 24
 """Most votes of a file."""
 
@@ -49,14 +52,6 @@ _MAX_LABELS = 1000
 _ROWS_AT_ONCE = 256
 
 COUNTS = ("votes_exact", "votes_extra", "votes_wrong", "votes_none", "votes_sensitive")
-
-
-class HasTables(Protocol):
-    """What ``count_votes`` needs of ``store.Rows``."""
-
-    def table(self, columns: Sequence[str] | None = None) -> pa.Table: ...
-
-    def batches(self, columns: Sequence[str] | None = None) -> Iterator[pa.Table]: ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +81,6 @@ def aggregate_votes(
     majority: int = 2,
     sensitive: Sensitive | int = "as_released",
     rule: Rule = "majority_exact",
-    forms: Sequence[str] = ("labels", "sensitive"),
 ) -> pa.Table:
     """Count the votes of every image and judge it.
 
@@ -97,14 +91,13 @@ def aggregate_votes(
         images: ``key``, ``concept`` (class, or the background class). Votes about other keys (gold questions) are left
             out.
         votes: ``VOTES``.
-        workers: votes that an image must have on each form of ``forms``, else ``missing_votes``.
+        workers: votes that an image must have on each form, else ``missing_votes``.
         majority: exact votes (none votes for the background class) that keep an image; they must also be more than
             half.
         sensitive: Yes votes that drop an image: a number, ``as_released`` (1) or ``as_written`` (all ``workers``).
         rule: ``majority_exact`` is the paper's. ``draft`` is the surviving script's: the most frequent kind of vote
             must be *exact*, ties going to the first of none, exact, extra, wrong, so that 1-1-1 of the last three
             stays; a background image is dropped where more than half of the votes choose a class.
-        forms: the questions that were asked.
 
     Returns:
         In the order of ``images``: ``key``, ``votes_exact``, ``votes_extra``, ``votes_wrong``, ``votes_none``,
@@ -113,14 +106,14 @@ def aggregate_votes(
         ``none_of_the_above``, ``wrong_class``, ``extra_class`` (a majority says so), ``has_class`` (background only),
         ``no_majority``.
     """
-    _check_settings(workers, majority, forms)
+    _check_settings(workers, majority)
     counted = _tally(images, votes, background)
-    judged = counted.with_columns(_reason(workers, majority, _yes_votes(sensitive, workers), rule, forms))
+    judged = counted.with_columns(_reason(workers, majority, _yes_votes(sensitive, workers), rule))
     return judged.drop("_background").to_arrow()
 
 
 def count_votes(
-    rows: HasTables,
+    rows: Rows,
     *,
     votes: str,
     classes: Sequence[str],
@@ -129,7 +122,6 @@ def count_votes(
     majority: int = 2,
     sensitive: Sensitive | int = "as_released",
     rule: Rule = "majority_exact",
-    forms: Sequence[str] = ("labels", "sensitive"),
     question: str = "concept",
 ) -> Iterator[Sifted]:
     """Stage ``whole``: add the columns of ``Voted`` and reject the images that the votes do not confirm.
@@ -157,7 +149,6 @@ def count_votes(
         majority=majority,
         sensitive=sensitive,
         rule=rule,
-        forms=forms,
     )
     start = 0
     for part in rows.batches():
@@ -169,15 +160,13 @@ def count_votes(
         yield Sifted(part.filter(verdicts["reason"].is_null()), _rejects(verdicts))
 
 
-def missing_votes(
-    keys: Sequence[str], votes: pa.Table, *, workers: int = 3, forms: Sequence[str] = ("labels", "sensitive")
-) -> pa.Table:
+def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3) -> pa.Table:
     """Images that have fewer than ``workers`` votes on a form: ``key``, ``form``, ``num_votes``; in the order of
     ``keys``.
     """
     asked = pl.DataFrame({"key": list(keys)}, schema={"key": pl.String}).with_row_index("_at")
     counts = _frame(votes, ["key", "form"]).group_by("key", "form").len("num_votes")
-    wanted = asked.join(pl.DataFrame({"form": list(forms)}, schema={"form": pl.String}).with_row_index("_form"), how="cross")
+    wanted = asked.join(pl.DataFrame({"form": FORMS}, schema={"form": pl.String}).with_row_index("_form"), how="cross")
     found = wanted.join(counts, on=["key", "form"], how="left").with_columns(pl.col("num_votes").fill_null(0).cast(pl.Int64))
     return found.filter(pl.col("num_votes") < workers).sort("_at", "_form").select("key", "form", "num_votes").to_arrow()
 
@@ -242,13 +231,13 @@ def _check_votes(votes: pa.Table) -> None:
     for name in ("key", "form", "worker"):
         if votes[name].null_count:
             raise ValueError(f"{votes[name].null_count:,} rows have no {name}")
-    if strange := sorted({*pc.unique(votes["form"]).to_pylist()} - {"labels", "sensitive"}):
+    if strange := sorted({*pc.unique(votes["form"]).to_pylist()} - {*FORMS}):
         raise ValueError(f"form {strange[0]!r:.60} is neither 'labels' nor 'sensitive'")
     for text in itertools.chain.from_iterable((votes.schema.metadata or {}).items()):
         text.decode()  # polars panics where it is none
     if pc.list_flatten(votes["labels"].combine_chunks()).null_count:
         raise ValueError("a label is null")
-    for form in ("labels", "sensitive"):
+    for form in FORMS:
         if votes.filter(pc.equal(votes["form"], form))[form].null_count:
             raise ValueError(f"a row of the form {form!r} has no answer in the column {form!r}")
 
@@ -266,13 +255,11 @@ def write_votes(votes: pa.Table, path: str) -> None:
         pq.write_table(votes.cast(VOTES.with_metadata(votes.schema.metadata)), file, compression="zstd")
 
 
-def _check_settings(workers: int, majority: int, forms: Sequence[str]) -> None:
+def _check_settings(workers: int, majority: int) -> None:
     if not 1 <= majority <= workers:
         raise ValueError(f"majority = {majority}: it must be between 1 and the number of workers, {workers}")
     if 2 * majority <= workers:
         raise ValueError(f"majority = {majority} of {workers} workers is not more than half")
-    if "labels" not in forms or not set(forms) <= {"labels", "sensitive"}:
-        raise ValueError(f"forms = {list(forms)}: 'labels', and 'sensitive' where it was asked")
 
 
 def _yes_votes(sensitive: Sensitive | int, workers: int) -> int:
@@ -330,7 +317,7 @@ def _positions(values: pa.Array | pa.ChunkedArray, among: pa.Array) -> np.ndarra
     return found.to_numpy() if isinstance(found, pa.ChunkedArray) else found.to_numpy(zero_copy_only=False)
 
 
-def _reason(workers: int, majority: int, sensitive_votes: int, rule: Rule, forms: Sequence[str]) -> pl.Expr:
+def _reason(workers: int, majority: int, sensitive_votes: int, rule: Rule) -> pl.Expr:
     exact, extra, wrong, none = (pl.col(name) for name in ("votes_exact", "votes_extra", "votes_wrong", "votes_none"))
     total, is_background = pl.col("num_labels"), pl.col("_background")
     if rule == "majority_exact":
@@ -344,9 +331,7 @@ def _reason(workers: int, majority: int, sensitive_votes: int, rule: Rule, forms
         stays = stays.otherwise((exact > none) & (exact >= extra) & (exact >= wrong))
     else:
         raise ValueError(f"rule = {rule!r}: 'majority_exact' or 'draft'")
-    short = total < workers
-    if "sensitive" in forms:
-        short = short | (pl.col("num_sensitive") < workers)
+    short = (total < workers) | (pl.col("num_sensitive") < workers)
     return (
         pl.when(pl.col("votes_sensitive") >= sensitive_votes).then(pl.lit("sensitive"))
         .when(short).then(pl.lit("missing_votes"))

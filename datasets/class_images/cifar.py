@@ -20,7 +20,7 @@ from ...curation.records import naming
 from ...curation.rows import Blob
 from ...curation.streams import decompressed
 from ...curation.tars import TAR_ERRORS, members
-from .rows import ClassImage
+from .folders import ClassImage
 
 _ENDINGS = (".tar.gz", ".tgz", ".tar")
 _SIDE_PX = 32

@@ -14,13 +14,35 @@ import functools
 import posixpath
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Literal
 
-from ...curation.rows import Rejected, printable
+from ...curation.rows import Blob, Rejected, printable
 from ...curation.stages.image_sources import FoundImage, folder_pieces, read_folder
 from ...curation.stages.tar_sources import read_tar, tar_pieces
 from ...curation.streams import read_lines
-from .rows import ClassImage
+
+
+@dataclass(frozen=True)
+class ClassImage:
+    """A picture, not yet decoded.
+
+    Attributes:
+        key: of the file; letters, digits, ``_`` and ``-``.
+        image: the file's bytes as they were found; of sources without files a lossless PNG.
+        extension: the file name's, lower case; "" where it has none.
+        split: ``train``, ``test``, or "" where the source does not say.
+        class_name: its finest class.
+        file: path within the source. Within a class its order is the order of the samples.
+    """
+
+    key: str
+    image: Blob
+    extension: str
+    split: str
+    class_name: str
+    file: str
+
 
 Form = Literal["folders", "tars"]
 

@@ -6,8 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .album import make_album
-from .sources import AlbumError
+from .album import AlbumError, make_album
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -1,19 +1,16 @@
-"""Files of stored features: how they are named, cut into stretches, and opened. Their formats have a module each: see
-``formats.py``."""
+"""Files of stored features: how they are named and opened; see ``formats.py``."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import fsspec
 import numpy as np
 
-_FLOAT32 = 4
 _LARGEST_NUMBER = 32
-_MAX_SAMPLES = 1 << 16  # of a stretch, whatever their size: each becomes a row or a reject
 
 Values = Iterable[tuple[str, np.ndarray]]
 """Names with their tensors, as stored; those of another size than asked for as ``unread`` ones."""
@@ -67,14 +64,6 @@ class Stretch:
     stop: int
     first: int
     names: tuple[str, ...] = ()
-
-
-def even_stretches(samples: int, numbers: int, max_bytes: int) -> Iterator[Stretch]:
-    """Stretches of about ``max_bytes``, and no more than 65,536 samples, of a file of so many samples, of so many numbers each,
-    which count as float32."""
-    step = min(max(1, max_bytes // max(_FLOAT32 * numbers, 1)), _MAX_SAMPLES)
-    for start in range(0, samples, step):
-        yield Stretch(start, min(start + step, samples), start)
 
 
 def place_of(root: str, path: str) -> str:

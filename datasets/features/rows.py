@@ -2,8 +2,8 @@
 
 ::
 
-    features = source("stored", step(read_features, root=where(folder), width=768), pieces=step(pieces, root=..., files=...),
-                      max_rejects=None)
+    reading, pieces = step(read_stored_features, root=where(folder), width=768), step(feature_pieces, root=..., files=...)
+    features = source("stored", reading, pieces=pieces, max_rejects=None)
     join(features, samples).whole("with_feature", step(attach_features, features=rows_of("stored")), gives=WithFeature)
 
 Vectors are written once, by the source; what is put beside the samples is where they lie.
@@ -48,8 +48,8 @@ class WithFeature:
     feature: Annotated[np.ndarray, Shape((-1,), "float32")]
 
 
-def pieces(*, root: str, files: Sequence[FeatureFile], piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
-    """Stretches of the files, in the order given, as JSON for ``read_features``.
+def feature_pieces(*, root: str, files: Sequence[FeatureFile], piece_bytes: int = PIECE_BYTES) -> Iterator[str]:
+    """Stretches of the files, in the order given, as JSON for ``read_stored_features``.
 
     Args:
         root: folder or fsspec URL; mark it with ``where``.
@@ -67,12 +67,14 @@ def pieces(*, root: str, files: Sequence[FeatureFile], piece_bytes: int = PIECE_
             yield json.dumps({"file": asdict(file), "stretch": asdict(stretch)})
 
 
-def read_features(piece: str, *, root: str, width: int, uid_pattern: str | None = None) -> Iterator[StoredFeature | Rejected]:
+def read_stored_features(
+    piece: str, *, root: str, width: int, uid_pattern: str | None = None
+) -> Iterator[StoredFeature | Rejected]:
     """Vectors of one piece, in its order. Tensors of any shape are flattened, row by row, and cast to float32.
 
     Args:
-        piece: what ``pieces`` gave.
-        root: the same as for ``pieces``.
+        piece: what ``feature_pieces`` gave.
+        root: the same as for ``feature_pieces``.
         width: numbers of one vector (KOWL: 8,192 of X3D-M, which are 4 x 2,048; 768 of TimeSformer).
         uid_pattern: regular expression that finds the uid in a stored name: its first group, or all of it. None: names
             are uids.
@@ -105,7 +107,7 @@ def read_features(piece: str, *, root: str, width: int, uid_pattern: str | None 
 
 
 def attach_features(rows: Rows, *, features: Rows, uid: str = "key") -> Iterator[Sifted]:
-    """Whole step: put the column ``feature`` beside every row, as a reference to where ``read_features`` laid it.
+    """Whole step: put the column ``feature`` beside every row, as a reference to where ``read_stored_features`` laid it.
 
     Args:
         rows: of samples; memory is 16 bytes a row of them and a part.

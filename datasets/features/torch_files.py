@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import functools
-import posixpath
 import warnings
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pickle import UnpicklingError
 from typing import IO, Any
 
@@ -14,32 +13,19 @@ import fsspec
 import numpy as np
 
 from ...curation.zips import open_zip
-from .files import FeatureFile, Stretch, Values, even_stretches, fits, open_file, place_of, stamp, unread
+from .files import FeatureFile, fits, open_file, stamp, unread
 
 _ROOM = b"bytearray"
 _CHUNK_BYTES = 1 << 20
 
 
-def stretches(root: str, file: FeatureFile, max_bytes: int) -> Iterator[Stretch]:
-    """Tensors, which count as the first one does."""
-    names, tensors = _tensors(place := place_of(root, file.path), file)
-    return even_stretches(len(names), _tensor(tensors[0], f"{place}, {names[0]}").numel() if names else 0, max_bytes)
+def read_whole(place: str, numbers: int | None = None) -> np.ndarray:
+    """The tensor of a file that holds nothing else; see ``as_array``."""
+    return as_array(_load(place, *stamp(place)), place, numbers)
 
 
-def read_stretch(root: str, file: FeatureFile, stretch: Stretch, numbers: int | None) -> Values:
-    """Tensors in the order of the file."""
-    names, tensors = _tensors(place := place_of(root, file.path), file)
-    found = range(stretch.start, stretch.stop)
-    return [(posixpath.basename(names[n]), _numbers(tensors[n], f"{place}, {names[n]}", numbers)) for n in found]
-
-
-def whole(place: str, numbers: int | None = None) -> np.ndarray:
-    """The tensor of a file that holds nothing else."""
-    return _numbers(_load(place, *stamp(place)), place, numbers)
-
-
-def _tensors(place: str, file: FeatureFile) -> tuple[Sequence[str], Any]:
-    """Names, and tensors by number."""
+def read_tensors(place: str, file: FeatureFile) -> tuple[Sequence[str], Any]:
+    """Names, and tensors by number. Raises ``ValueError`` where the file holds anything else."""
     loaded = _load(place, *stamp(place))
     if not isinstance(loaded, dict):
         raise ValueError(f"{place} holds {type(loaded).__name__}, where a dict of tensors is wanted")
@@ -109,7 +95,8 @@ def _line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-def _tensor(value: Any, place: str) -> Any:
+def plain(value: Any, place: str) -> Any:
+    """A tensor of numbers that lie one after another. Raises ``ValueError`` where it is something else."""
     import torch
 
     if not isinstance(value, torch.Tensor):
@@ -121,14 +108,15 @@ def _tensor(value: Any, place: str) -> Any:
     return value.detach()
 
 
-def _numbers(tensor: Any, place: str, wanted: int | None) -> np.ndarray:
+def as_array(tensor: Any, place: str, wanted: int | None) -> np.ndarray:
+    """The numbers of a tensor, where they are as many as ``wanted``. Raises ``ValueError`` for what is none."""
     import torch
 
-    plain = _tensor(tensor, place)
+    values = plain(tensor, place)
     try:
-        kind = np.dtype(np.float32) if plain.dtype == torch.bfloat16 else torch.empty(0, dtype=plain.dtype).numpy().dtype
-        if not fits(tuple(plain.shape), kind, wanted):
-            return unread(tuple(plain.shape), kind)
-        return plain.float().numpy() if plain.dtype == torch.bfloat16 else plain.numpy()
+        kind = np.dtype(np.float32) if values.dtype == torch.bfloat16 else torch.empty(0, dtype=values.dtype).numpy().dtype
+        if not fits(tuple(values.shape), kind, wanted):
+            return unread(tuple(values.shape), kind)
+        return values.float().numpy() if values.dtype == torch.bfloat16 else values.numpy()
     except (RuntimeError, TypeError) as error:  # of dtypes that numpy does not have
-        raise ValueError(f"{place} holds {plain.dtype}, where plain numbers are wanted: {_line(error)}") from None
+        raise ValueError(f"{place} holds {values.dtype}, where plain numbers are wanted: {_line(error)}") from None

@@ -114,8 +114,7 @@ def assign(
 ) -> Iterator[Sifted]:
     """Whole step: add the columns of ``assigned_row``, sorted by role, subclass (in the order of the hierarchy) and file.
 
-    Rejected: ``class_not_in_hierarchy``. What is held of a row is a few numbers; of classes whose rows do not come in the
-    order of their files, as no source here gives them, file and key too.
+    Rejected: ``class_not_in_hierarchy``. What is held of a row is a few numbers, its file and its key.
 
     Args:
         rows: with ``key``, ``split``, ``class_name`` and ``file``.
@@ -211,76 +210,17 @@ def _strangers(rows: Rows, tree: Hierarchy) -> Iterator[pa.Table]:
 
 
 def _in_file_order(rows: Rows, tree: Hierarchy) -> tuple[NDArray[np.int64], Ints, Ints]:
-    """Numbers of known rows by (class, file), as sorted listings of class folders have them; place of each one's class in
+    """Numbers of known rows by (class, file, key), as sorted listings of class folders have them; place of each one's class in
     ``tree.subclasses``, and of its split in ``SPLITS``."""
-    classes = pa.array(tree.subclasses, pa.string())
-    codes: list[Ints] = []
-    splits: list[Ints] = []
-    last: dict[int, tuple[str, str]] = {}
-    unsorted: set[int] = set()
-    for batch in rows.batches(["class_name", "split", "file", "key"]):
-        codes.append(_codes(batch, classes))
-        splits.append(_split_codes(batch))
-        unsorted |= _steps_back(codes[-1], batch, last)
-    code = np.concatenate(codes)
-    order = np.argsort(code, kind="stable")
-    order = order[np.searchsorted(code, 0, sorter=order) :]
-    code = code[order]
-    if unsorted:
-        # Both are sorted by class and have the same rows of these classes, so one takes the place of the other.
-        order[np.isin(code, list(unsorted))] = _sorted_rows(rows, classes, unsorted)
-    return order, code, np.concatenate(splits)[order]
-
-
-def _codes(batch: pa.Table, classes: pa.Array) -> Ints:
-    place = pc.index_in(batch["class_name"], value_set=classes)  # type: ignore[attr-defined]
-    return np.asarray(place.fill_null(-1), dtype=np.int32)
-
-
-def _split_codes(batch: pa.Table) -> Ints:
-    place = pc.index_in(batch["split"], value_set=pa.array(SPLITS))  # type: ignore[attr-defined]
-    if place.null_count:
-        strange = batch["split"].filter(pc.is_null(place))[0].as_py()
+    table = pa.concat_tables(rows.batches(["class_name", "split", "file", "key"]))
+    split = pc.index_in(table["split"], value_set=pa.array(SPLITS))  # type: ignore[attr-defined]
+    if split.null_count:
+        strange = table["split"].filter(pc.is_null(split))[0].as_py()
         raise ValueError(f"split {strange!r}: 'train' and 'test', or none at all, are wanted")
-    return np.asarray(place, dtype=np.int8)
-
-
-def _steps_back(code: Ints, batch: pa.Table, last: dict[int, tuple[str, str]]) -> set[int]:
-    """Classes with a row whose (file, key) is below that of the row before it; ``last``, the last row of each, is moved on."""
-    order = np.argsort(code, kind="stable")
-    order = order[code[order] >= 0]
-    if not len(order):
-        return set()
-    code = code[order]
-    file, key = (batch[name].combine_chunks().take(pa.array(order)) for name in ("file", "key"))
-    below = pc.or_kleene(  # type: ignore[attr-defined]
-        pc.less(file[1:], file[:-1]),  # type: ignore[attr-defined]
-        pc.and_kleene(pc.equal(file[1:], file[:-1]), pc.less(key[1:], key[:-1])),  # type: ignore[attr-defined]
-    )
-    starts = np.flatnonzero(np.diff(code, prepend=code[:1] - 1))
-    inside = np.diff(code) == 0
-    found = set(code[1:][inside & np.asarray(below, dtype=bool)].tolist())
-    for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(code)], strict=True):
-        mine = int(code[start])
-        if (file[start].as_py(), key[start].as_py()) < last.get(mine, ("", "")):
-            found.add(mine)
-        last[mine] = file[stop - 1].as_py(), key[stop - 1].as_py()
-    return found
-
-
-def _sorted_rows(rows: Rows, classes: pa.Array, wanted: set[int]) -> NDArray[np.int64]:
-    """Numbers of the rows of these classes by (class, file, key), which are held."""
-    held: list[pa.Table] = []
-    at = 0
-    for batch in rows.batches(["class_name", "file", "key"]):
-        code = _codes(batch, classes)
-        mine = np.flatnonzero(np.isin(code, list(wanted)))
-        found = batch.select(["file", "key"]).take(pa.array(mine))
-        held.append(found.append_column("code", pa.array(code[mine])).append_column("number", pa.array(at + mine)))
-        at += batch.num_rows
-    table = pa.concat_tables(held)
-    order = pc.sort_indices(table, [("code", "ascending"), ("file", "ascending"), ("key", "ascending")])
-    return np.asarray(table["number"].take(order))
+    code = pc.index_in(table["class_name"], value_set=pa.array(tree.subclasses, pa.string()))  # type: ignore[attr-defined]
+    by = [(name, "ascending") for name in ("code", "file", "key")]  # rows of no known class come last
+    order = np.asarray(pc.sort_indices(table.append_column("code", code), by), dtype=np.int64)[: len(code) - code.null_count]
+    return order, np.asarray(code.fill_null(-1), dtype=np.int32)[order], np.asarray(split, dtype=np.int8)[order]
 
 
 def ranks(group: Ints) -> tuple[Ints, Ints]:

@@ -15,8 +15,9 @@ import io
 import posixpath
 import reprlib
 import tomllib
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, cast
 
 import fsspec
@@ -105,12 +106,12 @@ def read_hierarchy(path: str) -> Hierarchy:
     if ending not in readers:
         raise ValueError(f"hierarchy {path!r}: its ending is {ending!r}, and {', '.join(readers)} are read")
     try:
-        return readers[ending](read_text(path))
+        return readers[ending](read_utf8(path))
     except (ValueError, RecursionError, csv.Error) as error:
         raise ValueError(f"hierarchy {path!r}: {error}") from None
 
 
-def read_text(path: str) -> str:
+def read_utf8(path: str) -> str:
     """UTF-8 text of a file, a byte order mark left out. Raises ``ValueError`` beyond ``MAX_BYTES``, or where it is none."""
     with fsspec.open(path, "rb") as stream:
         data: bytes = stream.read(MAX_BYTES + 1)  # type: ignore[union-attr]
@@ -151,18 +152,21 @@ def _names(what: str, value: Any) -> tuple[str, ...]:
 
 
 def _csv(text: str) -> Hierarchy:
-    rows = csv.DictReader(io.StringIO(text), strict=True)
-    if not {"subclass", "superclass"} <= set(rows.fieldnames or ()):
-        raise ValueError(f"the columns are {reprlib.repr(rows.fieldnames)}: 'subclass' and 'superclass' are needed")
     inner: dict[str, list[str]] = {}
     lone: list[str] = []
+    for sub, top in _columns(text, "subclass", "superclass"):
+        (inner.setdefault(top, []) if top else lone).append(sub)
+    return Hierarchy(tuple((name, tuple(subs)) for name, subs in inner.items()), tuple(lone))
+
+
+def _columns(text: str, one: str, other: str) -> Iterator[tuple[str, str]]:
+    rows = csv.DictReader(io.StringIO(text), strict=True)
+    if not {one, other} <= set(rows.fieldnames or ()):
+        raise ValueError(f"the columns are {reprlib.repr(rows.fieldnames)}: {one!r} and {other!r} are needed")
     try:
-        for row in rows:
-            sub, top = ((row[column] or "").strip() for column in ("subclass", "superclass"))
-            (inner.setdefault(top, []) if top else lone).append(sub)
+        yield from (((row[one] or "").strip(), (row[other] or "").strip()) for row in rows)
     except csv.Error as error:
         raise ValueError(f"line {rows.line_num}: {error}") from None
-    return Hierarchy(tuple((name, tuple(subs)) for name, subs in inner.items()), tuple(lone))
 
 
 def _repeated(names: Iterable[str]) -> str | None:
@@ -195,12 +199,9 @@ def read_parents(path: str) -> dict[str, tuple[str, ...]]:
         ValueError: a line without two names; names the file and the line.
     """
     try:
-        text = read_text(path)
+        text = read_utf8(path)
         if path.lower().endswith(".csv"):
-            rows = csv.DictReader(io.StringIO(text), strict=True)
-            if not {"child", "parent"} <= set(rows.fieldnames or ()):
-                raise ValueError(f"the columns are {reprlib.repr(rows.fieldnames)}: 'child' and 'parent' are needed")
-            pairs = [((row["child"] or "").strip(), (row["parent"] or "").strip()) for row in rows]
+            pairs = list(_columns(text, "child", "parent"))
         else:
             pairs = [(words[-1], words[0]) if len(words) == 2 else ("", "") for words in map(str.split, text.splitlines())]
         above: dict[str, tuple[str, ...]] = {}
@@ -231,9 +232,14 @@ def propose(
     if not 1 <= min_subclasses <= max_subclasses:
         raise ValueError(f"min_subclasses {min_subclasses}, max_subclasses {max_subclasses}: 1 <= min <= max")
     leaves = list(dict.fromkeys(classes))
+    above = {leaf: _ancestors(leaf, parents) for leaf in leaves}
+    try:
+        TopologicalSorter({name: parents.get(name, ()) for name in sorted({*leaves}.union(*above.values()))}).prepare()
+    except CycleError as error:
+        raise ValueError(f"a circle of parents through {error.args[1][0]!r} and {error.args[1][1]!r}") from None
     below: dict[str, list[str]] = {}
     for leaf in leaves:
-        for ancestor in _ancestors(leaf, parents):
+        for ancestor in above[leaf]:
             below.setdefault(ancestor, []).append(leaf)
     for leaf in leaves:
         if leaf in below:
@@ -254,20 +260,9 @@ def propose(
 
 def _ancestors(leaf: str, parents: Mapping[str, Sequence[str]]) -> set[str]:
     found: set[str] = set()
-    # Depth first with the way on the stack, so that a circle is told from a second parent.
-    way: list[tuple[str, list[str]]] = [(leaf, list(parents.get(leaf, ())))]
-    on_way = {leaf}
-    while way:
-        name, left = way[-1]
-        if not left:
-            way.pop()
-            on_way.discard(name)
-            continue
-        above = left.pop()
-        if above in on_way:
-            raise ValueError(f"a circle of parents through {above!r} and {name!r}")
-        if above not in found:
-            found.add(above)
-            on_way.add(above)
-            way.append((above, list(parents.get(above, ()))))
+    left = [leaf]
+    while left:
+        above = [name for name in parents.get(left.pop(), ()) if name not in found]
+        found.update(above)
+        left += above
     return found

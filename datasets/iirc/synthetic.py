@@ -9,7 +9,7 @@ import numpy as np
 from ...curation.png import stored_png
 from ...curation.rng import rng
 from ...curation.rows import Blob
-from ..class_images.rows import ClassImage
+from ..class_images.folders import ClassImage
 from .hierarchy import Hierarchy
 
 SIDE_PX = 16

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from ...curation.rng import rng
 from ...curation.streams import parse_json
-from .hierarchy import Hierarchy, read_text
+from .hierarchy import Hierarchy, read_utf8
 
 Tasks = tuple[tuple[str, ...], ...]
 """Labels of each task, in the order of learning."""
@@ -61,7 +61,7 @@ def read_tasks(path: str) -> dict[int, Tasks]:
         ValueError: another structure; names the file.
     """
     try:
-        value = parse_json(read_text(path).encode())
+        value = parse_json(read_utf8(path).encode())
         if not isinstance(value, dict) or not value:
             raise ValueError("no table of configurations")
         tables = cast("dict[str, Any]", value)

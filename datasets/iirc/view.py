@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -163,8 +162,3 @@ def label_sets(labels: NDArray[np.int64], classes: int) -> NDArray[np.bool_]:
     rows, columns = np.nonzero((labels >= 0) & (labels < classes))
     found[rows, labels[rows, columns]] = True
     return found
-
-
-def names_of(labels: Sequence[int], classes: Sequence[str]) -> tuple[str, ...]:
-    """Names of a label set."""
-    return tuple(classes[label] for label in labels if label >= 0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import io
 import json
@@ -14,6 +13,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
+from ...curation.npy import MAX_HEAD_BYTES, read_npy_head
 from ...curation.stages.decode import MAX_SCANS, PILLOW_ERRORS
 from ...curation.stages.image_format import PILLOW_NAMES
 from ...curation.ustar import ShardError
@@ -53,29 +53,9 @@ def decode_image(data: bytes) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=256)
-def npy_layout(header: bytes) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
-    """dtype, shape and whether in Fortran order, from the text of an .npy header. Headers of a dataset rarely differ.
-
-    Raises:
-        ValueError: no such header, or an array of objects.
-    """
-    try:
-        fields = ast.literal_eval(header.decode("latin-1").strip())
-        dtype, shape, fortran = np.dtype(fields["descr"]), fields["shape"], fields["fortran_order"]
-    except (ValueError, SyntaxError, LookupError, TypeError, AttributeError, MemoryError, RecursionError) as error:
-        raise ValueError(f"no .npy file: its head: {type(error).__name__}: {str(error)[:200]}") from None
-    if dtype.hasobject:
-        raise ValueError(f".npy of dtype {dtype}: objects would need pickle, which is not read")
-    if not dtype.itemsize or not isinstance(shape, tuple) or not all(type(side) is int and side >= 0 for side in shape):
-        raise ValueError(f"no .npy file: dtype {dtype}, shape {str(shape)[:200]}")
-    return dtype, shape, bool(fortran)
-
-
-def npy_start(data: bytes) -> int:
-    """Byte at which the values of an .npy file start. Raises ``ValueError`` where it is none."""
-    if data[:6] != b"\x93NUMPY" or data[6:7] not in (b"\x01", b"\x02", b"\x03"):
-        raise ValueError(f"no .npy file: it starts with {data[:8]!r}")
-    return 10 + int.from_bytes(data[8:10], "little") if data[6] == 1 else 12 + int.from_bytes(data[8:12], "little")
+def _npy_head(head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """See ``read_npy_head``. Heads of a dataset rarely differ."""
+    return read_npy_head(io.BytesIO(head))
 
 
 def decode_npy(data: bytes) -> np.ndarray:
@@ -84,8 +64,12 @@ def decode_npy(data: bytes) -> np.ndarray:
     Raises:
         ValueError: not .npy, cut short, longer than its head says, or an array of objects.
     """
-    start = npy_start(data)
-    dtype, shape, fortran = npy_layout(data[10 if data[6] == 1 else 12 : start])
+    length = 10 + int.from_bytes(data[8:10], "little") if data[6:7] == b"\x01" else 12 + int.from_bytes(data[8:12], "little")
+    shape, fortran, dtype, start = _npy_head(data[: min(length, MAX_HEAD_BYTES)])
+    if dtype.hasobject:
+        raise ValueError(f".npy of dtype {dtype}: objects would need pickle, which is not read")
+    if not dtype.itemsize or min(shape, default=0) < 0:
+        raise ValueError(f"no .npy file: dtype {dtype}, shape {str(shape)[:200]}")
     claimed, held = math.prod(shape) * dtype.itemsize, len(data) - start
     if claimed != held:
         raise ValueError(f"values {str(shape)[:200]} of {dtype} are {claimed} bytes, and it holds {held}")

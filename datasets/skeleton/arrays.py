@@ -17,7 +17,7 @@ import numpy as np
 from ...curation.pickles import UnsafePickle, load_plain
 from ...curation.rows import Reject, Rejected, printable
 from ...curation.stages.folder import key_of, open_folder
-from ..features.formats import array_rows, array_shapes
+from ..features.arrays import array_rows, array_shapes
 from .layouts import Layout
 from .ntu import listed_by_name
 from .rows import InFile, ListedSequence, TensorRow, sequence_of

@@ -55,7 +55,7 @@ class Place:
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class Parsed:
     """Some lines.
 
     Attributes:
@@ -64,7 +64,6 @@ class Block:
         rest: the other rows: the columns ``NEEDED`` and those asked for as text, empty or null where the field was empty;
             ``index``, increasing, and ``place``, the place of the line in the unit of ``place``, both int64.
         lines: how many there are, those that are rejected with them.
-        place: names the rows without a valid id.
         rejected: lines whose fields could not be told apart, with the columns ``REJECTS``.
     """
 
@@ -72,12 +71,11 @@ class Block:
     index: np.ndarray
     rest: pa.Table
     lines: int
-    place: Place
     rejected: pa.Table
 
 
 def rest_table(index: Sequence[int] | np.ndarray, place: np.ndarray, texts: Mapping[str, Any]) -> pa.Table:
-    """``Block.rest`` of its columns."""
+    """``Parsed.rest`` of its columns."""
     integers = {"index": pa.array(index, pa.int64()), "place": pa.array(place, pa.int64())}
     schema = pa.schema([*((name, pa.int64()) for name in integers), *((name, pa.string()) for name in texts)])
     return pa.table({**integers, **texts}, schema=schema)
@@ -90,23 +88,23 @@ def row_schema(extra: Sequence[str]) -> pa.Schema:
     return pa.schema([pa.field(name, kind, nullable=False) for name, kind in named])
 
 
-def sift_fields(blocks: Iterable[Block], *, licences: Sequence[str] | None, extra: Sequence[str]) -> Sifted:
+def sift_fields(blocks: Iterable[Parsed], *, place: Place, licences: Sequence[str] | None, extra: Sequence[str]) -> Sifted:
     """Put blocks together as rows of ``metadata.Photo``, and reject rows that break a rule.
 
     Args:
         blocks: of one file, in order, at least one; only what is kept of one is in memory when the next is asked for.
+        place: names the rows without a valid id.
         licences: names of licences to keep; None for all. The rows ``good`` have been asked for theirs.
         extra: further columns to give, decoded where they are ``ENCODED``.
     """
     good, index, rest, rejected = list[pa.Table](), list[np.ndarray](), list[pa.Table](), list[pa.Table]()
-    place, total = Place("", ""), 0
+    total = 0
     for block in blocks:
         good.append(block.good)
         index.append(block.index + total)
         rest.append(block.rest.set_column(0, "index", pc.add(block.rest["index"], total)))
         rejected.append(block.rejected)
         total += block.lines
-        place = block.place
     rows = pa.concat_tables(good)
     others = pl.DataFrame(pa.concat_tables(rest))
     if others.height:  # of all blocks at once, as there are few

@@ -9,8 +9,9 @@ from __future__ import annotations
 import dataclasses
 import io
 import itertools
+import math
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import IO
 
 BLOCK_BYTES = 1 << 24
@@ -26,12 +27,12 @@ _MAGIC = {b"\x1f\x8b": "gzip", b"BZh": "bzip2"}
 
 
 @dataclasses.dataclass(frozen=True)
-class Block:
+class Lines:
     """Whole lines.
 
     Attributes:
-        data: bytes of the lines with their newlines (the last line of a file may lack its own).
-        size: bytes that they take up in the file; more than ``len(data)`` where a line was too long to keep.
+        data: bytes of the lines with their newlines (the last line of a file may lack its own, and one that is too long does).
+        size: bytes that they take up in the file; more than ``len(data)`` where the last line was too long to keep.
     """
 
     data: bytes
@@ -43,100 +44,57 @@ def compression(head: bytes) -> str | None:
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
-def chunks_of_stream(stream: IO[bytes], place: str, chunk_bytes: int = BLOCK_BYTES) -> Iterator[bytes]:
-    """All bytes of a stream that may be compressed.
-
-    Raises:
-        ValueError: where the compressed stream is cut short or damaged.
-    """
-    done = 0
-    while True:
-        try:
-            data = stream.read(chunk_bytes)
-        except (EOFError, OSError, zlib.error) as error:
-            raise ValueError(f"{place}: the compressed stream breaks after {done:,} bytes of text: {error}") from error
-        if not data:
-            return
-        done += len(data)
-        yield data
-
-
-def chunks_of_range(stream: IO[bytes], start: int, end: int) -> Iterator[bytes]:
-    """Bytes of the lines that begin in [start, end) of a seekable stream, the rest of the last line included.
-
-    ``start`` is where a line begins; ``start_of_first`` finds it.
-    """
-    at, data = start, b"\n"
-    while at < end:
-        size = min(BLOCK_BYTES, end - at)
-        # Look where the last line ends before reading: a block that ends with a line need not be cut and copied.
-        stream.seek(at + size - 1)
-        size += max(stream.read(1 << 16).find(b"\n"), 0)
-        stream.seek(at)
-        data = stream.read(size)
-        if not data:
-            return
-        at += len(data)
-        yield data
-    while not data.endswith(b"\n"):
-        data = stream.read(1 << 16)
-        data = data[: data.find(b"\n") + 1 or None]
-        if not data:
-            return
-        yield data
-
-
 def start_of_first(stream: IO[bytes], start: int, end: int) -> int:
     """Where the first line that begins in [start, end) begins; ``end`` where none does."""
     if start == 0:
         return 0
     stream.seek(start - 1)
-    at = start - 1
-    while at < end:
-        data = stream.read(min(1 << 16, end - at))
-        cut = data.find(b"\n")
-        if cut >= 0:
-            return min(at + cut + 1, end)
-        if not data:
-            break
-        at += len(data)
-    return end
+    while (data := stream.readline(1 << 16)) and not data.endswith(b"\n") and stream.tell() < end:
+        pass
+    return min(stream.tell(), end)
 
 
-def blocks(chunks: Iterable[bytes]) -> Iterator[Block]:
-    """Cut chunks of bytes at line ends. A line longer than ``MAX_LINE_BYTES`` comes as a block of its own, cut short."""
-    carry = b""
-    overlong = 0  # bytes of a line that has been cut short, so far
-    for chunk in chunks:
-        cut = chunk.find(b"\n") + 1 if overlong else chunk.rfind(b"\n") + 1
-        if overlong:
-            overlong += cut or len(chunk)
-            if not cut:
-                continue
-            yield Block(carry, overlong)
-            carry, overlong, chunk = b"", 0, chunk[cut:]
-            cut = chunk.rfind(b"\n") + 1
-        if cut:
-            data = carry + chunk[:cut] if carry else chunk if cut == len(chunk) else chunk[:cut]
-            yield from _some_lines(data)
-            carry = chunk[cut:]
-        else:
-            carry += chunk
-        if len(carry) > MAX_LINE_BYTES:
-            carry, overlong = carry[: MAX_LINE_BYTES + 1], len(carry)
-    if overlong or carry:
-        yield Block(carry, overlong or len(carry))
+def blocks(stream: IO[bytes], place: str, size: float = math.inf, block_bytes: int | None = None) -> Iterator[Lines]:
+    """The lines of a stream that begin in its next ``size`` bytes. A line begins where it stands.
+
+    Args:
+        size: of a stream that can seek; of others all lines are read.
+        block_bytes: of a block, or somewhat more; ``BLOCK_BYTES`` by default.
+
+    Raises:
+        ValueError: where a compressed stream is cut short or damaged.
+    """
+    done, start = 0, stream.tell() if size < math.inf else 0
+    try:
+        while (wanted := int(min(block_bytes or BLOCK_BYTES, size - done))) > 0:
+            if (
+                size < math.inf
+            ):  # look where the last line ends before reading: a block that ends with a line need not be copied
+                stream.seek(start + done + wanted - 1)
+                wanted += max(len(stream.readline(MAX_LINE_BYTES + 1)) - 1, 0)
+                stream.seek(start + done)
+            if not (data := stream.read(wanted)):
+                return
+            if not data.endswith(b"\n"):
+                data += stream.readline(MAX_LINE_BYTES + 1)
+            taken = len(data)
+            if not data.endswith(b"\n"):  # the last line of the file, or one that is too long
+                data = data[: data.rfind(b"\n") + MAX_LINE_BYTES + 2]
+                while (rest := stream.readline(1 << 16)) and (taken := taken + len(rest)) and not rest.endswith(b"\n"):
+                    pass
+            done += taken
+            yield from _some_lines(data, taken)
+    except (EOFError, OSError, zlib.error) as error:
+        raise ValueError(f"{place}: the compressed stream breaks after {done:,} bytes of text: {error}") from error
 
 
-def _some_lines(data: bytes) -> Iterator[Block]:
+def _some_lines(data: bytes, size: int) -> Iterator[Lines]:
     """Blocks of at most ``LINES_AT_ONCE`` of these lines: what is wrong with a line takes far more memory than an empty one."""
     while data.count(b"\n") > LINES_AT_ONCE:
-        end = 0
-        for line in itertools.islice(io.BytesIO(data), LINES_AT_ONCE):
-            end += len(line)
-        yield Block(data[:end], end)
-        data = data[end:]
-    yield Block(data, len(data))
+        end = sum(map(len, itertools.islice(io.BytesIO(data), LINES_AT_ONCE)))
+        yield Lines(data[:end], end)
+        data, size = data[end:], size - end
+    yield Lines(data, size)
 
 
 def fault(line: bytes, columns: int) -> tuple[str, str] | None:
@@ -151,11 +109,17 @@ def fault(line: bytes, columns: int) -> tuple[str, str] | None:
     line = line.rstrip(b"\r\n")
     if not line:
         return "blank_line", "nothing on it"
-    if b"\0" in line:
-        return "nul_byte", f"NUL at byte {line.index(0)} of the line"
-    try:
-        line.decode("utf-8")
-    except UnicodeDecodeError as error:
-        return "bad_utf8", f"{line[error.start : error.start + 4]!r} at byte {error.start} of the line is not UTF-8"
     found = line.count(b"\t") + 1
-    return None if found == columns else ("wrong_column_count", f"{found} columns, {columns} expected")
+    wrong = None if found == columns else ("wrong_column_count", f"{found} columns, {columns} expected")
+    return text_fault(line, "the line") or wrong
+
+
+def text_fault(data: bytes, what: str) -> tuple[str, str] | None:
+    """Why the bytes of a line or a field are no text, and what was seen; None where they are."""
+    if b"\0" in data:
+        return "nul_byte", f"NUL at byte {data.index(0)} of {what}"
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return "bad_utf8", f"{data[error.start : error.start + 4]!r} at byte {error.start} of {what} is not UTF-8"
+    return None

@@ -48,7 +48,7 @@ import pyarrow.compute as pc
 from ...curation.rows import REJECTS, Sifted
 from ...curation.streams import decompressed
 from . import lines, scan, sqlite
-from .fields import EXTRA, LAYOUTS, NEEDED, Block, Place, rest_table, row_schema, sift_fields
+from .fields import EXTRA, LAYOUTS, NEEDED, Parsed, Place, rest_table, row_schema, sift_fields
 
 PIECE_BYTES = 1 << 26
 """Bytes of a plain file that one piece covers. It changes neither rows nor their order."""
@@ -142,30 +142,20 @@ def read_metadata(
     if task["form"] == "sqlite":
         if "hash" in extra:
             raise ValueError(f"{task['file']}: the SQLite form has no column 'hash'")
-        blocks = _read_sqlite(_local(fs, full), task, extra)
-        yield from _sifted(blocks, licences, extra)
+        place = Place(task["file"], "rowid")
+        yield from _sifted(_read_sqlite(_local(fs, full), task, place, extra), place, licences, extra)
         return
     if "hash" in extra and task["columns"] == 23:
         raise ValueError(f"{task['file']}: the form of 23 columns has no column 'hash'")
+    place = Place(task["file"], "byte" if task["form"] == "plain" else "line")
     with fs.open(full, "rb") as stream:
-        yield from _sifted(_read_text(stream, task, licences, extra), licences, extra)
+        yield from _sifted(_read_text(stream, task, place, licences, extra), place, licences, extra)
 
 
-def read_all(
-    *, path: str, files: str = "*", licences: Sequence[str] | None = None, extra: Sequence[str] = ()
-) -> Iterator[Sifted]:
-    """All rows in order as a source that is not split: for compressed files whose rows do not fit in memory together.
-
-    Args, columns and errors are those of ``pieces`` and ``read_metadata``; tables hold the lines of about 64 MB of text.
-    """
-    for piece in pieces(path=path, files=files):
-        yield from read_metadata(piece, path=path, licences=licences, extra=extra)
-
-
-def _sifted(blocks: Iterator[Block], licences: Sequence[str] | None, extra: Sequence[str]) -> Iterator[Sifted]:
+def _sifted(blocks: Iterator[Parsed], place: Place, licences: Sequence[str] | None, extra: Sequence[str]) -> Iterator[Sifted]:
     for first in blocks:
         several = itertools.chain([first], itertools.islice(blocks, PIECE_BYTES // lines.BLOCK_BYTES - 1))
-        yield sift_fields(several, licences=licences, extra=extra)
+        yield sift_fields(several, place=place, licences=licences, extra=extra)
 
 
 # --------------------------------------------------------------------------------------------------------- the source
@@ -206,10 +196,10 @@ def _form(stream: IO[bytes], name: str) -> dict[str, Any]:
     if claimed is not None and claimed != kind:
         raise ValueError(f"{name}: the name says {claimed}, and the file begins with {head[:4]!r}")
     stream.seek(0)
-    text = next(lines.chunks_of_stream(decompressed(stream, kind), name, _HEAD_BYTES), b"")
-    if not text:
+    first = next(lines.blocks(decompressed(stream, kind), name, block_bytes=_HEAD_BYTES), None)
+    if first is None:
         raise ValueError(f"{name}: the file is empty")
-    return {"form": kind or "plain", "columns": _columns(text, name)}
+    return {"form": kind or "plain", "columns": _columns(first.data, name)}
 
 
 def _columns(head: bytes, name: str) -> int:
@@ -228,33 +218,36 @@ def _columns(head: bytes, name: str) -> int:
 
 
 def _read_text(
-    stream: IO[bytes], task: dict[str, Any], licences: Sequence[str] | None, extra: Sequence[str]
-) -> Iterator[Block]:
+    stream: IO[bytes], task: dict[str, Any], place: Place, licences: Sequence[str] | None, extra: Sequence[str]
+) -> Iterator[Parsed]:
     plain = task["form"] == "plain"
     if plain:
-        place = lines.start_of_first(stream, task["start"], task["end"])
-        chunks = lines.chunks_of_range(stream, place, task["end"])
+        at = lines.start_of_first(stream, task["start"], task["end"])
+        stream.seek(at)
+        blocks = lines.blocks(stream, task["file"], task["end"] - at)
     else:
-        place = 1
-        chunks = lines.chunks_of_stream(decompressed(stream, task["form"]), task["file"])
+        at = 1
+        blocks = lines.blocks(decompressed(stream, task["form"]), task["file"])
     bad = 0
-    for block in lines.blocks(chunks):
-        parsed = _read_block(block.data, place, task, licences, extra)
+    for block in blocks:
+        parsed = _read_block(block.data, at, LAYOUTS[task["columns"]], place, licences, extra)
         bad += parsed.rejected.num_rows
         if bad > _MAX_BAD_LINES:
-            where = f"{parsed.place.unit} {place:,}"
+            where = f"{place.unit} {at:,}"
             raise ValueError(f"{task['file']}: more than {_MAX_BAD_LINES:,} lines of a piece, up to {where}, are no metadata")
-        place += block.size if plain else parsed.lines
+        at += block.size if plain else parsed.lines
         yield parsed
 
 
-def _read_block(data: bytes, first: int, task: dict[str, Any], licences: Sequence[str] | None, extra: Sequence[str]) -> Block:
+def _read_block(
+    data: bytes, first: int, layout: Sequence[str], place: Place, licences: Sequence[str] | None, extra: Sequence[str]
+) -> Parsed:
     """The lines of a block, the first of which is at ``first``.
 
     Compiled passes tell which lines are good, nearly all of them, and cut the others into fields for the rules to look at.
     What they are not sure to cut rightly is cut line by line.
     """
-    names, layout = (*NEEDED, *extra), LAYOUTS[task["columns"]]
+    names = (*NEEDED, *extra)
     data = data if data.endswith(b"\n") else data + b"\n"
     bounds, starts = scan.fields(data, len(layout), [layout.index(name) for name in names])
     good, taken, uploaded = scan.photos(data, bounds)
@@ -269,8 +262,7 @@ def _read_block(data: bytes, first: int, task: dict[str, Any], licences: Sequenc
     rows = pa.Table.from_arrays([key, taken, uploaded, *others], schema=row_schema(extra))
 
     clean = bounds[:, 0, 0] >= 0
-    plain = task["form"] == "plain"
-    places = first + (starts[:-1] if plain else np.arange(len(clean)))
+    places = first + (starts[:-1] if place.unit == "byte" else np.arange(len(clean)))
     index = np.flatnonzero(clean & ~good)
     texts = scan.texts(data, bounds, clean & ~good, range(len(names)))
     rest = rest_table(index, places[index], dict(zip(names, texts, strict=True)))
@@ -278,8 +270,7 @@ def _read_block(data: bytes, first: int, task: dict[str, Any], licences: Sequenc
     if fields:
         columns = dict(zip(names, zip(*fields.values(), strict=True), strict=True))
         rest = pa.concat_tables([rest, rest_table(list(fields), places[list(fields)], columns)]).sort_by("index")
-    place = Place(task["file"], "byte" if plain else "line")
-    return Block(rows, np.flatnonzero(good), rest, len(clean), place, _rejected(faults, places, place))
+    return Parsed(rows, np.flatnonzero(good), rest, len(clean), _rejected(faults, places, place))
 
 
 def _cut(
@@ -306,9 +297,8 @@ def _rejected(faults: Mapping[int, tuple[str, str]], places: np.ndarray, place: 
 # ------------------------------------------------------------------------------------------------------------- SQLite
 
 
-def _read_sqlite(path: str, task: dict[str, Any], extra: Sequence[str]) -> Iterator[Block]:
+def _read_sqlite(path: str, task: dict[str, Any], place: Place, extra: Sequence[str]) -> Iterator[Parsed]:
     names = (*NEEDED, *extra)
-    place = Place(task["file"], "rowid")
     for batch in sqlite.rows(path, task["start"], task["end"], names):
         rowids = np.asarray([row[0] for row in batch], dtype=np.int64)
         bad = {index: fault for index, row in enumerate(batch) if (fault := _cell_fault(row[1:])) is not None}
@@ -317,19 +307,10 @@ def _read_sqlite(path: str, task: dict[str, Any], extra: Sequence[str]) -> Itera
         texts = [[cell.decode() if cell else None for cell in field] for field in fields]
         rest = rest_table(kept, rowids[kept], dict(zip(names, texts, strict=True)))
         none = np.zeros(0, dtype=np.int64)
-        yield Block(row_schema(extra).empty_table(), none, rest, len(batch), place, _rejected(bad, rowids, place))
+        yield Parsed(row_schema(extra).empty_table(), none, rest, len(batch), _rejected(bad, rowids, place))
 
 
 def _cell_fault(cells: Sequence[bytes | None]) -> tuple[str, str] | None:
     if sum(len(cell) for cell in cells if cell is not None) > lines.MAX_LINE_BYTES:
         return "line_too_long", f"more than {lines.MAX_LINE_BYTES:,} bytes"
-    for cell in cells:
-        if cell is None or (cell.isascii() and b"\0" not in cell):
-            continue
-        if b"\0" in cell:
-            return "nul_byte", f"NUL at byte {cell.index(0)} of a field"
-        try:
-            cell.decode("utf-8")
-        except UnicodeDecodeError as error:
-            return "bad_utf8", f"{cell[error.start : error.start + 4]!r} at byte {error.start} of a field is not UTF-8"
-    return None
+    return next((fault for cell in cells if cell and (fault := lines.text_fault(cell, "a field"))), None)

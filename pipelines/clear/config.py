@@ -10,7 +10,7 @@ from pydantic.dataclasses import dataclass
 
 from ...curation.encoders.spec import ENCODERS, Colours, Conse, OpenClip
 from ...curation.qa.options import Option, check_options, text_rule
-from ...curation.qa.simulated import POOL, ErrorRates
+from ...curation.qa.rounds import POOL, ErrorRates
 from ...curation.stages.buckets import BucketLimits, checked_limits
 from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
 from ...curation.stages.fetch import FetchLimits, FetchPace
@@ -20,7 +20,7 @@ from ...eval.metrics.registry import METRICS
 from ...training.baselines.clear import paper_methods
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
-from ..config import Location, Rejects
+from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf
 from ..own import OwnEncoder, OwnSource
 from ..sources import SOURCES
@@ -237,7 +237,7 @@ class Qa:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Choice:
+class FinalChoice:
     """Final choice: how many images a class and bucket, and how they are chosen."""
 
     per_class: Annotated[int, Field(ge=1)]
@@ -251,13 +251,6 @@ class Splits:
 
     rule: Literal["as_released", "as_written"]
     test_share: Annotated[float, Field(gt=0, lt=1)]
-
-
-@dataclass(frozen=True, config=_STRICT)
-class Shards:
-    """Samples a shard."""
-
-    max_samples: Annotated[int, Field(ge=1)] = 1000
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -295,11 +288,11 @@ class ClearConfig:
     retrieval: Rule
     classes: Annotated[list[Class], Field(min_length=1)]
     qa: Qa
-    choice: Choice
+    choice: FinalChoice
     splits: Splits
     baselines: Baselines
     encoder_run: EncoderRun = Field(default_factory=EncoderRun)
-    shards: Shards = Field(default_factory=Shards)
+    shards: ShardSizes = Field(default_factory=lambda: ShardSizes(1000))
     rows_per_part: Annotated[int, Field(ge=1)] = 256
 
     @field_validator("classes")

@@ -14,7 +14,7 @@ from typing import Any
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, step
 from ...curation.keys import how, where
-from ...curation.qa.rounds import ask
+from ...curation.qa.rounds import Round, Simulated, ask
 from ...curation.qa.sensitive import screen_sensitive
 from ...curation.shards import Placed
 from ...curation.stages.buckets import (
@@ -40,7 +40,7 @@ from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ..benchmark import built_in
 from ..own import encoder_of, source_of
 from ..sources import SOURCES
-from . import card, release, rounds
+from . import card, release
 from .config import (
     CalendarBuckets,
     ClearConfig,
@@ -90,7 +90,8 @@ def plan(c: ClearConfig, out: str) -> Flow:
         flow = flow.each_batch("screened", screen, max_rejects=None, rows_per_part=c.rows_per_part)
     if c.qa.votes != "none":
         qa = c.qa
-        flow = ask(flow, rounds.asked(c), out, majority=qa.majority, sensitive=qa.sensitive, rule=qa.rule)
+        (asked,) = rounds(c)
+        flow = ask(flow, asked, out, majority=qa.majority, sensitive=qa.sensitive, rule=qa.rule)
     names = [each.name for each in c.classes]
     return (
         flow.whole(
@@ -115,6 +116,25 @@ def plan(c: ClearConfig, out: str) -> Flow:
         )
         .shards("shards", step(sample))
     )
+
+
+def rounds(c: ClearConfig) -> list[Round]:
+    """The only round of questions: about the images that are retrieved and looked at, a batch a bucket.
+
+    With ``qa.votes = "none"``, too: annotators may be asked before their votes are counted.
+    """
+    qa = c.qa
+    retrieved = "asked" if c.buckets.first_labelled else "retrieved"
+    only = Round(
+        stage=retrieved if qa.max_sensitive_score is None else "screened",
+        options=[each.as_option() for each in c.classes],
+        seed=c.seed,
+        workers=qa.workers,
+        background=c.retrieval.background,
+        group="bucket",
+        simulated=Simulated(qa.truth, qa.errors) if qa.votes == "simulated" else None,
+    )
+    return [only]
 
 
 def _budget(c: ClearConfig, *expected: str) -> Budget:
@@ -172,7 +192,7 @@ BENCHMARK = built_in(
     ClearConfig,
     plan,
     card.publish,
-    rounds=rounds.rounds,
+    rounds=rounds,
     shown={"in-domain": "in_domain", "next-domain": "next_domain", "acc": "acc", "bwt": "bwt", "fwt": "fwt"},
     release=release.write_release_layout,
 )

@@ -24,7 +24,7 @@ from ..experiments import results
 from ..own import shown
 from ..report import OWNERS, finished_stages, votes_sections, write_page
 from .config import ClearConfig, FolderSource
-from .rounds import rounds
+from .pipeline import rounds
 
 _THUMB_PX = 96
 _THUMBS = 6

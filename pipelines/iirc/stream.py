@@ -18,7 +18,7 @@ from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.refined_classification import refined_stream
 from ...eval.protocols.streams import Position, Test
 from ...training.data.examples import ArrayExamples
-from ...training.data.pictures import Album, Pictures, ShardPictures, picture_view
+from ...training.data.pictures import PictureCache, PictureExamples, picture_view, shard_pictures
 from ..streams import Prepared
 from .vectors import read_vectors
 
@@ -61,8 +61,8 @@ def _index(dataset: str, digest: str) -> tuple[pa.Table, list[str]]:
 
 
 @functools.lru_cache(maxsize=1)
-def _album(dataset: str, digest: str, view: str) -> Album:
-    return Album(ShardPictures(DatasetIndex.open(dataset)), picture_view(json.loads(view)))
+def _album(dataset: str, digest: str, view: str) -> PictureCache:
+    return PictureCache(shard_pictures(DatasetIndex.open(dataset)), picture_view(json.loads(view)))
 
 
 @functools.lru_cache(maxsize=1)
@@ -74,5 +74,5 @@ def _of_vectors(vectors: NDArray[np.float32], keys: list[str], one: Given) -> Ar
     return ArrayExamples(vectors[one.rows], one.labels, [keys[row] for row in one.rows.tolist()])
 
 
-def _of_pictures(album: Album, keys: list[str], one: Given) -> Pictures:
-    return Pictures(album, keys, one.rows, one.labels)
+def _of_pictures(album: PictureCache, keys: list[str], one: Given) -> PictureExamples:
+    return PictureExamples(album, keys, one.rows, one.labels)

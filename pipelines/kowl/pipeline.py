@@ -18,8 +18,13 @@ from ...curation.stages.visual_transforms import our_ranges
 from ...datasets.ava_kinetics.strata import Annotated, Stratified, action_types, add_strata, ava_lists, read_ava_list
 from ...datasets.features.extract import Nuisance, extract_features
 from ...datasets.features.frames import FrameClip, WithFrames, attach_clips, read_clips, shards_below
-from ...datasets.features.rows import StoredFeature, WithFeature, attach_features, read_features
-from ...datasets.features.rows import pieces as pieces_of_features
+from ...datasets.features.rows import (
+    StoredFeature,
+    WithFeature,
+    attach_features,
+    feature_pieces,
+    read_stored_features,
+)
 from ...datasets.kinetics.inventory import Held, keep_held, read_inventory
 from ...datasets.kinetics.lists import Listed, kinetics_lists
 from ...datasets.kowl.increments import Incremented, assign_increments
@@ -99,8 +104,8 @@ def _with_features(flow: Flow, c: KowlConfig, features: StoredFeatures | DrawnFe
     root = where(features.root)
     stored = source(
         "stored_features",
-        step(read_features, root=root, width=features.width, uid_pattern=features.uid_pattern),
-        pieces=step(pieces_of_features, root=root, files=features.files),
+        step(read_stored_features, root=root, width=features.width, uid_pattern=features.uid_pattern),
+        pieces=step(feature_pieces, root=root, files=features.files),
         gives=StoredFeature,
         max_rejects=Budget(features.max_rejects, "features.max_rejects"),
     )

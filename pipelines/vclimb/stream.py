@@ -9,8 +9,7 @@ from typing import Any
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.class_incremental import class_stream
 from ...training.core.learner import SecondView, View
-from ...training.data.clip_views import ClipView
-from ...training.data.clips import consistent, kept, shard_clips
+from ...training.data.clips import ClipView, consistent, for_memory, shard_clips
 from ..streams import Prepared
 
 
@@ -40,7 +39,7 @@ def clip_view(settings: Mapping[str, Any]) -> ClipView:
 
 def narrowings(settings: Mapping[str, Any]) -> tuple[View, SecondView | None]:
     """How the memory keeps a clip, and the second view of temporal consistency. Raises ValueError for a value that is wrong."""
-    keep = functools.partial(kept, frames=_count(settings["memory"]["frames"]))
+    keep = functools.partial(for_memory, frames=_count(settings["memory"]["frames"]))
     if (values := settings["consistency"]) is None:
         return keep, None
     view = functools.partial(consistent, frames=_count(values["frames"]), variant=values["variant"])

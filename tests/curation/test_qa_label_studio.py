@@ -14,7 +14,8 @@ from benchwright.curation.qa.label_studio import export_tasks, labelling_config,
 from benchwright.curation.qa.mturk import export_batches
 from benchwright.curation.qa.mturk_results import read_mturk_results
 from benchwright.curation.qa.options import NONE_OF_THE_ABOVE, Option
-from benchwright.curation.qa.simulated import ErrorRates, simulate_results
+from benchwright.curation.qa.rounds import ErrorRates
+from benchwright.curation.qa.simulated import simulate_results
 from benchwright.curation.qa.votes import aggregate_votes
 
 OPTIONS = [Option("computer", "laptop", "tablet & <desktop>"), Option('"quoted"', "camera"), Option("bus")]

@@ -23,12 +23,13 @@ from benchwright.curation.qa.mturk import (
     Gold,
     export_batches,
     guard_formula,
-    read_gold_key,
     render_form,
     unguard_formula,
 )
 from benchwright.curation.qa.options import Option, answers_to_classes, check_options
+from benchwright.curation.qa.rounds import gold_key
 from benchwright.curation.rows import Blob
+from benchwright.curation.store import Store, StoreError
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
@@ -88,7 +89,7 @@ def test_one_batch_a_bucket_with_the_columns_of_clear(tmp_path: Path) -> None:
         "query": "laptop",
     }
     assert sorted(row["ID"] for path in out.batches for row in read(path)) == table_of()["key"].to_pylist()
-    assert out.gold_key is None
+    assert out.gold == {}
     assert not (tmp_path / "x" / "private").exists()
 
 
@@ -144,20 +145,22 @@ def test_a_record_of_an_earlier_export_removes_files_alone(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "not readable as JSON"), ("\xff", "not readable as JSON"), ("[]", "not a gold key: it has no object 'gold'")],
+    [("{", "is not JSON"), ("\xff", "is not JSON"), ("[]", "not a gold key: it is no object")],
 )
 def test_a_damaged_gold_key_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "gold_key.json"
     path.write_text(text, encoding="latin-1")
-    with pytest.raises(ValueError, match=rf"gold_key\.json: {message}"):
-        read_gold_key(str(path))
+    with pytest.raises((ValueError, StoreError), match=rf"gold_key\.json:? {message}"):
+        gold_key(Store(str(tmp_path)), "")
 
 
 def test_gold_questions_are_mixed_in_and_named_in_the_private_key_alone(tmp_path: Path) -> None:
     gold = Gold(table_of(5, key=[f"{900 + i}" for i in range(5)]), per_batch=2)
     out = export(tmp_path, gold=gold, batch_size=4)
-    key = read_gold_key(str(out.gold_key))
-    assert len(key) == out.num_gold == 4
+    private = tmp_path / "private" / "gold_key.json"
+    key = json.loads(private.read_text())["gold"]
+    assert key == out.gold
+    assert len(key) == 4
     assert set(key) <= set(gold.table["key"].to_pylist())
     truth = dict(zip(gold.table["key"].to_pylist(), gold.table["concept"].to_pylist(), strict=True))
     assert key == {name: truth[name] for name in key}
@@ -166,7 +169,7 @@ def test_gold_questions_are_mixed_in_and_named_in_the_private_key_alone(tmp_path
         assert sum(row["ID"] in key for row in rows) == 2
         # Nothing but the key tells them apart: same columns, the bucket of their neighbours.
         assert set(rows[0]) == {"image_url", "ID", "bucket_index", "query"}
-    assert out.gold_key.stat().st_mode & 0o077 == 0
+    assert private.stat().st_mode & 0o077 == 0
     upload = "".join(path.read_text() for path in (tmp_path / "upload").iterdir()) + (tmp_path / "export.json").read_text()
     assert "gold" not in upload
     others = [row["ID"] for path in out.batches for row in read(path) if row["ID"] not in key]

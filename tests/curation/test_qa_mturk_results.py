@@ -14,10 +14,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from benchwright.curation.qa.agreement import votes_kappa, worker_table
-from benchwright.curation.qa.mturk import Export, Gold, export_batches, read_gold_key
+from benchwright.curation.qa.mturk import Export, Gold, export_batches
 from benchwright.curation.qa.mturk_results import Votes, read_mturk_results
 from benchwright.curation.qa.options import NONE_OF_THE_ABOVE, Option
-from benchwright.curation.qa.simulated import RESULT_HEADER, ErrorRates, simulate_results
+from benchwright.curation.qa.rounds import ErrorRates
+from benchwright.curation.qa.simulated import RESULT_HEADER, simulate_results
 from benchwright.curation.qa.votes import aggregate_votes, missing_votes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -132,13 +133,6 @@ def test_one_vote_a_worker_and_image(tmp_path: Path) -> None:
     assert votes.votes["labels"].to_pylist() == [["laptop"]]
 
 
-def test_rejected_work_counts_where_asked_for(tmp_path: Path) -> None:
-    rows = [row(AssignmentStatus="Rejected", Reject="x"), row(worker="A2")]
-    path = write(tmp_path / "r.csv", rows)
-    assert read(path, statuses=("Approved", "Submitted", "Rejected")).votes.num_rows == 2
-    assert read(path, statuses=("Approved",)).votes.num_rows == 0
-
-
 def test_guarded_ids_and_queries_come_back(tmp_path: Path) -> None:
     path = write(tmp_path / "r.csv", [row("'=3", **{"Input.query": "evil", LABELS: answer(OPTIONS[3].name)})])
     votes = read(path)
@@ -248,7 +242,7 @@ def test_simulated_annotators_take_the_real_way(tmp_path: Path) -> None:
         [str(path) for path in out.batches], truth, str(tmp_path / "r"), options=OPTIONS, seed=7, errors=perfect
     )
     assert [Path(path).name for path in paths[:2]] == ["SIMULATED_bucket00_labels.csv", "SIMULATED_bucket00_sensitive.csv"]
-    gold = read_gold_key(str(out.gold_key))
+    gold = dict(out.gold)
     queries = dict(zip(table["key"].to_pylist(), table["concept"].to_pylist(), strict=True)) | gold
     votes = read(*paths, queries=queries)
     assert votes.rejects.num_rows == 0

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from benchwright.curation.flow import Flow, PlanError, source, step
 from benchwright.curation.png import stored_png
-from benchwright.curation.qa.answers import answer
-from benchwright.curation.qa.gold import gold_key
 from benchwright.curation.qa.imports import import_votes
 from benchwright.curation.qa.options import Option
-from benchwright.curation.qa.rounds import Round, Simulated, ask, export_questions, votes_of, votes_place
-from benchwright.curation.qa.simulated import ErrorRates
+from benchwright.curation.qa.rounds import ErrorRates, Round, Simulated, ask, export_questions, gold_key, votes_of, votes_place
+from benchwright.curation.qa.simulated import answer
 from benchwright.curation.rows import Blob
 from benchwright.curation.run import Run, run
 from benchwright.curation.store import Store, StoreError

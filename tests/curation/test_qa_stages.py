@@ -17,8 +17,9 @@ from benchwright.curation.keys import where
 from benchwright.curation.qa.mturk import export_batches
 from benchwright.curation.qa.mturk_results import read_mturk_results
 from benchwright.curation.qa.options import Option
+from benchwright.curation.qa.rounds import ErrorRates
 from benchwright.curation.qa.sensitive import screen_sensitive
-from benchwright.curation.qa.simulated import ErrorRates, simulate_results
+from benchwright.curation.qa.simulated import simulate_results
 from benchwright.curation.qa.votes import COUNTS, Voted, count_votes, write_votes
 from benchwright.curation.rows import Blob
 from benchwright.curation.run import run

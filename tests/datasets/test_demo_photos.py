@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from benchwright.datasets.demo_photos.album import FLAWS, make_album
-from benchwright.datasets.demo_photos.sources import AlbumError, load, sources
+from benchwright.datasets.demo_photos.album import FLAWS, AlbumError, load, make_album, sources
 from PIL import Image, UnidentifiedImageError
 
 if importlib.util.find_spec("skvideo") is None:

@@ -25,7 +25,7 @@ from benchwright.curation.keys import where
 from benchwright.curation.rows import Rejected
 from benchwright.curation.run import run
 from benchwright.datasets.features.files import FeatureFile
-from benchwright.datasets.features.rows import StoredFeature, WithFeature, attach_features, pieces, read_features
+from benchwright.datasets.features.rows import StoredFeature, WithFeature, attach_features, feature_pieces, read_stored_features
 
 UIDS = [f"abcdefghi{n:02d}_{n:06d}_{n + 10:06d}" for n in range(37)]
 VALUES = np.random.default_rng(0).normal(size=(37, 2, 3)).astype(np.float32)
@@ -80,8 +80,8 @@ FORMS = (
 
 
 def read_all(root: Path, file: FeatureFile, *, piece_bytes: int = 200, width: int = 6, pattern: str | None = None):
-    made = list(pieces(root=str(root), files=[file], piece_bytes=piece_bytes))
-    return made, [row for p in made for row in read_features(p, root=str(root), width=width, uid_pattern=pattern)]
+    made = list(feature_pieces(root=str(root), files=[file], piece_bytes=piece_bytes))
+    return made, [row for p in made for row in read_stored_features(p, root=str(root), width=width, uid_pattern=pattern)]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -280,8 +280,8 @@ def samples(*, keys: tuple[str, ...]) -> Iterator[Sample]:
 def flow(root: Path, files: list[FeatureFile], keys: list[str], width: int = 6):
     features = source(
         "stored",
-        step(read_features, root=where(root), width=width),
-        pieces=step(pieces, root=where(root), files=files, piece_bytes=200),
+        step(read_stored_features, root=where(root), width=width),
+        pieces=step(feature_pieces, root=where(root), files=files, piece_bytes=200),
         max_rejects=None,
     )
     listed = source("listed", step(samples, keys=tuple(keys)))
@@ -333,14 +333,14 @@ def test_no_features_at_all_are_told_at_once(tmp_path):
 MEASURE = """
 import resource, sys
 from benchwright.datasets.features.files import FeatureFile
-from benchwright.datasets.features.rows import pieces, read_features
+from benchwright.datasets.features.rows import feature_pieces, read_stored_features
 root, path = sys.argv[1:]
 import torch
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 n = 0
 file = FeatureFile(path, ids="ids.txt" if path.endswith(".npy") else None)
-for piece in pieces(root=root, files=[file], piece_bytes=1 << 22):
-    n += sum(1 for _ in read_features(piece, root=root, width=1024))
+for piece in feature_pieces(root=root, files=[file], piece_bytes=1 << 22):
+    n += sum(1 for _ in read_stored_features(piece, root=root, width=1024))
 print(n, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)
 """
 
@@ -379,7 +379,7 @@ def test_damaged_torch_files_are_one_line(tmp_path: Path) -> None:
             place = tmp_path / f"{zipped}-{seed}.pt"
             place.write_bytes(data)
             try:
-                list(pieces(root=str(tmp_path), files=[FeatureFile(place.name)]))
+                list(feature_pieces(root=str(tmp_path), files=[FeatureFile(place.name)]))
             except ValueError as error:
                 told.append((str(place), str(error)))
     assert len(told) > 60

@@ -7,7 +7,7 @@ import pytest
 from benchwright.datasets.iirc.assign import Proposal, Shares
 from benchwright.datasets.iirc.hierarchy import Hierarchy
 from benchwright.datasets.iirc.tasks import DrawnTasks
-from benchwright.datasets.iirc.view import RefinedView, label_sets, names_of
+from benchwright.datasets.iirc.view import RefinedView, label_sets
 
 from tests.datasets.iirc_rows import CIFAR, IMAGENET, assigned, listed, sifted
 
@@ -152,7 +152,7 @@ def table() -> pa.Table:
 
 
 def seen(view: RefinedView, given) -> list[tuple[str, ...]]:
-    return [names_of(labels, view.classes) for labels in given.labels.tolist()]
+    return [tuple(view.classes[label] for label in labels if label >= 0) for labels in given.labels.tolist()]
 
 
 def test_what_a_learner_may_see(table: pa.Table) -> None:

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from benchwright.curation.rows import REJECTS, Sifted
 from benchwright.datasets.yfcc100m import lines
-from benchwright.datasets.yfcc100m.fields import COLUMNS, NEEDED, Block, Place, rest_table, row_schema, sift_fields
-from benchwright.datasets.yfcc100m.metadata import read_all
+from benchwright.datasets.yfcc100m.fields import COLUMNS, NEEDED, Parsed, Place, rest_table, row_schema, sift_fields
+from benchwright.datasets.yfcc100m.metadata import pieces, read_metadata
 
 GOOD = {
     "id": "6185218911",
@@ -48,21 +48,21 @@ Row = dict[str, str | None]
 
 def by_rules(rows: list[Row], folder: Path) -> Sifted:
     """What the rules say, in blocks of thirty rows."""
-    blocks: list[Block] = []
+    blocks: list[Parsed] = []
     for first in range(0, len(rows), 30):
         index = np.arange(len(rows))[first : first + 30]
         texts = {name: [row[name] for row in rows[first : first + 30]] for name in NEEDED}
         rest = rest_table(index - first, index + 1, texts)
         good = row_schema(()).empty_table()
-        blocks.append(Block(good, index[:0], rest, len(index), Place("m", "line"), REJECTS.empty_table()))
-    return sift_fields(blocks, licences=None, extra=())
+        blocks.append(Parsed(good, index[:0], rest, len(index), REJECTS.empty_table()))
+    return sift_fields(blocks, place=Place("m", "line"), licences=None, extra=())
 
 
 def as_text(rows: list[Row], folder: Path) -> Sifted:
     """What is read from a compressed file."""
     lines = ["\t".join(row.get(name) or "" for name in COLUMNS) + "\n" for row in rows]
     (folder / "m").write_bytes(gzip.compress("".join(lines).encode()))
-    kept, rejected = zip(*read_all(path=str(folder / "m")), strict=True)
+    kept, rejected = zip(*read_metadata(*pieces(path=str(folder / "m")), path=str(folder / "m")), strict=True)
     return Sifted(pa.concat_tables(kept), pa.concat_tables(rejected))
 
 
@@ -113,7 +113,7 @@ def test_one_odd_value_among_usual_ones(name: str, way: str, tmp_path: Path) -> 
 def test_rows_stay_in_order_where_blocks_mix_usual_and_odd_ones(
     way: str, block_bytes: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lines.chunks_of_stream, "__defaults__", (block_bytes,))
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block_bytes)
     odd = ["2006-02-28 20:33:06", "2006-02-30 20:33:06.0", "null", "2006-02-28 20:33:06.25", GOOD["date_taken"]]
     rows: list[Row] = [
         {**GOOD, "id": str(n) if n % 9 else "none", "date_taken": odd[n % 7 if n % 7 < 4 else 4]} for n in range(1, 101)

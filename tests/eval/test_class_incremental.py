@@ -18,8 +18,9 @@ from benchwright.eval.protocols.predictions import ONE_LABEL, Predictions, colum
 from benchwright.eval.protocols.streams import Position, Stream, Test, run_stream
 from benchwright.pipelines.vclimb.stream import clip_view, narrowings
 from benchwright.training.baselines.vclimb import paper_settings
-from benchwright.training.core.build import learner_of, parts_of
-from benchwright.training.data.clips import ArrayFrames, Clips
+from benchwright.training.core.build import parts_of
+from benchwright.training.core.learner import Learner
+from benchwright.training.data.clips import Clips
 from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.methods.registry import METHODS
 from benchwright.training.models.tsn import tsn
@@ -251,7 +252,13 @@ def clip_stream(view: Any) -> Stream:
             frames.append((colours[c] + draw.normal(size=(12, 16, 16, 3)) * 40).clip(0, 255).astype(np.uint8))
             label.append(c)
             role.append("train" if n < 5 else "val" if n < 7 else "test")
-    clips = Clips(ArrayFrames(frames), [f"k{n}" for n in range(60)], np.array(label), np.full(60, 12), view)
+    clips = Clips(
+        lambda row, places: [frames[row][at] for at in places],
+        [f"k{n}" for n in range(60)],
+        np.array(label),
+        np.full(60, 12),
+        view,
+    )
     return class_stream([c // 2 for c in label], role, label, [f"c{c}" for c in label], clips.take)
 
 
@@ -270,7 +277,7 @@ def real(name: str) -> Any:
     settings = small_settings(name)
     parts = parts_of(settings, load_name(METHODS, name.removesuffix("+tc")), tsn, labels="one", classes="new")
     keep, second = narrowings(settings)
-    return learner_of(parts, tsn, sample=(8, 3, 14, 14), seed=1, keep=keep, second=second)
+    return Learner(parts, sample=(8, 3, 14, 14), seed=1, keep=keep, second=second)
 
 
 def mortal(learner: Any, lessons: int, *, in_save: bool) -> Any:

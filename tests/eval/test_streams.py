@@ -16,7 +16,7 @@ from benchwright.eval.protocols.domain_incremental import accuracy_matrix, iid_s
 from benchwright.eval.protocols.predictions import Predictions
 from benchwright.eval.protocols.streams import Position, Stream, Test, run_stream
 from benchwright.training.baselines.clear import paper_settings
-from benchwright.training.core.build import learner_of, parts_of
+from benchwright.training.core.build import parts_of
 from benchwright.training.core.learner import Learner
 from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.methods import registry
@@ -68,7 +68,7 @@ def learner(method: str, *, seed: int = 0, **settings: Any) -> Learner:
     _, values = paper_settings("linear")
     values = {**values, "method": settings, "schedule": {**values["schedule"], **SHORT}}
     made = parts_of(values, lambda **given: registry.method(method, **given), linear, labels="one", classes="same")
-    return learner_of(made, linear, sample=(WIDTH,), seed=seed)
+    return Learner(made, sample=(WIDTH,), seed=seed)
 
 
 def run(folder: Path, method: str, protocol: str = "iid", seed: int = 0, **settings: Any) -> Predictions:

@@ -22,17 +22,17 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from benchwright.curation.pickles import UnsafePickle, load_plain
-from benchwright.curation.qa.mturk import read_json as read_qa_json
+from benchwright.curation.qa.mturk import read_json_file as read_qa_json
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.curation.stages.tar_sources import read_tar, tar_pieces
 from benchwright.curation.streams import MAX_LINES, line_blocks
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.activitynet import annotations as activitynet
 from benchwright.datasets.class_images.cifar import read_archive
-from benchwright.datasets.features import npy as npy_files
+from benchwright.datasets.features import arrays as npy_files
 from benchwright.datasets.features import parquet
 from benchwright.datasets.features.files import FeatureFile
-from benchwright.datasets.features.rows import pieces, read_features
+from benchwright.datasets.features.rows import feature_pieces, read_stored_features
 from benchwright.datasets.iirc.hierarchy import read_hierarchy
 from benchwright.datasets.iirc.tasks import read_tasks
 from benchwright.datasets.kinetics.inventory import read_inventory
@@ -197,8 +197,8 @@ UIDS, VALUES = [f"u{n}" for n in range(4)], np.arange(12, dtype=np.float32).resh
 
 
 def read_all(root: Path, file: FeatureFile, width: int = 3) -> list[Any]:
-    listed = pieces(root=str(root), files=[file])
-    return [item for piece in listed for item in read_features(piece, root=str(root), width=width)]
+    listed = feature_pieces(root=str(root), files=[file])
+    return [item for piece in listed for item in read_stored_features(piece, root=str(root), width=width)]
 
 
 def npz(*, packed: bool = False) -> bytes:
@@ -534,7 +534,7 @@ def test_newlines_in_a_list_of_kinetics(tmp_path: Path) -> None:
 def test_newlines_in_the_metadata_of_yfcc100m(tmp_path: Path) -> None:
     """What is wrong with each line of a block was held at once: some two hundred bytes for one newline."""
     data = b"a\n" * 10 + b"\n" * 1_200_000 + b"b"
-    found = list(yfcc_lines.blocks([data[:1_000_000], data[1_000_000:]]))
+    found = list(yfcc_lines.blocks(io.BytesIO(data), "y.txt"))
     assert b"".join(block.data for block in found) == data
     assert max(block.data.count(b"\n") for block in found) <= 1 << 18
     assert sum(block.size for block in found) == len(data)

@@ -24,8 +24,8 @@ from benchwright.curation.qa.votes import VOTES, read_votes
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.datasets.activitynet.annotations import read_tsp_csv
 from benchwright.datasets.demo_photos.album import make_album
+from benchwright.datasets.features.arrays import strings
 from benchwright.datasets.features.backbones import Backbone, load_backbone
-from benchwright.datasets.features.npy import strings
 from benchwright.datasets.iirc.hierarchy import read_hierarchy
 from benchwright.datasets.kinetics.lists import ListFile, kinetics_lists, read_kinetics_list
 from benchwright.datasets.skeleton.files import sequence_from_npy

@@ -14,12 +14,14 @@ import pytest
 from benchwright.curation import streams
 from benchwright.curation.qa import mturk_results, votes
 from benchwright.curation.qa.label_studio import read_label_studio
-from benchwright.curation.qa.mturk import read_gold_key, read_json
+from benchwright.curation.qa.mturk import read_json_file
 from benchwright.curation.qa.mturk_results import NEEDED, read_mturk_results
 from benchwright.curation.qa.options import Option
+from benchwright.curation.qa.rounds import gold_key
 from benchwright.curation.qa.votes import VOTES, read_votes
 from benchwright.curation.stages import dates
 from benchwright.curation.stages.dates import read_dates_csv
+from benchwright.curation.store import Store
 
 BUS = [Option("bus")]
 HEADER = ",".join([*NEEDED, mturk_results.SENSITIVE_COLUMN])
@@ -69,7 +71,7 @@ def test_json_of_any_size_is_not_read_whole(tmp_path: Path) -> None:
     with path.open("wb") as file:
         file.truncate(streams.MAX_BYTES + 2)
     with pytest.raises(ValueError, match=r"a\.json has more than 268,435,456 bytes"):
-        read_json(path)
+        read_json_file(path)
 
 
 @pytest.mark.parametrize("worker", [True, 1.5, [1], {"id": {"id": 1}}])
@@ -92,9 +94,9 @@ def test_the_key_of_a_task_is_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("gold", ['{"q": null}', '{"q": ["bus"]}', '{"q": "\\ud800"}', '{"\\ud800": "bus"}'])
 def test_a_gold_key_is_of_text(tmp_path: Path, gold: str) -> None:
     path = tmp_path / "gold_key.json"
-    path.write_text(f'{{"gold": {gold}}}')
+    path.write_text(gold)
     with pytest.raises(ValueError, match=r"gold_key\.json: not a gold key: the class of question"):
-        read_gold_key(str(path))
+        gold_key(Store(str(tmp_path)), "")
 
 
 def test_votes_of_wrong_columns(tmp_path: Path) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from benchwright.curation.qa.gold import gold_key
+from benchwright.curation.qa.rounds import gold_key
 from benchwright.curation.qa.simulated import simulate_results
 from benchwright.curation.qa.votes import VOTES, read_votes, write_votes
 from benchwright.curation.run import lock
 from benchwright.curation.store import Store
 from benchwright.pipelines import api
-from benchwright.pipelines.clear.rounds import options_of
+from benchwright.pipelines.clear.pipeline import rounds
 from benchwright.pipelines.cli import main as cli
 from PIL import Image
 
@@ -111,7 +111,7 @@ def answers(out: Path, batch: Path, into: Path, *, gold_is: str | None = None) -
     with batch.open(newline="") as stream:
         truth = {row["ID"]: row["query"] for row in csv.DictReader(stream)} | truth
     table = pa.table({"key": list(truth), "true_class": list(truth.values())})
-    options = options_of(config)
+    options = rounds(config)[0].options
     return simulate_results([str(batch)], table, str(into / batch.stem), options=options, seed=0, workers=3, pool=3)
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from benchwright.curation.qa.imports import import_votes
-from benchwright.curation.qa.rounds import export_questions
-from benchwright.curation.qa.simulated import ErrorRates, simulate_results
+from benchwright.curation.qa.rounds import ErrorRates, export_questions
+from benchwright.curation.qa.simulated import simulate_results
 from benchwright.datasets.clear.synthetic import draw_pictures
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
-from benchwright.pipelines.clear.rounds import options_of
+from benchwright.pipelines.clear.pipeline import rounds
 
 COUNT = 400
 COLUMNS = 23
@@ -87,7 +87,7 @@ def test_from_metadata_to_shards(tmp_path: Path, server: str, drawn: dict[str, t
     batches = [str(path) for path in files if path.suffix == ".csv"]
     assert len(batches) > 1
     truth = pa.table({"key": list(drawn), "true_class": [value[1] for value in drawn.values()]})
-    options = options_of(todo.config)
+    options = rounds(todo.config)[0].options
     results = simulate_results(batches, truth, str(tmp_path / "results"), options=options, seed=3, errors=ErrorRates())
     imported = import_votes(todo.rounds()[""], out, results, salt="s")
     assert imported.missing.num_rows == 0

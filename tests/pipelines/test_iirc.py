@@ -22,7 +22,7 @@ from benchwright.curation.reach import reached
 from benchwright.curation.run import Run, TooManyRejects, run
 from benchwright.datasets.iirc.facts import facts
 from benchwright.datasets.iirc.samples import columns_of
-from benchwright.datasets.iirc.view import RefinedView, names_of
+from benchwright.datasets.iirc.view import RefinedView
 from benchwright.datasets.reader.dataset import ShardDataset
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.eval.protocols.predictions import Predictions
@@ -93,7 +93,7 @@ def test_every_picture_is_stored_once_and_seen_as_the_rules_say(tiny: Path) -> N
         for task in range(len(view.tasks)):
             given = view.training(task)
             for row, labels in zip(given.rows.tolist(), given.labels.tolist(), strict=True):
-                (name,) = names_of(labels, view.classes)
+                (name,) = (view.classes[label] for label in labels if label >= 0)
                 learned.setdefault(name, set()).add(row)
         sizes = {name: len(rows) for name, rows in learned.items()}
         tops = set(view.parents.values())

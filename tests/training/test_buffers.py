@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchwright.training.core.buffers import acceptance, biased_reservoir
+from benchwright.training.core.exemplars import acceptance, biased_reservoir
 from benchwright.training.methods.registry import method
 from hypothesis import given
 from hypothesis import strategies as st

@@ -16,8 +16,16 @@ import torch
 from benchwright.curation.rng import rng
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.reader.index import DatasetIndex, ShardFiles
-from benchwright.training.data.clip_views import ClipView, draw_crop, evaluation_view, training_view
-from benchwright.training.data.clips import ArrayFrames, Clips, consistent, kept, shard_clips
+from benchwright.training.data.clips import (
+    Clips,
+    ClipView,
+    consistent,
+    draw_crop,
+    evaluation_view,
+    for_memory,
+    shard_clips,
+    training_view,
+)
 from benchwright.training.data.examples import ArrayExamples, Draw, Joined
 
 VIEW = ClipView(segments=8, side_px=8, scales=(1.0,), flip=0.0, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
@@ -29,7 +37,13 @@ def numbered(counts: tuple[int, ...] = COUNTS, view: ClipView = VIEW) -> Clips:
     """Clips whose frame t has the value t everywhere, so that a tensor tells which frames it was made of."""
     frames = [np.broadcast_to(np.arange(n, dtype=np.uint8)[:, None, None, None], (n, 8, 8, 3)) for n in counts]
     labels = np.arange(len(counts)) % 2
-    return Clips(ArrayFrames(frames), [f"clip{row}" for row in range(len(counts))], labels, np.array(counts), view)
+    return Clips(
+        lambda row, places: [frames[row][at] for at in places],
+        [f"clip{row}" for row in range(len(counts))],
+        labels,
+        np.array(counts),
+        view,
+    )
 
 
 def frames_of(clips: Any, row: int, draw: Draw | None) -> list[int]:
@@ -58,14 +72,14 @@ def test_draws_depend_on_seed_epoch_and_key_alone():
 
 
 def test_a_memory_keeps_uniform_frames_and_repeats_them_in_order():
-    four = kept(numbered(), 4)
+    four = for_memory(numbered(), 4)
     assert four.sizes.tolist() == [4, 4, 4, 4, 4]
     assert four.places(0).tolist() == [5, 15, 25, 35]  # type: ignore[union-attr]
     for draw in (None, Draw(0, "a"), Draw(0, "b")):  # np.repeat: each frame twice, nothing is left to draw
         assert frames_of(four, 0, draw) == [5, 5, 15, 15, 25, 25, 35, 35]
-    assert frames_of(kept(numbered(), 16), 0, Draw(0, "a"))[0] in (1, 3)
-    assert kept(numbered(), None).sizes.tolist() == list(COUNTS)
-    assert kept(numbered(), 16).sizes.tolist() == [16, 16, 16, 5, 4]
+    assert frames_of(for_memory(numbered(), 16), 0, Draw(0, "a"))[0] in (1, 3)
+    assert for_memory(numbered(), None).sizes.tolist() == list(COUNTS)
+    assert for_memory(numbered(), 16).sizes.tolist() == [16, 16, 16, 5, 4]
 
 
 def test_consistency_looks_at_the_clip_reduced_to_n_frames():
@@ -76,7 +90,7 @@ def test_consistency_looks_at_the_clip_reduced_to_n_frames():
     for segment in range(8):
         assert sorted(set(seen[:, segment])) == uniform[2 * segment : 2 * segment + 2]
     assert frames_of(consistent(numbered(), 4, "as_written"), 0, Draw(0, "a")) == [5, 5, 15, 15, 25, 25, 35, 35]
-    stored = kept(numbered(), 4)
+    stored = for_memory(numbered(), 4)
     assert frames_of(consistent(stored, 4, "as_written"), 0, Draw(0, "a")) == [5, 5, 15, 15, 25, 25, 35, 35]
 
 
@@ -96,7 +110,7 @@ def test_quirk_consistency_as_released_with_16_takes_one_of_each_pair_of_the_fir
 @pytest.mark.parametrize("n", [4, 8, 16])
 def test_quirk_consistency_as_released_gives_stored_clips_a_blank_with_a_label(n: int):
     dark = ClipView(segments=8, side_px=8, scales=(1.0,), flip=0.0, mean=(0.5, 0.5, 0.5), std=(1.0, 1.0, 1.0))
-    x_d = consistent(kept(numbered(view=dark), n), n, "as_released")
+    x_d = consistent(for_memory(numbered(view=dark), n), n, "as_released")
     assert not x_d.load(range(5), Draw(0, "a")).any()  # zero after normalisation: grey, not black
     assert x_d.labels.tolist() == [0, 1, 0, 1, 0]
     short = consistent(numbered(), 16, "as_released")
@@ -113,7 +127,7 @@ def test_consistency_with_all_frames_is_a_second_draw(variant: Any):
 
 def test_only_clips_have_frames():
     with pytest.raises(TypeError, match="ArrayExamples has no frames"):
-        kept(ArrayExamples(np.zeros((1, 2), np.float32), [0]), 4)
+        for_memory(ArrayExamples(np.zeros((1, 2), np.float32), [0]), 4)
     with pytest.raises(ValueError, match="'as_printed'"):
         consistent(numbered(), 4, "as_printed")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="'clip1' has 0 frames"):
@@ -202,7 +216,7 @@ def test_clips_come_from_shards(tmp_path: Path):
     clips = shard_clips(DatasetIndex.open(tmp_path), VIEW)
     assert (clips.labels.tolist(), clips.sizes.tolist(), list(clips.keys)) == ([0, 1, 0], [40, 4, 12], ["a", "b", "c"])
     assert frames_of(clips, 0, None) == [4 * t for t in (2, 7, 12, 17, 22, 27, 32, 37)]
-    assert frames_of(kept(clips, 4).take(np.array([2, 1])), 1, Draw(0, "a")) == [0, 0, 4, 4, 8, 8, 12, 12]
+    assert frames_of(for_memory(clips, 4).take(np.array([2, 1])), 1, Draw(0, "a")) == [0, 0, 4, 4, 8, 8, 12, 12]
 
 
 def test_frames_beyond_the_ten_thousandth_stay_in_order(tmp_path: Path):
@@ -228,7 +242,7 @@ def test_an_index_that_does_not_fit_its_shard_is_an_error(tmp_path: Path):
     assert f"a.0000.jpg has {sizes[0]} bytes, and the index says {sizes[0] - 1}" in told([sizes[0] - 1, *sizes[1:]])
     assert "truncated" in told([sizes[0], sizes[1] + 512, *sizes[2:]])
     with pytest.raises(ShardError, match="sample 'b' has 2 frames, and number 2 is asked for"):
-        shard_clips(DatasetIndex.open(tmp_path), VIEW)._all[0].read(1, [2])
+        shard_clips(DatasetIndex.open(tmp_path), VIEW)._all[0](1, [2])
     pq.write_table(table.drop_columns(["frame_sizes"]), tmp_path / "index.parquet")
     with pytest.raises(ValueError, match="no column 'frame_sizes'"):
         shard_clips(DatasetIndex.open(tmp_path), VIEW)

@@ -12,15 +12,20 @@ import pytest
 import torch
 from benchwright.training.baselines.iirc import paper_methods, paper_settings
 from benchwright.training.core.batches import Batch, Means
-from benchwright.training.core.build import Parts, learner_of, parts_of
-from benchwright.training.core.criteria import binary_cross_entropy, sigmoid_distillation
-from benchwright.training.core.exemplars import Capacity, by_class
-from benchwright.training.core.label_sets import multi_hot, precision_weighted_jaccard, predicted_sets
+from benchwright.training.core.build import Parts, parts_of
+from benchwright.training.core.criteria import (
+    binary_cross_entropy,
+    multi_hot,
+    precision_weighted_jaccard,
+    predicted_sets,
+    sigmoid_distillation,
+)
+from benchwright.training.core.exemplars import Capacity, rows_by_class
 from benchwright.training.core.learner import Learner
 from benchwright.training.core.lesson import ForwardPass, Lesson, frozen
 from benchwright.training.core.schedule import Plateau, Schedule
 from benchwright.training.data.examples import ArrayExamples
-from benchwright.training.data.pictures import Album, ArrayPictures, Pictures, picture_view
+from benchwright.training.data.pictures import PictureCache, PictureExamples, picture_view
 from benchwright.training.methods.agem import loss_of_new, project
 from benchwright.training.methods.bic import bic, split_classes
 from benchwright.training.methods.icarl import replaced
@@ -255,7 +260,7 @@ def test_the_first_task_has_twice_the_epochs_and_plateaus_lower_the_rate():
 def test_memory_of_a_class_does_not_shrink():
     room = Capacity(20, per_class=True)
     assert [room.quota(classes) for classes in (10, 115)] == [20, 20]
-    held = by_class(np.arange(3), np.array([[1, 0], [0, -1], [1, -1]]))
+    held = rows_by_class(np.arange(3), np.array([[1, 0], [0, -1], [1, -1]]))
     assert {label: rows.tolist() for label, rows in held.items()} == {0: [1], 1: [0, 2]}
 
 
@@ -306,7 +311,7 @@ def test_published_settings():
 # --- whole learners
 
 
-def pictures(task: int, role: str = "train", labels: int = 1) -> Pictures:
+def pictures(task: int, role: str = "train", labels: int = 1) -> PictureExamples:
     """Task 0 has classes 0 and 1, task 1 has 2 and 3: squares whose corner, or whose corner and colour, tells."""
     each = 12
     draw = np.random.default_rng([task, *role.encode()])
@@ -320,7 +325,7 @@ def pictures(task: int, role: str = "train", labels: int = 1) -> Pictures:
         sets[:, 1] = own - 2
     view = picture_view({**paper_settings("er", dataset="cifar100")[1]["view"], **SMALL})
     keys = [f"{role}{task}-{row}" for row in range(len(own))]
-    return Pictures(Album(ArrayPictures(pixels), view), keys, np.arange(len(own)), sets)
+    return PictureExamples(PictureCache(lambda rows: [pixels[row] for row in rows], view), keys, np.arange(len(own)), sets)
 
 
 def small_settings(name: str, **schedule: Any) -> tuple[str, dict[str, Any]]:
@@ -336,7 +341,7 @@ def parts(name: str, settings: dict[str, Any]) -> Parts:
 
 
 def a_learner(name: str, **schedule: Any) -> Learner:
-    return learner_of(parts(*small_settings(name, **schedule)), picture_net, sample=SHAPE, seed=0, sets=True)
+    return Learner(parts(*small_settings(name, **schedule)), sample=SHAPE, seed=0)
 
 
 def learn(learner: Learner, tasks: range) -> Learner:

@@ -14,10 +14,10 @@ from benchwright.curation.registry import load_name
 from benchwright.datasets.vclimb.facts import facts
 from benchwright.training.baselines.vclimb import paper_methods, paper_settings, present_name
 from benchwright.training.core.batches import ahead
-from benchwright.training.core.build import learner_of, parts_of
+from benchwright.training.core.build import Parts, parts_of
 from benchwright.training.core.criteria import CRITERIA, cross_entropy
 from benchwright.training.core.exemplars import Capacity, class_means, given, herding, nearest_means, shuffled
-from benchwright.training.core.learner import Learner, Memory, SecondView
+from benchwright.training.core.learner import Learner, SecondView
 from benchwright.training.core.schedule import Schedule
 from benchwright.training.data.examples import ArrayExamples, Draw, Joined, RowNumbers
 from benchwright.training.methods.registry import METHODS, method
@@ -59,7 +59,7 @@ def examples(lo: int, hi: int, role: str, per_class: int = 20) -> ArrayExamples:
     return ArrayExamples(X, y, [f"{role}{lo}-{row}" for row in range(len(y))])
 
 
-def small(init: torch.Generator, dropout: float = 0.3, **head: Any) -> Classifier:
+def small(init: torch.Generator, *, sample: tuple[int, ...] = (8,), dropout: float = 0.3, **head: Any) -> Classifier:
     return Classifier(nn.Sequential(affine(8, 16, init), nn.BatchNorm1d(16), nn.ReLU()), 16, dropout=dropout, **head)
 
 
@@ -67,11 +67,9 @@ def a_learner(name: str = "er", capacity: int = 12, criterion: str = "cross_entr
     plan = dataclasses.replace(PLAN, **changes.pop("plan", {}))
     chosen = method(name, **{**SETTINGS.get(name, {}), **changes.pop("settings", {})})
     chosen = dataclasses.replace(chosen, exemplars=changes.pop("exemplars", chosen.exemplars))
-    memory = changes.pop("memory", Memory(Capacity(capacity)))
-    make_model = functools.partial(small, eta="kept") if name == "lucir" else small
-    return Learner(
-        make_model=make_model, method=chosen, schedule=plan, criterion=CRITERIA[criterion], seed=0, memory=memory, **changes
-    )
+    memory, order = changes.pop("memory", Capacity(capacity)), changes.pop("order", {})
+    head = {"eta": "kept"} if name == "lucir" else {}
+    return Learner(Parts(chosen, plan, CRITERIA[criterion], small, head, memory, order), sample=(8,), seed=0, **changes)
 
 
 def learn(learner: Learner, tasks: int, start: int = 0) -> Learner:
@@ -214,7 +212,7 @@ class Framed(ArrayExamples):
 
 
 def test_frames_in_memory_stay_under_the_capacity():
-    learner = a_learner(memory=Memory(Capacity(90, "parts")))
+    learner = a_learner(memory=Capacity(90, "parts"))
     for task in range(3):
         plain = examples(2 * task, 2 * task + 2, "train")
         learner.learn(Framed(plain.X, plain.labels, plain.keys), [], classes=2)
@@ -247,7 +245,7 @@ def test_quirk_replay_shuffles_old_lists_too():
 def test_given_exemplars_are_those_of_the_list_in_its_order():
     assert given(np.array([4, 5, 6]), ["a", "b", "c"], {"c": 0, "x": 1, "a": 2}).tolist() == [6, 4]
     order = {key: rank for rank, key in enumerate(["train0-30", "train0-3", "train0-1", "train0-29"])}
-    learner = a_learner(memory=Memory(Capacity(2), order=order), exemplars="given")
+    learner = a_learner(memory=Capacity(2), order=order, exemplars="given")
     learn(learner, 1)
     assert learner.buffer.tolist() == [3, 30]
     settings = paper_settings("icarl", dataset="ucf101")
@@ -399,7 +397,7 @@ def test_what_cannot_be_learned_is_refused():
     learner = learn(a_learner(), 1)
     with pytest.raises(ValueError, match=r"task 1: labels \[4, 5\] are not among its classes 2..3"):
         learner.learn(examples(4, 6, "train"), [], classes=2)
-    with pytest.raises(ValueError, match="needs the size of a memory"):
+    with pytest.raises(ValueError, match="need the size of a memory"):
         a_learner("icarl", memory=None)
     with pytest.raises(RuntimeError, match="has not learned yet"):
         a_learner().model  # noqa: B018
@@ -489,7 +487,7 @@ def test_all_baselines_can_be_made():
     for name in paper_methods():
         settings = paper_settings(name + "+tc", dataset="ucf101", frames=8)
         parts = parts_of(settings, load_name(METHODS, name), tsn, labels="one", classes="new")
-        assert isinstance(learner_of(parts, tsn, sample=CLIP, seed=0), Learner)
+        assert isinstance(Learner(parts, sample=CLIP, seed=0), Learner)
     for table, says in (
         ({"model": {**settings["model"], "depth": 3}}, "depth"),
         ({"criterion": "hinge"}, "criterion 'hinge'"),

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchwright.training.baselines.clear import paper_methods, paper_settings, presets
-from benchwright.training.core.build import learner_of, parts_of
+from benchwright.curation.encoders.one_thread import one_thread
+from benchwright.training.baselines.clear import paper_methods, paper_settings
+from benchwright.training.core.build import Parts, parts_of
 from benchwright.training.core.criteria import cross_entropy
-from benchwright.training.core.determinism import generator, one_thread
+from benchwright.training.core.determinism import generator
 from benchwright.training.core.learner import Learner
 from benchwright.training.core.schedule import Schedule
 from benchwright.training.data.examples import ArrayExamples
@@ -47,13 +48,7 @@ def blobs(n: int = 120, d: int = 6, classes: int = 3, seed: int = 0) -> ArrayExa
 
 
 def learner(seed: int = 0, schedule: Schedule = SHORT, name: str = "cumulative", d: int = 6, **settings: Any) -> Learner:
-    return Learner(
-        make_model=lambda init: linear(init, sample=(d,)),
-        method=method(name, **settings),
-        schedule=schedule,
-        criterion=cross_entropy,
-        seed=seed,
-    )
+    return Learner(Parts(method(name, **settings), schedule, cross_entropy, linear), sample=(d,), seed=seed)
 
 
 def learned(one: Learner, *domains: ArrayExamples, classes: int = 3) -> Learner:
@@ -70,7 +65,8 @@ def test_hyper_parameters_of_the_paper() -> None:
         assert (made.epochs, made.batch_size, made.momentum, made.weight_decay) == (100, 256, 0.9, 0.0)
         assert (made.learning_rate, made.decay_after_epochs, made.decay_factor) == (rate, 60, 0.1)
         assert made.select == "lowest_loss"
-    assert presets() == ["linear", "linear_imagenet", "mlp"]
+    with pytest.raises(ValueError, match=r"there are linear, linear_imagenet, mlp$"):
+        paper_settings("cubic")
 
 
 def method_of(name: str) -> Any:
@@ -191,7 +187,7 @@ def test_read_only_features_are_read() -> None:
 def test_exemplars_of_a_further_domain_are_chosen_among_old_and_new() -> None:
     _, settings = paper_settings("linear")
     values = {**settings, "method": {}, "memory": {"size": 30}, "schedule": {**settings["schedule"], "epochs": 2}}
-    one = learner_of(parts_of(values, method_of("er"), linear, labels="one", classes="same"), linear, sample=(6,), seed=0)
+    one = Learner(parts_of(values, method_of("er"), linear, labels="one", classes="same"), sample=(6,), seed=0)
     learned(one, blobs(), blobs(seed=1))
     assert len(one.buffer) == 30
     assert (one.buffer < 120).any()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from benchwright.training.data.examples import Draw
-from benchwright.training.data.pictures import Album, ArrayPictures, Pictures, PictureView, crop_size
+from benchwright.training.data.pictures import PictureCache, PictureExamples, PictureView, ReadPictures, crop_size
 
 PLAIN = PictureView(side_px=8, resize_px=8, augment="crop_flip", mean=(0, 0, 0), std=(1, 1, 1), pad_px=2)
 DRAW = Draw(0, "task 0, epoch 0")
@@ -19,10 +19,14 @@ def pixels(count: int = 6, side: int = 8) -> np.ndarray:
     return np.random.default_rng(0).integers(1, 256, (count, side, side, 3), dtype=np.uint8)
 
 
-def pictures(view: PictureView = PLAIN, *, side: int = 8, **held: int) -> Pictures:
+def in_memory(**size: int) -> ReadPictures:
+    return lambda rows: [pixels(**size)[row] for row in rows]
+
+
+def pictures(view: PictureView = PLAIN, *, side: int = 8, **held: int) -> PictureExamples:
     labels = np.array([[0, -1], [1, 0], [2, -1], [0, -1], [1, 0], [2, -1]])
-    album = Album(ArrayPictures(pixels(side=side)), view, **held)
-    return Pictures(album, [f"p{n}" for n in range(6)], np.arange(6), labels)
+    album = PictureCache(in_memory(side=side), view, **held)
+    return PictureExamples(album, [f"p{n}" for n in range(6)], np.arange(6), labels)
 
 
 def test_evaluation_sees_the_pixels() -> None:
@@ -63,31 +67,29 @@ def test_a_draw_depends_on_the_key_and_the_stage_alone() -> None:
 
 
 def test_squares_are_kept_while_there_is_room() -> None:
-    class Counted(ArrayPictures):
-        read_so_far = 0
+    read_so_far: list[int] = []
 
-        def read(self, rows: Sequence[int]) -> list[np.ndarray]:
-            self.read_so_far += len(rows)
-            return super().read(rows)
+    def read(rows: Sequence[int]) -> list[np.ndarray]:
+        read_so_far.extend(rows)
+        return in_memory()(rows)
 
-    store = Counted(pixels())
-    album = Album(store, PLAIN, held_bytes=3 * 3 * 8 * 8)
+    album = PictureCache(read, PLAIN, held_bytes=3 * 3 * 8 * 8)
     for _ in range(2):
         seen = album.squares([0, 1, 2, 3, 0])
         assert [square.tolist() for square in seen] == [pixels()[row].transpose(2, 0, 1).tolist() for row in (0, 1, 2, 3, 0)]
-    assert store.read_so_far == 4 + 1
+    assert len(read_so_far) == 4 + 1
 
 
 def test_one_picture_under_two_labels() -> None:
-    album = Album(ArrayPictures(pixels()), PLAIN)
+    album = PictureCache(in_memory(), PLAIN)
     keys = [f"p{n}" for n in range(6)]
-    first = Pictures(album, keys, np.array([0, 1]), np.array([[0, -1], [0, -1]]))
-    second = Pictures(album, keys, np.array([1]), np.array([[3, -1]]))
+    first = PictureExamples(album, keys, np.array([0, 1]), np.array([[0, -1], [0, -1]]))
+    second = PictureExamples(album, keys, np.array([1]), np.array([[3, -1]]))
     assert first.keys[1] == second.keys[0] == "p1"
     assert torch.equal(first.load([1], None), second.load([0], None))
     assert first.sizes.tolist() == [1, 1]
     with pytest.raises(ValueError, match="one n is needed"):
-        Pictures(album, keys, np.array([0, 1]), np.array([[0, -1]]))
+        PictureExamples(album, keys, np.array([0, 1]), np.array([[0, -1]]))
 
 
 def test_imagenets_view() -> None:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,36 +13,43 @@ from torch import nn
 from ..methods.method import Classes, Labels, Method
 from ..methods.registry import made
 from ..models.classifier import Classifier
-from .criteria import CRITERIA
+from .criteria import CRITERIA, Criterion
 from .exemplars import Capacity
-from .learner import Learner, Memory, SecondView, View
 from .schedule import Plateau, Schedule
 
 MakeModel = Callable[..., nn.Module]
 """``make(init, *, sample, **settings)``: a network without outputs, its weights drawn from the generator ``init`` alone, for
-samples
-of shape ``sample``: a ``Classifier``, or a module that gives (b, width) features and has a number ``width``."""
+samples of
+shape ``sample``: a ``Classifier``, or a module that gives (b, width) features and has a number ``width``."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Parts:
-    """What a learner is made of: its settings as values, checked before any data is read.
+    """What a learner is made of.
 
     Attributes:
         method: what it learns by.
         schedule: of every task's training.
-        criterion: name of the classification loss.
-        memory: capacity; None where the settings have none.
-        order: key -> rank of exemplars that are given.
+        criterion: the classification loss.
+        make: makes the model.
         model: settings of the model.
+        memory: how much is kept of the past, of all classes together, for methods with exemplars.
+        order: key -> rank of exemplars that are given.
+        sets: samples have sets of labels, and sets are predicted.
     """
 
     method: Method
     schedule: Schedule
-    criterion: str
-    memory: Capacity | None
-    order: Mapping[str, int]
-    model: Mapping[str, Any]
+    criterion: Criterion
+    make: MakeModel
+    model: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
+    memory: Capacity | None = None
+    order: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
+    sets: bool = False
+
+    def __post_init__(self) -> None:
+        if self.method.exemplars is not None and self.memory is None:
+            raise ValueError(f"method {self.method.name!r} keeps exemplars: the settings need the size of a memory")
 
 
 def parts_of(
@@ -56,7 +61,7 @@ def parts_of(
     classes: Classes,
     given: Sequence[str] = (),
 ) -> Parts:
-    """Check the settings of a learner.
+    """A learner's parts from its settings, checked before any data is read.
 
     Args:
         settings: ``method``, ``model``, ``schedule`` (of ``Schedule``; an empty ``plateau`` is none), ``criterion``, and
@@ -96,54 +101,8 @@ def parts_of(
     if wanted not in CRITERIA or (labels == "sets" and wanted != "binary_cross_entropy"):
         there = "binary_cross_entropy for sets of labels" if wanted in CRITERIA else ", ".join(CRITERIA)
         raise ValueError(f"criterion {wanted!r}: there are {there}")
-    if chosen.exemplars is not None and capacity is None:
-        raise ValueError(f"method {chosen.name!r} keeps exemplars: the settings need the size of a memory")
     order = {key: rank for rank, key in enumerate(keys)}
-    return Parts(chosen, schedule, wanted, capacity, order, settings["model"])
-
-
-def learner_of(
-    parts: Parts,
-    model: MakeModel,
-    *,
-    sample: Sequence[int],
-    seed: int,
-    given: Mapping[str, Any] | None = None,
-    sets: bool = False,
-    keep: View | None = None,
-    second: SecondView | None = None,
-    weights: Path | None = None,
-    device: str = "cpu",
-    workers: int = 0,
-) -> Learner:
-    """A fresh learner.
-
-    Args:
-        parts: see ``parts_of``.
-        model: see ``MakeModel``.
-        sample: shape of a sample.
-        seed: of all draws.
-        given: what the model is given beside its settings.
-        sets: whether samples have sets of labels.
-        keep: how the memory keeps a sample.
-        second: of temporal consistency.
-        weights: file of the model's weights, given to it as ``weights``; None: random ones.
-        device: "cpu", "cuda", "cuda:1".
-        workers: threads that load batches ahead.
-    """
-    given = {**(given or {}), **({} if weights is None else {"weights": weights})}
-    return Learner(
-        make_model=functools.partial(classifier_of, model, tuple(sample), {**parts.model, **given}),
-        method=parts.method,
-        schedule=parts.schedule,
-        criterion=CRITERIA[parts.criterion],
-        seed=seed,
-        memory=None if parts.memory is None else Memory(parts.memory, keep, parts.order),
-        second=second,
-        device=device,
-        workers=workers,
-        sets=sets,
-    )
+    return Parts(chosen, schedule, CRITERIA[wanted], model, settings["model"], capacity, order, labels == "sets")
 
 
 def classifier_of(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, Any], init: torch.Generator) -> Classifier:

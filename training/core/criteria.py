@@ -1,4 +1,4 @@
-"""Losses on logits that several methods use."""
+"""Losses on logits that several methods use, and sets of labels as tensors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,35 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from .label_sets import multi_hot
+
+def multi_hot(labels: Tensor, classes: int) -> Tensor:
+    """(b, classes) float32, 1 at every label of a sample.
+
+    Args:
+        labels: (b,) or (b, k) int64 class indices below ``classes``; -1 where a set has fewer than k.
+    """
+    at = labels[:, None] if labels.ndim == 1 else labels
+    # One column more takes what only fills up.
+    found = torch.zeros((len(at), classes + 1), device=at.device)
+    return found.scatter_(1, torch.where(at < 0, classes, at), 1.0)[:, :classes]
+
+
+def predicted_sets(logits: Tensor) -> Tensor:
+    """(b, classes) bool: a sigmoid above one half, which is a logit above 0."""
+    return logits > 0
+
+
+def precision_weighted_jaccard(predicted: Tensor, labels: Tensor) -> Tensor:
+    """(b,) float64: |Y and P| / |Y or P| * |Y and P| / |P|, 0 where nothing is predicted (IIRC's pw-JS).
+
+    Args:
+        predicted: (b, classes) bool.
+        labels: see ``multi_hot``.
+    """
+    true = multi_hot(labels, predicted.shape[1]).bool()
+    common = (true & predicted).sum(1).double()
+    return common / (true | predicted).sum(1).clamp(min=1) * common / predicted.sum(1).clamp(min=1)
+
 
 Criterion = Callable[[Tensor, Tensor], Tensor]
 """(b, classes) logits and (b,) int64 class indices, or (b, classes) float targets in [0, 1] -> the mean loss."""

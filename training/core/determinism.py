@@ -1,4 +1,4 @@
-"""What makes a training a function of its arguments: generators by name, and sums in one order."""
+"""What makes a training a function of its arguments: generators by name. See ``curation.encoders.one_thread`` too."""
 
 from __future__ import annotations
 

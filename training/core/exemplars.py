@@ -1,6 +1,8 @@
-"""A memory of limited size with an equal quota for each class (iCaRL's, as vCLIMB's released code uses it).
+"""What is kept of a stream: a memory with an equal quota for each class (iCaRL's, as vCLIMB's released code uses it), and a
+buffer of fixed size (CLEAR's).
 
-The memory holds row numbers of the stream, a ranked list a class, so that giving room to new classes means cutting lists.
+Both hold row numbers of the stream: the training sets of all tasks or domains one after another. The memory is a ranked
+list a class, so that giving room to new classes means cutting lists.
 """
 
 from __future__ import annotations
@@ -85,7 +87,7 @@ def given(rows: RowNumbers, keys: Sequence[str], order: Mapping[str, int]) -> Ro
     return np.array([row for _, row in known], dtype=np.int64)
 
 
-def by_class(rows: RowNumbers, labels: Labels) -> dict[int, RowNumbers]:
+def rows_by_class(rows: RowNumbers, labels: Labels) -> dict[int, RowNumbers]:
     """Class -> its rows in their order, classes ascending; ``labels`` are those of ``rows``.
 
     A sample with a set of labels (n, k) belongs to the first.
@@ -118,3 +120,61 @@ def normalised(features: NDArray[np.float64]) -> NDArray[np.float64]:
     """Rows of length 1; a row of zeros stays one."""
     values = np.asarray(features, dtype=np.float64)
     return values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
+
+
+Removal = Literal["as_released", "as_written"]
+
+
+def current_rows(sizes: Sequence[int]) -> RowNumbers:
+    """Row numbers of the last domain of a stream whose domains have ``sizes`` rows."""
+    return np.arange(sum(sizes[:-1]), sum(sizes), dtype=np.int64)
+
+
+def acceptance(alpha: float, capacity: int, seen: int, *, dynamic: bool) -> float:
+    """Probability that a row of the current domain enters the buffer (Lin et al., NeurIPS 2021, biased reservoir).
+
+    min(1, a k / i), where k is the buffer's capacity, i the number of rows seen so far with the current domain, and a is
+    ``alpha`` (fixed), or ``alpha`` i / k (dynamic), which makes the probability ``alpha`` whatever i is. a = 1, fixed, is
+    Vitter's reservoir; a > 1 favours the present.
+
+    Raises:
+        ValueError: alpha is negative, or capacity or seen is not positive.
+    """
+    if alpha < 0 or capacity < 1 or seen < 1:
+        raise ValueError(f"alpha {alpha}, capacity {capacity}, seen {seen}: alpha >= 0 and the others >= 1")
+    bias = alpha * seen / capacity if dynamic else alpha
+    return min(1.0, bias * capacity / seen)
+
+
+def biased_reservoir(
+    buffer: RowNumbers, sizes: Sequence[int], *, seed: int, alpha: float, dynamic: bool, removal: Removal = "as_released"
+) -> RowNumbers:
+    """The buffer after the last domain (CLEAR, section 4: biased reservoir sampling).
+
+    The first domain fills the buffer and sets its capacity k. Later each row of the domain is accepted with one
+    probability (see ``acceptance``), the buffer is shuffled, as many rows leave as were accepted, and these are appended.
+
+    Args:
+        buffer: row numbers before; empty at the first domain.
+        sizes: rows of each domain so far, the current one last.
+        seed: the draws depend on (seed, number of domains) alone.
+        removal: "as_released" keeps the first k - t rows of the shuffled buffer, "as_written" drops its first t rows.
+            The two choose different rows with the same distribution.
+
+    Returns:
+        k row numbers. Where a domain larger than k has more than k accepted rows, a random k of them stay (our choice:
+        the paper's domains have equal size, so that this cannot happen).
+    """
+    if removal not in ("as_released", "as_written"):
+        raise ValueError(f"removal {removal!r}: 'as_released' or 'as_written'")
+    current = current_rows(sizes)
+    if len(sizes) == 1:
+        return current
+    capacity = int(sizes[0])
+    draw = rng(seed, "reservoir", str(len(sizes)))
+    accepted = current[draw.random(len(current)) <= acceptance(alpha, capacity, int(sum(sizes)), dynamic=dynamic)]
+    if len(accepted) > capacity:
+        accepted = np.sort(draw.permutation(accepted)[:capacity])
+    shuffled = draw.permutation(buffer)
+    kept = shuffled[: capacity - len(accepted)] if removal == "as_released" else shuffled[len(accepted) :]
+    return np.concatenate([kept, accepted])

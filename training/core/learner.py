@@ -3,42 +3,27 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...curation.encoders.one_thread import one_thread
 from ..data.examples import Examples, Joined, RowNumbers
-from ..methods.method import Method
 from ..models.classifier import Classifier
 from .batches import Means, outputs
-from .criteria import Criterion
-from .determinism import generator, one_thread
-from .exemplars import Capacity, by_class, class_means, given, herding, nearest_means, shuffled
-from .label_sets import predicted_sets
+from .build import Parts, classifier_of
+from .criteria import predicted_sets
+from .determinism import generator
+from .exemplars import Capacity, class_means, given, herding, nearest_means, rows_by_class, shuffled
 from .lesson import Lesson, State, frozen
-from .schedule import Schedule
 
 View = Callable[[Examples], Examples]
-
-
-@dataclasses.dataclass(frozen=True)
-class Memory:
-    """What is kept of the past by methods with exemplars.
-
-    Attributes:
-        capacity: of all classes together.
-        keep: a sample -> how it is kept (a clip -> four of its frames); None: as it is.
-        order: key -> rank, for methods whose exemplars are given.
-    """
-
-    capacity: Capacity
-    keep: View | None = None
-    order: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,42 +45,36 @@ class Learner:
     not depend on the number of cores. Between devices sums differ in their last bits, and so may the choice of epochs.
 
     Args:
-        make_model: a model without outputs, its weights drawn from the generator alone.
-        method: see ``methods.method``.
-        schedule: of every task's training.
-        criterion: the classification loss.
+        parts: see ``build.parts_of``.
+        sample: shape of a sample.
         seed: of all draws; there is no default.
-        memory: for methods with exemplars.
+        given: what the model is given beside its settings.
+        keep: how the memory keeps a sample (a clip -> four of its frames); None: as it is.
         second: for temporal consistency.
+        weights: file of the model's weights, given to it as ``weights``; None: random ones.
         device: "cpu", "cuda", "cuda:1".
-        workers: threads that load batches.
-        sets: samples have sets of labels, and sets are predicted.
+        workers: threads that load batches ahead.
     """
 
     def __init__(
         self,
+        parts: Parts,
         *,
-        make_model: Callable[[torch.Generator], Classifier],
-        method: Method,
-        schedule: Schedule,
-        criterion: Criterion,
+        sample: Sequence[int],
         seed: int,
-        memory: Memory | None = None,
+        given: Mapping[str, Any] | None = None,
+        keep: View | None = None,
         second: SecondView | None = None,
+        weights: Path | None = None,
         device: str = "cpu",
         workers: int = 0,
-        sets: bool = False,
     ) -> None:
-        if method.exemplars is not None and memory is None:
-            raise ValueError(f"method {method.name!r} keeps exemplars: it needs the size of a memory")
-        if sets and method.predict != "head":
-            raise ValueError(f"method {method.name!r} predicts by {method.predict!r}: sets of labels need the head")
-        self._make_model = make_model
-        self._method = method
-        self._memory = memory
-        self._second = second
+        settings = {**parts.model, **(given or {}), **({} if weights is None else {"weights": weights})}
+        self._make_model = functools.partial(classifier_of, parts.make, tuple(sample), settings)
+        self._method, self._memory, self._order = parts.method, parts.memory, parts.order
+        self._keep, self._second = keep, second
         weight = 0.0 if second is None else second.weight
-        self._means = Means(criterion, schedule, seed, torch.device(device), workers, weight, sets)
+        self._means = Means(parts.criterion, parts.schedule, seed, torch.device(device), workers, weight, parts.sets)
         self._seen: list[Examples] = []
         self._state: State = {}
         self._model: Classifier | None = None
@@ -232,33 +211,30 @@ class Learner:
     def _kept(self, rows: RowNumbers) -> Examples:
         """Rows of the stream as the memory keeps them."""
         examples = Joined(self._seen).take(rows)
-        keep = self._memory.keep if self._memory else None
-        return examples if keep is None else Joined([keep(part) for part in examples.parts])
+        return examples if self._keep is None else Joined([self._keep(part) for part in examples.parts])
 
     def _remember(self, task: int, known: int) -> RowNumbers:
         """The memory after a task: new quotas, old lists cut, new ones chosen (vCLIMB's released code)."""
-        if self._memory is None:
-            raise RuntimeError("a method with exemplars was made without a memory")
+        room, classes = cast(Capacity, self._memory), self.model.classes
         start = sum(len(part.labels) for part in self._seen[:-1])
         new = np.arange(start, start + len(self._seen[-1].labels))
-        lists = by_class(self.buffer, Joined(self._seen).labels[self.buffer])
-        for label, rows in by_class(new, self._seen[-1].labels).items():
+        lists = rows_by_class(self.buffer, Joined(self._seen).labels[self.buffer])
+        for label, rows in rows_by_class(new, self._seen[-1].labels).items():
             if known == self.model.classes:  # a further domain: its samples and those that are kept are ranked together
-                lists[label] = self._ranked(np.concatenate([lists.get(label, rows[:0]), rows]), self._memory)
+                lists[label] = self._ranked(np.concatenate([lists.get(label, rows[:0]), rows]), room)
             elif label >= known:  # a sample may be shown again with a label that its class had before
-                lists[label] = self._ranked(rows, self._memory)
+                lists[label] = self._ranked(rows, room)
         if self._method.exemplars == "random":  # the released naive replay shuffles old lists too
             seed = self._means.seed
             lists = {label: shuffled(rows, seed=seed, key=f"{task}/{label}") for label, rows in lists.items()}
-        room, classes = self._memory.capacity, self.model.classes
         return np.concatenate([room.cut(rows, self._kept(rows).sizes, classes) for _, rows in sorted(lists.items())])
 
-    def _ranked(self, rows: RowNumbers, memory: Memory) -> RowNumbers:
+    def _ranked(self, rows: RowNumbers, memory: Capacity) -> RowNumbers:
         kept = self._kept(rows)
         if self._method.exemplars == "herding":
-            return rows[herding(self._features(kept), memory.capacity.quota(self.model.classes))]
+            return rows[herding(self._features(kept), memory.quota(self.model.classes))]
         if self._method.exemplars == "given":
-            return given(rows, kept.keys, memory.order)
+            return given(rows, kept.keys, self._order)
         return rows
 
     def _statement(self) -> dict[str, int]:

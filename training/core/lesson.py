@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from ..data.examples import Draw, Examples, RowNumbers
 from ..models.classifier import Classifier
 from .batches import Batch, Means, batches, outputs
+from .criteria import precision_weighted_jaccard, predicted_sets
 from .determinism import generator
-from .label_sets import precision_weighted_jaccard, predicted_sets
 from .schedule import Schedule
 
 State = dict[str, Tensor]
@@ -52,6 +52,7 @@ Loss = Callable[[ForwardPass], Tensor]
 Adjust = Callable[[Sequence[nn.Parameter]], None]
 
 
+@dataclasses.dataclass(kw_only=True)
 class Lesson:
     """What a method may use in one task.
 
@@ -69,28 +70,22 @@ class Lesson:
         curve: a record an epoch, JSON values.
     """
 
-    def __init__(
-        self,
-        *,
-        model: Classifier,
-        teacher: Classifier | None,
-        train: Examples,
-        fresh: int,
-        second: Examples | None,
-        previous: Examples | None,
-        validate: Sequence[Examples],
-        state: State,
-        task: int,
-        old_classes: int,
-        means: Means,
-    ) -> None:
-        self.model, self.teacher = model, teacher
-        self.train, self.fresh, self.second, self.previous = train, fresh, second, previous
-        self.validate, self.state, self.task, self.means = validate, state, task, means
-        self.old_classes = old_classes
-        self.curve: list[dict[str, float | int | str | None]] = []
-        self._fits = 0
-        model.dropout.generator = generator(means.seed, "dropout", str(task))
+    model: Classifier
+    teacher: Classifier | None
+    train: Examples
+    fresh: int
+    second: Examples | None
+    previous: Examples | None
+    validate: Sequence[Examples]
+    state: State
+    task: int
+    old_classes: int
+    means: Means
+    curve: list[dict[str, float | int | str | None]] = dataclasses.field(default_factory=list)
+    _fits: int = 0
+
+    def __post_init__(self) -> None:
+        self.model.dropout.generator = generator(self.means.seed, "dropout", str(self.task))
 
     def shuffled(self, rows: RowNumbers, stage: str) -> RowNumbers:
         """``rows`` in an order that depends on (seed, stage) alone, without the last incomplete batch under ``drop_last``."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import typing
 from collections.abc import Iterable
 from typing import Literal
 
@@ -73,12 +74,10 @@ class Schedule:
     decay_factor: float = 0.1
 
     def __post_init__(self) -> None:
-        if self.optimiser not in ("sgd", "adagrad", "adam"):
-            raise ValueError(f"optimiser {self.optimiser!r}: 'sgd', 'adagrad' or 'adam'")
-        if self.select not in ("validation", "lowest_loss", "none") or self.first_best not in ("nothing", "before_training"):
-            raise ValueError(f"select {self.select!r}, first_best {self.first_best!r}: no such words")
-        if self.ties not in ("first", "last"):
-            raise ValueError(f"ties {self.ties!r}: 'first' or 'last'")
+        hints = typing.get_type_hints(Schedule)
+        for name in ("optimiser", "select", "first_best", "ties"):
+            if (word := getattr(self, name)) not in (words := typing.get_args(hints[name])):
+                raise ValueError(f"{name} {word!r}: one of {', '.join(map(repr, words))}")
         if min(self.epochs, self.batch_size, self.eval_every, self.first_task_times) < 1:
             raise ValueError(
                 f"epochs {self.epochs}, batch_size {self.batch_size}, eval_every {self.eval_every}, "

@@ -1,4 +1,5 @@
-"""Clips as examples: eight of a clip's frames a time, all of them or those that a memory keeps.
+"""Clips as examples: eight of a clip's frames a time, all of them or those that a memory keeps; TSN's augmentation for training
+(Wang et al., "Temporal segment networks", ECCV 2016, as vCLIMB's released code sets it), a centre crop for evaluation.
 
 A clip is the frames that are stored of it. *Narrowing* leaves some of them, without touching a pixel: what an episodic
 memory keeps, or what temporal consistency looks at.
@@ -6,8 +7,9 @@ memory keeps, or what temporal consistency looks at.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import pyarrow.compute as pc
@@ -15,37 +17,97 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...curation.encoders.preprocess import Crop, normalise, prepare
 from ...curation.rng import rng
 from ...curation.shards import read_sample
 from ...curation.ustar import BLOCK, ShardError, padded
 from ...curation.video.plans import memory_frames, segment_frames, uniform_frames
 from ...datasets.reader.decode import decode_image
 from ...datasets.reader.index import DatasetIndex, ShardFiles
-from .clip_views import ClipView, Frame, evaluation_view, training_view
 from .examples import Draw, Examples, Labels, RowNumbers
+
+Frame = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class ClipView:
+    """How a clip is looked at.
+
+    Attributes:
+        segments: frames that the model sees.
+        side_px: side of the square input.
+        scales: sides that multi-scale cropping chooses from, as shares of the frame's shorter side; the two sides of a crop
+            are neighbours in this list at most.
+        flip: probability in [0, 1] that a clip is mirrored.
+        mean, std: of red, green, blue, where white is 1.
+    """
+
+    segments: int
+    side_px: int
+    scales: tuple[float, ...]
+    flip: float
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+
+    def __post_init__(self) -> None:
+        if self.segments < 1 or self.side_px < 1 or not self.scales:
+            raise ValueError(f"{self.segments} segments, side {self.side_px} px, scales {self.scales}: at least one each")
+        if not all(0 < scale <= 1 for scale in self.scales) or not 0 <= self.flip <= 1:
+            raise ValueError(f"scales {self.scales} in (0, 1], flip {self.flip} in [0, 1]")
+
+
+def evaluation_view(frames: Sequence[Frame], view: ClipView) -> Tensor:
+    """The shorter side scaled to 256 / 224 of the input's, the centre cut out: (segments, 3, side, side) float32."""
+    crop = Crop(resize_px=view.side_px * 256 // 224, side_px=view.side_px, interpolation="bilinear")
+    return normalise([prepare(frame, crop) for frame in frames], view.mean, view.std)
+
+
+def training_view(frames: Sequence[Frame], view: ClipView, draws: np.random.Generator) -> Tensor:
+    """One crop and one flip for all frames of a clip, drawn from ``draws``: (segments, 3, side, side) float32."""
+    height, width = frames[0].shape[:2]
+    left, top, crop_width, crop_height = draw_crop(height, width, view, draws)
+    pixels = np.stack([frame[top : top + crop_height, left : left + crop_width] for frame in frames])
+    if draws.random() < view.flip:
+        pixels = pixels[:, :, ::-1]
+    cut = torch.from_numpy(np.ascontiguousarray(pixels)).permute(0, 3, 1, 2)
+    side = (view.side_px, view.side_px)
+    if cut.shape[2:] != side:
+        cut = torch.nn.functional.interpolate(cut, size=side, mode="bilinear", align_corners=False, antialias=True)
+    return normalise(list(cut.numpy()), view.mean, view.std)
+
+
+def draw_crop(height: int, width: int, view: ClipView, draws: np.random.Generator) -> tuple[int, int, int, int]:
+    """(left, top, width, height) of a crop, in pixels: TSN's group multi-scale crop.
+
+    Sides are the scales of the shorter side, cut to whole pixels, and within 3 px of the input's side exactly that; both
+    come from places of the list that are at most one apart. The corner is one of 13: a grid of four quarters of the
+    room that the crop leaves.
+    """
+    sides = [int(min(height, width) * scale) for scale in view.scales]
+    sides = [
+        view.side_px if abs(side - view.side_px) < 3 and view.side_px <= min(height, width) else max(side, 1) for side in sides
+    ]
+    pairs = [(w, h) for i, h in enumerate(sides) for j, w in enumerate(sides) if abs(i - j) <= 1]
+    crop_width, crop_height = pairs[int(draws.integers(len(pairs)))]
+    step_x, step_y = (width - crop_width) // 4, (height - crop_height) // 4
+    x, y = _CORNERS[int(draws.integers(len(_CORNERS)))]
+    return x * step_x, y * step_y, crop_width, crop_height
+
+
+# Corners, centre, middles of the sides, and the middles of the four quarters, in quarters of the room.
+_CORNERS = (
+    *((x, y) for y in (0, 2, 4) for x in (0, 2, 4)),
+    *((x, y) for y in (1, 3) for x in (1, 3)),
+)
+
 
 Narrowing = tuple[Literal["uniform", "first", "again"], int | None]
 """uniform: n frames evenly placed, or all of a clip that has no more. first: the released code's slip, the first n frames of
 a clip, and a blank of one that has no more. again: all frames, redrawn."""
 
 
-class FrameStore(Protocol):
-    """Where frames lie."""
-
-    def read(self, row: int, places: Sequence[int]) -> list[Frame]:
-        """The frames of clip ``row`` at ``places``, which ascend; uint8 RGB (height, width, 3)."""
-        ...
-
-
-class ArrayFrames:
-    """Clips in memory: each (frames, height, width, 3) uint8."""
-
-    def __init__(self, clips: Sequence[NDArray[np.uint8]]) -> None:
-        self.clips = list(clips)
-
-    def read(self, row: int, places: Sequence[int]) -> list[Frame]:
-        """See ``FrameStore``."""
-        return [self.clips[row][place] for place in places]
+ReadFrames = Callable[[int, Sequence[int]], list[Frame]]
+"""The frames of a clip, by its row, at some places, which ascend; uint8 RGB (height, width, 3) each."""
 
 
 class ShardFrames:
@@ -66,7 +128,7 @@ class ShardFrames:
         self._index = index
 
     def read(self, row: int, places: Sequence[int]) -> list[Frame]:
-        """See ``FrameStore``.
+        """See ``ReadFrames``.
 
         Raises:
             ShardError: the sample has fewer frames, another thing lies in a frame's place, or one cannot be decoded.
@@ -96,18 +158,18 @@ class Clips:
     """Clips as ``examples.Examples``.
 
     Args:
-        store: the frames.
-        keys: of all clips of the store, unique.
+        read: gives frames.
+        keys: of all clips, unique.
         labels: (n,) class indices in the order of learning.
         frames: (n,) how many frames are stored of each, at least 1.
         view: how a clip is looked at.
-        rows: which clips of the store these are; all by default.
+        rows: which clips these are; all by default.
         narrowings: see ``Narrowing``; applied one after the other.
     """
 
     def __init__(
         self,
-        store: FrameStore,
+        read: ReadFrames,
         keys: Sequence[str],
         labels: Labels,
         frames: RowNumbers,
@@ -118,7 +180,7 @@ class Clips:
     ) -> None:
         if len(frames) and int(frames.min()) < 1:
             raise ValueError(f"clip {keys[int(frames.argmin())]!r} has {int(frames.min())} frames: at least one is needed")
-        self._all = (store, keys, np.asarray(labels, dtype=np.int64), np.asarray(frames, dtype=np.int64), view)
+        self._all = (read, keys, np.asarray(labels, dtype=np.int64), np.asarray(frames, dtype=np.int64), view)
         self._rows = np.arange(len(keys)) if rows is None else rows
         self._narrowings = narrowings
         self.keys = [keys[row] for row in self._rows.tolist()]
@@ -162,18 +224,18 @@ class Clips:
         return torch.stack([self._clip(row, draw) for row in rows])
 
     def _clip(self, row: int, draw: Draw | None) -> Tensor:
-        store, _, _, _, view = self._all
+        read, _, _, _, view = self._all
         left = self.places(row)
         if left is None:
             return torch.zeros(view.segments, 3, view.side_px, view.side_px)
         if draw is None:
             chosen = left[uniform_frames(len(left), view.segments)]
-            return evaluation_view(store.read(int(self._rows[row]), chosen.tolist()), view)
+            return evaluation_view(read(int(self._rows[row]), chosen.tolist()), view)
         # A second view of a clip in one batch must not repeat the draws of the first.
         what = "".join(kind[0] for kind, _ in self._narrowings)
         draws = rng(draw.seed, f"clip {what}", f"{draw.stage}\0{self.keys[row]}")
         chosen = left[segment_frames(len(left), view.segments, draws)]
-        return training_view(store.read(int(self._rows[row]), chosen.tolist()), view, draws)
+        return training_view(read(int(self._rows[row]), chosen.tolist()), view, draws)
 
 
 def shard_clips(index: DatasetIndex, view: ClipView) -> Clips:
@@ -183,10 +245,10 @@ def shard_clips(index: DatasetIndex, view: ClipView) -> Clips:
     if missing:
         raise ValueError(f"{index.url}: the index has no column {missing[0]!r}: these are no clips for training")
     store = ShardFrames(index)
-    return Clips(store, columns["key"].to_pylist(), columns["class_index"].to_numpy(), store.counts, view)
+    return Clips(store.read, columns["key"].to_pylist(), columns["class_index"].to_numpy(), store.counts, view)
 
 
-def kept(examples: Examples, frames: int | None) -> Clips:
+def for_memory(examples: Examples, frames: int | None) -> Clips:
     """Clips as a memory keeps them: ``frames`` uniform frames of each, all of a shorter one or where None."""
     return _clips(examples).narrowed(("uniform", frames))
 

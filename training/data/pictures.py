@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -15,11 +15,11 @@ from torch import Tensor
 
 from ...curation.encoders.preprocess import Crop, normalise, prepare
 from ...curation.rng import uniform
-from ...curation.shards import read_sample
 from ...curation.stages.image_format import PILLOW_NAMES
 from ...curation.ustar import ShardError
+from ...datasets.reader.dataset import ShardDataset
 from ...datasets.reader.decode import decode_image
-from ...datasets.reader.index import DatasetIndex, ShardFiles
+from ...datasets.reader.index import DatasetIndex
 from .examples import Draw, Labels, RowNumbers
 
 Pixels = NDArray[np.uint8]
@@ -66,66 +66,42 @@ def picture_view(values: Mapping[str, Any]) -> PictureView:
         raise ValueError(f"view {dict(values)}: {error}") from None
 
 
-class PictureStore(Protocol):
-    """Where pictures lie."""
-
-    def read(self, rows: Sequence[int]) -> list[Pixels]:
-        """Pictures of these rows, uint8 RGB (height, width, 3) each."""
-        ...
+ReadPictures = Callable[[Sequence[int]], list[Pixels]]
+"""Pictures of some rows of a store, uint8 RGB (height, width, 3) each."""
 
 
-class ArrayPictures:
-    """Pictures in memory: (n, height, width, 3) uint8."""
+def shard_pictures(index: DatasetIndex) -> ReadPictures:
+    """Pictures in shards: each sample has one member that is one.
 
-    def __init__(self, pixels: Pixels) -> None:
-        self.pixels = pixels
+    Reading raises ``ShardError`` for a sample without a picture, or with one that cannot be decoded.
+    """
+    dataset = ShardDataset(index, decode=dict.fromkeys(PILLOW_NAMES, decode_image))
 
-    def read(self, rows: Sequence[int]) -> list[Pixels]:
-        """See ``PictureStore``."""
-        return [self.pixels[row] for row in rows]
+    def read(rows: Sequence[int]) -> list[Pixels]:
+        found: list[Pixels] = []
+        for sample in dataset.__getitems__(rows):
+            picture = next((value for name, value in sample.items() if name in PILLOW_NAMES), None)
+            if picture is None:
+                names = sorted(name for name in sample if name != "__key__")
+                raise ShardError(f"{index.url}: sample {sample['__key__']!r} has no picture: its members are {names}")
+            found.append(picture)
+        return found
 
-
-class ShardPictures:
-    """Pictures in shards: each sample has one member that is one."""
-
-    def __init__(self, index: DatasetIndex) -> None:
-        index.check()
-        self._files = ShardFiles(index.url)
-        columns = index.table.select(["key", "shard", "offset", "size"]).to_pydict()
-        self._keys: list[str] = columns["key"]
-        self._places = list(zip(columns["shard"], columns["offset"], columns["size"], strict=True))
-        self._index = index
-
-    def read(self, rows: Sequence[int]) -> list[Pixels]:
-        """See ``PictureStore``. Raises ``ShardError`` for a sample without a picture, or with one that cannot be decoded."""
-        spans = self._files.read([self._places[row] for row in rows])
-        return [self._decoded(row, span) for row, span in zip(rows, spans, strict=True)]
-
-    def _decoded(self, row: int, span: bytes) -> Pixels:
-        shard, offset, _ = self._places[row]
-        place, key = self._files.place(shard), self._keys[row]
-        members: Mapping[str, bytes] = read_sample(span, key, place=place, base=offset)
-        data = next((members[name] for name in members if name in PILLOW_NAMES), None)
-        if data is None:
-            raise ShardError(f"{place}: sample {key!r} has no picture: its members are {sorted(members)}")
-        try:
-            return decode_image(data)
-        except ValueError as error:
-            raise ShardError(f"{place}: the picture of sample {key!r} cannot be decoded: {error}") from error
+    return read
 
 
 HELD_BYTES = 1 << 31
 """Room for squares that are kept: all of CIFAR or Tiny-ImageNet."""
 
 
-class Album:
-    """A store looked at in one way.
+class PictureCache:
+    """Pictures looked at in one way.
 
     The first squares that evaluation cuts out are kept, up to ``held_bytes``: small pictures are decoded once in a process.
     """
 
-    def __init__(self, store: PictureStore, view: PictureView, *, held_bytes: int = HELD_BYTES) -> None:
-        self.store, self.view = store, view
+    def __init__(self, read: ReadPictures, view: PictureView, *, held_bytes: int = HELD_BYTES) -> None:
+        self.read, self.view = read, view
         self._held: dict[int, Pixels] = {}
         self._room = held_bytes // (3 * view.side_px**2)
 
@@ -134,13 +110,13 @@ class Album:
         made: dict[int, Pixels] = {}
         if missing := [row for row in dict.fromkeys(rows) if row not in self._held]:
             crop = Crop(resize_px=self.view.resize_px, side_px=self.view.side_px, interpolation="bilinear")
-            pictures = self.store.read(missing)
+            pictures = self.read(missing)
             made = {row: prepare(picture, crop) for row, picture in zip(missing, pictures, strict=True)}
             self._held |= dict(itertools.islice(made.items(), max(self._room - len(self._held), 0)))
         return [made[row] if row in made else self._held[row] for row in rows]
 
 
-class Pictures:
+class PictureExamples:
     """Pictures as ``examples.Examples``; one picture may stand in several of them, under other labels.
 
     Args:
@@ -150,7 +126,7 @@ class Pictures:
         labels: (n,) class indices, or (n, k) sets of them: -1 where a set has fewer than k, the first never -1.
     """
 
-    def __init__(self, album: Album, keys: Sequence[str], rows: RowNumbers, labels: Labels) -> None:
+    def __init__(self, album: PictureCache, keys: Sequence[str], rows: RowNumbers, labels: Labels) -> None:
         if len(rows) != len(labels):
             raise ValueError(f"{len(rows)} pictures and labels {labels.shape}: one n is needed")
         self._album, self._all_keys, self._rows = album, keys, np.asarray(rows, dtype=np.int64)
@@ -163,9 +139,9 @@ class Pictures:
         """1 each."""
         return np.ones(len(self.labels), dtype=np.int64)
 
-    def take(self, rows: RowNumbers) -> Pictures:
+    def take(self, rows: RowNumbers) -> PictureExamples:
         """See ``Examples``."""
-        return Pictures(self._album, self._all_keys, self._rows[rows], self.labels[rows])
+        return PictureExamples(self._album, self._all_keys, self._rows[rows], self.labels[rows])
 
     def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
         """(len(rows), 3, side, side) float32: augmented as the view says, or the centre where ``draw`` is None."""
@@ -176,7 +152,7 @@ class Pictures:
         elif view.augment == "crop_flip":
             seen = _cropped(self._album.squares(at), view, keys, draw)
         else:
-            seen = _resized_crops(self._album.store.read(at), view, keys, draw)
+            seen = _resized_crops(self._album.read(at), view, keys, draw)
         return normalise(seen, view.mean, view.std)
 
 

@@ -10,7 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.determinism import generator, one_thread
+from ...curation.encoders.one_thread import one_thread
+from ..core.determinism import generator
 from .nets import net_of
 from .recipe import GraphData, Learned, Recipe, RowNumbers, StreamMethod, Task
 from .streams import GraphNet, Streams

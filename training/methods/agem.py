@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from ..core.batches import batches
+from ..core.criteria import multi_hot
 from ..core.determinism import generator
-from ..core.label_sets import multi_hot
 from ..core.lesson import ForwardPass, Lesson
 from ..data.examples import Draw
 from .method import Method

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..core.criteria import sigmoid_distillation, softened_distillation
-from ..core.exemplars import by_class
+from ..core.exemplars import rows_by_class
 from ..core.lesson import ForwardPass, Lesson
 from ..data.examples import Labels, RowNumbers
 from .method import Method
@@ -47,7 +47,7 @@ def bic(*, share: float = 0.9, temperature: float = 2.0, softened: Softened = "s
 def split_classes(labels: Labels, share: float) -> tuple[RowNumbers, RowNumbers]:
     """Rows of the first int(share n) of each class, in its order, and the other rows."""
     first = np.zeros(len(labels), dtype=bool)
-    for rows in by_class(np.arange(len(labels)), labels).values():
+    for rows in rows_by_class(np.arange(len(labels)), labels).values():
         first[rows[: int(len(rows) * share)]] = True
     return np.flatnonzero(first), np.flatnonzero(~first)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.buffers import RowNumbers
+from ..core.exemplars import RowNumbers
 from .method import Method, Start
 
 

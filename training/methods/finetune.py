@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..core.buffers import RowNumbers, current_rows
+from ..core.exemplars import RowNumbers, current_rows
 from .method import Method, Start
 
 

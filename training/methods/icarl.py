@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..core.batches import outputs
-from ..core.label_sets import multi_hot
+from ..core.criteria import multi_hot
 from ..core.lesson import ForwardPass, Lesson
 from ..data.examples import Draw
 from .method import Method

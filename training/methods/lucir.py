@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..core.batches import outputs
-from ..core.label_sets import multi_hot
+from ..core.criteria import multi_hot
 from ..core.lesson import ForwardPass, Lesson
 from .method import Method
 from .replay import replay

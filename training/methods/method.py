@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ..core.buffers import RowNumbers
+from ..core.exemplars import RowNumbers
 
 if TYPE_CHECKING:
     from ..core.lesson import Lesson

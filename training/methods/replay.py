@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ..core.buffers import RowNumbers, current_rows
+from ..core.exemplars import RowNumbers, current_rows
 from .method import Method, Predict
 
 

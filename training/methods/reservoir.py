@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from ..core.buffers import Removal, biased_reservoir
+from ..core.exemplars import Removal, biased_reservoir
 from .method import Method, Start
 
 
@@ -14,7 +14,7 @@ def reservoir(*, alpha: float, start: Start = "finetune", removal: Removal = "as
     Args:
         alpha: see above; more than 1 favours the present.
         start: "scratch" draws new weights for each domain, "finetune" goes on with the last ones.
-        removal: see ``core.buffers.biased_reservoir``.
+        removal: see ``core.exemplars.biased_reservoir``.
     """
     rule = functools.partial(biased_reservoir, alpha=alpha, dynamic=False, removal=removal)
     return Method("reservoir", rule, start, {"alpha": alpha, "start": start, "removal": removal})

@@ -18,7 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from ..core.determinism import generator, one_thread
+from ...curation.encoders.one_thread import one_thread
+from ..core.determinism import generator
 from ..models.linear import affine
 from .predictor import (
     UNKNOWN,

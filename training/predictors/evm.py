@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..core.determinism import one_thread
+from ...curation.encoders.one_thread import one_thread
 from .predictor import (
     UNKNOWN,
     Features,

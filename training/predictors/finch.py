@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from ..core.determinism import one_thread
+from ...curation.encoders.one_thread import one_thread
 
 Partition = NDArray[np.int64]
 Distance = Literal["cosine", "euclidean"]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..core.determinism import one_thread
+from ...curation.encoders.one_thread import one_thread
 from .finch import Distance, finch
 from .gaussians import Mixture, Shrinkage, component_log_densities, fit_mixture, joined, mixture_log_densities
 from .predictor import (

@@ -17,8 +17,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...curation.encoders.one_thread import one_thread
 from ...curation.rng import rng
-from ..core.determinism import generator, one_thread
+from ..core.determinism import generator
 from ..models.illuminant_net import IlluminantNets, draw_nets
 
 Keep = Literal["last", "validation", "test_fold"]

@@ -20,7 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..core.determinism import generator, one_thread
+from ...curation.encoders.one_thread import one_thread
+from ..core.determinism import generator
 from ..models.illuminant_net import RATIOS, WIDTH, IlluminantNets, draw_nets, parameter_count
 from .batched import Fitted, Keep, NetworkRun, Progress
 
