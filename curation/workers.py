@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -82,7 +82,8 @@ class Workers:
             if self._scheduler == "threads":
                 futures += [pool.submit(make_parts, job.task, job.offer) for job in jobs]
             else:
-                futures += [pool.submit(make_parts_apart, _ByCloudpickle(job.task)) for job in jobs]
+                packed = [cast(PartTask, _ByCloudpickle(job.task)) for job in jobs]
+                futures += [pool.submit(make_parts_apart, task) for task in packed]
             _finish(jobs, futures, as_completed(futures))
         except BrokenExecutor as error:
             raise StepFailed(
