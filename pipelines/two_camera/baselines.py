@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 
 from ...curation.flow import Step, step
-from ...curation.keys import how, named, sha256
+from ...curation.keys import how, named, sha256, work_folder
 from ...curation.named import load
 from ...curation.verify import DATASET
 from ...eval.metrics.registry import METRICS
 from ...eval.protocols.cross_validation import ESTIMATES, measure_folds, measure_own
 from ...training.illuminants import choice
 from ...training.illuminants.registry import ESTIMATORS, candidates, functions
-from ...training.two_camera.networks import hyper_of, settings
+from ...training.two_camera.settings import hyper_of, settings
 from ..errors import WrongUse, unknown
 from ..experiments import Training, predictions
 from ..streams import short
@@ -79,6 +79,7 @@ def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: Chosen) 
         estimator=named(chosen.reference, **{part: named(each) for part, each in chosen.functions.items()}),
         rows=named(f"{here}:{rows}"),
         pictures=named(f"{here}:pictures_of") if "longest_px" in chosen.settings else None,
+        folder=work_folder(),
     )
     unfair = {flag: chosen.settings[flag] for flag in ("looks_at_test", "lights_of_test")}
     metrics = [METRICS.only().find(each).reference for each in config.evaluation.metrics]

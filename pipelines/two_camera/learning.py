@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ...curation.shards import read_sample
 from ...datasets.reader.decode import decode_npy
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex, ShardFiles
+from ...datasets.two_camera.folds import no_pictures
 from ...datasets.two_camera.rows import TransformPairs, as_pairs
 from ...datasets.two_camera.samples import IMAGES, VALID
 from ...eval.protocols.cross_validation import (
@@ -24,7 +26,6 @@ from ...eval.protocols.cross_validation import (
     PairExamples,
     estimate_folds,
     examples,
-    no_pictures,
 )
 from ...training.illuminants.pictures import Pictures
 from ...training.two_camera.reillumination import reilluminated
@@ -39,6 +40,7 @@ def learn_folds(
     estimator: Callable[..., Estimator],
     rows: Callable[[str, str, Direction], PairExamples],
     pictures: Callable[..., tuple[Pictures, Mapping[str, int]]] | None,
+    folder: str,
 ) -> Iterator[pa.Table | Sifted]:
     """Source step: train and test an estimator on every fold.
 
@@ -49,11 +51,14 @@ def learn_folds(
         estimator: makes the estimator from its settings.
         rows: ``dataset_rows`` or ``with_reilluminated_rows``.
         pictures: ``pictures_of``; None for an estimator that needs none.
+        folder: for checkpoints of estimators that write one.
     """
     settings = training["settings"]
     made = estimator(**settings["estimator"])
     if hasattr(made, "progress"):
         made.progress = lambda line: LOGGER.info("%s: %s", told(training), line)  # type: ignore[attr-defined]
+    if hasattr(made, "folder"):
+        made.folder = Path(folder)  # type: ignore[attr-defined]
 
     def pictures_by(keys: NDArray[np.str_]) -> Pictures:
         if pictures is None:

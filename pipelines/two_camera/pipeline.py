@@ -13,9 +13,8 @@ from ...curation.flow import Flow, rows_of, source, step
 from ...curation.keys import where
 from ...curation.shards import Placed
 from ...datasets.two_camera.augment import Expanded, expand, relight
-from ...datasets.two_camera.folds import assign_folds
+from ...datasets.two_camera.folds import assign_folds, assign_parts, mark_originals, released_parts
 from ...datasets.two_camera.metadata import read_metadata
-from ...datasets.two_camera.originals import mark_originals
 from ...datasets.two_camera.pictures import (
     ListedPair,
     WithHomography,
@@ -25,7 +24,7 @@ from ...datasets.two_camera.pictures import (
     photograph,
 )
 from ...datasets.two_camera.quasi_real import MatchedPair, list_matches, simulate
-from ...datasets.two_camera.radiometric import Rendered, assign_parts, draw_pairs, measure_patches, pieces, released_parts
+from ...datasets.two_camera.radiometric import Rendered, draw_pairs, measure_patches, pieces
 from ...datasets.two_camera.rows import Augmented, Folded, MeasuredPair
 from ...datasets.two_camera.samples import patch_sample, picture_sample, place, plain_sample
 from ..benchmark import Benchmark, later

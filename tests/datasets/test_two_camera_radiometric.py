@@ -17,14 +17,12 @@ from benchwright.datasets.spectra.files import (
     shipped_reflectances,
 )
 from benchwright.datasets.two_camera.facts import STATISTICS, facts
-from benchwright.datasets.two_camera.originals import mark_originals
+from benchwright.datasets.two_camera.folds import assign_parts, mark_originals, released_parts
 from benchwright.datasets.two_camera.radiometric import (
     Rendered,
-    assign_parts,
     draw_pairs,
     measure_patches,
     pieces,
-    released_parts,
 )
 from benchwright.datasets.two_camera.rows import Augmented, Folded, MeasuredPair, as_pairs, numbers
 from benchwright.datasets.two_camera.samples import patch_sample, place, thumbnail

@@ -29,7 +29,7 @@ from benchwright.eval.protocols.cross_validation import (
     rotating_folds,
 )
 from benchwright.eval.results import Value
-from benchwright.training.two_camera.networks import LinearEstimator
+from benchwright.training.two_camera.linear import LinearEstimator
 from benchwright.training.two_camera.reillumination import reilluminated
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchwright.curation.checkpoint import Checkpoint
 from benchwright.curation.flow import PlanError, Step
 from benchwright.curation.keys import codes_in
 from benchwright.curation.reach import reached
@@ -506,6 +507,58 @@ def test_a_run_that_is_killed_goes_on_to_the_same_digest(raw: Path, tmp_path: Pa
     assert [answer.code for answer in done] == [0, 0], done[0].err
     shown = [json.loads(bw("show", out, "--json").out)["digest"] for out in (killed, tmp_path / "whole")]
     assert shown[0] == shown[1]
+
+
+_KILLED = {
+    "adam": "preset = 'reilluminated', seeds = [0, 1], settings = { epochs = 1800, batch_size = 12, check_epochs = 100 }",
+    "decayed": "preset = 'decayed', seeds = [0, 1, 2, 3], settings = { iterations = 60, tolerance = 1e-9 }",
+    "weighted_gray_edge": "",
+}
+
+
+@pytest.mark.parametrize("method", _KILLED)
+def test_a_kill_of_a_training_costs_what_its_checkpoint_says(method: str, tmp_path: Path, bw) -> None:
+    """kill -9 after the first checkpoint; the same command again ends in the rows of a training that was not killed."""
+    networks = f"{method} = {{ parameters = 200, {_KILLED[method]} }}" if _KILLED[method] else ""
+    words = ["--set", f"evaluation.networks={{ {networks} }}", "--set", "source.pairs=60", "--set"]
+    words += ["folds={kind='rotating', count=3, seed=1}"]
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    for out in (killed, whole):
+        assert bw("run", "two_camera", "--config", "tiny", *words, "--out", out, "-q").code == 0
+    train = ["--method", method]
+    process = subprocess.Popen(
+        [*CLI, "train", str(killed), *train],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"},
+    )
+    until = time.monotonic() + 120
+    while not list(killed.glob("experiments/stages/learned_*/.work/*/progress.json")):
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+    (state,) = killed.glob("experiments/stages/learned_*/.work/*/after-*")
+    begun = state.stat().st_mtime_ns, dict(Checkpoint(state.parent).arrays())
+    told = bw("train", killed, *train)
+    assert told.code == 0, told.err
+    if method == "adam":
+        steps = [int(step) for step in re.findall(r": step (\d+) of", told.err)]
+        assert steps == [] or min(steps) > int(begun[1]["step"]) >= 5000
+    if method == "decayed":
+        assert len(re.findall(r"seed \d: \d+ steps", told.err)) == 12 - len(begun[1]) // 2
+    assert not list(killed.glob("experiments/stages/*/.work"))
+    assert bw("train", whole, *train, "-q").code == 0
+    found = [{path.parent.name: json.loads(path.read_text())["digest"] for path in digests_of(out)} for out in (killed, whole)]
+    assert found[0] == found[1]
+    assert bw("verify", killed / "experiments").code == 0
+
+
+def digests_of(out: Path) -> list[Path]:
+    return sorted((out / "experiments/stages").glob("*/artifact.json"))
 
 
 @pytest.mark.parametrize(

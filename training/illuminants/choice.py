@@ -9,11 +9,14 @@ import json
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...curation.checkpoint import Checkpoint
+from ...datasets.two_camera.folds import Fold
 from .pictures import Illuminants, Pictures, unit
 
 Setting = Mapping[str, Any]
@@ -25,23 +28,6 @@ Fit = Callable[..., State]
 
 _PIXELS = 1_000_000  # estimated at once
 _CHOOSING = 1000  # pictures that settings are compared on
-
-
-class Fold(Protocol):
-    """What is read of a fold; see ``eval.protocols.cross_validation.Fold``."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def gt_train(self) -> Illuminants: ...
-    @property
-    def pair_train(self) -> NDArray[np.str_]: ...
-    @property
-    def light_train(self) -> NDArray[np.str_]: ...
-    @property
-    def key_test(self) -> NDArray[np.str_]: ...
-    @property
-    def pictures(self) -> Callable[[NDArray[np.str_]], Any]: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +64,9 @@ class PictureEstimator:
         estimate: see ``Estimate``.
         fit: see ``Fit``; None where there is nothing to train.
         **choices: the values that each setting may have, "inf" for infinity; every combination is tried.
+
+    Attributes:
+        folder: for a checkpoint after each fold; None: there is none.
     """
 
     needs_pictures = True
@@ -92,18 +81,23 @@ class PictureEstimator:
             inspect.signature(function).bind_partial(**choices)
         values = [[float(value) if isinstance(value, str) else value for value in each] for each in choices.values()]
         self.settings: list[Setting] = [dict(zip(choices, each, strict=True)) for each in product(*values)]
+        self.folder: Path | None = None
         self._saved: dict[str, bytes] = {}
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Illuminants]]:
         """0 -> lights of each fold's test rows; settings are chosen on the fold's measured training rows."""
-        found: list[Illuminants] = []
-        for fold in folds:
-            measured = fold.pair_train == fold.light_train
-            baseline = self.fitted(fold.pictures(fold.pair_train[measured]), fold.gt_train[measured])
-            self._saved[f"{fold.name.replace(' ', '-')}.npz"] = baseline.save()
+        checkpoint = None if self.folder is None else Checkpoint(self.folder)
+        done = {} if checkpoint is None else checkpoint.arrays()
+        for fold in folds[len(done) // 2 :]:
+            keys, lights = fold.pair_train[fold.measured_train], fold.gt_train[fold.measured_train]
+            baseline = self.fitted(fold.pictures(keys), lights)
             estimates = np.maximum(baseline.estimate(fold.pictures(fold.key_test)), 1e-6)
-            found.append(estimates / estimates[:, 1:2])
-        return {0: found}
+            file = np.frombuffer(baseline.save(), dtype=np.uint8)
+            done |= {f"estimates of {fold.name}": estimates / estimates[:, 1:2], f"file of {fold.name}": file}
+            if checkpoint is not None:
+                checkpoint.commit_arrays(done)
+        self._saved = {f"{fold.name.replace(' ', '-')}.npz": done[f"file of {fold.name}"].tobytes() for fold in folds}
+        return {0: [done[f"estimates of {fold.name}"] for fold in folds]}
 
     def artifacts(self) -> dict[str, bytes]:
         """The baseline of each fold, with its setting."""

@@ -22,8 +22,8 @@ _ON_PICTURES = (
     "weighted_gray_edge",
 )
 _ON_TRANSFORMS = {
-    "distilled": "benchwright.training.two_camera.distilled:distilled",
-    "linear_regression": "benchwright.training.two_camera.networks:LinearEstimator",
+    "distilled": "benchwright.training.two_camera.networks:distilled",
+    "linear_regression": "benchwright.training.two_camera.linear:LinearEstimator",
     "network": "benchwright.training.two_camera.networks:network",
 }
 ESTIMATORS = Registry(
