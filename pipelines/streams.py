@@ -29,6 +29,7 @@ from ..training.core.learner import SecondView, View
 from ..training.methods.method import Classes, Labels
 from .errors import WrongUse
 from .experiments import DIVERGED, LOGGER, Training, told
+from .names import short
 
 
 @dataclass(frozen=True)
@@ -181,12 +182,6 @@ def stream_training(
     )
     gives = columns(LABEL_SETS if labels == "sets" else ONE_LABEL)
     return Training(protocol, short(method[0]), short(model[0]), settings, seed, learn, gives, measures, order, None, change)
-
-
-def short(name: str) -> str:
-    """A name as tables have it: of code in a file without the folders that lead there, which are others on other machines."""
-    place, colon, attribute = name.rpartition(":")
-    return f"{Path(place).name}:{attribute}" if colon and place.endswith(".py") else name
 
 
 def with_metrics(

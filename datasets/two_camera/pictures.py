@@ -121,15 +121,15 @@ class Photographed:
 
 @dataclass(frozen=True)
 class PairToMeasure:
-    """What ``measure_pictures`` needs of a pair."""
+    """What ``measure_pictures`` needs of a pair; patches are None where there is no chart."""
 
     key: str
     name: str
     image_1: Blob
     image_2: Blob
     valid: Blob
-    patches_1: list[float]
-    patches_2: list[float]
+    patches_1: list[float] | None
+    patches_2: list[float] | None
     gt_1: list[float]
     gt_2: list[float]
 
@@ -404,20 +404,22 @@ def measure_pictures(row: PairToMeasure, *, preset: Preset, max_condition: float
     one, two = valid_colours(row.image_1, row.image_2, row.valid, darkest=darkest)
     if len(one) < 100:
         raise Reject("too_few_pixels", f"{len(one)} valid pixels, 100 wanted")
-    charts = [np.reshape(values, (24, 3)) for values in (row.patches_1, row.patches_2)]
-    clear = clear_patches(*charts, preset=preset)
-    patches = [chart[clear] for chart in charts]
     there, condition_1 = checked_fit(one, two, preset=preset, what="first picture", max_condition=max_condition)
     back, condition_2 = checked_fit(two, one, preset=preset, what="second picture", max_condition=max_condition)
-    chart_there, _ = checked_fit(*patches, preset=preset, what="first chart", max_condition=max_condition)
-    chart_back, _ = checked_fit(*patches[::-1], preset=preset, what="second chart", max_condition=max_condition)
+    chart_there = chart_back = None
+    if row.patches_1 is not None and row.patches_2 is not None:
+        charts = [np.reshape(values, (24, 3)) for values in (row.patches_1, row.patches_2)]
+        clear = clear_patches(*charts, preset=preset)
+        patches = [chart[clear] for chart in charts]
+        chart_there, _ = checked_fit(*patches, preset=preset, what="first chart", max_condition=max_condition)
+        chart_back, _ = checked_fit(*patches[::-1], preset=preset, what="second chart", max_condition=max_condition)
     kept: dict[str, Any] = {name: getattr(row, name) for name in PairToMeasure.__dataclass_fields__}
     return MeasuredPictures(
         **kept,
         transform_1to2=there.ravel().tolist(),
         transform_2to1=back.ravel().tolist(),
-        transform_chart_1to2=chart_there.ravel().tolist(),
-        transform_chart_2to1=chart_back.ravel().tolist(),
+        transform_chart_1to2=None if chart_there is None else chart_there.ravel().tolist(),
+        transform_chart_2to1=None if chart_back is None else chart_back.ravel().tolist(),
         condition_1=condition_1,
         condition_2=condition_2,
     )

@@ -104,7 +104,7 @@ def checked_fit(
 
 def checked_light(value: Any, what: str) -> list[float]:
     """Three finite numbers above zero. Raises ``Reject("bad_numbers", ...)``."""
-    found = _numbers(value, what, 3)
+    found = checked_numbers(value, what, 3)
     if not (found > 0).all():
         raise Reject("bad_numbers", f"{what}: {found.tolist()}, where a light is above zero in every channel")
     return found.tolist()
@@ -112,13 +112,14 @@ def checked_light(value: Any, what: str) -> list[float]:
 
 def checked_matrix(value: Any, what: str) -> list[float]:
     """Nine finite numbers, 3 x 3 row by row, of a matrix that can be inverted. Raises ``Reject("bad_numbers", ...)``."""
-    found = _numbers(value, what, 9)
+    found = checked_numbers(value, what, 9)
     if np.linalg.matrix_rank(found.reshape(3, 3)) < 3:
         raise Reject("bad_numbers", f"{what}: a matrix without inverse")
     return found.tolist()
 
 
-def _numbers(value: Any, what: str, count: int) -> np.ndarray:
+def checked_numbers(value: Any, what: str, count: int) -> np.ndarray:
+    """Finite numbers, float64 (count,). Raises ``Reject("bad_numbers", ...)``."""
     try:
         found = np.asarray(value, dtype=np.float64).ravel()
     except (ValueError, TypeError, OverflowError):

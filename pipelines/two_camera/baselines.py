@@ -21,7 +21,7 @@ from ...training.illuminants.registry import ESTIMATORS, candidates, functions
 from ...training.two_camera.settings import hyper_of, settings
 from ..errors import WrongUse, unknown
 from ..experiments import Training, predictions
-from ..streams import short
+from ..names import short
 from . import learning
 from .config import Metadata, Network, Radiometric, TwoCameraConfig
 

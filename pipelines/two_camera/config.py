@@ -10,7 +10,9 @@ from pydantic.dataclasses import dataclass
 from ...eval.metrics.registry import METRICS
 from ...training.illuminants.registry import ESTIMATORS, candidates
 from ..config import Location, Rejects, ShardSizes
-from ..names import OneOf
+from ..names import ByKind, OneOf
+from ..own import OwnSource
+from ..sources import SOURCES
 
 _STRICT = ConfigDict(extra="forbid")
 Corners = Annotated[list[float], Field(min_length=8, max_length=8)]
@@ -178,7 +180,7 @@ class TwoCameraConfig:
     """All settings. ``compare_with``: data set whose published table stands beside ours."""
 
     seed: int
-    source: Annotated[Radiometric | RawPairs | QuasiReal | Metadata, Field(discriminator="kind")]
+    source: Annotated[Radiometric | RawPairs | QuasiReal | Metadata | OwnSource, ByKind(SOURCES["two_camera"])]
     folds: Annotated[Rotating | Fixed, Field(discriminator="kind")]
     shards: ShardSizes
     evaluation: Evaluation

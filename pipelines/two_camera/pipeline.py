@@ -14,6 +14,7 @@ from ...curation.keys import where
 from ...curation.shards import Placed
 from ...datasets.two_camera.augment import Expanded, expand, relight
 from ...datasets.two_camera.folds import assign_folds, assign_parts, mark_originals, released_parts
+from ...datasets.two_camera.linear_pairs import check_pair
 from ...datasets.two_camera.metadata import read_metadata
 from ...datasets.two_camera.pictures import (
     ListedPair,
@@ -30,6 +31,7 @@ from ...datasets.two_camera.samples import patch_sample, picture_sample, place, 
 from ..benchmark import Benchmark, later
 from ..catalogue import TITLES
 from ..config import ConfigError
+from ..own import OwnSource, own_source
 from . import card
 from .config import Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
 
@@ -47,10 +49,15 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
             flow, sample = _measured(c, _raw_pairs(c.source)), step(picture_sample)
         case QuasiReal():
             flow, sample = _measured(c, _quasi_real(c.source)), step(picture_sample)
+        case OwnSource():
+            listed = own_source("listed", c.source, seed=c.seed)
+            checking = step(check_pair, charts=c.augmentation is not None)
+            checked = listed.each("photographed", checking, rows_per_part=1, max_rejects=_budget(c.source))
+            flow, sample = _measured(c, checked), step(picture_sample)
     flow = _with_folds(flow, c)
     if c.augmentation is None:
         flow = flow.table("marked", step(mark_originals), gives=Augmented)
-    elif isinstance(c.source, RawPairs | QuasiReal):
+    elif isinstance(c.source, RawPairs | QuasiReal | OwnSource):
         flow = _relit(flow, c)
     else:
         raise ConfigError(
@@ -78,7 +85,7 @@ def _radiometric(c: TwoCameraConfig, s: Radiometric) -> Flow:
     return drawn.table("measured", measure, gives=MeasuredPair)
 
 
-def _budget(s: Metadata | RawPairs | QuasiReal) -> Budget:
+def _budget(s: Metadata | RawPairs | QuasiReal | OwnSource) -> Budget:
     return Budget(s.max_rejects, "source.max_rejects")
 
 

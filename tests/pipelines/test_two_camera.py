@@ -581,3 +581,68 @@ def test_a_source_may_not_hold_its_own_run(raw: Path) -> None:
     c = raw_settings(raw)
     with pytest.raises(PlanError, match="lie one in the other"):
         made(c, raw / "out")
+
+
+# ---------------------------------------------------------------------------------------------------- a source of one's own
+
+
+def test_pictures_of_a_source_of_ones_own(phone, tmp_path: Path, bw) -> None:
+    """Nine pairs: seven with a light or a chart or both, and what is wrong with the others is a reject."""
+    own, folder, out = tmp_path / "pairs.py", tmp_path / "npz", tmp_path / "run"
+    folder.mkdir()
+    own.write_bytes((Path(__file__).parents[1] / "fixtures/outside/pairs.py").read_bytes())
+    generator = np.random.default_rng(0)
+    cameras = phone.CAMERA_1, phone.CAMERA_2
+    for number in range(7):
+        light = generator.uniform(0.6, 1, 3)
+        scene = generator.uniform(0.05, 0.6, (20, 30, 3)) * light
+        seen = {name: scene @ matrix for name, matrix in zip(("one", "two"), cameras, strict=True)}
+        if number % 2:
+            seen = {name: np.round(65535 * picture).astype(np.uint16) for name, picture in seen.items()}
+        lights = {f"light_{camera}": light @ matrix for camera, matrix in enumerate(cameras, 1)}
+        charts = {f"chart_{camera}": 0.8 * phone.chart_colours() * light @ m for camera, m in enumerate(cameras, 1)}
+        np.savez(folder / f"pair-{number}.npz", **seen, **({} if number == 0 else lights), **({} if number == 1 else charts))
+    np.savez(folder / "alone.npz", one=seen["one"])
+    np.savez(folder / "dark.npz", one=seen["one"], two=seen["two"])
+    np.savez(folder / "short.npz", one=seen["one"], two=seen["two"][1:], **lights)
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        "seed = 0\n[source]\nkind = 'pairs.py:npz_pairs'\npaths = {folder = 'npz'}\nmax_rejects = 2\n"
+        "[folds]\nkind = 'rotating'\ncount = 2\nseed = 999\n[shards]\nmax_samples = 5\n"
+        "[evaluation]\ndirection = '1to2'\nbaselines = ['linear_regression', 'gray_world']\nnetworks = {}\n"
+    )
+    assert bw("run", "two_camera", "--config", mine, "--out", out, "--train", "-q").code == 0
+    shown = json.loads(bw("show", out, "--json").out)["stages"]
+    rejects = {stage["name"]: stage["rejects"] for stage in shown if stage["rejects"]}
+    assert rejects == {"listed": {"no_partner": 1}, "photographed": {"no_light": 1, "bad_picture": 1}}
+    assert bw("verify", out).code == bw("verify", out / "experiments").code == 0
+    pairs = learning.read_pairs(str(out / "dataset"))
+    assert sorted(pairs.key) == [f"pair-{number}" for number in range(7)]
+    truth = np.linalg.inv(cameras[0]) @ cameras[1]
+    for matrix, one, two in zip(pairs.transform_1to2, pairs.gt_1, pairs.gt_2, strict=True):
+        np.testing.assert_allclose(matrix, truth, atol=0.02)
+        np.testing.assert_allclose(two / two[1], (one @ truth) / (one @ truth)[1], atol=1e-4)
+    assert pairs.key[np.isnan(pairs.transform_chart_1to2).any(axis=(1, 2))].tolist() == ["pair-1"]
+    assert set(json.loads(bw("eval", out, "--json").out)["rotating"]) == {"linear_regression", "gray_world"}
+    assert "pairs.py:npz_pairs" in Path(bw("report", out).out.strip()).read_text()
+    assert str(tmp_path) not in (out / "dataset/README.md").read_text()
+    again = tmp_path / "relit"
+    augmentation = ["--set", "augmentation={count=2, targets='any'}", "--set", "source.max_rejects=3"]
+    assert bw("run", "two_camera", "--config", mine, *augmentation, "--out", again, "-q").code == 0
+    pairs = learning.read_pairs(str(again / "dataset"))
+    assert len(pairs) == 6 * 3
+    assert "pair-1" not in {*pairs.source_key, *pairs.target_key}
+    assert "no_chart" in bw("rejects", again).out
+
+
+def test_no_torch_where_no_network_is_trained(tmp_path: Path) -> None:
+    out, methods = tmp_path / "out", ["--method", "linear_regression", "--method", "gray_world"]
+    run_words = ["run", "two_camera", "--config", "tiny", "--set", "source.pairs=40", "--set", "evaluation.networks={}"]
+    code = (
+        "import sys; from benchwright.pipelines.cli import main\n"
+        f"assert main.call({[*run_words, '--out', str(out), '--train', '-q']!r}) == 0\n"
+        f"assert main.call({['train', str(out), *methods, '-q']!r}) == 0\n"
+        "assert 'torch' not in sys.modules"
+    )
+    told = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert told.returncode == 0, told.stderr
