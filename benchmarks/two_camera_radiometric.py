@@ -49,7 +49,7 @@ def draw(options):
     from benchwright.curation.rng import rng
     from benchwright.datasets.two_camera.radiometric import draw_pairs, pieces
     from benchwright.datasets.two_camera.transforms import fit
-    from benchwright.training.illuminants.pictures import Pictures
+    from benchwright.training.illuminants.pictures import LinearPictures
 
     drawn = {
         "pairs": options.pairs,
@@ -80,7 +80,7 @@ def draw(options):
     share = np.cumsum([round(0.6 * len(of)), round(0.2 * len(of))])
     part[rng(options.seed, "parts").permutation(len(of))] = np.searchsorted(share, np.arange(len(of)), side="right")
     return SimpleNamespace(
-        pictures=Pictures.of(_thumbnails(colours[0]), _thumbnails(usable)[..., 0] > 0, second=_thumbnails(colours[1])),
+        pictures=LinearPictures.of(_thumbnails(colours[0]), _thumbnails(usable)[..., 0] > 0, second=_thumbnails(colours[1])),
         light=column("gt_1", 3),
         transform=transform.reshape(n, 9),
         part=part[np.searchsorted(lights, names)] if options.split == "lights" else part,

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from benchwright.datasets.two_camera.folds import Fold, parts
-from benchwright.datasets.two_camera.metadata import read_metadata
+from benchwright.datasets.two_camera.metadata import read_released_pairs
 from benchwright.datasets.two_camera.rows import MeasuredPair, TransformPairs
 from benchwright.eval.metrics.angular import angular_error_deg, fold_mean, pooled
 from benchwright.eval.protocols.cross_validation import (
@@ -129,7 +129,7 @@ AS_RELEASED = {
 
 
 def load(path: str) -> TransformPairs:
-    found = list(read_metadata(path=path))
+    found = list(read_released_pairs(path=path))
     pairs = [pair for pair in found if isinstance(pair, MeasuredPair)]
     assert len(pairs) == len(found), "a row of the metadata was rejected"
     fold = np.empty(len(pairs), dtype=np.int64)

@@ -21,7 +21,7 @@ from ...curation.rng import rng
 from ...curation.rows import Blob, Reject, with_column
 from .pictures import array_of, clear_patches, npy, valid_colours
 from .rows import Augmented, lists, numbers
-from .transforms import Fitted, Preset, divisors, fit, solve
+from .transforms import Preset, TransformFit, divisors, fit, from_normal_equations
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -125,7 +125,7 @@ def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray | None = 
     if clear is None or clear.all():
         gram = np.einsum("ni,nj->ij", own, own)
         cross = np.einsum("ni,mnj->mij", own, others)
-        found = solve(np.broadcast_to(gram, cross.shape), cross)
+        found = from_normal_equations(np.broadcast_to(gram, cross.shape), cross)
     else:
         found = fit(np.broadcast_to(own, others.shape), others, preset="as_written", valid=clear)
     if len(others) and not np.isfinite(found.matrix).any():
@@ -135,7 +135,7 @@ def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray | None = 
 
 def relit_transforms(
     one: np.ndarray, two: np.ndarray, change_1: np.ndarray, change_2: np.ndarray, *, preset: Preset
-) -> tuple[Fitted, Fitted]:
+) -> tuple[TransformFit, TransformFit]:
     """Transforms between two pictures under each of m other lights, both ways, without making the pictures.
 
     A changed colour is ``p @ A``, and its chromaticity that over ``p @ A @ (1, 1, 1)``: a weight for each pixel and light.
@@ -149,7 +149,7 @@ def relit_transforms(
         preset: see ``transforms``.
 
     Returns:
-        Two ``Fitted`` of m: first to second, and back.
+        Two ``TransformFit`` of m: first to second, and back.
     """
     count = len(change_1)
     gram_1, gram_2, cross = np.zeros((count, 9)), np.zeros((count, 9)), np.zeros((count, 9))
@@ -176,8 +176,8 @@ def relit_transforms(
         return np.swapaxes(left, 1, 2) @ middle.reshape(-1, 3, 3) @ right
 
     crossed = turned(change_1, cross, change_2)
-    there = solve(turned(change_1, gram_1, change_1), crossed)
-    return there, solve(turned(change_2, gram_2, change_2), np.swapaxes(crossed, 1, 2))
+    there = from_normal_equations(turned(change_1, gram_1, change_1), crossed)
+    return there, from_normal_equations(turned(change_2, gram_2, change_2), np.swapaxes(crossed, 1, 2))
 
 
 @dataclass(frozen=True)

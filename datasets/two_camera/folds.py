@@ -114,8 +114,8 @@ class Fold:
         key_test: (m,) keys of the measured pairs that are tested.
         X_test: (m, 9) float32.
         gt_test: (m, 3) float64; None where it is held back from the estimator.
-        pictures: keys of measured pairs -> their ``training.illuminants.pictures.Pictures``, of both cameras; for estimators
-            that have ``needs_pictures = True``.
+        pictures: keys of measured pairs -> their ``training.illuminants.pictures.LinearPictures``, of both cameras; for
+            estimators that have ``needs_pictures = True``.
     """
 
     name: str

@@ -192,7 +192,7 @@ def list_pairs(*, root: str, charts: str | None = None) -> Iterator[ListedPair |
 
 def read_charts(root: str, name: str) -> dict[str, list[float]]:
     """Corner patches by file name without ending, eight numbers each, from a CSV file in ``root``; see ``list_pairs``."""
-    text = read_file(root, name).decode("utf-8-sig", "replace")
+    text = read_within(root, name).decode("utf-8-sig", "replace")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     try:
         check_columns(reader.fieldnames or (), name)
@@ -217,7 +217,7 @@ def _charts(reader: csv.DictReader[str], name: str) -> dict[str, list[float]]:
     return charts
 
 
-def read_file(root: str, name: str) -> bytes:
+def read_within(root: str, name: str) -> bytes:
     """A file within ``root``. Raises ``Reject`` ``too_large``, ``ValueError`` for a path that leaves ``root``."""
     if name.startswith("/") or ".." in name.split("/"):
         raise ValueError(f"{name!r}: a path within {root} is wanted")
@@ -286,7 +286,7 @@ def _estimate(device: str, files: Sequence[tuple[str, str]], root: str) -> Homog
     def pictures() -> Iterator[tuple[Linear, Linear]]:
         for file_1, file_2 in files:  # a pair at a time is held
             try:
-                yield read_linear(read_file(root, file_1))[0], read_linear(read_file(root, file_2))[0]
+                yield read_linear(read_within(root, file_1))[0], read_linear(read_within(root, file_2))[0]
             except Reject as reject:
                 told.append(f"{file_1}: {reject.reason}")
 
@@ -337,8 +337,8 @@ def photograph(
     Raises:
         Reject: as ``read_bayer``, ``measure_patches``, ``light``, ``find_chart`` and ``align`` say; ``chart_misplaced``.
     """
-    picture_1, bayer_1 = read_linear(read_file(root, row.file_1), method=demosaic, saturated=saturated)
-    picture_2, bayer_2 = read_linear(read_file(root, row.file_2), method=demosaic, saturated=saturated)
+    picture_1, bayer_1 = read_linear(read_within(root, row.file_1), method=demosaic, saturated=saturated)
+    picture_2, bayer_2 = read_linear(read_within(root, row.file_2), method=demosaic, saturated=saturated)
     homography = np.reshape(row.homography, (3, 3))
     if chart == "found":
         places = [find_chart(picture_1), find_chart(picture_2)]

@@ -24,7 +24,7 @@ from ...curation.rows import Reject, Rejected
 from ...curation.stages.alignment import AlignedPictures, align
 from ...curation.stages.colour_chart import find_chart, light, measure_patches, outline
 from ...curation.stages.raw import MAX_PIXELS, Linear, as_uint16
-from .pictures import MAX_BYTES, Photographed, npy, read_charts, read_file
+from .pictures import MAX_BYTES, Photographed, npy, read_charts, read_within
 from .transforms import MAX_CONDITION, checked_fit
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -93,7 +93,7 @@ def list_matches(*, root: str, main: str, second: str, charts: str | None) -> It
         raise FileNotFoundError(f"list of matches {posixpath.join(root, matches)} is not there")
     listed = read_charts(root, charts) if charts is not None else {}
     seen: set[str] = set()
-    for number, line in enumerate(read_file(root, matches).decode("utf-8-sig", "replace").splitlines(), 1):
+    for number, line in enumerate(read_within(root, matches).decode("utf-8-sig", "replace").splitlines(), 1):
         if not line.strip():
             continue
         names = [re.sub(r"\.png\Z", "", word.strip(), flags=re.IGNORECASE) for word in line.split(",")]
@@ -143,7 +143,7 @@ def _camera(root: str, name: str) -> _Camera:
     place = f"{name}/{name}_gt.mat"
     wanted = ("darkness_level", "saturation_level", "groundtruth_illuminants", "all_image_names")
     try:
-        found = read_mat(read_file(root, place), wanted)
+        found = read_mat(read_within(root, place), wanted)
         names = [str(item.ravel()[0]) for item in found["all_image_names"]]
         lights = found["groundtruth_illuminants"][0].astype(np.float64).reshape(-1, 3)
         black, white = (float(found[level][0].ravel()[0]) for level in wanted[:2])
@@ -196,8 +196,8 @@ def simulate(row: MatchToRead, *, root: str, factor: int, saturated: float, ligh
     Raises:
         Reject: as ``read_png``, ``find_chart``, ``measure_patches``, ``light`` and ``align`` say; ``singular``.
     """
-    picture = read_png(read_file(root, row.file_1), black=row.black_1, white=row.white_1, saturated=saturated)
-    beside = read_png(read_file(root, row.file_2), black=row.black_2, white=row.white_2, saturated=saturated)
+    picture = read_png(read_within(root, row.file_1), black=row.black_1, white=row.white_1, saturated=saturated)
+    beside = read_png(read_within(root, row.file_2), black=row.black_2, white=row.white_2, saturated=saturated)
     places = [
         find_chart(one) if told is None else np.reshape(told, (4, 2))
         for one, told in ((picture, row.chart_1), (beside, row.chart_2))

@@ -72,7 +72,7 @@ def place(rows: Rows, *, max_samples: int) -> pa.Table:
     return assign_shards(rows.table(), by=["fold"], max_samples=max_samples)
 
 
-def thumbnail(colours: np.ndarray, *, columns: int, patch_px: int) -> np.ndarray:
+def patch_picture(colours: np.ndarray, *, columns: int, patch_px: int) -> np.ndarray:
     """A picture of patches, row by row: 24 colours, 6 columns and 8 pixels give 32 x 48.
 
     Args:
@@ -92,7 +92,7 @@ def patch_sample(row: PatchSample, *, columns: int, patch_px: int) -> dict[str, 
     members: dict[str, Any] = {"json": {name: getattr(row, name) for name in _JSON}}
     if patch_px:
         for name, colours in zip(IMAGES, (row.colours_1, row.colours_2), strict=True):
-            members[name] = thumbnail(np.reshape(colours, (-1, 3)), columns=columns, patch_px=patch_px)
+            members[name] = patch_picture(np.reshape(colours, (-1, 3)), columns=columns, patch_px=patch_px)
     return members
 
 

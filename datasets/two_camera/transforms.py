@@ -23,14 +23,14 @@ MAX_CONDITION = 1e4
 """Default limit of the ratio of singular values: above it three channels hold two colours' worth, and T is noise."""
 
 
-class Fitted(NamedTuple):
+class TransformFit(NamedTuple):
     """``matrix`` float64 (..., 3, 3); ``condition`` float64 (...): largest over least singular value of the colours."""
 
     matrix: np.ndarray
     condition: np.ndarray
 
 
-def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: np.ndarray | None = None) -> Fitted:
+def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: np.ndarray | None = None) -> TransformFit:
     """The 3 x 3 matrix T that makes ``colours_1 @ T`` nearest to ``colours_2``.
 
     Args:
@@ -54,7 +54,7 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
     if not keep.all():
         one, two = (np.where(keep[..., None, :], colours, 0.0) for colours in (one, two))
     # Not by BLAS, whose threads may sum in another order: the last digit would depend on the machine's load.
-    return solve(np.einsum("...in,...jn->...ij", one, one), np.einsum("...in,...jn->...ij", one, two))
+    return from_normal_equations(np.einsum("...in,...jn->...ij", one, one), np.einsum("...in,...jn->...ij", one, two))
 
 
 def divisors(total_1: np.ndarray, total_2: np.ndarray, *, preset: Preset) -> tuple[np.ndarray, np.ndarray]:
@@ -78,7 +78,7 @@ def divisors(total_1: np.ndarray, total_2: np.ndarray, *, preset: Preset) -> tup
         return np.sqrt(1 + ratio), np.sqrt(1 + 1 / ratio)
 
 
-def solve(gram: np.ndarray, cross: np.ndarray) -> Fitted:
+def from_normal_equations(gram: np.ndarray, cross: np.ndarray) -> TransformFit:
     """From the normal equations, ``gram`` = I1' I1 and ``cross`` = I1' I2, float64 (..., 3, 3) each.
 
     Three unknowns: squaring the condition leaves eight digits at ``MAX_CONDITION``.
@@ -89,7 +89,7 @@ def solve(gram: np.ndarray, cross: np.ndarray) -> Fitted:
     safe = np.where(solvable[..., None, None], gram, np.eye(3))
     matrix = np.where(solvable[..., None, None], np.linalg.solve(safe, cross), np.nan)
     least = np.where(solvable, values[..., 0], 1.0)
-    return Fitted(matrix, np.where(solvable, np.sqrt(values[..., 2] / least), np.inf))
+    return TransformFit(matrix, np.where(solvable, np.sqrt(values[..., 2] / least), np.inf))
 
 
 def checked_fit(

@@ -23,12 +23,12 @@ from ..errors import WrongUse, unknown
 from ..experiments import Training, predictions
 from ..names import short
 from . import learning
-from .config import Metadata, Network, Radiometric, TwoCameraConfig
+from .config import Metadata, NetworkTraining, Radiometric, TwoCameraConfig
 
 LINEAR = "linear_regression"
 
 
-class Chosen(NamedTuple):
+class ChosenEstimator(NamedTuple):
     """An estimator by its settings.
 
     Attributes:
@@ -68,7 +68,7 @@ def trainings(config: TwoCameraConfig, out: str, methods: Iterable[str], protoco
     return [_training(config, posixpath.join(out, DATASET), name, settings_of(config, name)) for name in names]
 
 
-def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: Chosen) -> Training:
+def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: ChosenEstimator) -> Training:
     rows = "with_reilluminated_rows" if chosen.settings["reilluminated"] else "dataset_rows"
     here = learning.__name__
     learn = step(
@@ -100,7 +100,7 @@ def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: Chosen) 
     )
 
 
-def settings_of(config: TwoCameraConfig, name: str) -> Chosen:
+def settings_of(config: TwoCameraConfig, name: str) -> ChosenEstimator:
     """An estimator and all settings of its training, checked before any data is read.
 
     ``estimator`` are its own. ``looks_at_test`` and ``lights_of_test`` say what makes results unfair. ``longest_px`` is there
@@ -139,7 +139,7 @@ def settings_of(config: TwoCameraConfig, name: str) -> Chosen:
         found["longest_px"] = None if isinstance(config.source, Radiometric) else evaluation.longest_px
     seed = 0 if network is None else min(own["seeds"])
     change = f"evaluation.{f'method_settings.{short(name)}' if network is None else f'networks.{name}.settings'}"
-    return Chosen(short(model), reference, parts, found, seed, change)
+    return ChosenEstimator(short(model), reference, parts, found, seed, change)
 
 
 def _check_names(config: TwoCameraConfig, name: str) -> None:
@@ -162,7 +162,7 @@ def _check_pictures(config: TwoCameraConfig, name: str) -> None:
         raise WrongUse(f"baseline {name!r} looks at the first camera's pictures: direction 1to2 is wanted")
 
 
-def _network(networks: Mapping[str, Network], name: str, network: Network) -> tuple[str, dict[str, Any]]:
+def _network(networks: Mapping[str, NetworkTraining], name: str, network: NetworkTraining) -> tuple[str, dict[str, Any]]:
     """Estimator and settings of the networks of one size."""
     hyper = dataclasses.asdict(hyper_of({**settings(network.preset), **network.settings}))
     own = {"parameters": network.parameters, "hyper": hyper, "seeds": network.seeds, "measured_times": network.measured_times}
@@ -178,7 +178,7 @@ def _network(networks: Mapping[str, Network], name: str, network: Network) -> tu
     return "distilled", own
 
 
-def write_files(out: str, folder: str) -> list[Path]:
+def write_artifacts(out: str, folder: str) -> list[Path]:
     """Write the files that estimators gave (weights, chosen settings) into ``folder``, one folder a training.
 
     Args:

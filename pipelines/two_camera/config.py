@@ -124,7 +124,7 @@ class Augmentation:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Network:
+class NetworkTraining:
     """One row of the tables: networks of one size.
 
     Attributes:
@@ -169,7 +169,7 @@ class Evaluation:
 
     direction: Literal["1to2", "2to1"]
     baselines: list[Annotated[str, OneOf(ESTIMATORS.only("linear_regression"), tuple(candidates()))]]
-    networks: dict[str, Network]
+    networks: dict[str, NetworkTraining]
     longest_px: Annotated[int, Field(ge=8)] = 256
     method_settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     metrics: list[Annotated[str, OneOf(METRICS.only())]] = Field(default_factory=list[str])

@@ -15,7 +15,7 @@ from ...curation.shards import Placed
 from ...datasets.two_camera.augment import Expanded, expand, relight
 from ...datasets.two_camera.folds import assign_folds, assign_parts, mark_originals, released_parts
 from ...datasets.two_camera.linear_pairs import check_pair
-from ...datasets.two_camera.metadata import read_metadata
+from ...datasets.two_camera.metadata import read_released_pairs
 from ...datasets.two_camera.pictures import (
     ListedPair,
     WithHomography,
@@ -25,7 +25,7 @@ from ...datasets.two_camera.pictures import (
     photograph,
 )
 from ...datasets.two_camera.quasi_real import MatchedPair, list_matches, simulate
-from ...datasets.two_camera.radiometric import Rendered, draw_pairs, measure_patches, pieces
+from ...datasets.two_camera.radiometric import Rendered, draw_pairs, measure_drawn, pieces
 from ...datasets.two_camera.rows import Augmented, Folded, MeasuredPair
 from ...datasets.two_camera.samples import patch_sample, picture_sample, place, plain_sample
 from ..benchmark import Benchmark, later
@@ -42,7 +42,7 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
         case Radiometric():
             flow, sample = _radiometric(c, c.source), step(patch_sample, columns=c.source.columns, patch_px=c.source.patch_px)
         case Metadata():
-            reading = step(read_metadata, path=where(c.source.path), augmented=c.source.augmented)
+            reading = step(read_released_pairs, path=where(c.source.path), augmented=c.source.augmented)
             flow = source("measured", reading, gives=MeasuredPair, max_rejects=_budget(c.source))
             sample = step(plain_sample)
         case RawPairs():
@@ -81,7 +81,7 @@ def _radiometric(c: TwoCameraConfig, s: Radiometric) -> Flow:
         seed=c.seed,
     )
     drawn = source("drawn", drawing, pieces=step(pieces, pairs=s.pairs), gives=Rendered)
-    measure = step(measure_patches, preset=c.transform.preset, max_condition=c.transform.max_condition)
+    measure = step(measure_drawn, preset=c.transform.preset, max_condition=c.transform.max_condition)
     return drawn.table("measured", measure, gives=MeasuredPair)
 
 

@@ -16,7 +16,7 @@ from benchwright.curation.rows import Blob, Reject, Rejected
 from benchwright.curation.run import run
 from benchwright.datasets.two_camera.folds import assign_folds, parts
 from benchwright.datasets.two_camera.linear_pairs import LinearPair, check_pair
-from benchwright.datasets.two_camera.metadata import read_metadata
+from benchwright.datasets.two_camera.metadata import read_released_pairs
 from benchwright.datasets.two_camera.pictures import array_of, npy
 from benchwright.datasets.two_camera.rows import Folded, MeasuredPair, lists, numbers
 from benchwright.datasets.two_camera.transforms import checked_fit, fit
@@ -148,7 +148,7 @@ def test_the_released_parts_of_the_radiometric_set_are_10800_3600_3600_and_not_t
 
 def test_the_released_162_pairs_have_the_properties_that_the_protocol_states(shared_data, tmp_path):
     path = shared_data / "two_camera" / "s20_metadata_162_pairs.json"
-    flow = source("measured", step(read_metadata, path=where(path)), gives=MeasuredPair).whole(
+    flow = source("measured", step(read_released_pairs, path=where(path)), gives=MeasuredPair).whole(
         "folded", step(assign_folds, folds=3, seed=999), gives=Folded
     )
     table = run(flow, str(tmp_path), scheduler="sync").rows().table()
@@ -174,15 +174,15 @@ def test_pickled_metadata_is_read_as_json_is(tmp_path):
     (tmp_path / "folder").mkdir()
     for number, one in enumerate(entries):
         np.save(tmp_path / "folder" / f"{number:05d}.npy", np.array(one, dtype=object))
-    found = [list(read_metadata(path=str(tmp_path / name))) for name in ("list.npy", "list.json", "folder")]
+    found = [list(read_released_pairs(path=str(tmp_path / name))) for name in ("list.npy", "list.json", "folder")]
     assert found[0] == found[1] == found[2]
     assert len(found[0]) == 6
     assert found[0][0].gt_1 == [0.5, 1.0, 0.6]
     assert found[0][5].key == "RAW_0005"
-    every_third = list(read_metadata(path=str(tmp_path / "folder"), augmented=2))
+    every_third = list(read_released_pairs(path=str(tmp_path / "folder"), augmented=2))
     assert [pair.key for pair in every_third] == ["RAW_0000", "RAW_0003"]
     with pytest.raises(ValueError, match="6 rows are not groups of one pair and 3 augmented"):
-        list(read_metadata(path=str(tmp_path / "folder"), augmented=3))
+        list(read_released_pairs(path=str(tmp_path / "folder"), augmented=3))
 
 
 class Hostile:
@@ -198,10 +198,10 @@ class Hostile:
 def test_metadata_that_names_code_is_not_run(tmp_path):
     np.save(tmp_path / "hostile.npy", np.array([Hostile(tmp_path / "ran")], dtype=object))
     with pytest.raises(ValueError, match=r"names posix\.system"):
-        list(read_metadata(path=str(tmp_path / "hostile.npy")))
+        list(read_released_pairs(path=str(tmp_path / "hostile.npy")))
     (tmp_path / "folder").mkdir()
     (tmp_path / "hostile.npy").rename(tmp_path / "folder" / "a.npy")
-    [reject] = read_metadata(path=str(tmp_path / "folder"))
+    [reject] = read_released_pairs(path=str(tmp_path / "folder"))
     assert (reject.key, reject.reason) == ("a.npy", "unreadable")
     assert not (tmp_path / "ran").exists()
 
@@ -221,7 +221,7 @@ def test_metadata_that_names_code_is_not_run(tmp_path):
 )
 def test_a_bad_pair_is_turned_away_with_its_reason(tmp_path, changes, reason):
     (tmp_path / "pairs.json").write_text(json.dumps([entry(1), entry(0, **changes)]))
-    good, bad = read_metadata(path=str(tmp_path / "pairs.json"))
+    good, bad = read_released_pairs(path=str(tmp_path / "pairs.json"))
     assert isinstance(good, MeasuredPair)
     assert isinstance(bad, Rejected)
     assert (bad.key, bad.reason) == ("row-2", reason)
@@ -232,7 +232,7 @@ def test_a_file_that_is_no_metadata_is_told_in_one_line(tmp_path, data):
     for name in ("pairs.npy", "pairs.json"):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(ValueError, match=name):
-            list(read_metadata(path=str(tmp_path / name)))
+            list(read_released_pairs(path=str(tmp_path / name)))
 
 
 # ----------------------------------------------------------------------------------------- pictures of a source of one's own

@@ -413,7 +413,7 @@ def test_files_of_estimators_are_written_out(tmp_path: Path) -> None:
     c = settings("two_camera/tiny.toml", "source.pairs=60", f"evaluation.networks.network-200.settings={QUICK}")
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(out), scheduler="sync")
     train(c, out, ["network-200", "gray_world", "linear_regression", f"{own}:Nearest"])
-    files = {path.name: path for path in baselines.write_files(str(out), str(tmp_path / "files"))}
+    files = {path.name: path for path in baselines.write_artifacts(str(out), str(tmp_path / "files"))}
     assert set(files) == {"networks.npz", "test-part.npz", "note.txt"}
     assert files["note.txt"].read_bytes() == b"nothing was fitted"
     nets, names = load_networks(files["networks.npz"].read_bytes())
@@ -422,7 +422,7 @@ def test_files_of_estimators_are_written_out(tmp_path: Path) -> None:
     other.write_text(OWN.replace("note.txt", "../note.txt"))
     train(c, out, [f"{other}:Nearest"])
     with pytest.raises(ValueError, match=r"calls a file '\.\./note\.txt': a plain name"):
-        baselines.write_files(str(out), str(tmp_path / "files"))
+        baselines.write_artifacts(str(out), str(tmp_path / "files"))
 
 
 def test_an_edit_of_an_estimator_trains_it_again_and_nothing_else(tmp_path: Path) -> None:

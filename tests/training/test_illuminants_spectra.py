@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 from benchwright.datasets.two_camera.radiometric import draw_pairs
 from benchwright.eval.metrics.angular import angular_error_deg
-from benchwright.training.illuminants.pictures import Pictures
+from benchwright.training.illuminants.pictures import LinearPictures
 from benchwright.training.illuminants.registry import fit_baseline
 
 TRAIN, TEST = slice(0, 400), slice(400, 600)
@@ -35,7 +35,7 @@ def drawn(shared_data):
         flat = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).flatten().to_numpy()
         columns[name] = flat.reshape(600, -1)
     views = [np.kron(columns[f"colours_{k}"].reshape(600, 4, 6, 3), np.ones((1, 3, 3, 1))) for k in (1, 2)]
-    return Pictures.of(views[0], second=views[1]), columns["gt_1"] / columns["gt_1"][:, 1:2]
+    return LinearPictures.of(views[0], second=views[1]), columns["gt_1"] / columns["gt_1"][:, 1:2]
 
 
 def test_the_order_of_errors_on_real_spectra(drawn):

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...curation.checkpoint import Checkpoint
 from ...datasets.two_camera.folds import Fold
-from .pictures import Illuminants, Pictures, unit
+from .pictures import Illuminants, LinearPictures, unit
 
 Setting = Mapping[str, Any]
 State = Mapping[str, NDArray[np.float64]]
@@ -38,7 +38,7 @@ class Baseline:
     setting: Setting
     state: State
 
-    def estimate(self, pictures: Pictures) -> Illuminants:
+    def estimate(self, pictures: LinearPictures) -> Illuminants:
         """The illuminant of each picture, (n, 3) float64 of length 1, in the first camera's colours."""
         step = max(1, _PIXELS // pictures.usable[0].size)
         parts = [pictures[start : start + step] for start in range(0, len(pictures), step)]
@@ -103,7 +103,7 @@ class PictureEstimator:
         """The baseline of each fold, with its setting."""
         return self._saved
 
-    def fitted(self, pictures: Pictures, illuminants: Illuminants) -> Baseline:
+    def fitted(self, pictures: LinearPictures, illuminants: Illuminants) -> Baseline:
         """The estimator with the setting chosen, and trained, on these pictures.
 
         Args:
@@ -119,10 +119,10 @@ class PictureEstimator:
         setting = self.settings[0] if len(self.settings) == 1 else self._best(pictures, lights)
         return self._with(setting, pictures, lights)
 
-    def _with(self, setting: Setting, pictures: Pictures, lights: Illuminants) -> Baseline:
+    def _with(self, setting: Setting, pictures: LinearPictures, lights: Illuminants) -> Baseline:
         return Baseline(self, setting, {} if self.fit is None else self.fit(pictures, lights, **setting))
 
-    def _best(self, pictures: Pictures, lights: Illuminants) -> Setting:
+    def _best(self, pictures: LinearPictures, lights: Illuminants) -> Setting:
         """The first of the settings with the least mean angle on the held-out pictures."""
         held = np.arange(0, len(pictures), 5)
         held = held[:: -(-len(held) // _CHOOSING)]

@@ -10,7 +10,7 @@ from ...curation.named import UnknownName, load
 from ...curation.package_data import package_toml
 from ...curation.registry import Registry
 from .choice import Baseline, PictureEstimator, saved
-from .pictures import Illuminants, Pictures
+from .pictures import Illuminants, LinearPictures
 
 _ON_PICTURES = (
     "bright_dark_pca",
@@ -84,7 +84,7 @@ def baseline(name: str) -> PictureEstimator:
     return estimator(*tables[name])
 
 
-def fit_baseline(name: str, pictures: Pictures, illuminants: Illuminants) -> Baseline:
+def fit_baseline(name: str, pictures: LinearPictures, illuminants: Illuminants) -> Baseline:
     """A baseline of ``baselines.toml``, chosen and trained on these pictures; see ``PictureEstimator.fitted``."""
     return baseline(name).fitted(pictures, illuminants)
 
