@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ...curation.rows import Blob, Reject, Rejected, with_column
 from ...curation.stages.alignment import Homography, align, fit_homography, mapped, match_points, tile_points
-from ...curation.stages.colour_chart import find_chart, light, measure_patches, outline
+from ...curation.stages.colour_chart import Patches, find_chart, light, measure_patches, outline
 from ...curation.stages.raw import SATURATED, Bayer, Demosaic, Linear, as_uint16, read_linear
 from ...curation.streams import check_columns
 from .transforms import Preset, checked_fit
@@ -350,32 +350,44 @@ def photograph(
         second = mapped(first, np.linalg.inv(homography)) if told[1] is None else np.reshape(told[1], (4, 2))
         places = [first, second]
     patches = [measure_patches(picture, corners) for picture, corners in zip((picture_1, picture_2), places, strict=True)]
-    spread = max(float(one.spread[18:23].max()) for one in patches)
-    if spread > max_spread:
+    if (spread := _grey_spread(patches)) > max_spread:
         raise Reject("chart_misplaced", f"a grey patch varies by {spread:.2f} of its mean, limit {max_spread:g}")
-    lights = [light(one).tolist() for one in patches]
     # Both charts are masked: where it lies close, the second's is elsewhere in the first's picture.
     excluded = [outline(places[0]), mapped(outline(places[1]), homography)]
+    lights = [light(one).tolist() for one in patches]
     aligned = align(picture_1, picture_2, homography=homography, factor=factor, excluded=excluded)
+    return photographed(row.key, (aligned.image_1, aligned.image_2), aligned.valid, patches, lights, (bayer_1, bayer_2))
+
+
+def _grey_spread(patches: Sequence[Patches]) -> float:
+    return max(float(one.spread[18:23].max()) for one in patches)
+
+
+def photographed(
+    key: str,
+    images: Sequence[np.ndarray],
+    valid: np.ndarray,
+    patches: Sequence[Patches],
+    lights: Sequence[list[float]],
+    files: Sequence[Bayer | None] = (None, None),
+) -> Photographed:
+    """The row of a pair on one grid: linear pictures (h, w, 3), mask (h, w), charts and lights; ``files``: the raw ones."""
+    neutral = [None if file is None or file.as_shot_neutral is None else file.as_shot_neutral.tolist() for file in files]
     return Photographed(
-        key=row.key,
-        image_1=npy(as_uint16(aligned.image_1)),
-        image_2=npy(as_uint16(aligned.image_2)),
-        valid=npy(aligned.valid),
-        valid_share=float(aligned.valid.mean()),
+        key=key,
+        image_1=npy(as_uint16(images[0])),
+        image_2=npy(as_uint16(images[1])),
+        valid=npy(valid),
+        valid_share=float(valid.mean()),
         patches_1=patches[0].colours.ravel().tolist(),
         patches_2=patches[1].colours.ravel().tolist(),
-        chart_spread=spread,
+        chart_spread=_grey_spread(patches),
         gt_1=lights[0],
         gt_2=lights[1],
-        orientation_1=bayer_1.orientation,
-        as_shot_neutral_1=_neutral(bayer_1),
-        as_shot_neutral_2=_neutral(bayer_2),
+        orientation_1=1 if files[0] is None else files[0].orientation,
+        as_shot_neutral_1=neutral[0],
+        as_shot_neutral_2=neutral[1],
     )
-
-
-def _neutral(bayer: Bayer) -> list[float] | None:
-    return None if bayer.as_shot_neutral is None else bayer.as_shot_neutral.tolist()
 
 
 def npy(array: np.ndarray) -> Blob:

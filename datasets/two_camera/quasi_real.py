@@ -23,8 +23,8 @@ from ...curation.matlab import read_mat
 from ...curation.rows import Reject, Rejected
 from ...curation.stages.alignment import AlignedPictures, align
 from ...curation.stages.colour_chart import find_chart, light, measure_patches, outline
-from ...curation.stages.raw import MAX_PIXELS, Linear, as_uint16
-from .pictures import MAX_BYTES, Photographed, npy, read_charts, read_within
+from ...curation.stages.raw import MAX_PIXELS, Linear
+from .pictures import MAX_BYTES, Photographed, photographed, read_charts, read_within
 from .transforms import MAX_CONDITION, checked_fit
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -216,18 +216,4 @@ def simulate(row: MatchToRead, *, root: str, factor: int, saturated: float, ligh
     seen = aligned.image_1.astype(np.float64) @ matrix
     # A matrix may leave the range of the sensor: what it cannot hold is no pixel of the pair.
     valid = aligned.valid & (seen >= 0).all(axis=2) & (seen <= 1).all(axis=2)
-    return Photographed(
-        key=row.key,
-        image_1=npy(as_uint16(aligned.image_1)),
-        image_2=npy(as_uint16(seen)),
-        valid=npy(valid),
-        valid_share=float(valid.mean()),
-        patches_1=patches[0].colours.ravel().tolist(),
-        patches_2=patches[1].colours.ravel().tolist(),
-        chart_spread=max(float(one.spread[18:23].max()) for one in patches),
-        gt_1=found[0],
-        gt_2=found[1],
-        orientation_1=1,
-        as_shot_neutral_1=None,
-        as_shot_neutral_2=None,
-    )
+    return photographed(row.key, (aligned.image_1, seen), valid, patches, found)

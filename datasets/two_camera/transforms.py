@@ -49,7 +49,7 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
     if preset != "as_written":
         totals = [colours[..., 0, :] + colours[..., 1, :] + colours[..., 2, :] for colours in (one, two)]
         keep = keep & (totals[0] > 0) & (totals[1] > 0)
-        for colours, scale in zip((one, two), divisors(*(np.where(keep, t, 1.0) for t in totals), preset=preset), strict=True):
+        for colours, scale in zip((one, two), _divisors(*(np.where(keep, t, 1.0) for t in totals), preset), strict=True):
             colours /= scale[..., None, :]
     if not keep.all():
         one, two = (np.where(keep[..., None, :], colours, 0.0) for colours in (one, two))
@@ -57,21 +57,10 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
     return from_normal_equations(np.einsum("...in,...jn->...ij", one, one), np.einsum("...in,...jn->...ij", one, two))
 
 
-def divisors(total_1: np.ndarray, total_2: np.ndarray, *, preset: Preset) -> tuple[np.ndarray, np.ndarray]:
-    """What the colours of either camera are divided by before the fit: their R + G + B, over the root of the pixel's weight.
-
-    Args:
-        total_1: R + G + B in the first camera, above zero, any shape.
-        total_2: the same in the second.
-        preset: ``as_released`` or ``weighted``, see the module.
-
-    Raises:
-        ValueError: another preset.
-    """
+def _divisors(total_1: np.ndarray, total_2: np.ndarray, preset: Preset) -> tuple[np.ndarray, np.ndarray]:
+    """What the colours of either camera are divided by before the fit: their R + G + B, over the root of the pixel's weight."""
     if preset == "as_released":
         return total_1, total_2
-    if preset != "weighted":
-        raise ValueError(f"preset {preset!r}: weighted, as_released or as_written")
     # Never below 1: colours of different signs, whose sum is near zero, do not explode. Those over infinity are zero, rightly.
     with np.errstate(over="ignore", divide="ignore"):
         ratio = (total_1 / total_2) ** 2

@@ -3,7 +3,7 @@ the colour transform between two cameras that see one scene tells the light.
 
 ``published.toml`` is the radiometric set at its published size, ``s20.toml`` raw pairs,
 ``metadata.toml`` the released numbers of such pairs, ``nus.toml`` quasi-real pairs. All end in shards
-with the columns of ``datasets.two_camera.rows.TransformPair``.
+with the columns of ``datasets.two_camera.rows.TransformPairs``.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from benchwright.training.illuminants.chromagenic import chromagenic, fit_chroma
 from benchwright.training.illuminants.corrected_moments import corrected_moments, fit_corrected_moments, moments
 from benchwright.training.illuminants.gray_edge import gray_edge
 from benchwright.training.illuminants.pictures import LinearPictures, unit
-from benchwright.training.illuminants.registry import baseline, candidates, fit_baseline, load_baseline
+from benchwright.training.illuminants.registry import baseline, candidates, load_baseline
 from scipy.optimize import linprog
 
 NAMES = sorted(candidates())
@@ -206,7 +206,7 @@ def test_what_makes_no_gamut():
 @pytest.fixture(scope="module")
 def fitted():
     pictures, lights = mondrians(150, seed=5)
-    return {name: fit_baseline(name, pictures, lights) for name in NAMES}
+    return {name: baseline(name).fitted(pictures, lights) for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -295,8 +295,8 @@ def test_a_file_that_was_cut_is_no_baseline(fitted):
 def test_wrong_calls_say_so():
     pictures, lights = mondrians(4)
     with pytest.raises(ValueError, match="no baseline is called 'grey_world': there are gray_world, shades_of_gray"):
-        fit_baseline("grey_world", pictures, lights)
+        baseline("grey_world").fitted(pictures, lights)
     with pytest.raises(ValueError, match=r"illuminants of shape \(3, 3\): 4 pictures need \(4, 3\)"):
-        fit_baseline("gray_world", pictures, lights[:3])
+        baseline("gray_world").fitted(pictures, lights[:3])
     with pytest.raises(ValueError, match="to choose between 2 settings takes two at least"):
-        fit_baseline("gamut_edge", pictures[:1], lights[:1])
+        baseline("gamut_edge").fitted(pictures[:1], lights[:1])

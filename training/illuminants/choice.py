@@ -6,7 +6,6 @@ import dataclasses
 import inspect
 import io
 import json
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
@@ -139,18 +138,3 @@ class PictureEstimator:
             return float(np.arccos(np.clip((estimates * truth).sum(axis=1), -1, 1)).mean())
 
         return min(self.settings, key=mean_angle)
-
-
-def saved(data: bytes) -> tuple[str, Setting, State]:
-    """Name of the estimator, setting and arrays of what ``Baseline.save`` gave.
-
-    Raises:
-        ValueError: the bytes are none of a baseline's.
-    """
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            what = json.loads(str(arrays["baseline"]))
-            state = {name.removeprefix("state."): arrays[name] for name in arrays.files if name != "baseline"}
-        return str(what["estimator"]), what["setting"], state
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{len(data)} bytes are no saved baseline: {error}") from error
