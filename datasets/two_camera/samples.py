@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from ...curation.rows import Blob
-from ...curation.shards import assign_shards
 from .rows import PairNumbers
-
-if TYPE_CHECKING:
-    from ...curation.store import Rows
 
 IMAGES = ("image_1.npy", "image_2.npy")
 """Members with the two pictures: linear raw RGB, uint16 (height, width, 3), black at 0 and full scale at 65535."""
@@ -60,16 +55,6 @@ class PictureSample(PairNumbers):
     image_1: Blob | None
     image_2: Blob | None
     valid: Blob | None
-
-
-def place(rows: Rows, *, max_samples: int) -> pa.Table:
-    """Name shards by fold; rows keep their order within them.
-
-    Args:
-        rows: with a column ``fold``.
-        max_samples: most samples a shard.
-    """
-    return assign_shards(rows.table(), by=["fold"], max_samples=max_samples)
 
 
 def patch_picture(colours: np.ndarray, *, columns: int, patch_px: int) -> np.ndarray:

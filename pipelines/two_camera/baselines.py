@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -147,12 +148,8 @@ def _check_names(config: TwoCameraConfig, name: str) -> None:
     known = [*networks, *baselines]
     if strange := [each for each in [name, *config.evaluation.baselines] if each not in known and ":" not in each]:
         raise unknown("method", strange[0], known)
-    if shadowed := [each for each in networks if each in baselines or not _plain(each)]:
+    if shadowed := [each for each in networks if each in baselines or not re.fullmatch(r"[\w-]+", each)]:
         raise WrongUse(f"network {shadowed[0]!r}: a name of letters, digits, - and _ that no baseline has is wanted")
-
-
-def _plain(name: str) -> bool:
-    return bool(name) and all(letter.isalnum() or letter in "-_" for letter in name)
 
 
 def _check_pictures(config: TwoCameraConfig, name: str) -> None:

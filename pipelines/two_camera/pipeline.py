@@ -11,7 +11,6 @@ from __future__ import annotations
 from ...curation.budget import Budget
 from ...curation.flow import Flow, rows_of, source, step
 from ...curation.keys import where
-from ...curation.shards import Placed
 from ...datasets.two_camera.augment import Expanded, expand, relight
 from ...datasets.two_camera.folds import assign_folds, assign_parts, mark_originals, released_parts
 from ...datasets.two_camera.linear_pairs import check_pair
@@ -27,7 +26,7 @@ from ...datasets.two_camera.pictures import (
 from ...datasets.two_camera.quasi_real import MatchedPair, list_matches, simulate
 from ...datasets.two_camera.radiometric import Rendered, draw_pairs, measure_drawn, pieces
 from ...datasets.two_camera.rows import Augmented, Folded, MeasuredPair
-from ...datasets.two_camera.samples import patch_sample, picture_sample, place, plain_sample
+from ...datasets.two_camera.samples import patch_sample, picture_sample, plain_sample
 from ..benchmark import Benchmark, later
 from ..catalogue import TITLES
 from ..config import ConfigError
@@ -64,7 +63,7 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
             f"augmentation with source.kind = {c.source.kind!r}: re-illumination needs pictures with charts; networks may add "
             "rows by reilluminated = true"
         )
-    return flow.whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed).shards("shards", sample)
+    return flow.shards("shards", sample, by=["fold"], max_samples=c.shards.max_samples)
 
 
 def _radiometric(c: TwoCameraConfig, s: Radiometric) -> Flow:

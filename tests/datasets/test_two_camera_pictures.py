@@ -19,7 +19,6 @@ from benchwright.curation.keys import where
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.rows import Reject
 from benchwright.curation.run import run
-from benchwright.curation.shards import Placed
 from benchwright.curation.stages.alignment import mapped
 from benchwright.curation.stages.raw import as_uint16
 from benchwright.datasets.two_camera.augment import Expanded, PairToRelight, expand, relight, to_light
@@ -38,7 +37,7 @@ from benchwright.datasets.two_camera.pictures import (
 )
 from benchwright.datasets.two_camera.quasi_real import MatchedPair, list_matches, simulate
 from benchwright.datasets.two_camera.rows import Folded, as_pairs, lists
-from benchwright.datasets.two_camera.samples import picture_sample, place
+from benchwright.datasets.two_camera.samples import picture_sample
 from benchwright.datasets.two_camera.transforms import fit
 
 pytest.importorskip("pidng", reason="pidng writes the DNGs of these tests: pip install benchwright[dev]")
@@ -71,8 +70,7 @@ def relit(flow, targets="any"):
     return (
         folded.each("relit", change, rows_per_part=1)
         .whole("augmented", step(expand), gives=Expanded, expands=True)
-        .whole("placed", step(place, max_samples=5), gives=Placed)
-        .shards("shards", step(picture_sample))
+        .shards("shards", step(picture_sample), by=["fold"], max_samples=5)
     )
 
 

@@ -7,7 +7,6 @@ import pytest
 import scipy.io
 from benchwright.curation.flow import source, step
 from benchwright.curation.run import run
-from benchwright.curation.shards import Placed
 from benchwright.datasets.spectra.files import (
     Spectra,
     read_cameras,
@@ -25,7 +24,7 @@ from benchwright.datasets.two_camera.radiometric import (
     pieces,
 )
 from benchwright.datasets.two_camera.rows import Augmented, Folded, MeasuredPair, as_pairs, numbers
-from benchwright.datasets.two_camera.samples import patch_picture, patch_sample, place
+from benchwright.datasets.two_camera.samples import patch_picture, patch_sample
 
 SHIPPED = {
     "sensitivities": None,
@@ -185,8 +184,7 @@ def test_parts_are_shares_of_all_pairs_and_shards_hold_thumbnails(tmp_path):
         flow(50)
         .whole("folded", step(assign_parts, shares=[0.6, 0.2, 0.2], seed=0), gives=Folded)
         .table("marked", step(mark_originals), gives=Augmented)
-        .whole("placed", step(place, max_samples=100), gives=Placed)
-        .shards("shards", step(patch_sample, columns=6, patch_px=8))
+        .shards("shards", step(patch_sample, columns=6, patch_px=8), by=["fold"], max_samples=100)
     )
     result = run(whole, str(tmp_path), scheduler="threads", workers=2)
     table = result.rows("placed").table()

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ...curation.checkpoint import Checkpoint
 from ..core.determinism import generator, one_thread
-from ..models.illuminant_net import RATIOS, WIDTH, IlluminantNets, draw_nets, parameter_count
+from ..models.illuminant_net import RATIOS, IlluminantNets, draw_nets, hidden_layers_of, layers_of, parameter_count
 from .batched import NetworkRun, Progress, TrainedNetworks
 from .settings import Newton
 
@@ -204,11 +204,7 @@ def ridge_solve(root: Tensor, small: Tensor, ridge: float, gradient: Tensor) -> 
 
 
 def _layers(flat: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Weights (9, outputs) and biases (outputs,) of one network, in the order of ``IlluminantNets``."""
-    hidden = (len(flat) - parameter_count(0)) // (parameter_count(1) - parameter_count(0))
-    outputs = [WIDTH] * hidden + [RATIOS]
-    pieces = flat.split([size for count in outputs for size in (WIDTH * count, count)])
-    return [(pieces[2 * at].view(WIDTH, count), pieces[2 * at + 1]) for at, count in enumerate(outputs)]
+    return layers_of(flat, hidden_layers_of(len(flat)))
 
 
 def _outputs(flat: Tensor, X: Tensor) -> list[Tensor]:
