@@ -70,7 +70,9 @@ def check_pair(row: LinearPair, *, charts: bool) -> PairToMeasure:
         for number, given in ((1, row.patches_1), (2, row.patches_2))
     ]
     lights = [_light(given, of, f"gt_{number}") for number, given, of in ((1, row.gt_1, patches[0]), (2, row.gt_2, patches[1]))]
-    return PairToMeasure(row.key, row.name, npy(images[0]), npy(images[1]), npy(valid), *patches, *lights)
+    return PairToMeasure(
+        row.key, row.name, npy(images[0]), npy(images[1]), npy(valid), patches[0], patches[1], lights[0], lights[1]
+    )
 
 
 def _array(blob: Blob, what: str, reason: str) -> np.ndarray:

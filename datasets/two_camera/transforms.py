@@ -49,7 +49,7 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
     if preset != "as_written":
         totals = [colours[..., 0, :] + colours[..., 1, :] + colours[..., 2, :] for colours in (one, two)]
         keep = keep & (totals[0] > 0) & (totals[1] > 0)
-        for colours, scale in zip((one, two), _divisors(*(np.where(keep, t, 1.0) for t in totals), preset), strict=True):
+        for colours, scale in zip((one, two), _divisors(*(np.where(keep, t, 1.0) for t in totals), preset=preset), strict=True):
             colours /= scale[..., None, :]
     if not keep.all():
         one, two = (np.where(keep[..., None, :], colours, 0.0) for colours in (one, two))

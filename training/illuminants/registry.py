@@ -69,7 +69,8 @@ def candidates() -> dict[str, tuple[str, dict[str, Sequence[Any]]]]:
 def estimator(name: str, choices: Mapping[str, Sequence[Any]]) -> PictureEstimator:
     """An estimator on pictures by its name in one of the three forms of ``curation.registry``."""
     given: dict[str, Any] = {part: load(each) for part, each in functions(ESTIMATORS.find(name).reference).items()}
-    return PictureEstimator(**given, **choices)
+    given |= choices
+    return PictureEstimator(**given)
 
 
 def baseline(name: str) -> PictureEstimator:
