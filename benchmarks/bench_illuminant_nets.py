@@ -14,7 +14,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 from benchwright.training.models.illuminant_net import hidden_layers_of
-from benchwright.training.two_camera.batched import Hyper, NetworkRun, fit_runs
+from benchwright.training.two_camera.batched import NetworkRun, fit_runs
+from benchwright.training.two_camera.settings import Hyper
 from torch import nn
 
 ROWS = 108

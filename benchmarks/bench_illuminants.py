@@ -88,7 +88,7 @@ def nearest(pair, maps, lights):
 
 def main() -> None:
     from benchwright.training.illuminants.choice import Baseline
-    from benchwright.training.illuminants.pictures import Pictures, unit
+    from benchwright.training.illuminants.pictures import LinearPictures, unit
     from benchwright.training.illuminants.registry import estimator
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -101,7 +101,7 @@ def main() -> None:
 
     images, second, lights = thumbnails(1000 if options.quick else options.pictures)
     start = time.process_time()
-    pictures = Pictures.of(images, second=second)
+    pictures = LinearPictures.of(images, second=second)
     print(f"{len(pictures)} pictures, checked in {time.process_time() - start:.1f} s")
     del images, second
     print(f"{'':22}{'ours, s':>9}{'ms each':>9}{'loop, ms':>10}{'ours is':>9}{'angle, deg':>12}{'MiB':>7}")

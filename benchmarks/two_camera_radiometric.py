@@ -49,7 +49,7 @@ def draw(options):
     from benchwright.curation.rng import rng
     from benchwright.datasets.two_camera.radiometric import draw_pairs, pieces
     from benchwright.datasets.two_camera.transforms import fit
-    from benchwright.training.illuminants.pictures import Pictures
+    from benchwright.training.illuminants.pictures import LinearPictures
 
     drawn = {
         "pairs": options.pairs,
@@ -80,7 +80,7 @@ def draw(options):
     share = np.cumsum([round(0.6 * len(of)), round(0.2 * len(of))])
     part[rng(options.seed, "parts").permutation(len(of))] = np.searchsorted(share, np.arange(len(of)), side="right")
     return SimpleNamespace(
-        pictures=Pictures.of(_thumbnails(colours[0]), _thumbnails(usable)[..., 0] > 0, second=_thumbnails(colours[1])),
+        pictures=LinearPictures.of(_thumbnails(colours[0]), _thumbnails(usable)[..., 0] > 0, second=_thumbnails(colours[1])),
         light=column("gt_1", 3),
         transform=transform.reshape(n, 9),
         part=part[np.searchsorted(lights, names)] if options.split == "lights" else part,
@@ -96,16 +96,16 @@ def _thumbnails(values):
 
 def baseline(name, data):
     """Lights of the test pairs, and the setting."""
-    from benchwright.training.illuminants.registry import fit_baseline
+    from benchwright.training.illuminants.registry import baseline as estimator_of
 
-    fitted = fit_baseline(name, data.pictures[data.part == 0], data.light[data.part == 0])
+    fitted = estimator_of(name).fitted(data.pictures[data.part == 0], data.light[data.part == 0])
     return [fitted.estimate(data.pictures[data.part == 2])], ", ".join(f"{k} {v}" for k, v in fitted.setting.items())
 
 
 def network(name, options, data):
     """Lights of the test pairs, one array a seed, and how it was trained."""
     from benchwright.training.models.illuminant_net import hidden_layers_of
-    from benchwright.training.two_camera.networks import ratios_of
+    from benchwright.training.two_camera.linear import ratios_of
 
     train = {"adam": by_adam, "lbfgs": by_lbfgs, "newton": by_newton}[options.train]
     ratios, setting = train(hidden_layers_of(int(name)), options, data, ratios_of(data.light))
@@ -114,8 +114,8 @@ def network(name, options, data):
 
 def by_adam(layers, options, data, ratios):
     """The paper's training: 1,000,000 epochs at a rate of 1e-4 unless options say less."""
-    from benchwright.training.two_camera.batched import Hyper, NetworkRun, estimates, fit_runs
-    from benchwright.training.two_camera.networks import settings
+    from benchwright.training.two_camera.batched import NetworkRun, estimates, fit_runs
+    from benchwright.training.two_camera.settings import Hyper, settings
 
     changed = {"epochs": options.epochs, "learning_rate": options.rate, "schedule": "cosine", "patience_epochs": None}
     hyper = Hyper(**{**settings("radiometric"), **changed})
@@ -129,8 +129,8 @@ def by_adam(layers, options, data, ratios):
 def by_newton(layers, options, data, ratios):
     """The same networks to the minimum of their training loss (``training.two_camera.newton``)."""
     from benchwright.training.two_camera.batched import NetworkRun, estimates
-    from benchwright.training.two_camera.networks import settings
-    from benchwright.training.two_camera.newton import Newton, fit_newton
+    from benchwright.training.two_camera.newton import fit_newton
+    from benchwright.training.two_camera.settings import Newton, settings
 
     hyper = Newton(**{**settings("radiometric_newton"), "iterations": options.rounds})
     train, watch, test = (np.flatnonzero(data.part == k) for k in range(3))
@@ -142,7 +142,7 @@ def by_newton(layers, options, data, ratios):
 
 def forest(options, data):
     """What T holds for an estimator that is not held to 200 parameters: extremely randomised trees on the same nine numbers."""
-    from benchwright.training.two_camera.networks import ratios_of
+    from benchwright.training.two_camera.linear import ratios_of
     from sklearn.ensemble import ExtraTreesRegressor
 
     train, test = data.part == 0, data.part == 2
@@ -175,7 +175,7 @@ def neighbours(_options, data):
 
 def _from_standardised(model, data):
     """Lights of the test pairs by an estimator of log ratios."""
-    from benchwright.training.two_camera.networks import ratios_of
+    from benchwright.training.two_camera.linear import ratios_of
 
     train, test = data.part == 0, data.part == 2
     mean, scale = data.transform[train].mean(axis=0), data.transform[train].std(axis=0)
@@ -231,7 +231,7 @@ def statistics(estimates, truth):
 
 def linear(_options, data):
     """Linear regression on T (the paper has it in Table 3 alone)."""
-    from benchwright.training.two_camera.networks import ratios_of
+    from benchwright.training.two_camera.linear import ratios_of
 
     rows = np.concatenate([data.transform, np.ones((len(data.transform), 1))], axis=1)
     weights, *_ = np.linalg.lstsq(rows[data.part == 0], ratios_of(data.light)[data.part == 0], rcond=None)

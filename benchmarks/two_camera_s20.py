@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from benchwright.datasets.two_camera.folds import parts
-from benchwright.datasets.two_camera.metadata import read_metadata
+from benchwright.datasets.two_camera.folds import Fold, parts
+from benchwright.datasets.two_camera.metadata import read_released_pairs
 from benchwright.datasets.two_camera.rows import MeasuredPair, TransformPairs
 from benchwright.eval.metrics.angular import angular_error_deg, fold_mean, pooled
 from benchwright.eval.protocols.cross_validation import (
@@ -36,19 +36,11 @@ from benchwright.eval.protocols.cross_validation import (
     examples,
     rotating_folds,
 )
-from benchwright.training.two_camera.batched import Fitted, estimates
-from benchwright.training.two_camera.distilled import DistilledEstimator
-from benchwright.training.two_camera.networks import (
-    Fold,
-    LinearEstimator,
-    NetworkEstimator,
-    hyper_of,
-    load_networks,
-    settings,
-    with_green,
-)
-from benchwright.training.two_camera.newton import Newton
+from benchwright.training.two_camera.batched import TrainedNetworks, estimates
+from benchwright.training.two_camera.linear import LinearEstimator, with_green
+from benchwright.training.two_camera.networks import NetworkEstimator, load_networks
 from benchwright.training.two_camera.reillumination import reilluminated
+from benchwright.training.two_camera.settings import hyper_of, settings
 
 SEEDS = range(10)
 INNER_SEEDS = range(3)
@@ -81,8 +73,7 @@ class Variant:
         hyper = hyper_of(values)
         if not self.taught:
             return NetworkEstimator(parameters, hyper, seeds, measured_times=12 if self.more else 1)
-        assert isinstance(hyper, Newton)
-        return DistilledEstimator(teacher, parameters, hyper, seeds, rows=1400, measured_times=3)
+        return NetworkEstimator(parameters, hyper, seeds, measured_times=3, teacher=teacher, rows=1400)
 
 
 class Once(NetworkEstimator):
@@ -100,7 +91,7 @@ class Once(NetworkEstimator):
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[np.ndarray]]:
         if self._trained is None and self.kept.exists():
             nets, names = load_networks(self.kept.read_bytes())
-            self._trained = Fitted(nets, np.zeros(len(names), dtype=np.int64), np.empty((0, len(names)))), names
+            self._trained = TrainedNetworks(nets, np.zeros(len(names), dtype=np.int64), np.empty((0, len(names)))), names
         if self._trained is None:
             super().estimate_folds(folds)
         assert self._trained is not None
@@ -138,7 +129,7 @@ AS_RELEASED = {
 
 
 def load(path: str) -> TransformPairs:
-    found = list(read_metadata(path=path))
+    found = list(read_released_pairs(path=path))
     pairs = [pair for pair in found if isinstance(pair, MeasuredPair)]
     assert len(pairs) == len(found), "a row of the metadata was rejected"
     fold = np.empty(len(pairs), dtype=np.int64)

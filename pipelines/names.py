@@ -95,3 +95,9 @@ def beside(name: str, base: Path) -> str:
     """A name of code in a file, with its path relative to ``base``; any other name as it is."""
     place, colon, attribute = name.rpartition(":")
     return f"{base / place}:{attribute}" if colon and place.endswith(".py") and not Path(place).is_absolute() else name
+
+
+def short(name: str) -> str:
+    """A name as tables have it: of code in a file without the folders that lead there, which are others on other machines."""
+    place, colon, attribute = name.rpartition(":")
+    return f"{Path(place).name}:{attribute}" if colon and place.endswith(".py") else name

@@ -51,7 +51,7 @@ SOURCES = {
     "two_camera": _sources(
         "two_camera",
         {
-            "metadata": f"{_DATASETS}.two_camera.metadata:read_metadata",
+            "metadata": f"{_DATASETS}.two_camera.metadata:read_released_pairs",
             "quasi_real": f"{_DATASETS}.two_camera.quasi_real:list_matches",
             "radiometric": f"{_DATASETS}.two_camera.radiometric:draw_pairs",
             "raw_pairs": f"{_DATASETS}.two_camera.pictures:list_pairs",

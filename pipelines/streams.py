@@ -30,6 +30,7 @@ from ..training.methods.method import Classes, Labels
 from ..training.models.registry import Samples, check_takes
 from .errors import WrongUse
 from .experiments import DIVERGED, LOGGER, Training, told
+from .names import short
 
 
 @dataclass(frozen=True)
@@ -195,12 +196,6 @@ def trainings_of(baselines: Iterable[Mapping[str, Any]], seeds: Iterable[int], *
     """
     seeds = list(seeds)
     return [stream_training(**shared, **baseline, seed=seed) for baseline in baselines for seed in seeds]
-
-
-def short(name: str) -> str:
-    """A name as tables have it: of code in a file without the folders that lead there, which are others on other machines."""
-    place, colon, attribute = name.rpartition(":")
-    return f"{Path(place).name}:{attribute}" if colon and place.endswith(".py") else name
 
 
 def with_metrics(

@@ -18,7 +18,7 @@ from benchwright.training.baselines.clear import paper_settings
 from benchwright.training.core.build import parts_of
 from benchwright.training.core.learner import Learner
 from benchwright.training.data.examples import ArrayExamples
-from benchwright.training.illuminants.pictures import Pictures
+from benchwright.training.illuminants.pictures import LinearPictures
 from benchwright.training.illuminants.registry import estimator, functions, load_baseline
 from benchwright.training.methods.registry import METHODS, method
 from benchwright.training.models.registry import MODELS, check_takes
@@ -143,7 +143,7 @@ def _paper(kind: str) -> dict[str, object]:
 
 def test_the_estimator(folder: Path) -> None:
     name = f"{folder}/example_estimators.py:mean_light"
-    pictures = Pictures.of(np.random.default_rng(0).random((6, 4, 4, 3)))
+    pictures = LinearPictures.of(np.random.default_rng(0).random((6, 4, 4, 3)))
     lights = np.tile([0.0, 3.0, 4.0], (6, 1))
     fitted = estimator(name, {}).fitted(pictures, lights)
     np.testing.assert_allclose(fitted.estimate(pictures), np.tile([0, 0.6, 0.8], (6, 1)))

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import fsspec
 import numpy as np
@@ -147,17 +148,6 @@ def _camera_mat(path: str, data: bytes) -> Spectra:
     return _checked(path, (name,), _CAMERA_MAT, np.maximum(np.asarray(found, dtype=np.float64).T[None], 0.0))
 
 
-@functools.cache
-def shipped_cameras() -> Spectra:
-    """The camera sensitivities that colour-science ships, (2, 57, 3), at 5 nm from 400 to 680 nm."""
-    import colour
-
-    grid = np.arange(400.0, 681.0, 5.0)
-    found = {str(name): one for name, one in colour.MSDS_CAMERA_SENSITIVITIES.items()}
-    values = [Spectra(("",), np.asarray(one.wavelengths), np.asarray(one.values)[None]).at(grid)[0] for one in found.values()]
-    return _checked("colour-science", tuple(found), grid, np.stack(values))
-
-
 # ------------------------------------------------------------------------------------------------- surfaces and lights
 
 
@@ -189,26 +179,24 @@ def read_spectra(path: str) -> Spectra:
     return _checked(path, tuple(str(number) for number in range(len(table))), grid, table)
 
 
+# ------------------------------------------------------------------------------------------------ what colour-science ships
+
+
+@functools.cache
+def shipped_cameras() -> Spectra:
+    """The camera sensitivities that colour-science ships, (2, 57, 3), at 5 nm from 400 to 680 nm."""
+    import colour
+
+    return _shipped(colour.MSDS_CAMERA_SENSITIVITIES.items(), np.arange(400.0, 681.0, 5.0))
+
+
 @functools.cache
 def shipped_lights() -> Spectra:
     """The lights that colour-science ships and that cover 400 to 720 nm, at 5 nm: CIE illuminants and lamps, none twice."""
     import colour
 
-    grid = np.arange(400.0, 721.0, 5.0)
-    names: list[str] = []
-    values: list[np.ndarray] = []
-    for found in (colour.SDS_ILLUMINANTS, colour.SDS_LIGHT_SOURCES):
-        for name, one in found.items():
-            known = np.asarray(one.wavelengths, dtype=np.float64)
-            if known[0] > grid[0] or known[-1] < grid[-1]:
-                continue
-            value = Spectra((str(name),), known, np.asarray(one.values, dtype=np.float64)[None]).at(grid)[0]
-            value = np.maximum(value, 0.0)
-            value = value / value.max()
-            if not any(np.allclose(value, other, atol=1e-9) for other in values):
-                names.append(str(name))
-                values.append(value)
-    return _checked("colour-science", tuple(names), grid, np.stack(values))
+    found = [*colour.SDS_ILLUMINANTS.items(), *colour.SDS_LIGHT_SOURCES.items()]
+    return _shipped(found, np.arange(400.0, 721.0, 5.0), lambda value: np.maximum(value, 0) / value.max())
 
 
 @functools.cache
@@ -216,16 +204,22 @@ def shipped_reflectances() -> Spectra:
     """The surfaces of the 24-patch charts that colour-science ships, at 10 nm from 400 to 700 nm, no spectrum twice."""
     import colour
 
-    grid = np.arange(400.0, 701.0, 10.0)
-    names: list[str] = []
-    values: list[np.ndarray] = []
-    for chart, patches in colour.SDS_COLOURCHECKERS.items():
-        for patch, one in patches.items():
-            known = np.asarray(one.wavelengths, dtype=np.float64)
-            if known[0] > grid[0] or known[-1] < grid[-1]:
-                continue
-            value = Spectra(("",), known, np.asarray(one.values, dtype=np.float64)[None]).at(grid)[0]
-            if not any(np.allclose(value, other, atol=1e-9) for other in values):
-                names.append(f"{chart}: {patch}")
-                values.append(np.clip(value, 0.0, 1.0))
-    return _checked("colour-science", tuple(names), grid, np.stack(values))
+    charts = colour.SDS_COLOURCHECKERS.items()
+    found = [(f"{chart}: {patch}", one) for chart, patches in charts for patch, one in patches.items()]
+    return _shipped(found, np.arange(400.0, 701.0, 10.0), lambda value: np.clip(value, 0, 1))
+
+
+def _shipped(
+    found: Iterable[tuple[str, Any]], grid: np.ndarray, finish: Callable[[np.ndarray], np.ndarray] = lambda value: value
+) -> Spectra:
+    """Those that cover the grid, none twice."""
+    known: dict[str, np.ndarray] = {}
+    for name, one in found:
+        spectrum = Spectra(
+            (name,), np.asarray(one.wavelengths, dtype=np.float64), np.asarray(one.values, dtype=np.float64)[None]
+        )
+        if spectrum.wavelength_nm[0] <= grid[0] and spectrum.wavelength_nm[-1] >= grid[-1]:
+            value = finish(spectrum.at(grid)[0])
+            if not any(np.allclose(value, other, atol=1e-9) for other in known.values()):
+                known[str(name)] = value
+    return _checked("colour-science", tuple(known), grid, np.stack(list(known.values())))

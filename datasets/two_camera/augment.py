@@ -10,34 +10,24 @@ picture; ``same_fold`` takes those of the picture's own fold, and the lights of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 
 from ...curation.rng import rng
 from ...curation.rows import Blob, Reject, with_column
+from ...curation.store import Rows
 from .pictures import array_of, clear_patches, npy, valid_colours
 from .rows import Augmented, lists, numbers
-from .transforms import Fitted, Preset, divisors, fit, solve
-
-if TYPE_CHECKING:
-    from ...curation.store import Rows
+from .transforms import Preset, fit
 
 Targets = Literal["any", "same_fold"]
 
-_PIXELS_AT_ONCE = 1 << 15
-
 RELIT = ("gt_1", "gt_2", "transform_1to2", "transform_2to1", "transform_chart_1to2", "transform_chart_2to1")
 _WIDTHS = (3, 3, 9, 9, 9, 9)
-
-
-class Charts(Protocol):
-    """Rows of another stage (``curation.store.Rows``), as far as ``relight`` uses them."""
-
-    def table(self, columns: Sequence[str] | None = None) -> pa.Table: ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +58,7 @@ class Relit(PairToRelight):
 def relight(
     row: PairToRelight,
     *,
-    charts: Charts,
+    charts: Rows,
     count: int,
     targets: Targets,
     preset: Preset,
@@ -101,83 +91,35 @@ def relight(
     clear = clear_patches(*own, preset=preset) & clear_patches(*patches, preset=preset)
     changes = [to_light(mine, theirs, clear=clear) for mine, theirs in zip(own, patches, strict=True)]
     one, two = valid_colours(row.image_1, row.image_2, row.valid, darkest=darkest)
-    there, back = relit_transforms(one, two, *changes, preset=preset)
-    chart = [mine @ change for mine, change in zip(own, changes, strict=True)]
     lights = [numbers(known[f"gt_{n}"], 3)[chosen] for n in (1, 2)]
-    parts = [chosen[:, None].astype(np.float64), *lights, there.matrix, back.matrix]
-    parts += [fit(*chart, preset=preset, valid=clear).matrix, fit(*chart[::-1], preset=preset, valid=clear).matrix]
-    found = np.concatenate([part.reshape(len(chosen), width) for part, width in zip(parts, (1, *_WIDTHS), strict=True)], axis=1)
-    found = found[(np.maximum(there.condition, back.condition) <= max_condition) & np.isfinite(found).all(axis=1)]
+    found = np.empty((len(chosen), 1 + sum(_WIDTHS)))
+    for number, (change_1, change_2) in enumerate(zip(*changes, strict=True)):
+        pictures = one @ change_1, two @ change_2
+        charts_seen = own[0] @ change_1, own[1] @ change_2
+        there, back = (fit(*pair, preset=preset) for pair in (pictures, pictures[::-1]))
+        of_chart = [fit(*pair, preset=preset, valid=clear[number]) for pair in (charts_seen, charts_seen[::-1])]
+        parts = [lights[0][number], lights[1][number], *(each.matrix.ravel() for each in (there, back, *of_chart))]
+        good = max(there.condition, back.condition) <= max_condition
+        found[number] = np.concatenate([[chosen[number]], *parts]) if good else np.nan
+    found = found[np.isfinite(found).all(axis=1)]
     return Relit(row.key, row.fold, row.image_1, row.image_2, row.valid, row.patches_1, row.patches_2, npy(found))
 
 
-def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray | None = None) -> np.ndarray:
+def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray) -> np.ndarray:
     """Matrices that bring the chart of a picture (24, 3) to those under other lights (n, 24, 3), float64 (n, 3, 3).
 
     Args:
         own: colours of the picture's chart.
         others: the same patches in the others.
-        clear: bool (n, 24): which patches to take for which; by default all. NaN where they do not suffice.
+        clear: bool (n, 24): which patches to take for which. NaN where they do not suffice.
 
     Raises:
         Reject: ``singular``: none has a matrix.
     """
-    if clear is None or clear.all():
-        gram = np.einsum("ni,nj->ij", own, own)
-        cross = np.einsum("ni,mnj->mij", own, others)
-        found = solve(np.broadcast_to(gram, cross.shape), cross)
-    else:
-        found = fit(np.broadcast_to(own, others.shape), others, preset="as_written", valid=clear)
-    if len(others) and not np.isfinite(found.matrix).any():
+    found = fit(np.broadcast_to(own, others.shape), others, preset="as_written", valid=clear).matrix
+    if len(others) and not np.isfinite(found).any():
         raise Reject("singular", "the chart's colours span no volume")
-    return found.matrix
-
-
-def relit_transforms(
-    one: np.ndarray, two: np.ndarray, change_1: np.ndarray, change_2: np.ndarray, *, preset: Preset
-) -> tuple[Fitted, Fitted]:
-    """Transforms between two pictures under each of m other lights, both ways, without making the pictures.
-
-    A changed colour is ``p @ A``, and its chromaticity that over ``p @ A @ (1, 1, 1)``: a weight for each pixel and light.
-    So the normal equations of all lights are weighted sums of products of colours that are made once.
-
-    Args:
-        one: colours of the first picture (n, 3).
-        two: the same pixels in the second.
-        change_1: matrices of the first camera (m, 3, 3).
-        change_2: of the second.
-        preset: see ``transforms``.
-
-    Returns:
-        Two ``Fitted`` of m: first to second, and back.
-    """
-    count = len(change_1)
-    gram_1, gram_2, cross = np.zeros((count, 9)), np.zeros((count, 9)), np.zeros((count, 9))
-    for start in range(0, len(one), _PIXELS_AT_ONCE):
-        some = [picture[start : start + _PIXELS_AT_ONCE] for picture in (one, two)]
-        pairs = ((some[0], some[0]), (some[1], some[1]), (some[0], some[1]))
-        products = [(a[:, :, None] * b[:, None, :]).reshape(-1, 9) for a, b in pairs]
-        if preset == "as_written":
-            sums = [np.broadcast_to(product.sum(axis=0), (count, 9)) for product in products]
-        else:
-            total = [
-                np.einsum("nc,mc->mn", p, change.sum(axis=2)) for p, change in zip(some, (change_1, change_2), strict=True)
-            ]
-            good = (total[0] > 0) & (total[1] > 0)
-            scales = divisors(*(np.where(good, t, 1) for t in total), preset=preset)
-            weight_1, weight_2 = (np.where(good, 1 / scale, 0.0) for scale in scales)
-            weights = (weight_1**2, weight_2**2, weight_1 * weight_2)
-            sums = [np.einsum("mn,nk->mk", w, product) for w, product in zip(weights, products, strict=True)]
-        gram_1 += sums[0]
-        gram_2 += sums[1]
-        cross += sums[2]
-
-    def turned(left: np.ndarray, middle: np.ndarray, right: np.ndarray) -> np.ndarray:
-        return np.swapaxes(left, 1, 2) @ middle.reshape(-1, 3, 3) @ right
-
-    crossed = turned(change_1, cross, change_2)
-    there = solve(turned(change_1, gram_1, change_1), crossed)
-    return there, solve(turned(change_2, gram_2, change_2), np.swapaxes(crossed, 1, 2))
+    return found
 
 
 @dataclass(frozen=True)

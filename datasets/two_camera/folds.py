@@ -1,4 +1,4 @@
-"""Folds: which part a pair is tested in.
+"""Folds: which part a pair is tested in, and what an estimator is given of a fold.
 
 Source: the fold files of the released code (``*_idx_3_parts*.mat``). The published folds of S20 and NUS are the permutation of
 ``np.random.RandomState(999)`` cut into three consecutive parts of equal size; 162 pairs give 54 each and 195 give 65.
@@ -6,15 +6,31 @@ Source: the fold files of the released code (``*_idx_3_parts*.mat``). The publis
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
+from ...curation.matlab import read_mat
+from ...curation.rng import rng
 from ...curation.rows import with_column
+from ..spectra.files import read_bytes
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
+
+Lights = NDArray[np.float64]
+
+
+def mark_originals(table: pa.Table) -> pa.Table:
+    """Table step: the columns of ``rows.Augmented``, for rows that were all measured."""
+    table = with_column(table, "source_key", table["key"])
+    table = with_column(table, "target_key", pa.array([""] * table.num_rows, pa.string()))
+    return with_column(table, "original", pa.array([True] * table.num_rows))
 
 
 def parts(count: int, folds: int, seed: int) -> list[np.ndarray]:
@@ -33,7 +49,88 @@ def parts(count: int, folds: int, seed: int) -> list[np.ndarray]:
 def assign_folds(rows: Rows, *, folds: int, seed: int) -> pa.Table:
     """Whole step: add the column ``fold``. The order of the rows is the order that the permutation is of."""
     table = rows.table()
-    fold = np.empty(table.num_rows, dtype=np.int64)
-    for number, mine in enumerate(parts(table.num_rows, folds, seed)):
+    return _with_fold(table, parts(table.num_rows, folds, seed))
+
+
+def assign_parts(rows: Rows, *, shares: Sequence[float], seed: int) -> pa.Table:
+    """Whole step: add the column ``fold``: 0 training, 1 validation, 2 test, in random order, by shares of all pairs.
+
+    Args:
+        shares: of the parts; they sum to 1. Published: 0.6, 0.2, 0.2 (the order is in the released file).
+        seed: of the order.
+    """
+    if abs(sum(shares) - 1) > 1e-9 or min(shares) <= 0:
+        raise ValueError(f"shares {list(shares)}: numbers above 0 that sum to 1 are wanted")
+    table = rows.table()
+    ends = np.round(np.cumsum(shares) * table.num_rows).astype(np.int64)
+    return _with_fold(table, np.split(rng(seed, "assign_parts").permutation(table.num_rows), ends[:-1]))
+
+
+def released_parts(rows: Rows, *, path: str) -> pa.Table:
+    """Whole step: add the column ``fold`` from the released ``.mat`` file of parts (``idx_parts``: three lists of row numbers).
+
+    Raises:
+        ValueError: another form, or parts that are not of these pairs: the numbers in the keys count, from 0.
+    """
+    try:
+        cells = read_mat(read_bytes(path), ["idx_parts"])["idx_parts"]
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from None
+    if len(cells) != 3 or any(part.dtype.kind not in "iuf" for part in cells):
+        raise ValueError(f"{path}: 'idx_parts' with three parts is wanted")
+    released = [part.astype(np.int64).ravel() for part in cells]
+    count = sum(len(part) for part in released)
+    table = rows.table()
+    numbered = np.asarray([int(re.sub(r"\D", "", key)) for key in table["key"].to_pylist()], dtype=np.int64)
+    if sorted(np.concatenate(released).tolist()) != list(range(count)) or (len(numbered) and int(numbered.max()) >= count):
+        raise ValueError(f"{path}: {count} numbers, which are not those of {table.num_rows} pairs")
+    return _with_fold(table, released, numbered)
+
+
+def _with_fold(table: pa.Table, of_folds: Sequence[np.ndarray], rows: np.ndarray | slice = slice(None)) -> pa.Table:
+    """The column ``fold`` by the numbers that each fold holds; ``rows``: the number of each row, where it is not its place."""
+    fold = np.empty(sum(map(len, of_folds)), dtype=np.int64)
+    for number, mine in enumerate(of_folds):
         fold[mine] = number
-    return with_column(table, "fold", pa.array(fold))
+    return with_column(table, "fold", pa.array(fold[rows]))
+
+
+def no_pictures(keys: NDArray[np.str_]) -> Any:
+    """Stands in a fold for its pictures where the estimator has not said that it needs them."""
+    raise ValueError(f"pictures of {len(keys)} pairs: an estimator that looks at pictures says so: needs_pictures = True")
+
+
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """One training and its test.
+
+    Attributes:
+        name: what tables call it.
+        X_train: (n, 9) float32, transforms row by row.
+        gt_train: (n, 3) float64, lights divided by green.
+        pair_train: (n,) key of the measured pair that a row shows.
+        light_train: (n,) key of the pair whose light it wears; its own pair's where it was measured.
+        X_validate, gt_validate: rows to choose a checkpoint by; none where the estimator must hold out some itself.
+        key_test: (m,) keys of the measured pairs that are tested.
+        X_test: (m, 9) float32.
+        gt_test: (m, 3) float64; None where it is held back from the estimator.
+        pictures: keys of measured pairs -> their ``training.illuminants.pictures.LinearPictures``, of both cameras; for
+            estimators that have ``needs_pictures = True``.
+    """
+
+    name: str
+    X_train: NDArray[np.float32]
+    gt_train: Lights
+    pair_train: NDArray[np.str_]
+    light_train: NDArray[np.str_]
+    X_validate: NDArray[np.float32]
+    gt_validate: Lights
+    key_test: NDArray[np.str_]
+    X_test: NDArray[np.float32]
+    gt_test: Lights | None
+    pictures: Callable[[NDArray[np.str_]], Any] = no_pictures
+
+    @property
+    def measured_train(self) -> NDArray[np.bool_]:
+        """(n,) whether a training row was measured, and not re-illuminated."""
+        return self.pair_train == self.light_train

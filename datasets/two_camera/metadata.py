@@ -37,7 +37,7 @@ FIELDS = (
 _SUFFIX = re.compile(r"_CAM_[0-9]+\Z")
 
 
-def read_metadata(*, path: str, augmented: int = 0) -> Iterator[MeasuredPair | Rejected]:
+def read_released_pairs(*, path: str, augmented: int = 0) -> Iterator[MeasuredPair | Rejected]:
     """Source step: the measured pairs of a folder of ``.npy`` files, one a pair, as released; or of one ``.npy`` or ``.json``.
 
     Args:

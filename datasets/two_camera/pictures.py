@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from ...curation.rows import Blob, Reject, Rejected, with_column
 from ...curation.stages.alignment import Homography, align, fit_homography, mapped, match_points, tile_points
-from ...curation.stages.colour_chart import find_chart, light, measure_patches, outline
+from ...curation.stages.colour_chart import Patches, find_chart, light, measure_patches, outline
 from ...curation.stages.raw import SATURATED, Bayer, Demosaic, Linear, as_uint16, read_linear
 from ...curation.streams import check_columns
 from .transforms import Preset, checked_fit
@@ -121,15 +121,15 @@ class Photographed:
 
 @dataclass(frozen=True)
 class PairToMeasure:
-    """What ``measure_pictures`` needs of a pair."""
+    """What ``measure_pictures`` needs of a pair; patches are None where there is no chart."""
 
     key: str
     name: str
     image_1: Blob
     image_2: Blob
     valid: Blob
-    patches_1: list[float]
-    patches_2: list[float]
+    patches_1: list[float] | None
+    patches_2: list[float] | None
     gt_1: list[float]
     gt_2: list[float]
 
@@ -192,7 +192,7 @@ def list_pairs(*, root: str, charts: str | None = None) -> Iterator[ListedPair |
 
 def read_charts(root: str, name: str) -> dict[str, list[float]]:
     """Corner patches by file name without ending, eight numbers each, from a CSV file in ``root``; see ``list_pairs``."""
-    text = read_file(root, name).decode("utf-8-sig", "replace")
+    text = read_within(root, name).decode("utf-8-sig", "replace")
     reader = csv.DictReader(io.StringIO(text, newline=""))
     try:
         check_columns(reader.fieldnames or (), name)
@@ -217,7 +217,7 @@ def _charts(reader: csv.DictReader[str], name: str) -> dict[str, list[float]]:
     return charts
 
 
-def read_file(root: str, name: str) -> bytes:
+def read_within(root: str, name: str) -> bytes:
     """A file within ``root``. Raises ``Reject`` ``too_large``, ``ValueError`` for a path that leaves ``root``."""
     if name.startswith("/") or ".." in name.split("/"):
         raise ValueError(f"{name!r}: a path within {root} is wanted")
@@ -286,7 +286,7 @@ def _estimate(device: str, files: Sequence[tuple[str, str]], root: str) -> Homog
     def pictures() -> Iterator[tuple[Linear, Linear]]:
         for file_1, file_2 in files:  # a pair at a time is held
             try:
-                yield read_linear(read_file(root, file_1))[0], read_linear(read_file(root, file_2))[0]
+                yield read_linear(read_within(root, file_1))[0], read_linear(read_within(root, file_2))[0]
             except Reject as reject:
                 told.append(f"{file_1}: {reject.reason}")
 
@@ -337,8 +337,8 @@ def photograph(
     Raises:
         Reject: as ``read_bayer``, ``measure_patches``, ``light``, ``find_chart`` and ``align`` say; ``chart_misplaced``.
     """
-    picture_1, bayer_1 = read_linear(read_file(root, row.file_1), method=demosaic, saturated=saturated)
-    picture_2, bayer_2 = read_linear(read_file(root, row.file_2), method=demosaic, saturated=saturated)
+    picture_1, bayer_1 = read_linear(read_within(root, row.file_1), method=demosaic, saturated=saturated)
+    picture_2, bayer_2 = read_linear(read_within(root, row.file_2), method=demosaic, saturated=saturated)
     homography = np.reshape(row.homography, (3, 3))
     if chart == "found":
         places = [find_chart(picture_1), find_chart(picture_2)]
@@ -350,32 +350,44 @@ def photograph(
         second = mapped(first, np.linalg.inv(homography)) if told[1] is None else np.reshape(told[1], (4, 2))
         places = [first, second]
     patches = [measure_patches(picture, corners) for picture, corners in zip((picture_1, picture_2), places, strict=True)]
-    spread = max(float(one.spread[18:23].max()) for one in patches)
-    if spread > max_spread:
+    if (spread := _grey_spread(patches)) > max_spread:
         raise Reject("chart_misplaced", f"a grey patch varies by {spread:.2f} of its mean, limit {max_spread:g}")
-    lights = [light(one).tolist() for one in patches]
     # Both charts are masked: where it lies close, the second's is elsewhere in the first's picture.
     excluded = [outline(places[0]), mapped(outline(places[1]), homography)]
+    lights = [light(one).tolist() for one in patches]
     aligned = align(picture_1, picture_2, homography=homography, factor=factor, excluded=excluded)
+    return photographed(row.key, (aligned.image_1, aligned.image_2), aligned.valid, patches, lights, (bayer_1, bayer_2))
+
+
+def _grey_spread(patches: Sequence[Patches]) -> float:
+    return max(float(one.spread[18:23].max()) for one in patches)
+
+
+def photographed(
+    key: str,
+    images: Sequence[np.ndarray],
+    valid: np.ndarray,
+    patches: Sequence[Patches],
+    lights: Sequence[list[float]],
+    files: Sequence[Bayer | None] = (None, None),
+) -> Photographed:
+    """The row of a pair on one grid: linear pictures (h, w, 3), mask (h, w), charts and lights; ``files``: the raw ones."""
+    neutral = [None if file is None or file.as_shot_neutral is None else file.as_shot_neutral.tolist() for file in files]
     return Photographed(
-        key=row.key,
-        image_1=npy(as_uint16(aligned.image_1)),
-        image_2=npy(as_uint16(aligned.image_2)),
-        valid=npy(aligned.valid),
-        valid_share=float(aligned.valid.mean()),
+        key=key,
+        image_1=npy(as_uint16(images[0])),
+        image_2=npy(as_uint16(images[1])),
+        valid=npy(valid),
+        valid_share=float(valid.mean()),
         patches_1=patches[0].colours.ravel().tolist(),
         patches_2=patches[1].colours.ravel().tolist(),
-        chart_spread=spread,
+        chart_spread=_grey_spread(patches),
         gt_1=lights[0],
         gt_2=lights[1],
-        orientation_1=bayer_1.orientation,
-        as_shot_neutral_1=_neutral(bayer_1),
-        as_shot_neutral_2=_neutral(bayer_2),
+        orientation_1=1 if files[0] is None else files[0].orientation,
+        as_shot_neutral_1=neutral[0],
+        as_shot_neutral_2=neutral[1],
     )
-
-
-def _neutral(bayer: Bayer) -> list[float] | None:
-    return None if bayer.as_shot_neutral is None else bayer.as_shot_neutral.tolist()
 
 
 def npy(array: np.ndarray) -> Blob:
@@ -404,20 +416,22 @@ def measure_pictures(row: PairToMeasure, *, preset: Preset, max_condition: float
     one, two = valid_colours(row.image_1, row.image_2, row.valid, darkest=darkest)
     if len(one) < 100:
         raise Reject("too_few_pixels", f"{len(one)} valid pixels, 100 wanted")
-    charts = [np.reshape(values, (24, 3)) for values in (row.patches_1, row.patches_2)]
-    clear = clear_patches(*charts, preset=preset)
-    patches = [chart[clear] for chart in charts]
     there, condition_1 = checked_fit(one, two, preset=preset, what="first picture", max_condition=max_condition)
     back, condition_2 = checked_fit(two, one, preset=preset, what="second picture", max_condition=max_condition)
-    chart_there, _ = checked_fit(*patches, preset=preset, what="first chart", max_condition=max_condition)
-    chart_back, _ = checked_fit(*patches[::-1], preset=preset, what="second chart", max_condition=max_condition)
+    chart_there = chart_back = None
+    if row.patches_1 is not None and row.patches_2 is not None:
+        charts = [np.reshape(values, (24, 3)) for values in (row.patches_1, row.patches_2)]
+        clear = clear_patches(*charts, preset=preset)
+        patches = [chart[clear] for chart in charts]
+        chart_there, _ = checked_fit(*patches, preset=preset, what="first chart", max_condition=max_condition)
+        chart_back, _ = checked_fit(*patches[::-1], preset=preset, what="second chart", max_condition=max_condition)
     kept: dict[str, Any] = {name: getattr(row, name) for name in PairToMeasure.__dataclass_fields__}
     return MeasuredPictures(
         **kept,
         transform_1to2=there.ravel().tolist(),
         transform_2to1=back.ravel().tolist(),
-        transform_chart_1to2=chart_there.ravel().tolist(),
-        transform_chart_2to1=chart_back.ravel().tolist(),
+        transform_chart_1to2=None if chart_there is None else chart_there.ravel().tolist(),
+        transform_chart_2to1=None if chart_back is None else chart_back.ravel().tolist(),
         condition_1=condition_1,
         condition_2=condition_2,
     )

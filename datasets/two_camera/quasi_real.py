@@ -23,8 +23,8 @@ from ...curation.matlab import read_mat
 from ...curation.rows import Reject, Rejected
 from ...curation.stages.alignment import AlignedPictures, align
 from ...curation.stages.colour_chart import find_chart, light, measure_patches, outline
-from ...curation.stages.raw import MAX_PIXELS, Linear, as_uint16
-from .pictures import MAX_BYTES, Photographed, npy, read_charts, read_file
+from ...curation.stages.raw import MAX_PIXELS, Linear
+from .pictures import MAX_BYTES, Photographed, photographed, read_charts, read_within
 from .transforms import MAX_CONDITION, checked_fit
 
 _PNG = b"\x89PNG\r\n\x1a\n"
@@ -93,7 +93,7 @@ def list_matches(*, root: str, main: str, second: str, charts: str | None) -> It
         raise FileNotFoundError(f"list of matches {posixpath.join(root, matches)} is not there")
     listed = read_charts(root, charts) if charts is not None else {}
     seen: set[str] = set()
-    for number, line in enumerate(read_file(root, matches).decode("utf-8-sig", "replace").splitlines(), 1):
+    for number, line in enumerate(read_within(root, matches).decode("utf-8-sig", "replace").splitlines(), 1):
         if not line.strip():
             continue
         names = [re.sub(r"\.png\Z", "", word.strip(), flags=re.IGNORECASE) for word in line.split(",")]
@@ -143,7 +143,7 @@ def _camera(root: str, name: str) -> _Camera:
     place = f"{name}/{name}_gt.mat"
     wanted = ("darkness_level", "saturation_level", "groundtruth_illuminants", "all_image_names")
     try:
-        found = read_mat(read_file(root, place), wanted)
+        found = read_mat(read_within(root, place), wanted)
         names = [str(item.ravel()[0]) for item in found["all_image_names"]]
         lights = found["groundtruth_illuminants"][0].astype(np.float64).reshape(-1, 3)
         black, white = (float(found[level][0].ravel()[0]) for level in wanted[:2])
@@ -196,8 +196,8 @@ def simulate(row: MatchToRead, *, root: str, factor: int, saturated: float, ligh
     Raises:
         Reject: as ``read_png``, ``find_chart``, ``measure_patches``, ``light`` and ``align`` say; ``singular``.
     """
-    picture = read_png(read_file(root, row.file_1), black=row.black_1, white=row.white_1, saturated=saturated)
-    beside = read_png(read_file(root, row.file_2), black=row.black_2, white=row.white_2, saturated=saturated)
+    picture = read_png(read_within(root, row.file_1), black=row.black_1, white=row.white_1, saturated=saturated)
+    beside = read_png(read_within(root, row.file_2), black=row.black_2, white=row.white_2, saturated=saturated)
     places = [
         find_chart(one) if told is None else np.reshape(told, (4, 2))
         for one, told in ((picture, row.chart_1), (beside, row.chart_2))
@@ -216,18 +216,4 @@ def simulate(row: MatchToRead, *, root: str, factor: int, saturated: float, ligh
     seen = aligned.image_1.astype(np.float64) @ matrix
     # A matrix may leave the range of the sensor: what it cannot hold is no pixel of the pair.
     valid = aligned.valid & (seen >= 0).all(axis=2) & (seen <= 1).all(axis=2)
-    return Photographed(
-        key=row.key,
-        image_1=npy(as_uint16(aligned.image_1)),
-        image_2=npy(as_uint16(seen)),
-        valid=npy(valid),
-        valid_share=float(valid.mean()),
-        patches_1=patches[0].colours.ravel().tolist(),
-        patches_2=patches[1].colours.ravel().tolist(),
-        chart_spread=max(float(one.spread[18:23].max()) for one in patches),
-        gt_1=found[0],
-        gt_2=found[1],
-        orientation_1=1,
-        as_shot_neutral_1=None,
-        as_shot_neutral_2=None,
-    )
+    return photographed(row.key, (aligned.image_1, seen), valid, patches, found)

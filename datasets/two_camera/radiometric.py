@@ -10,20 +10,16 @@ settings.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
-from ...curation.matlab import read_mat
 from ...curation.rng import rng
 from ...curation.rows import REJECTS, Sifted, with_column
 from ..spectra.files import (
     Spectra,
-    read_bytes,
     read_cameras,
     read_spectra,
     shipped_cameras,
@@ -32,9 +28,6 @@ from ..spectra.files import (
 )
 from .rows import lists, numbers
 from .transforms import Preset, fit
-
-if TYPE_CHECKING:
-    from ...curation.store import Rows
 
 _PAIRS_PER_PIECE = 2000
 
@@ -171,7 +164,7 @@ def draw_pairs(
     yield pa.table(columns).select(list(Rendered.__dataclass_fields__))
 
 
-def measure_patches(table: pa.Table, *, preset: Preset, max_condition: float) -> Sifted:
+def measure_drawn(table: pa.Table, *, preset: Preset, max_condition: float) -> Sifted:
     """Table step: the transforms between the patches' colours, as ``MeasuredPair``.
 
     Rejects ``singular``: colours whose condition is above ``max_condition``.
@@ -203,43 +196,3 @@ def measure_patches(table: pa.Table, *, preset: Preset, max_condition: float) ->
 
 
 _EMPTY = np.empty((0, 3, 3))
-
-
-def assign_parts(rows: Rows, *, shares: Sequence[float], seed: int) -> pa.Table:
-    """Whole step: add the column ``fold``: 0 training, 1 validation, 2 test, in random order, by shares of all pairs.
-
-    Args:
-        shares: of the parts; they sum to 1. Published: 0.6, 0.2, 0.2 (the order is in the released file).
-        seed: of the order.
-    """
-    if abs(sum(shares) - 1) > 1e-9 or min(shares) <= 0:
-        raise ValueError(f"shares {list(shares)}: numbers above 0 that sum to 1 are wanted")
-    table = rows.table()
-    ends = np.round(np.cumsum(shares) * table.num_rows).astype(np.int64)
-    fold = np.empty(table.num_rows, dtype=np.int64)
-    fold[rng(seed, "assign_parts").permutation(table.num_rows)] = np.searchsorted(ends, np.arange(table.num_rows), side="right")
-    return with_column(table, "fold", pa.array(fold))
-
-
-def released_parts(rows: Rows, *, path: str) -> pa.Table:
-    """Whole step: add the column ``fold`` from the released ``.mat`` file of parts (``idx_parts``: three lists of row numbers).
-
-    Raises:
-        ValueError: another form, or parts that are not of these pairs: the numbers in the keys count, from 0.
-    """
-    try:
-        cells = read_mat(read_bytes(path), ["idx_parts"])["idx_parts"]
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from None
-    if len(cells) != 3 or any(part.dtype.kind not in "iuf" for part in cells):
-        raise ValueError(f"{path}: 'idx_parts' with three parts is wanted")
-    released = [part.astype(np.int64).ravel() for part in cells]
-    count = sum(len(part) for part in released)
-    table = rows.table()
-    numbered = np.asarray([int(re.sub(r"\D", "", key)) for key in table["key"].to_pylist()], dtype=np.int64)
-    if sorted(np.concatenate(released).tolist()) != list(range(count)) or (len(numbered) and int(numbered.max()) >= count):
-        raise ValueError(f"{path}: {count} numbers, which are not those of {table.num_rows} pairs")
-    fold = np.empty(count, dtype=np.int64)
-    for number, part in enumerate(released):
-        fold[part] = number
-    return with_column(table, "fold", pa.array(fold[numbered]))

@@ -87,16 +87,8 @@ class PairNumbers:
 
 
 @dataclass(frozen=True)
-class TransformPair(PairNumbers):
-    """A row of the finished table; a chart's transforms are None where there is no chart."""
-
-    transform_chart_1to2: list[float] | None
-    transform_chart_2to1: list[float] | None
-
-
-@dataclass(frozen=True)
 class TransformPairs:
-    """Rows of ``TransformPair`` as arrays, for training and evaluation.
+    """Finished rows as arrays, for training and evaluation.
 
     Attributes:
         key: (n,) text; so are ``name``, ``source_key`` and ``target_key``.
@@ -160,25 +152,14 @@ def lists(values: np.ndarray) -> pa.Array:
 
 
 def as_pairs(table: pa.Table) -> TransformPairs:
-    """A table of ``TransformPair`` rows as arrays."""
+    """A table of finished rows as arrays."""
 
-    def matrix(name: str) -> np.ndarray:
-        return numbers(table[name], 9).reshape(-1, 3, 3)
+    def array(name: str) -> np.ndarray:
+        column = table[name]
+        if name.startswith("transform_"):
+            return numbers(column, 9).reshape(-1, 3, 3)
+        if name.startswith("gt_"):
+            return numbers(column, 3)
+        return np.asarray(column.to_pylist(), dtype={"original": np.bool_, "fold": np.int64}.get(name, np.str_))
 
-    def text(name: str) -> np.ndarray:
-        return np.asarray(table[name].to_pylist(), dtype=np.str_)
-
-    return TransformPairs(
-        key=text("key"),
-        name=text("name"),
-        source_key=text("source_key"),
-        target_key=text("target_key"),
-        original=table["original"].to_numpy().astype(bool),
-        fold=table["fold"].to_numpy().astype(np.int64),
-        gt_1=numbers(table["gt_1"], 3),
-        gt_2=numbers(table["gt_2"], 3),
-        transform_1to2=matrix("transform_1to2"),
-        transform_2to1=matrix("transform_2to1"),
-        transform_chart_1to2=matrix("transform_chart_1to2"),
-        transform_chart_2to1=matrix("transform_chart_2to1"),
-    )
+    return TransformPairs(**{name: array(name) for name in TransformPairs.__dataclass_fields__})

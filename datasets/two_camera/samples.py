@@ -55,7 +55,7 @@ class PictureSample(PairNumbers):
     valid: Blob | None
 
 
-def thumbnail(colours: np.ndarray, *, columns: int, patch_px: int) -> np.ndarray:
+def patch_picture(colours: np.ndarray, *, columns: int, patch_px: int) -> np.ndarray:
     """A picture of patches, row by row: 24 colours, 6 columns and 8 pixels give 32 x 48.
 
     Args:
@@ -75,7 +75,7 @@ def patch_sample(row: PatchSample, *, columns: int, patch_px: int) -> dict[str, 
     members: dict[str, Any] = {"json": values_of(row, but=["colours_1", "colours_2"])}
     if patch_px:
         for name, colours in zip(IMAGES, (row.colours_1, row.colours_2), strict=True):
-            members[name] = thumbnail(np.reshape(colours, (-1, 3)), columns=columns, patch_px=patch_px)
+            members[name] = patch_picture(np.reshape(colours, (-1, 3)), columns=columns, patch_px=patch_px)
     return members
 
 

@@ -23,14 +23,14 @@ MAX_CONDITION = 1e4
 """Default limit of the ratio of singular values: above it three channels hold two colours' worth, and T is noise."""
 
 
-class Fitted(NamedTuple):
+class TransformFit(NamedTuple):
     """``matrix`` float64 (..., 3, 3); ``condition`` float64 (...): largest over least singular value of the colours."""
 
     matrix: np.ndarray
     condition: np.ndarray
 
 
-def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: np.ndarray | None = None) -> Fitted:
+def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: np.ndarray | None = None) -> TransformFit:
     """The 3 x 3 matrix T that makes ``colours_1 @ T`` nearest to ``colours_2``.
 
     Args:
@@ -49,36 +49,25 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
     if preset != "as_written":
         totals = [colours[..., 0, :] + colours[..., 1, :] + colours[..., 2, :] for colours in (one, two)]
         keep = keep & (totals[0] > 0) & (totals[1] > 0)
-        for colours, scale in zip((one, two), divisors(*(np.where(keep, t, 1.0) for t in totals), preset=preset), strict=True):
+        for colours, scale in zip((one, two), _divisors(*(np.where(keep, t, 1.0) for t in totals), preset=preset), strict=True):
             colours /= scale[..., None, :]
     if not keep.all():
         one, two = (np.where(keep[..., None, :], colours, 0.0) for colours in (one, two))
     # Not by BLAS, whose threads may sum in another order: the last digit would depend on the machine's load.
-    return solve(np.einsum("...in,...jn->...ij", one, one), np.einsum("...in,...jn->...ij", one, two))
+    return from_normal_equations(np.einsum("...in,...jn->...ij", one, one), np.einsum("...in,...jn->...ij", one, two))
 
 
-def divisors(total_1: np.ndarray, total_2: np.ndarray, *, preset: Preset) -> tuple[np.ndarray, np.ndarray]:
-    """What the colours of either camera are divided by before the fit: their R + G + B, over the root of the pixel's weight.
-
-    Args:
-        total_1: R + G + B in the first camera, above zero, any shape.
-        total_2: the same in the second.
-        preset: ``as_released`` or ``weighted``, see the module.
-
-    Raises:
-        ValueError: another preset.
-    """
+def _divisors(total_1: np.ndarray, total_2: np.ndarray, preset: Preset) -> tuple[np.ndarray, np.ndarray]:
+    """What the colours of either camera are divided by before the fit: their R + G + B, over the root of the pixel's weight."""
     if preset == "as_released":
         return total_1, total_2
-    if preset != "weighted":
-        raise ValueError(f"preset {preset!r}: weighted, as_released or as_written")
     # Never below 1: colours of different signs, whose sum is near zero, do not explode. Those over infinity are zero, rightly.
     with np.errstate(over="ignore", divide="ignore"):
         ratio = (total_1 / total_2) ** 2
         return np.sqrt(1 + ratio), np.sqrt(1 + 1 / ratio)
 
 
-def solve(gram: np.ndarray, cross: np.ndarray) -> Fitted:
+def from_normal_equations(gram: np.ndarray, cross: np.ndarray) -> TransformFit:
     """From the normal equations, ``gram`` = I1' I1 and ``cross`` = I1' I2, float64 (..., 3, 3) each.
 
     Three unknowns: squaring the condition leaves eight digits at ``MAX_CONDITION``.
@@ -89,7 +78,7 @@ def solve(gram: np.ndarray, cross: np.ndarray) -> Fitted:
     safe = np.where(solvable[..., None, None], gram, np.eye(3))
     matrix = np.where(solvable[..., None, None], np.linalg.solve(safe, cross), np.nan)
     least = np.where(solvable, values[..., 0], 1.0)
-    return Fitted(matrix, np.where(solvable, np.sqrt(values[..., 2] / least), np.inf))
+    return TransformFit(matrix, np.where(solvable, np.sqrt(values[..., 2] / least), np.inf))
 
 
 def checked_fit(
@@ -104,7 +93,7 @@ def checked_fit(
 
 def checked_light(value: Any, what: str) -> list[float]:
     """Three finite numbers above zero. Raises ``Reject("bad_numbers", ...)``."""
-    found = _numbers(value, what, 3)
+    found = checked_numbers(value, what, 3)
     if not (found > 0).all():
         raise Reject("bad_numbers", f"{what}: {found.tolist()}, where a light is above zero in every channel")
     return found.tolist()
@@ -112,13 +101,14 @@ def checked_light(value: Any, what: str) -> list[float]:
 
 def checked_matrix(value: Any, what: str) -> list[float]:
     """Nine finite numbers, 3 x 3 row by row, of a matrix that can be inverted. Raises ``Reject("bad_numbers", ...)``."""
-    found = _numbers(value, what, 9)
+    found = checked_numbers(value, what, 9)
     if np.linalg.matrix_rank(found.reshape(3, 3)) < 3:
         raise Reject("bad_numbers", f"{what}: a matrix without inverse")
     return found.tolist()
 
 
-def _numbers(value: Any, what: str, count: int) -> np.ndarray:
+def checked_numbers(value: Any, what: str, count: int) -> np.ndarray:
+    """Finite numbers, float64 (count,). Raises ``Reject("bad_numbers", ...)``."""
     try:
         found = np.asarray(value, dtype=np.float64).ravel()
     except (ValueError, TypeError, OverflowError):

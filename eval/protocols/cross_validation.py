@@ -18,51 +18,15 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...curation.store import Rows
+from ...datasets.two_camera.folds import Fold, Lights, no_pictures
 from ...datasets.two_camera.rows import TransformPairs
 from ..metrics.angular import AngularStatistics, angular_error_deg, angular_statistics, first_two_folds_mean, fold_mean, pooled
 from ..results import Value, measured
 
-Lights = NDArray[np.float64]
 Direction = Literal["1to2", "2to1"]
 Parts = Literal["rotating", "fixed"]
 AVERAGE = "average"
 """What averages the runs: the mean of log R/G and of log B/G over them."""
-
-
-def no_pictures(keys: NDArray[np.str_]) -> Any:
-    """Stands in a fold for its pictures where the estimator has not said that it needs them."""
-    raise ValueError(f"pictures of {len(keys)} pairs: an estimator that looks at pictures says so: needs_pictures = True")
-
-
-@dataclasses.dataclass(frozen=True)
-class Fold:
-    """One training and its test.
-
-    Attributes:
-        name: what tables call it.
-        X_train: (n, 9) float32, transforms row by row.
-        gt_train: (n, 3) float64, lights divided by green.
-        pair_train: (n,) key of the measured pair that a row shows.
-        light_train: (n,) key of the pair whose light it wears; its own pair's where it was measured.
-        X_validate, gt_validate: rows to choose a checkpoint by; none where the estimator must hold out some itself.
-        key_test: (m,) keys of the measured pairs that are tested.
-        X_test: (m, 9) float32.
-        gt_test: (m, 3) float64; None where it is held back from the estimator.
-        pictures: keys of measured pairs -> their ``training.illuminants.pictures.Pictures``, of both cameras; for estimators
-            that have ``needs_pictures = True``.
-    """
-
-    name: str
-    X_train: NDArray[np.float32]
-    gt_train: Lights
-    pair_train: NDArray[np.str_]
-    light_train: NDArray[np.str_]
-    X_validate: NDArray[np.float32]
-    gt_validate: Lights
-    key_test: NDArray[np.str_]
-    X_test: NDArray[np.float32]
-    gt_test: Lights | None
-    pictures: Callable[[NDArray[np.str_]], Any] = no_pictures
 
 
 class Estimator(Protocol):
@@ -71,7 +35,8 @@ class Estimator(Protocol):
 
     It may have more: ``looks_at_test = True`` where it needs ``gt_test``, which the results then say; ``needs_pictures = True``
     where it looks at ``Fold.pictures``; ``artifacts()``, file name -> bytes of what is worth keeping of the last call
-    (weights); and ``progress``, which is set to a function that is told one line now and then.
+    (weights); ``progress``, which is set to a function that is told one line now and then; and ``folder``, which is set to a
+    local folder (``pathlib.Path``) of the training's own: what is there when it is interrupted is there when it is resumed.
     """
 
     def estimate_folds(self, folds: Sequence[Fold]) -> Mapping[int, Sequence[Lights]]:

@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .checkpoints import Checkpoint
+from ...curation.checkpoint import Checkpoint
 from .open_world_predictions import COLUMNS, FEEDBACK, Feedback, feedback_row, feedbacks, predicted_rows
 from .predictor import Features, Labels, Predictor, Seen, Uids
 
@@ -127,26 +127,20 @@ def run_open_world(
     if checkpoint.state is not None:
         for told, increment in zip(past, increments, strict=False):
             _extend(experience, increment.train, told.labelled, setting.experience_limit)
-        with np.load(checkpoint.state, allow_pickle=False) as arrays:
-            predictor.restore({name: arrays[name] for name in arrays.files}, tuple(experience))
+        predictor.restore(checkpoint.arrays(), tuple(experience))
     for t in range(len(past), len(increments)):
         place = folder / f"increment-{t:04}.parquet"
         with pq.ParquetWriter(place, COLUMNS) as writer:
             for row in _step(predictor, increments, t, setting, past, experience, list(classes)):
                 writer.write_table(row)
-        checkpoint.commit(lambda path: _save(predictor, path), place)
+        state = predictor.state()
+        checkpoint.commit_arrays({name: np.asarray(state[name]) for name in sorted(state)}, place)
         told = past[t]
         given = f"{len(told.labelled)} of {told.samples} labels given"
         tell(f"increment {t} ({told.name}, {t + 1} of {len(increments)}): {given}")
     for place in checkpoint.files:
         with pq.ParquetFile(place) as file:
             yield from (file.read_row_group(number) for number in range(file.num_row_groups))
-
-
-def _save(predictor: Predictor, path: Path) -> None:
-    state = predictor.state()
-    with path.open("wb") as stream:
-        np.savez(stream, allow_pickle=False, **{name: np.asarray(state[name]) for name in sorted(state)})
 
 
 def _step(

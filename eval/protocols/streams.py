@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from .checkpoints import Checkpoint
+from ...curation.checkpoint import Checkpoint
 from .predictions import LABEL_SETS, ONE_LABEL, as_column, asked, row
 
 _LOGGER = logging.getLogger("benchwright.training")

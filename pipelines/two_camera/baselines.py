@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import posixpath
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,24 +12,24 @@ from typing import Any, NamedTuple
 import pyarrow.compute as pc
 
 from ...curation.flow import Step, step
-from ...curation.keys import how, named, sha256
+from ...curation.keys import how, named, sha256, work_folder
 from ...curation.named import load
 from ...curation.verify import DATASET
 from ...eval.metrics.registry import METRICS
 from ...eval.protocols.cross_validation import ESTIMATES, measure_folds, measure_own
 from ...training.illuminants import choice
 from ...training.illuminants.registry import ESTIMATORS, candidates, functions
-from ...training.two_camera.networks import hyper_of, settings
+from ...training.two_camera.settings import hyper_of, settings
 from ..errors import WrongUse, unknown
 from ..experiments import Training, predictions
-from ..streams import short
+from ..names import short
 from . import learning
-from .config import Metadata, Network, Radiometric, TwoCameraConfig
+from .config import Metadata, NetworkTraining, Radiometric, TwoCameraConfig
 
 LINEAR = "linear_regression"
 
 
-class Chosen(NamedTuple):
+class ChosenEstimator(NamedTuple):
     """An estimator by its settings.
 
     Attributes:
@@ -68,7 +69,7 @@ def trainings(config: TwoCameraConfig, out: str, methods: Iterable[str], protoco
     return [_training(config, posixpath.join(out, DATASET), name, settings_of(config, name)) for name in names]
 
 
-def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: Chosen) -> Training:
+def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: ChosenEstimator) -> Training:
     rows = "with_reilluminated_rows" if chosen.settings["reilluminated"] else "dataset_rows"
     here = learning.__name__
     learn = step(
@@ -79,6 +80,7 @@ def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: Chosen) 
         estimator=named(chosen.reference, **{part: named(each) for part, each in chosen.functions.items()}),
         rows=named(f"{here}:{rows}"),
         pictures=named(f"{here}:pictures_of") if "longest_px" in chosen.settings else None,
+        folder=work_folder(),
     )
     unfair = {flag: chosen.settings[flag] for flag in ("looks_at_test", "lights_of_test")}
     metrics = [METRICS.only().find(each).reference for each in config.evaluation.metrics]
@@ -99,7 +101,7 @@ def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: Chosen) 
     )
 
 
-def settings_of(config: TwoCameraConfig, name: str) -> Chosen:
+def settings_of(config: TwoCameraConfig, name: str) -> ChosenEstimator:
     """An estimator and all settings of its training, checked before any data is read.
 
     ``estimator`` are its own. ``looks_at_test`` and ``lights_of_test`` say what makes results unfair. ``longest_px`` is there
@@ -138,7 +140,7 @@ def settings_of(config: TwoCameraConfig, name: str) -> Chosen:
         found["longest_px"] = None if isinstance(config.source, Radiometric) else evaluation.longest_px
     seed = 0 if network is None else min(own["seeds"])
     change = f"evaluation.{f'method_settings.{short(name)}' if network is None else f'networks.{name}.settings'}"
-    return Chosen(short(model), reference, parts, found, seed, change)
+    return ChosenEstimator(short(model), reference, parts, found, seed, change)
 
 
 def _check_names(config: TwoCameraConfig, name: str) -> None:
@@ -146,12 +148,8 @@ def _check_names(config: TwoCameraConfig, name: str) -> None:
     known = [*networks, *baselines]
     if strange := [each for each in [name, *config.evaluation.baselines] if each not in known and ":" not in each]:
         raise unknown("method", strange[0], known)
-    if shadowed := [each for each in networks if each in baselines or not _plain(each)]:
+    if shadowed := [each for each in networks if each in baselines or not re.fullmatch(r"[\w-]+", each)]:
         raise WrongUse(f"network {shadowed[0]!r}: a name of letters, digits, - and _ that no baseline has is wanted")
-
-
-def _plain(name: str) -> bool:
-    return bool(name) and all(letter.isalnum() or letter in "-_" for letter in name)
 
 
 def _check_pictures(config: TwoCameraConfig, name: str) -> None:
@@ -161,7 +159,7 @@ def _check_pictures(config: TwoCameraConfig, name: str) -> None:
         raise WrongUse(f"baseline {name!r} looks at the first camera's pictures: direction 1to2 is wanted")
 
 
-def _network(networks: Mapping[str, Network], name: str, network: Network) -> tuple[str, dict[str, Any]]:
+def _network(networks: Mapping[str, NetworkTraining], name: str, network: NetworkTraining) -> tuple[str, dict[str, Any]]:
     """Estimator and settings of the networks of one size."""
     hyper = dataclasses.asdict(hyper_of({**settings(network.preset), **network.settings}))
     own = {"parameters": network.parameters, "hyper": hyper, "seeds": network.seeds, "measured_times": network.measured_times}
@@ -177,7 +175,7 @@ def _network(networks: Mapping[str, Network], name: str, network: Network) -> tu
     return "distilled", own
 
 
-def write_files(out: str, folder: str) -> list[Path]:
+def write_artifacts(out: str, folder: str) -> list[Path]:
     """Write the files that estimators gave (weights, chosen settings) into ``folder``, one folder a training.
 
     Args:

@@ -7,6 +7,7 @@ from typing import Any
 from ...curation.publish import DatasetCard
 from ...curation.run import Run
 from ...datasets.two_camera.samples import COLUMNS, IMAGES, VALID
+from ..own import shown
 from ..publish import publish_shards
 from .config import Metadata, Radiometric, TwoCameraConfig
 
@@ -27,8 +28,9 @@ def publish(run: Run, config: TwoCameraConfig, folder: str) -> None:
     card = DatasetCard(
         title="A two-camera illuminant data set",
         summary=(
-            f"Pairs of views of one scene by two cameras ({config.source.kind}), with the light in both and the 3 x 3 colour "
-            f"transforms between them (rules {config.transform.preset}). Columns of vectors are lists; matrices are row by row."
+            f"Pairs of views of one scene by two cameras ({shown(config.source.kind)}), with the light in both and the 3 x 3 "
+            f"colour transforms between them (rules {config.transform.preset}). Columns of vectors are lists; matrices are row "
+            "by row."
         ),
         pipeline="two_camera",
         digest=run.result.digest,

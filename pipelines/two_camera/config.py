@@ -10,7 +10,9 @@ from pydantic.dataclasses import dataclass
 from ...eval.metrics.registry import METRICS
 from ...training.illuminants.registry import ESTIMATORS, candidates
 from ..config import Location, Rejects, ShardSizes
-from ..names import OneOf
+from ..names import ByKind, OneOf
+from ..own import OwnSource
+from ..sources import SOURCES
 
 _STRICT = ConfigDict(extra="forbid")
 Corners = Annotated[list[float], Field(min_length=8, max_length=8)]
@@ -122,7 +124,7 @@ class Augmentation:
 
 
 @dataclass(frozen=True, config=_STRICT)
-class Network:
+class NetworkTraining:
     """One row of the tables: networks of one size.
 
     Attributes:
@@ -167,7 +169,7 @@ class Evaluation:
 
     direction: Literal["1to2", "2to1"]
     baselines: list[Annotated[str, OneOf(ESTIMATORS.only("linear_regression"), tuple(candidates()))]]
-    networks: dict[str, Network]
+    networks: dict[str, NetworkTraining]
     longest_px: Annotated[int, Field(ge=8)] = 256
     method_settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     metrics: list[Annotated[str, OneOf(METRICS.only())]] = Field(default_factory=list[str])
@@ -178,7 +180,7 @@ class TwoCameraConfig:
     """All settings. ``compare_with``: data set whose published table stands beside ours."""
 
     seed: int
-    source: Annotated[Radiometric | RawPairs | QuasiReal | Metadata, Field(discriminator="kind")]
+    source: Annotated[Radiometric | RawPairs | QuasiReal | Metadata | OwnSource, ByKind(SOURCES["two_camera"])]
     folds: Annotated[Rotating | Fixed, Field(discriminator="kind")]
     shards: ShardSizes
     evaluation: Evaluation

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from ...curation.shards import read_sample
 from ...datasets.reader.decode import decode_npy
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex, ShardFiles
+from ...datasets.two_camera.folds import no_pictures
 from ...datasets.two_camera.rows import TransformPairs, as_pairs
 from ...datasets.two_camera.samples import IMAGES, VALID
 from ...eval.protocols.cross_validation import (
@@ -24,9 +26,8 @@ from ...eval.protocols.cross_validation import (
     PairExamples,
     estimate_folds,
     examples,
-    no_pictures,
 )
-from ...training.illuminants.pictures import Pictures
+from ...training.illuminants.pictures import LinearPictures
 from ...training.two_camera.reillumination import reilluminated
 from ..experiments import DIVERGED, LOGGER, told
 
@@ -38,7 +39,8 @@ def learn_folds(
     dataset: str,
     estimator: Callable[..., Estimator],
     rows: Callable[[str, str, Direction], PairExamples],
-    pictures: Callable[..., tuple[Pictures, Mapping[str, int]]] | None,
+    pictures: Callable[..., tuple[LinearPictures, Mapping[str, int]]] | None,
+    folder: str,
 ) -> Iterator[pa.Table | Sifted]:
     """Source step: train and test an estimator on every fold.
 
@@ -49,13 +51,16 @@ def learn_folds(
         estimator: makes the estimator from its settings.
         rows: ``dataset_rows`` or ``with_reilluminated_rows``.
         pictures: ``pictures_of``; None for an estimator that needs none.
+        folder: for checkpoints of estimators that write one.
     """
     settings = training["settings"]
     made = estimator(**settings["estimator"])
     if hasattr(made, "progress"):
         made.progress = lambda line: LOGGER.info("%s: %s", told(training), line)  # type: ignore[attr-defined]
+    if hasattr(made, "folder"):
+        made.folder = Path(folder)  # type: ignore[attr-defined]
 
-    def pictures_by(keys: NDArray[np.str_]) -> Pictures:
+    def pictures_by(keys: NDArray[np.str_]) -> LinearPictures:
         if pictures is None:
             return no_pictures(keys)
         seen, at = pictures(dataset, digest, settings["longest_px"])
@@ -95,7 +100,7 @@ def read_pairs(url: str) -> TransformPairs:
 
 
 @functools.lru_cache(maxsize=1)
-def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[Pictures, Mapping[str, int]]:
+def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[LinearPictures, Mapping[str, int]]:
     """The pictures of all measured pairs in the order of the index, all in memory, and the place of each key.
 
     Args:
@@ -110,7 +115,7 @@ def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[Pict
         first, second = (read_features(index, name)[0] for name in IMAGES)
         for picture in (first, second):
             picture /= np.float32(65535)
-        return Pictures.of(first, second=second), at
+        return LinearPictures.of(first, second=second), at
     places = list(zip(*(index.table[name].to_pylist() for name in ("shard", "offset", "size")), strict=True))
     views: list[list[np.ndarray]] = [[], [], []]
     for key, place, data in zip(keys, places, ShardFiles(index.url).read(places), strict=True):
@@ -121,7 +126,7 @@ def pictures_of(dataset: str, digest: str, longest_px: int | None) -> tuple[Pict
     if len(shapes := {view.shape for view in views[0]}) > 1:
         raise ValueError(f"pictures of the shapes {sorted(shapes)}: baselines need one shape")
     usable = np.stack(views[2]) == 1
-    return Pictures.of(np.stack(views[0]), usable, second=np.stack(views[1])), at
+    return LinearPictures.of(np.stack(views[0]), usable, second=np.stack(views[1])), at
 
 
 def averaged(picture: np.ndarray, longest_px: int) -> np.ndarray:

@@ -3,7 +3,7 @@ the colour transform between two cameras that see one scene tells the light.
 
 ``published.toml`` is the radiometric set at its published size, ``s20.toml`` raw pairs,
 ``metadata.toml`` the released numbers of such pairs, ``nus.toml`` quasi-real pairs. All end in shards
-with the columns of ``datasets.two_camera.rows.TransformPair``.
+with the columns of ``datasets.two_camera.rows.TransformPairs``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from ...curation.budget import Budget
 from ...curation.flow import Flow, rows_of, step
 from ...curation.keys import where
 from ...datasets.two_camera.augment import Expanded, expand, relight
-from ...datasets.two_camera.folds import assign_folds
-from ...datasets.two_camera.originals import mark_originals
+from ...datasets.two_camera.folds import assign_folds, assign_parts, mark_originals, released_parts
+from ...datasets.two_camera.linear_pairs import check_pair
 from ...datasets.two_camera.pictures import (
     ListedPair,
     WithHomography,
@@ -24,12 +24,12 @@ from ...datasets.two_camera.pictures import (
     photograph,
 )
 from ...datasets.two_camera.quasi_real import MatchedPair, simulate
-from ...datasets.two_camera.radiometric import Rendered, assign_parts, measure_patches, pieces, released_parts
+from ...datasets.two_camera.radiometric import Rendered, measure_drawn, pieces
 from ...datasets.two_camera.rows import Augmented, Folded, MeasuredPair
 from ...datasets.two_camera.samples import patch_sample, picture_sample, plain_sample
 from ..benchmark import built_in
 from ..config import ConfigError
-from ..own import source_of
+from ..own import OwnSource, source_of
 from ..sources import SOURCES
 from . import card
 from .config import Metadata, QuasiReal, Radiometric, RawPairs, Rotating, TwoCameraConfig
@@ -47,10 +47,15 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
             flow, sample = _measured(c, _raw_pairs(c, c.source)), step(picture_sample)
         case QuasiReal():
             flow, sample = _measured(c, _quasi_real(c, c.source)), step(picture_sample)
+        case OwnSource():
+            checking = step(check_pair, charts=c.augmentation is not None)
+            listed = source_of("listed", c.source, SOURCES["two_camera"], seed=c.seed)
+            checked = listed.each("photographed", checking, rows_per_part=1, max_rejects=_budget(c.source))
+            flow, sample = _measured(c, checked), step(picture_sample)
     flow = _with_folds(flow, c)
     if c.augmentation is None:
         flow = flow.table("marked", step(mark_originals), gives=Augmented)
-    elif isinstance(c.source, RawPairs | QuasiReal):
+    elif isinstance(c.source, RawPairs | QuasiReal | OwnSource):
         flow = _relit(flow, c)
     else:
         raise ConfigError(
@@ -62,7 +67,7 @@ def plan(c: TwoCameraConfig, out: str) -> Flow:
 
 def _radiometric(c: TwoCameraConfig, s: Radiometric) -> Flow:
     drawn = _listed(c, "drawn", Rendered, pieces=pieces)
-    measure = step(measure_patches, preset=c.transform.preset, max_condition=c.transform.max_condition)
+    measure = step(measure_drawn, preset=c.transform.preset, max_condition=c.transform.max_condition)
     return drawn.table("measured", measure, gives=MeasuredPair)
 
 

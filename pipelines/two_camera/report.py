@@ -25,7 +25,7 @@ from ...eval.protocols.cross_validation import AVERAGE, Estimates, estimates_of
 from ...eval.report.blocks import Block, Cards, Cell, Figure, ImageGrid, Section, Table, Text, Thumb, Value
 from ...eval.report.figures import line_chart
 from ...eval.results import Line, lines
-from ...training.two_camera.networks import settings
+from ...training.two_camera.settings import settings
 from ..experiments import predictions, results
 from ..own import shown
 from ..report import finished_stages, stage_cards, write_page

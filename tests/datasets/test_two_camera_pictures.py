@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import json
 import shutil
 from pathlib import Path
+from typing import NamedTuple
 
 import cv2
 import numpy as np
+import pyarrow as pa
 import pytest
 import scipy.io
 from benchwright.curation.flow import rows_of, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.part_writer import StepFailed
+from benchwright.curation.rows import Reject
 from benchwright.curation.run import run
 from benchwright.curation.stages.alignment import mapped
 from benchwright.curation.stages.raw import as_uint16
-from benchwright.datasets.two_camera.augment import Expanded, expand, relight, relit_transforms, to_light
+from benchwright.datasets.two_camera.augment import Expanded, PairToRelight, expand, relight, to_light
 from benchwright.datasets.two_camera.folds import assign_folds
 from benchwright.datasets.two_camera.pictures import (
     ListedPair,
@@ -32,7 +36,7 @@ from benchwright.datasets.two_camera.pictures import (
     photograph,
 )
 from benchwright.datasets.two_camera.quasi_real import MatchedPair, list_matches, simulate
-from benchwright.datasets.two_camera.rows import Folded, as_pairs
+from benchwright.datasets.two_camera.rows import Folded, as_pairs, lists
 from benchwright.datasets.two_camera.samples import picture_sample
 from benchwright.datasets.two_camera.transforms import fit
 
@@ -141,7 +145,7 @@ def test_every_pair_is_followed_by_itself_under_the_lights_of_others(pairs, made
     for number in ("1", "2"):
         mine, theirs = (np.reshape(row[f"patches_{number}"], (24, 3)) for row in (own, target))
         change = np.linalg.lstsq(mine, theirs)[0]
-        assert to_light(mine, theirs[None])[0] == pytest.approx(change, rel=1e-6, abs=1e-9)
+        assert to_light(mine, theirs[None], clear=np.ones((1, 24), bool))[0] == pytest.approx(change, rel=1e-6, abs=1e-9)
         changed.append(array_of(store.blob(own[f"image_{number}"]))[keep] / 65535 @ change)
     assert copy["transform_1to2"] == pytest.approx(fit(*changed, preset="as_released").matrix.ravel(), abs=1e-6)
     assert copy["transform_2to1"] == pytest.approx(fit(*changed[::-1], preset="as_released").matrix.ravel(), abs=1e-6)
@@ -150,19 +154,40 @@ def test_every_pair_is_followed_by_itself_under_the_lights_of_others(pairs, made
     assert arrays.transform_1to2.shape == (9, 3, 3)
 
 
+class Charts(NamedTuple):
+    """Rows of pairs, as ``relight`` reads them."""
+
+    whole: pa.Table
+
+    def table(self, columns):
+        return self.whole.select(columns)
+
+
 @pytest.mark.parametrize("preset", ["as_released", "as_written", "weighted"])
 def test_transforms_under_many_lights_are_those_of_changed_pictures(preset):
     generator = np.random.default_rng(0)
-    one = generator.uniform(0.01, 1, (70_000, 3))
-    two = np.abs(one @ phone.CAMERA_2 + generator.normal(0, 0.02, one.shape))
-    change_1, change_2 = np.eye(3) + generator.normal(0, 0.1, (2, 4, 3, 3))
-    there, back = relit_transforms(one, two, change_1, change_2, preset=preset)
-    for number in range(4):
-        changed = one @ change_1[number], two @ change_2[number]
-        expected = fit(*changed, preset=preset)
-        assert there.matrix[number] == pytest.approx(expected.matrix, abs=1e-9)
-        assert there.condition[number] == pytest.approx(expected.condition)
-        assert back.matrix[number] == pytest.approx(fit(*changed[::-1], preset=preset).matrix, abs=1e-9)
+    lights = np.array([[1.0, 1.0, 1.0], [0.7, 0.9, 1.0], [1.0, 0.8, 0.6], [0.9, 0.9, 0.5]])
+    charts = [[0.8 * phone.chart_colours() * light @ camera for light in lights] for camera in (phone.CAMERA_1, phone.CAMERA_2)]
+    columns = {f"patches_{n}": lists(np.array(seen).reshape(4, 72)) for n, seen in enumerate(charts, 1)}
+    columns |= {"key": pa.array("abcd"), "fold": pa.array([0] * 4), "gt_1": lists(lights), "gt_2": lists(lights)}
+    scene = generator.uniform(0.01, 0.5, (700, 100, 3))
+    scene = [scene @ phone.CAMERA_1, np.abs(scene @ phone.CAMERA_2 + generator.normal(0, 0.02, scene.shape))]
+    images, mask = [npy(as_uint16(picture)) for picture in scene], npy(np.ones((700, 100), dtype=bool))
+    row = PairToRelight("a", 0, *images, mask, *(columns[f"patches_{n}"][0].as_py() for n in (1, 2)))
+    given = {"max_condition": 1e4, "darkest": 0.0, "seed": 0, "targets": "any"}
+    found = array_of(relight(row, charts=Charts(pa.table(columns)), count=9, preset=preset, **given).relit)
+    assert found[:, 0].tolist() == [1, 2, 3]
+    pixels = [array_of(image).reshape(-1, 3) / 65535 for image in images]
+    for number, line in enumerate(found, 1):
+        changes = [np.linalg.lstsq(seen[0], seen[number])[0] for seen in charts]
+        changed = [picture @ change for picture, change in zip(pixels, changes, strict=True)]
+        own = [seen[0] @ change for seen, change in zip(charts, changes, strict=True)]
+        expected = [fit(*pair, preset=preset).matrix.ravel() for pair in (changed, changed[::-1], own, own[::-1])]
+        assert line[7:] == pytest.approx(np.concatenate(expected), abs=1e-5)
+        assert line[1:7] == pytest.approx(np.tile(lights[number], 2))
+    singular = dataclasses.replace(row, patches_1=[0.5] * 72)
+    with pytest.raises(Reject, match="span no volume"):
+        relight(singular, charts=Charts(pa.table(columns)), count=9, preset=preset, **given)
 
 
 def test_a_white_patch_that_is_cut_off_bends_no_weighted_fit():
@@ -174,7 +199,7 @@ def test_a_white_patch_that_is_cut_off_bends_no_weighted_fit():
     clear = clear_patches(*cut, preset="weighted")
     assert 1 <= (~clear).sum() <= 4
     assert to_light(charts[0], cut[0][None], clear=clear[None])[0] == pytest.approx(light, abs=1e-9)
-    assert np.abs(to_light(charts[0], cut[0][None])[0] - light).max() > 0.01
+    assert np.abs(to_light(charts[0], cut[0][None], clear=np.ones((1, 24), bool))[0] - light).max() > 0.01
     scene = generator.uniform(0.05, 0.5, (20, 20, 3))
     images = [npy(as_uint16(scene @ camera)) for camera in (phone.CAMERA_1, phone.CAMERA_2)]
     # Without the change of light T is known: brighter by a half, until the white is cut off.

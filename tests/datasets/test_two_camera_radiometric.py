@@ -16,17 +16,15 @@ from benchwright.datasets.spectra.files import (
     shipped_reflectances,
 )
 from benchwright.datasets.two_camera.facts import STATISTICS, facts
-from benchwright.datasets.two_camera.originals import mark_originals
+from benchwright.datasets.two_camera.folds import assign_parts, mark_originals, released_parts
 from benchwright.datasets.two_camera.radiometric import (
     Rendered,
-    assign_parts,
     draw_pairs,
-    measure_patches,
+    measure_drawn,
     pieces,
-    released_parts,
 )
 from benchwright.datasets.two_camera.rows import Augmented, Folded, MeasuredPair, as_pairs, numbers
-from benchwright.datasets.two_camera.samples import patch_sample, thumbnail
+from benchwright.datasets.two_camera.samples import patch_picture, patch_sample
 
 SHIPPED = {
     "sensitivities": None,
@@ -41,7 +39,7 @@ SHIPPED = {
 
 def flow(pairs, seed=0, **settings):
     drawn = step(draw_pairs, pairs=pairs, seed=seed, **{**SHIPPED, **settings})
-    fitted = step(measure_patches, preset="as_released", max_condition=1e4)
+    fitted = step(measure_drawn, preset="as_released", max_condition=1e4)
     return source("drawn", drawn, pieces=step(pieces, pairs=pairs), gives=Rendered).table(
         "measured", fitted, gives=MeasuredPair
     )
@@ -162,7 +160,7 @@ def test_the_transform_nearly_maps_the_lights_and_its_rows_sum_to_one(tmp_path):
 def test_a_light_of_one_line_is_singular():
     [table] = draw_pairs("0-400", pairs=400, seed=0, **{**SHIPPED, "without": []})
     lamps = table["light"].to_pylist()
-    sifted = measure_patches(table, preset="as_released", max_condition=1e4)
+    sifted = measure_drawn(table, preset="as_released", max_condition=1e4)
     assert sifted.rejected.num_rows == lamps.count("LPS") > 0
     assert set(sifted.rejected["reason"].to_pylist()) == {"singular"}
 
@@ -197,7 +195,7 @@ def test_parts_are_shares_of_all_pairs_and_shards_hold_thumbnails(tmp_path):
 
 def test_a_thumbnail_is_32_by_48_pixels_of_constant_patches():
     colours = np.linspace(0, 1, 72).reshape(24, 3)
-    picture = thumbnail(colours, columns=6, patch_px=8)
+    picture = patch_picture(colours, columns=6, patch_px=8)
     assert (picture.shape, picture.dtype) == ((32, 48, 3), np.uint16)
     assert picture[8:16, 16:24].reshape(-1, 3).tolist() == [np.round(colours[8] * 65535).astype(int).tolist()] * 64
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 
@@ -11,10 +12,12 @@ import pytest
 import scipy.io
 from benchwright.curation.flow import source, step
 from benchwright.curation.keys import where
-from benchwright.curation.rows import Reject, Rejected
+from benchwright.curation.rows import Blob, Reject, Rejected
 from benchwright.curation.run import run
 from benchwright.datasets.two_camera.folds import assign_folds, parts
-from benchwright.datasets.two_camera.metadata import read_metadata
+from benchwright.datasets.two_camera.linear_pairs import LinearPair, check_pair
+from benchwright.datasets.two_camera.metadata import read_released_pairs
+from benchwright.datasets.two_camera.pictures import array_of, npy
 from benchwright.datasets.two_camera.rows import Folded, MeasuredPair, lists, numbers
 from benchwright.datasets.two_camera.transforms import checked_fit, fit
 
@@ -145,7 +148,7 @@ def test_the_released_parts_of_the_radiometric_set_are_10800_3600_3600_and_not_t
 
 def test_the_released_162_pairs_have_the_properties_that_the_protocol_states(shared_data, tmp_path):
     path = shared_data / "two_camera" / "s20_metadata_162_pairs.json"
-    flow = source("measured", step(read_metadata, path=where(path)), gives=MeasuredPair).whole(
+    flow = source("measured", step(read_released_pairs, path=where(path)), gives=MeasuredPair).whole(
         "folded", step(assign_folds, folds=3, seed=999), gives=Folded
     )
     table = run(flow, str(tmp_path), scheduler="sync").rows().table()
@@ -171,15 +174,15 @@ def test_pickled_metadata_is_read_as_json_is(tmp_path):
     (tmp_path / "folder").mkdir()
     for number, one in enumerate(entries):
         np.save(tmp_path / "folder" / f"{number:05d}.npy", np.array(one, dtype=object))
-    found = [list(read_metadata(path=str(tmp_path / name))) for name in ("list.npy", "list.json", "folder")]
+    found = [list(read_released_pairs(path=str(tmp_path / name))) for name in ("list.npy", "list.json", "folder")]
     assert found[0] == found[1] == found[2]
     assert len(found[0]) == 6
     assert found[0][0].gt_1 == [0.5, 1.0, 0.6]
     assert found[0][5].key == "RAW_0005"
-    every_third = list(read_metadata(path=str(tmp_path / "folder"), augmented=2))
+    every_third = list(read_released_pairs(path=str(tmp_path / "folder"), augmented=2))
     assert [pair.key for pair in every_third] == ["RAW_0000", "RAW_0003"]
     with pytest.raises(ValueError, match="6 rows are not groups of one pair and 3 augmented"):
-        list(read_metadata(path=str(tmp_path / "folder"), augmented=3))
+        list(read_released_pairs(path=str(tmp_path / "folder"), augmented=3))
 
 
 class Hostile:
@@ -195,10 +198,10 @@ class Hostile:
 def test_metadata_that_names_code_is_not_run(tmp_path):
     np.save(tmp_path / "hostile.npy", np.array([Hostile(tmp_path / "ran")], dtype=object))
     with pytest.raises(ValueError, match=r"names posix\.system"):
-        list(read_metadata(path=str(tmp_path / "hostile.npy")))
+        list(read_released_pairs(path=str(tmp_path / "hostile.npy")))
     (tmp_path / "folder").mkdir()
     (tmp_path / "hostile.npy").rename(tmp_path / "folder" / "a.npy")
-    [reject] = read_metadata(path=str(tmp_path / "folder"))
+    [reject] = read_released_pairs(path=str(tmp_path / "folder"))
     assert (reject.key, reject.reason) == ("a.npy", "unreadable")
     assert not (tmp_path / "ran").exists()
 
@@ -218,7 +221,7 @@ def test_metadata_that_names_code_is_not_run(tmp_path):
 )
 def test_a_bad_pair_is_turned_away_with_its_reason(tmp_path, changes, reason):
     (tmp_path / "pairs.json").write_text(json.dumps([entry(1), entry(0, **changes)]))
-    good, bad = read_metadata(path=str(tmp_path / "pairs.json"))
+    good, bad = read_released_pairs(path=str(tmp_path / "pairs.json"))
     assert isinstance(good, MeasuredPair)
     assert isinstance(bad, Rejected)
     assert (bad.key, bad.reason) == ("row-2", reason)
@@ -229,4 +232,45 @@ def test_a_file_that_is_no_metadata_is_told_in_one_line(tmp_path, data):
     for name in ("pairs.npy", "pairs.json"):
         (tmp_path / name).write_bytes(data)
         with pytest.raises(ValueError, match=name):
-            list(read_metadata(path=str(tmp_path / name)))
+            list(read_released_pairs(path=str(tmp_path / name)))
+
+
+# ----------------------------------------------------------------------------------------- pictures of a source of one's own
+
+PICTURE = npy(np.full((4, 5, 3), 20_000, dtype=np.uint16))
+PAIR = LinearPair("a", "a", PICTURE, PICTURE, None, [1.0, 2.0, 1.0], [1.0, 1.0, 1.0], None, None)
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason", "told"),
+    [
+        ({"image_1": Blob(b"PNG")}, "bad_picture", "image_1 is no .npy file"),
+        ({"image_2": npy(np.zeros((4, 5), dtype=np.uint16))}, "bad_picture", r"image_2 is uint16 \(4, 5\): uint16 or float"),
+        ({"image_2": npy(np.zeros((4, 5, 3), dtype=np.uint8))}, "bad_picture", "image_2 is uint8"),
+        ({"image_2": npy(np.full((4, 5, 3), np.nan))}, "bad_picture", "not finite"),
+        ({"image_2": npy(np.zeros((5, 4, 3)))}, "bad_picture", r"\(5, 4, 3\), where image_1 has \(4, 5, 3\)"),
+        ({"valid": npy(np.ones((4, 5)))}, "bad_mask", r"valid is float64 \(4, 5\): bool"),
+        ({"gt_1": [1.0, -1.0, 1.0]}, "bad_numbers", "above zero in every channel"),
+        ({"gt_2": None}, "no_light", "gt_2: give the light, or the colours of a chart"),
+        ({"patches_1": [0.5] * 72}, "bad_numbers", "of one camera alone"),
+        ({"patches_1": [0.5] * 72, "patches_2": [0.5] * 9}, "bad_numbers", "patches_2: 72 finite numbers are wanted"),
+        ({"gt_1": None, "patches_1": [1.0] * 72, "patches_2": [0.5] * 72}, "chart_saturated", "all grey patches"),
+    ],
+)
+def test_a_pair_that_cannot_be_taken_is_a_reject(changes, reason, told):
+    assert check_pair(PAIR, charts=False).gt_1 == [1, 2, 1]
+    with pytest.raises(Reject, match=told) as reject:
+        check_pair(dataclasses.replace(PAIR, **changes), charts=False)
+    assert reject.value.reason == reason
+
+
+def test_pictures_come_as_floats_or_as_levels_and_the_light_from_the_chart():
+    levels = np.arange(60, dtype=np.uint16).reshape(4, 5, 3) * 1000
+    chart = np.tile([0.2, 0.4, 0.1], 24).tolist()
+    given = {"image_1": npy(levels), "image_2": npy(levels / 65535), "gt_1": None, "patches_1": chart, "patches_2": chart}
+    pair = check_pair(dataclasses.replace(PAIR, **given), charts=True)
+    assert array_of(pair.image_1).tolist() == array_of(pair.image_2).tolist() == levels.tolist()
+    assert array_of(pair.valid).all()
+    assert pair.gt_1 == pytest.approx([0.5, 1, 0.25])
+    with pytest.raises(Reject, match="leave it out, or give patches"):
+        check_pair(PAIR, charts=True)

@@ -12,7 +12,7 @@ import pytest
 from benchwright.curation.flow import rows_of, source, step
 from benchwright.curation.run import run
 from benchwright.datasets.two_camera.folds import parts
-from benchwright.datasets.two_camera.metadata import read_metadata
+from benchwright.datasets.two_camera.metadata import read_released_pairs
 from benchwright.datasets.two_camera.rows import TransformPairs
 from benchwright.eval.metrics.angular import angular_error_deg, angular_statistics
 from benchwright.eval.protocols.cross_validation import (
@@ -29,12 +29,12 @@ from benchwright.eval.protocols.cross_validation import (
     rotating_folds,
 )
 from benchwright.eval.results import Value
-from benchwright.training.two_camera.networks import LinearEstimator
+from benchwright.training.two_camera.linear import LinearEstimator
 from benchwright.training.two_camera.reillumination import reilluminated
 
 
 def pairs_of(path: Path) -> TransformPairs:
-    rows = list(read_metadata(path=str(path)))
+    rows = list(read_released_pairs(path=str(path)))
     fold = np.empty(len(rows), dtype=np.int64)
     for number, mine in enumerate(parts(len(rows), 3, 999)):
         fold[mine] = number

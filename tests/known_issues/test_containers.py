@@ -43,7 +43,7 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.skeleton.arrays import ArrayFile, list_arrays
 from benchwright.datasets.skeleton.files import json_values, sequence_from_json, sequence_from_npy
 from benchwright.datasets.skeleton.ntu_text import parse_skeleton
-from benchwright.datasets.two_camera.metadata import read_metadata as read_pairs
+from benchwright.datasets.two_camera.metadata import read_released_pairs
 from benchwright.datasets.videos.plain import list_csv
 from benchwright.datasets.yfcc100m import lines as yfcc_lines
 from benchwright.datasets.yfcc100m import metadata as yfcc
@@ -412,7 +412,7 @@ def test_heads_of_npy_files_that_are_none(tmp_path: Path, head: str) -> None:
     with pytest.raises(ValueError, match=r"a\.npy"):
         read_all(tmp_path, FeatureFile("."))
     with pytest.raises(ValueError, match=r"a\.npy"):
-        list(read_pairs(path=str(tmp_path / "a.npy")))
+        list(read_released_pairs(path=str(tmp_path / "a.npy")))
     with pytest.raises(ValueError, match="npy"):
         decode_npy(data)
     with pytest.raises(Reject, match="not_npy"):

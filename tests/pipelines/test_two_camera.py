@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from benchwright.curation.checkpoint import Checkpoint
 from benchwright.curation.flow import PlanError, Step
 from benchwright.curation.keys import codes_in
 from benchwright.curation.reach import reached
@@ -412,7 +413,7 @@ def test_files_of_estimators_are_written_out(tmp_path: Path) -> None:
     c = settings("two_camera/tiny.toml", "source.pairs=60", f"evaluation.networks.network-200.settings={QUICK}")
     api.run(api.Job(two_camera.BENCHMARK, c, {}, {}), str(out), scheduler="sync")
     train(c, out, ["network-200", "gray_world", "linear_regression", f"{own}:Nearest"])
-    files = {path.name: path for path in baselines.write_files(str(out), str(tmp_path / "files"))}
+    files = {path.name: path for path in baselines.write_artifacts(str(out), str(tmp_path / "files"))}
     assert set(files) == {"networks.npz", "test-part.npz", "note.txt"}
     assert files["note.txt"].read_bytes() == b"nothing was fitted"
     nets, names = load_networks(files["networks.npz"].read_bytes())
@@ -421,7 +422,7 @@ def test_files_of_estimators_are_written_out(tmp_path: Path) -> None:
     other.write_text(OWN.replace("note.txt", "../note.txt"))
     train(c, out, [f"{other}:Nearest"])
     with pytest.raises(ValueError, match=r"calls a file '\.\./note\.txt': a plain name"):
-        baselines.write_files(str(out), str(tmp_path / "files"))
+        baselines.write_artifacts(str(out), str(tmp_path / "files"))
 
 
 def test_an_edit_of_an_estimator_trains_it_again_and_nothing_else(tmp_path: Path) -> None:
@@ -508,6 +509,58 @@ def test_a_run_that_is_killed_goes_on_to_the_same_digest(raw: Path, tmp_path: Pa
     assert shown[0] == shown[1]
 
 
+_KILLED = {
+    "adam": "preset = 'reilluminated', seeds = [0, 1], settings = { epochs = 1800, batch_size = 12, check_epochs = 100 }",
+    "decayed": "preset = 'decayed', seeds = [0, 1, 2, 3], settings = { iterations = 60, tolerance = 1e-9 }",
+    "weighted_gray_edge": "",
+}
+
+
+@pytest.mark.parametrize("method", _KILLED)
+def test_a_kill_of_a_training_costs_what_its_checkpoint_says(method: str, tmp_path: Path, bw) -> None:
+    """kill -9 after the first checkpoint; the same command again ends in the rows of a training that was not killed."""
+    networks = f"{method} = {{ parameters = 200, {_KILLED[method]} }}" if _KILLED[method] else ""
+    words = ["--set", f"evaluation.networks={{ {networks} }}", "--set", "source.pairs=60", "--set"]
+    words += ["folds={kind='rotating', count=3, seed=1}"]
+    killed, whole = tmp_path / "killed", tmp_path / "whole"
+    for out in (killed, whole):
+        assert bw("run", "two_camera", "--config", "tiny", *words, "--out", out, "-q").code == 0
+    train = ["--method", method]
+    process = subprocess.Popen(
+        [*CLI, "train", str(killed), *train],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1"},
+    )
+    until = time.monotonic() + 120
+    while not list(killed.glob("experiments/stages/learned_*/.work/*/progress.json")):
+        assert process.poll() is None
+        assert time.monotonic() < until
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert process.returncode == -signal.SIGKILL
+    (state,) = killed.glob("experiments/stages/learned_*/.work/*/after-*")
+    begun = state.stat().st_mtime_ns, dict(Checkpoint(state.parent).arrays())
+    told = bw("train", killed, *train)
+    assert told.code == 0, told.err
+    if method == "adam":
+        steps = [int(step) for step in re.findall(r": step (\d+) of", told.err)]
+        assert steps == [] or min(steps) > int(begun[1]["step"]) >= 5000
+    if method == "decayed":
+        assert len(re.findall(r"seed \d: \d+ steps", told.err)) == 12 - len(begun[1]) // 2
+    assert not list(killed.glob("experiments/stages/*/.work"))
+    assert bw("train", whole, *train, "-q").code == 0
+    found = [{path.parent.name: json.loads(path.read_text())["digest"] for path in digests_of(out)} for out in (killed, whole)]
+    assert found[0] == found[1]
+    assert bw("verify", killed / "experiments").code == 0
+
+
+def digests_of(out: Path) -> list[Path]:
+    return sorted((out / "experiments/stages").glob("*/artifact.json"))
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -528,3 +581,68 @@ def test_a_source_may_not_hold_its_own_run(raw: Path) -> None:
     c = raw_settings(raw)
     with pytest.raises(PlanError, match="lie one in the other"):
         made(c, raw / "out")
+
+
+# ---------------------------------------------------------------------------------------------------- a source of one's own
+
+
+def test_pictures_of_a_source_of_ones_own(phone, tmp_path: Path, bw) -> None:
+    """Nine pairs: seven with a light or a chart or both, and what is wrong with the others is a reject."""
+    own, folder, out = tmp_path / "pairs.py", tmp_path / "npz", tmp_path / "run"
+    folder.mkdir()
+    own.write_bytes((Path(__file__).parents[1] / "fixtures/outside/pairs.py").read_bytes())
+    generator = np.random.default_rng(0)
+    cameras = phone.CAMERA_1, phone.CAMERA_2
+    for number in range(7):
+        light = generator.uniform(0.6, 1, 3)
+        scene = generator.uniform(0.05, 0.6, (20, 30, 3)) * light
+        seen = {name: scene @ matrix for name, matrix in zip(("one", "two"), cameras, strict=True)}
+        if number % 2:
+            seen = {name: np.round(65535 * picture).astype(np.uint16) for name, picture in seen.items()}
+        lights = {f"light_{camera}": light @ matrix for camera, matrix in enumerate(cameras, 1)}
+        charts = {f"chart_{camera}": 0.8 * phone.chart_colours() * light @ m for camera, m in enumerate(cameras, 1)}
+        np.savez(folder / f"pair-{number}.npz", **seen, **({} if number == 0 else lights), **({} if number == 1 else charts))
+    np.savez(folder / "alone.npz", one=seen["one"])
+    np.savez(folder / "dark.npz", one=seen["one"], two=seen["two"])
+    np.savez(folder / "short.npz", one=seen["one"], two=seen["two"][1:], **lights)
+    mine = tmp_path / "mine.toml"
+    mine.write_text(
+        "seed = 0\n[source]\nkind = 'pairs.py:npz_pairs'\npaths = {folder = 'npz'}\nmax_rejects = 2\n"
+        "[folds]\nkind = 'rotating'\ncount = 2\nseed = 999\n[shards]\nmax_samples = 5\n"
+        "[evaluation]\ndirection = '1to2'\nbaselines = ['linear_regression', 'gray_world']\nnetworks = {}\n"
+    )
+    assert bw("run", "two_camera", "--config", mine, "--out", out, "--train", "-q").code == 0
+    shown = json.loads(bw("show", out, "--json").out)["stages"]
+    rejects = {stage["name"]: stage["rejects"] for stage in shown if stage["rejects"]}
+    assert rejects == {"listed": {"no_partner": 1}, "photographed": {"no_light": 1, "bad_picture": 1}}
+    assert bw("verify", out).code == bw("verify", out / "experiments").code == 0
+    pairs = learning.read_pairs(str(out / "dataset"))
+    assert sorted(pairs.key) == [f"pair-{number}" for number in range(7)]
+    truth = np.linalg.inv(cameras[0]) @ cameras[1]
+    for matrix, one, two in zip(pairs.transform_1to2, pairs.gt_1, pairs.gt_2, strict=True):
+        np.testing.assert_allclose(matrix, truth, atol=0.02)
+        np.testing.assert_allclose(two / two[1], (one @ truth) / (one @ truth)[1], atol=1e-4)
+    assert pairs.key[np.isnan(pairs.transform_chart_1to2).any(axis=(1, 2))].tolist() == ["pair-1"]
+    assert set(json.loads(bw("eval", out, "--json").out)["rotating"]) == {"linear_regression", "gray_world"}
+    assert "pairs.py:npz_pairs" in Path(bw("report", out).out.strip()).read_text()
+    assert str(tmp_path) not in (out / "dataset/README.md").read_text()
+    again = tmp_path / "relit"
+    augmentation = ["--set", "augmentation={count=2, targets='any'}", "--set", "source.max_rejects=3"]
+    assert bw("run", "two_camera", "--config", mine, *augmentation, "--out", again, "-q").code == 0
+    pairs = learning.read_pairs(str(again / "dataset"))
+    assert len(pairs) == 6 * 3
+    assert "pair-1" not in {*pairs.source_key, *pairs.target_key}
+    assert "no_chart" in bw("rejects", again).out
+
+
+def test_no_torch_where_no_network_is_trained(tmp_path: Path) -> None:
+    out, methods = tmp_path / "out", ["--method", "linear_regression", "--method", "gray_world"]
+    run_words = ["run", "two_camera", "--config", "tiny", "--set", "source.pairs=40", "--set", "evaluation.networks={}"]
+    code = (
+        "import sys; from benchwright.pipelines.cli import main\n"
+        f"assert main.call({[*run_words, '--out', str(out), '--train', '-q']!r}) == 0\n"
+        f"assert main.call({['train', str(out), *methods, '-q']!r}) == 0\n"
+        "assert 'torch' not in sys.modules"
+    )
+    told = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, timeout=300, check=False)
+    assert told.returncode == 0, told.stderr

@@ -9,7 +9,7 @@ import pytest
 from benchwright.training.illuminants.bright_dark_pca import bright_dark_pca
 from benchwright.training.illuminants.bright_pixels import bright_pixels
 from benchwright.training.illuminants.gray_edge import gray_edge, kernel, magnitude
-from benchwright.training.illuminants.pictures import Pictures, unit
+from benchwright.training.illuminants.pictures import LinearPictures, unit
 from benchwright.training.illuminants.weighted_gray_edge import weighted_gray_edge
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -55,7 +55,7 @@ TWO_BY_TWO = np.array([[[1, 2, 3], [3, 2, 1]], [[5, 0, 4], [0, 6, 8]]], dtype=np
     ],
 )
 def test_values_by_hand(name, expected):
-    (estimate,) = ESTIMATORS[name](Pictures.of(TWO_BY_TWO))
+    (estimate,) = ESTIMATORS[name](LinearPictures.of(TWO_BY_TWO))
     np.testing.assert_allclose(estimate, np.array(expected) / np.linalg.norm(expected), rtol=1e-6)
     assert estimate.dtype == np.float64
 
@@ -63,10 +63,10 @@ def test_values_by_hand(name, expected):
 def test_a_mask_leaves_pixels_out():
     mask = np.array([[True, True], [False, False]])
     np.testing.assert_allclose(
-        ESTIMATORS["gray_world"](Pictures.of(TWO_BY_TWO, mask)), unit(np.array([[2.0, 2, 2]])), rtol=1e-6
+        ESTIMATORS["gray_world"](LinearPictures.of(TWO_BY_TWO, mask)), unit(np.array([[2.0, 2, 2]])), rtol=1e-6
     )
     np.testing.assert_allclose(
-        ESTIMATORS["white_patch"](Pictures.of(TWO_BY_TWO, mask)), unit(np.array([[3.0, 2, 3]])), rtol=1e-6
+        ESTIMATORS["white_patch"](LinearPictures.of(TWO_BY_TWO, mask)), unit(np.array([[3.0, 2, 3]])), rtol=1e-6
     )
 
 
@@ -75,7 +75,7 @@ def test_a_mask_leaves_pixels_out():
 def test_one_straight_edge_gives_the_difference_of_its_colours(order, p):
     image = np.empty((9, 12, 3), dtype=np.float32)
     image[:, :5], image[:, 5:] = [0.9, 0.2, 0.4], [0.1, 0.8, 0.3]
-    found = gray_edge(Pictures.of(image), order=order, p=p, sigma=1.3)
+    found = gray_edge(LinearPictures.of(image), order=order, p=p, sigma=1.3)
     np.testing.assert_allclose(found, unit(np.array([[0.8, 0.6, 0.1]])), rtol=1e-5)
 
 
@@ -126,13 +126,13 @@ def weighted_by_loops(image, *, p, sigma, kappa, rounds=10):
 @pytest.mark.parametrize(("p", "kappa"), [(1, 1), (5, 10), (2, 0.5)])
 def test_weighted_gray_edge_is_the_papers_iteration(p, kappa):
     images = random_images(3) * np.array([1, 0.6, 0.3], dtype=np.float32)
-    found = weighted_gray_edge(Pictures.of(images), p=p, sigma=1, kappa=kappa)
+    found = weighted_gray_edge(LinearPictures.of(images), p=p, sigma=1, kappa=kappa)
     loops = np.stack([weighted_by_loops(image.astype(np.float64), p=p, sigma=1, kappa=kappa) for image in images])
     np.testing.assert_allclose(found, loops, atol=2e-5)
 
 
 def test_weights_of_power_0_are_gray_edge():
-    pictures = Pictures.of(random_images())
+    pictures = LinearPictures.of(random_images())
     plain = gray_edge(pictures, order=1, p=3, sigma=1)
     np.testing.assert_allclose(weighted_gray_edge(pictures, p=3, sigma=1, kappa=0, settled_deg=0), plain, atol=1e-6)
 
@@ -142,7 +142,7 @@ def test_weights_prefer_highlights():
     image = np.broadcast_to(0.3 * light * [0.9, 0.5, 0.2], (24, 24, 3)).copy()
     image[:, 14:] = 0.3 * light * [0.3, 0.6, 0.2]  # another matter
     image[3:9, 3:9] += 0.5 * light  # a highlight
-    pictures = Pictures.of(image)
+    pictures = LinearPictures.of(image)
     plain = angle_deg(gray_edge(pictures, order=1, p=1, sigma=1), light)[0]
     weighted = angle_deg(weighted_gray_edge(pictures, p=1, sigma=1, kappa=10), light)[0]
     assert weighted < 0.5 < 3 < plain
@@ -151,7 +151,7 @@ def test_weights_prefer_highlights():
 def test_bright_pixels_by_hand():
     image = np.zeros((2, 5, 3), dtype=np.float32)
     image[0] = [[1, 1, 1], [9, 0, 0], [2, 3, 4], [0, 0, 1], [0, 8, 0]]  # sums 3, 9, 9, 1, 8
-    found = [bright_pixels(Pictures.of(image), fraction=f, p=1)[0] for f in (0.1, 0.2, 0.3)]
+    found = [bright_pixels(LinearPictures.of(image), fraction=f, p=1)[0] for f in (0.1, 0.2, 0.3)]
     tied = np.array([11, 3, 4]) / np.linalg.norm([11, 3, 4])  # the two of 9 are one level
     np.testing.assert_allclose(found[:2], [tied, tied], rtol=1e-6)
     np.testing.assert_allclose(found[2], np.array([11, 11, 4]) / np.linalg.norm([11, 11, 4]), rtol=1e-6)
@@ -159,7 +159,7 @@ def test_bright_pixels_by_hand():
 
 def test_principal_direction_is_that_of_numpys_svd():
     images = random_images(5)
-    found = bright_dark_pca(Pictures.of(images), fraction=0.05)
+    found = bright_dark_pca(LinearPictures.of(images), fraction=0.05)
     for image, estimate in zip(images, found, strict=True):
         colours = image.reshape(-1, 3).astype(np.float64)
         mean = colours.mean(axis=0)
@@ -174,23 +174,23 @@ def test_principal_direction_is_that_of_numpys_svd():
 @each
 def test_exposure_does_not_matter(name):
     images = random_images(1)
-    plain = ESTIMATORS[name](Pictures.of(images))
+    plain = ESTIMATORS[name](LinearPictures.of(images))
     for exposure in (1e-30, 1e-3, 40, 1e30):
-        np.testing.assert_allclose(ESTIMATORS[name](Pictures.of(images * np.float32(exposure))), plain, atol=1e-5)
+        np.testing.assert_allclose(ESTIMATORS[name](LinearPictures.of(images * np.float32(exposure))), plain, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", DIAGONAL)
 def test_a_scale_of_channels_goes_through(name):
     images, scale = random_images(2), np.array([0.3, 1.1, 2.5])
-    turned = ESTIMATORS[name](Pictures.of(images * scale.astype(np.float32)))
-    np.testing.assert_allclose(turned, unit(ESTIMATORS[name](Pictures.of(images)) * scale), atol=1e-5)
+    turned = ESTIMATORS[name](LinearPictures.of(images * scale.astype(np.float32)))
+    np.testing.assert_allclose(turned, unit(ESTIMATORS[name](LinearPictures.of(images)) * scale), atol=1e-5)
 
 
 @each
 def test_channels_are_alike(name):
     images = random_images(3)
-    turned = ESTIMATORS[name](Pictures.of(images[..., [2, 0, 1]]))
-    np.testing.assert_allclose(turned, ESTIMATORS[name](Pictures.of(images))[:, [2, 0, 1]], atol=1e-5)
+    turned = ESTIMATORS[name](LinearPictures.of(images[..., [2, 0, 1]]))
+    np.testing.assert_allclose(turned, ESTIMATORS[name](LinearPictures.of(images))[:, [2, 0, 1]], atol=1e-5)
 
 
 @each
@@ -198,8 +198,8 @@ def test_pictures_do_not_see_each_other(name):
     images = random_images(4)
     images[1] *= 1000
     images[2] = 0.5  # flat
-    together = ESTIMATORS[name](Pictures.of(images))
-    alone = np.concatenate([ESTIMATORS[name](Pictures.of(image)) for image in images])
+    together = ESTIMATORS[name](LinearPictures.of(images))
+    alone = np.concatenate([ESTIMATORS[name](LinearPictures.of(image)) for image in images])
     np.testing.assert_allclose(together, alone, atol=1e-6)
     np.testing.assert_allclose(np.linalg.norm(together, axis=1), 1, rtol=1e-12)
 
@@ -213,7 +213,7 @@ def test_what_is_hidden_does_not_matter(name):
     for junk in (0, 1e6, -3, math.nan, math.inf):
         hidden = images.copy()
         hidden[~mask] = junk
-        found.append(ESTIMATORS[name](Pictures.of(hidden, mask)))
+        found.append(ESTIMATORS[name](LinearPictures.of(hidden, mask)))
     for other in found[1:]:
         np.testing.assert_array_equal(other, found[0])
 
@@ -224,7 +224,7 @@ def test_a_mask_makes_no_edge(name):
     mask = np.ones((10, 10), dtype=bool)
     mask[3:6, 3:6] = False
     image[3:6, 3:6] = [1, 0, 0]
-    np.testing.assert_allclose(ESTIMATORS[name](Pictures.of(image, mask)), unit(np.array([[0.2, 0.5, 0.3]])), atol=1e-6)
+    np.testing.assert_allclose(ESTIMATORS[name](LinearPictures.of(image, mask)), unit(np.array([[0.2, 0.5, 0.3]])), atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------------ what is refused
@@ -233,12 +233,12 @@ def test_a_mask_makes_no_edge(name):
 @each
 def test_flat_pictures_and_single_pixels_give_their_colour(name):
     expected = unit(np.array([[0.2, 0.0, 0.3]]))
-    np.testing.assert_allclose(ESTIMATORS[name](Pictures.of(np.full((6, 7, 3), [0.2, 0, 0.3]))), expected, atol=1e-6)
-    np.testing.assert_allclose(ESTIMATORS[name](Pictures.of([[[0.2, 0, 0.3]]])), expected, atol=1e-6)
+    np.testing.assert_allclose(ESTIMATORS[name](LinearPictures.of(np.full((6, 7, 3), [0.2, 0, 0.3]))), expected, atol=1e-6)
+    np.testing.assert_allclose(ESTIMATORS[name](LinearPictures.of([[[0.2, 0, 0.3]]])), expected, atol=1e-6)
     mask = np.zeros((6, 7), dtype=bool)
     mask[2, 3] = True
     image = random_images(0, 1, 6, 7)[0]
-    np.testing.assert_allclose(ESTIMATORS[name](Pictures.of(image, mask)), unit(image[2, 3][None]), atol=1e-6)
+    np.testing.assert_allclose(ESTIMATORS[name](LinearPictures.of(image, mask)), unit(image[2, 3][None]), atol=1e-6)
 
 
 def spoiled(value, where=(2, 1, 1)):
@@ -267,14 +267,14 @@ def spoiled(value, where=(2, 1, 1)):
 )
 def test_what_is_no_picture(images, others, message):
     with pytest.raises(ValueError, match=message):
-        Pictures.of(images, **others)
+        LinearPictures.of(images, **others)
 
 
 def test_saturated_pixels_are_left_out_in_both_cameras():
     image, second = np.full((1, 4, 3), 0.2), np.full((1, 4, 3), 0.4)
     image[0, 1, 2] = 1
     second[0, 3, 0] = 1.5
-    pictures = Pictures.of(image, second=second, saturation=1)
+    pictures = LinearPictures.of(image, second=second, saturation=1)
     assert pictures.usable.tolist() == [[[True, False, True, False]]]
     assert gray_edge(pictures, order=0, p=math.inf, sigma=0)[0].tolist() == pytest.approx([3**-0.5] * 3)
 
@@ -284,7 +284,7 @@ def test_the_callers_arrays_stay_as_they_are():
     image[0] = 2
     mask[1] = False
     before = image.copy(), mask.copy()
-    Pictures.of(image, mask, saturation=5)
+    LinearPictures.of(image, mask, saturation=5)
     np.testing.assert_array_equal(image, before[0])
     np.testing.assert_array_equal(mask, before[1])
 
@@ -304,7 +304,7 @@ def test_the_callers_arrays_stay_as_they_are():
 )
 def test_settings_outside_their_range(call, message):
     with pytest.raises(ValueError, match=message):
-        call(Pictures.of(random_images()))
+        call(LinearPictures.of(random_images()))
 
 
 @settings(max_examples=60)
@@ -319,7 +319,7 @@ def test_settings_outside_their_range(call, message):
 def test_an_answer_is_never_nan(image, name):
     if not image.any():
         return
-    estimate = ESTIMATORS[name](Pictures.of(image))
+    estimate = ESTIMATORS[name](LinearPictures.of(image))
     assert np.isfinite(estimate).all()
     assert (estimate >= 0).all()
     assert np.linalg.norm(estimate) == pytest.approx(1)

@@ -7,8 +7,8 @@ import pyarrow as pa
 import pytest
 from benchwright.datasets.two_camera.radiometric import draw_pairs
 from benchwright.eval.metrics.angular import angular_error_deg
-from benchwright.training.illuminants.pictures import Pictures
-from benchwright.training.illuminants.registry import fit_baseline
+from benchwright.training.illuminants.pictures import LinearPictures
+from benchwright.training.illuminants.registry import baseline
 
 TRAIN, TEST = slice(0, 400), slice(400, 600)
 
@@ -35,7 +35,7 @@ def drawn(shared_data):
         flat = (column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column).flatten().to_numpy()
         columns[name] = flat.reshape(600, -1)
     views = [np.kron(columns[f"colours_{k}"].reshape(600, 4, 6, 3), np.ones((1, 3, 3, 1))) for k in (1, 2)]
-    return Pictures.of(views[0], second=views[1]), columns["gt_1"] / columns["gt_1"][:, 1:2]
+    return LinearPictures.of(views[0], second=views[1]), columns["gt_1"] / columns["gt_1"][:, 1:2]
 
 
 def test_the_order_of_errors_on_real_spectra(drawn):
@@ -43,7 +43,7 @@ def test_the_order_of_errors_on_real_spectra(drawn):
     names = ["corrected_moments", "gamut_pixel", "gray_world", "gray_edge_2"]
     error = []
     for name in names:
-        found = fit_baseline(name, pictures[TRAIN], lights[TRAIN]).estimate(pictures[TEST])
+        found = baseline(name).fitted(pictures[TRAIN], lights[TRAIN]).estimate(pictures[TEST])
         error.append(angular_error_deg(found / found[:, 1:2], lights[TEST]).mean())
     assert error == sorted(error)
     assert error[0] < 2 < error[2] < 4  # degrees
@@ -51,7 +51,7 @@ def test_the_order_of_errors_on_real_spectra(drawn):
 
 def test_a_second_camera_tells_lights_that_were_seen_before(drawn):
     pictures, lights = drawn
-    found = fit_baseline("chromagenic", pictures[TRAIN], lights[TRAIN]).estimate(pictures[TEST])
+    found = baseline("chromagenic").fitted(pictures[TRAIN], lights[TRAIN]).estimate(pictures[TEST])
     error = angular_error_deg(found / found[:, 1:2], lights[TEST])
     assert np.median(error) < 0.02  # most of the 105 lights are among the training pairs, and are recognised
     assert (error < 0.02).mean() > 0.6

@@ -12,8 +12,8 @@ from benchwright.training.illuminants.choice import Baseline
 from benchwright.training.illuminants.chromagenic import chromagenic, fit_chromagenic
 from benchwright.training.illuminants.corrected_moments import corrected_moments, fit_corrected_moments, moments
 from benchwright.training.illuminants.gray_edge import gray_edge
-from benchwright.training.illuminants.pictures import Pictures, unit
-from benchwright.training.illuminants.registry import baseline, candidates, fit_baseline, load_baseline
+from benchwright.training.illuminants.pictures import LinearPictures, unit
+from benchwright.training.illuminants.registry import baseline, candidates, load_baseline
 from scipy.optimize import linprog
 
 NAMES = sorted(candidates())
@@ -30,14 +30,14 @@ def mondrians(n, *, seed=0, side=4, cell=4):
     lights = np.exp(generator.normal(0, 0.3, (n, 3)))
     images = np.repeat(np.repeat(surfaces * lights[:, None, None], cell, axis=1), cell, axis=2)
     other = images @ np.array([[0.8, 0.1, 0.0], [0.2, 1.1, 0.2], [0.0, 0.1, 0.7]])
-    return Pictures.of(images, second=other), lights
+    return LinearPictures.of(images, second=other), lights
 
 
 # ------------------------------------------------------------------------------------------------------- corrected moments
 
 
 def test_moments_by_hand():
-    pictures = Pictures.of([[[1, 2, 3], [3, 4, 1], [50, 60, 70]]], [[True, True, False]])
+    pictures = LinearPictures.of([[[1, 2, 3], [3, 4, 1], [50, 60, 70]]], [[True, True, False]])
     (found,) = moments(pictures, degree=3, order=0, sigma=0)
     first = [2, 3, 2]
     second = [np.sqrt(v) for v in (5, 7, 3, 10, 5, 5)]  # RR, RG, RB, GG, GB, BB
@@ -50,7 +50,7 @@ def test_moments_scale_with_the_exposure(order):
     pictures, _ = mondrians(3)
     plain = moments(pictures, degree=3, order=order, sigma=order)
     for exposure in (1e-25, 3, 1e25):
-        scaled = Pictures.of(pictures.images * np.float32(exposure))
+        scaled = LinearPictures.of(pictures.images * np.float32(exposure))
         np.testing.assert_allclose(moments(scaled, degree=3, order=order, sigma=order), plain * exposure, rtol=1e-4)
 
 
@@ -90,7 +90,7 @@ def test_a_light_is_told_by_its_map():
     which = np.arange(30) % 3
     images = generator.random((30, 4, 5, 3)) * lights[which][:, None, None]
     second = np.maximum(images @ maps[which][:, None], 0)
-    pictures = Pictures.of(images, second=second)
+    pictures = LinearPictures.of(images, second=second)
     state = fit_chromagenic(pictures[:15], lights[which[:15]] * generator.uniform(1, 3, (15, 1)), chromaticities=False)
     assert state["maps"].shape == (3, 3, 3)
     np.testing.assert_allclose(chromagenic(pictures[15:], **state, chromaticities=False), unit(lights[which[15:]]), atol=1e-5)
@@ -113,7 +113,7 @@ def test_the_least_sum_of_squares_is_that_of_a_loop(chromaticities):
 def test_chromaticities_free_the_second_camera_from_its_exposure():
     pictures, lights = mondrians(40, seed=4)
     state = fit_chromagenic(pictures, lights, chromaticities=True)
-    brighter = Pictures.of(pictures.images, second=pictures.second * 7)
+    brighter = LinearPictures.of(pictures.images, second=pictures.second * 7)
     np.testing.assert_array_equal(
         chromagenic(brighter, **state, chromaticities=True), chromagenic(pictures, **state, chromaticities=True)
     )
@@ -121,7 +121,7 @@ def test_chromaticities_free_the_second_camera_from_its_exposure():
 
 def test_one_camera_is_no_pair():
     with pytest.raises(ValueError, match="pictures have no second camera"):
-        chromagenic(Pictures.of(np.ones((2, 2, 3))), np.zeros((1, 3, 3)), np.ones((1, 3)), chromaticities=False)
+        chromagenic(LinearPictures.of(np.ones((2, 2, 3))), np.zeros((1, 3, 3)), np.ones((1, 3)), chromaticities=False)
 
 
 # ------------------------------------------------------------------------------------------------------------------ gamut
@@ -131,7 +131,7 @@ def cube_corners():
     """Training pictures that show the whole unit cube under white light, and under a red one."""
     corners = np.array([[r, g, b] for r in (0, 1) for g in (0, 1) for b in (0, 1)], dtype=np.float64).reshape(1, 2, 4, 3)
     red = np.array([1.0, 0.5, 0.25])
-    return Pictures.of(np.concatenate([corners, corners * red])), np.stack([np.ones(3), red])
+    return LinearPictures.of(np.concatenate([corners, corners * red])), np.stack([np.ones(3), red])
 
 
 def test_a_cube_as_gamut_makes_white_patch_of_it():
@@ -172,12 +172,12 @@ def test_a_gamut_grows_for_what_does_not_fit():
     """A canonical gamut of near-greys: a picture of pure red and pure green fits under no light."""
     generator = np.random.default_rng(0)
     greys = generator.uniform(0.1, 0.9, (20, 3, 3, 1)) * generator.uniform(0.9, 1.1, (20, 3, 3, 3))
-    state = gamuts.fit_gamut(Pictures.of(greys), np.ones((20, 3)), order=0, sigma=0)
-    strange = Pictures.of([[[1, 0, 0.2], [0, 1, 0.2]]])
+    state = gamuts.fit_gamut(LinearPictures.of(greys), np.ones((20, 3)), order=0, sigma=0)
+    strange = LinearPictures.of([[[1, 0, 0.2], [0, 1, 0.2]]])
     (found,) = gamuts.gamut(strange, **state, order=0, sigma=0)
     assert np.isfinite(found).all()
     assert (found >= 0).all()
-    shown = Pictures.of(greys[:1] * [0.5, 1, 2])
+    shown = LinearPictures.of(greys[:1] * [0.5, 1, 2])
     assert angle_deg(gamuts.gamut(shown, **state, order=0, sigma=0), np.array([[0.5, 1, 2]]))[0] < 4
 
 
@@ -189,13 +189,13 @@ def test_a_light_that_leaves_a_channel_dark_teaches_no_gamut():
 
 
 def test_what_makes_no_gamut():
-    flat = Pictures.of(np.full((3, 4, 4, 3), 0.5))
+    flat = LinearPictures.of(np.full((3, 4, 4, 3), 0.5))
     with pytest.raises(ValueError, match="fills no volume"):
         gamuts.fit_gamut(flat, np.ones((3, 3)), order=0, sigma=0)
     with pytest.raises(ValueError, match="fills no volume"):
         gamuts.fit_gamut(flat, np.ones((3, 3)), order=1, sigma=1)
     with pytest.raises(ValueError, match="fills no volume"):
-        gamuts.fit_gamut(Pictures.of(mondrians(3)[0].images), np.zeros((3, 3)), order=0, sigma=0)
+        gamuts.fit_gamut(LinearPictures.of(mondrians(3)[0].images), np.zeros((3, 3)), order=0, sigma=0)
     with pytest.raises(ValueError, match="order 2"):
         gamuts.fit_gamut(flat, np.ones((3, 3)), order=2, sigma=1)
 
@@ -206,7 +206,7 @@ def test_what_makes_no_gamut():
 @pytest.fixture(scope="module")
 def fitted():
     pictures, lights = mondrians(150, seed=5)
-    return {name: fit_baseline(name, pictures, lights) for name in NAMES}
+    return {name: baseline(name).fitted(pictures, lights) for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -221,7 +221,7 @@ def test_each_baseline_answers_the_odd_pictures_too(name, fitted):
     mask = np.ones((5, 16, 16), dtype=bool)
     mask[4] = False
     mask[4, 3, 3] = True
-    odd = Pictures.of(views[0], mask, second=views[1])
+    odd = LinearPictures.of(views[0], mask, second=views[1])
     found = fitted[name].estimate(odd)
     assert found.shape == (5, 3)
     assert found.dtype == np.float64
@@ -295,8 +295,8 @@ def test_a_file_that_was_cut_is_no_baseline(fitted):
 def test_wrong_calls_say_so():
     pictures, lights = mondrians(4)
     with pytest.raises(ValueError, match="no baseline is called 'grey_world': there are gray_world, shades_of_gray"):
-        fit_baseline("grey_world", pictures, lights)
+        baseline("grey_world").fitted(pictures, lights)
     with pytest.raises(ValueError, match=r"illuminants of shape \(3, 3\): 4 pictures need \(4, 3\)"):
-        fit_baseline("gray_world", pictures, lights[:3])
+        baseline("gray_world").fitted(pictures, lights[:3])
     with pytest.raises(ValueError, match="to choose between 2 settings takes two at least"):
-        fit_baseline("gamut_edge", pictures[:1], lights[:1])
+        baseline("gamut_edge").fitted(pictures[:1], lights[:1])

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from benchwright.curation.checkpoint import Checkpoint
+from benchwright.datasets.two_camera.folds import Fold
 from benchwright.training.core.determinism import generator
 from benchwright.training.models.illuminant_net import IlluminantNets, draw_nets, hidden_layers_of, parameter_count
-from benchwright.training.two_camera.batched import Hyper, NetworkRun, estimates, fit_runs
-from benchwright.training.two_camera.networks import NetworkEstimator, load_networks, ratios_of, settings
+from benchwright.training.two_camera import batched
+from benchwright.training.two_camera.batched import NetworkRun, estimates, fit_runs
+from benchwright.training.two_camera.linear import ratios_of
+from benchwright.training.two_camera.networks import NetworkEstimator, load_networks
 from benchwright.training.two_camera.reillumination import reilluminated_transforms
+from benchwright.training.two_camera.settings import Hyper, settings
 
-from .two_camera_rows import Part, drawn
+from .two_camera_rows import drawn, keys_of
 
 SHORT = Hyper(
     epochs=40,
@@ -38,13 +45,13 @@ def weights(nets: IlluminantNets, run: int) -> np.ndarray:
     return np.concatenate([part[run].detach().numpy().ravel() for layer in nets.layers() for part in layer])
 
 
-def part(name: str = "fold 0", *, reveal: bool = False, validation: int = 0) -> Part:
+def part(name: str = "fold 0", *, reveal: bool = False, validation: int = 0) -> Fold:
     X, ratios = drawn(60)
     gt = np.insert(ratios, 1, 1.0, axis=1)
     key = np.array([f"p{row:02}" for row in range(60)])
     train, held = slice(0, 40 - validation), slice(40 - validation, 40)
     pairs = key[train], key[train]
-    return Part(name, X[train], gt[train], *pairs, X[held], gt[held], X[40:], gt[40:] if reveal else None)
+    return Fold(name, X[train], gt[train], *pairs, X[held], gt[held], keys_of(20), X[40:], gt[40:] if reveal else None)
 
 
 @pytest.mark.parametrize(("layers", "parameters"), [(2, 200), (5, 470), (16, 1460)])
@@ -126,6 +133,50 @@ def test_runs_of_different_numbers_of_rows_are_as_if_alone_but_for_rounding():
         np.testing.assert_allclose(weights(alone.nets, 0), weights(together.nets, at), atol=1e-3)
 
 
+class EndsAfter(Checkpoint):
+    """A process that ends right after so many commits."""
+
+    def __init__(self, folder: Path, commits: int) -> None:
+        super().__init__(folder)
+        self.left = commits
+
+    def commit(self, save, predicted=None) -> None:
+        super().commit(save, predicted)
+        self.left -= 1
+        if not self.left:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"keep": "validation", "batch_size": 16, "patience_epochs": 4},
+        {"keep": "last", "batch_size": 16, "schedule": "cosine"},
+        {"keep": "validation", "batch_size": 64, "patience_epochs": 4},
+    ],
+)
+def test_training_resumes_from_any_checkpoint_to_the_same_weights(tmp_path, monkeypatch, changes):
+    monkeypatch.setattr(batched, "_COMMIT_STEPS", 25)
+    X, ratios = drawn()
+    hyper = dataclasses.replace(SHORT, epochs=60, learning_rate=3e-2, **changes)
+    given = {"runs": runs_of(60, [40] * 4, hyper), "hidden_layers": 2, "hyper": hyper}
+    whole = fit_runs(X, ratios, **given)
+    assert (len(set(whole.steps.tolist())) > 1) == (hyper.keep == "validation"), "runs that end on the way"
+    begun = []
+    for commits in range(1, 100):
+        folder = tmp_path / str(commits)
+        with contextlib.suppress(KeyboardInterrupt):
+            fit_runs(X, ratios, **given, checkpoint=EndsAfter(folder, commits))
+            break
+        begun.append(int(Checkpoint(folder).arrays()["step"]))
+        resumed = fit_runs(X, ratios, **given, checkpoint=Checkpoint(folder))
+        assert torch.equal(resumed.nets.flat, whole.nets.flat)
+        np.testing.assert_array_equal(resumed.steps, whole.steps)
+        np.testing.assert_array_equal(resumed.losses, whole.losses)
+    assert len(begun) > 1
+    assert begun == sorted(set(begun))
+
+
 def test_seeds_and_keys_differ_and_global_generators_are_left_alone():
     X, ratios = drawn()
     rows = np.arange(40)
@@ -167,10 +218,13 @@ def test_patience_ends_a_run_that_has_converged():
 
 def test_estimator_holds_out_pairs_and_does_not_learn_from_their_lights():
     fold = part()
-    fold.X_train = np.concatenate([fold.X_train, fold.X_train])
-    fold.gt_train = np.concatenate([fold.gt_train, np.roll(fold.gt_train, -1, axis=0)])
-    fold.light_train = np.concatenate([fold.light_train, np.roll(fold.light_train, -1)])
-    fold.pair_train = np.concatenate([fold.pair_train, fold.pair_train])
+    fold = dataclasses.replace(
+        fold,
+        X_train=np.concatenate([fold.X_train, fold.X_train]),
+        gt_train=np.concatenate([fold.gt_train, np.roll(fold.gt_train, -1, axis=0)]),
+        light_train=np.concatenate([fold.light_train, np.roll(fold.light_train, -1)]),
+        pair_train=np.concatenate([fold.pair_train, fold.pair_train]),
+    )
     hyper = dataclasses.replace(SHORT, keep="validation")
     run = NetworkEstimator(200, hyper, [0])._run(fold, 1000, 0)
     train, watch = run.train - 1000, run.watch - 1000

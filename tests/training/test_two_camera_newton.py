@@ -7,15 +7,17 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
+from benchwright.datasets.two_camera.folds import Fold
 from benchwright.training.core.determinism import generator
 from benchwright.training.models.illuminant_net import draw_nets, parameter_count
 from benchwright.training.two_camera.batched import NetworkRun, estimates
-from benchwright.training.two_camera.distilled import DistilledEstimator
-from benchwright.training.two_camera.networks import NetworkEstimator, hyper_of, load_networks, ratios_of, settings
-from benchwright.training.two_camera.newton import Newton, fit_newton, log_ratio_jacobian, solve
+from benchwright.training.two_camera.linear import ratios_of
+from benchwright.training.two_camera.networks import NetworkEstimator, load_networks
+from benchwright.training.two_camera.newton import fit_newton, log_ratio_jacobian, ridge_solve
+from benchwright.training.two_camera.settings import Newton, hyper_of, settings
 
 from . import two_camera_rows
-from .two_camera_rows import Part
+from .two_camera_rows import keys_of
 
 HYPER = Newton(decay=0.5, tip=0.01, iterations=200, tolerance=1e-5, curvature_rows=0)
 
@@ -52,7 +54,7 @@ def test_a_step_solves_the_damped_equations_whichever_gram_matrix_is_smaller(row
     root, gradient = (torch.randn(*shape, generator=draw, dtype=torch.float64) for shape in [(rows, 12), (12,)])
     small = root @ root.T if rows < 12 else root.T @ root
     expected = torch.linalg.solve(root.T @ root + 0.3 * torch.eye(12, dtype=torch.float64), gradient)
-    torch.testing.assert_close(solve(root, small, 0.3, gradient), expected)
+    torch.testing.assert_close(ridge_solve(root, small, 0.3, gradient), expected)
 
 
 def test_training_ends_at_a_minimum_that_lbfgs_does_not_undercut():
@@ -153,13 +155,13 @@ def test_settings_that_make_no_sense_are_told():
         )
 
 
-def part(name: str) -> Part:
+def part(name: str) -> Fold:
     """20 measured rows, 60 re-lit with the light of another, 10 to test."""
     X, ratios = drawn(90)
     gt = np.insert(ratios, 1, 1.0, axis=1)
     pair = np.array([f"p{row % 20:02}" for row in range(80)])
     light = np.array([f"p{(row % 20 + row // 20) % 20:02}" for row in range(80)])
-    return Part(name, X[:80], gt[:80], pair, light, X[:0], gt[:0], X[80:])
+    return Fold(name, X[:80], gt[:80], pair, light, X[:0], gt[:0], keys_of(10), X[80:], None)
 
 
 def test_a_pupil_says_what_the_average_of_its_teachers_says_and_needs_no_truth_of_its_own():
@@ -168,7 +170,7 @@ def test_a_pupil_says_what_the_average_of_its_teachers_says_and_needs_no_truth_o
     teacher = NetworkEstimator(200, short, range(3))
     with pytest.raises(ValueError, match="train on as many first"):
         teacher.averaged([folds[0].X_test])
-    pupils = DistilledEstimator(teacher, 200, dataclasses.replace(short, decay=0.01), [5], rows=60, measured_times=1)
+    pupils = NetworkEstimator(200, dataclasses.replace(short, decay=0.01), [5], teacher=teacher, rows=60)
     found = pupils.estimate_folds(folds)
     said = teacher.estimate_folds(folds)
     logs = [np.mean([np.log(ratios_of(run[k])) for run in said.values()], axis=0) for k in range(2)]

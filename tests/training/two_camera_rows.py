@@ -1,8 +1,6 @@
-"""Drawn transforms and lights, and folds of them, as the two-camera estimators read them."""
+"""Drawn transforms and lights, as the two-camera estimators read them."""
 
 from __future__ import annotations
-
-import dataclasses
 
 import numpy as np
 
@@ -15,16 +13,6 @@ def drawn(n: int = 60, *, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X.astype(np.float32), ratios
 
 
-@dataclasses.dataclass
-class Part:
-    """A fold; ``gt_test`` is None where its truth is held back."""
-
-    name: str
-    X_train: np.ndarray
-    gt_train: np.ndarray
-    pair_train: np.ndarray
-    light_train: np.ndarray
-    X_validate: np.ndarray
-    gt_validate: np.ndarray
-    X_test: np.ndarray
-    gt_test: np.ndarray | None = None
+def keys_of(count: int) -> np.ndarray:
+    """Names of the test rows of a fold."""
+    return np.array([f"t{row:02}" for row in range(count)])

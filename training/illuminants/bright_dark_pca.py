@@ -11,10 +11,10 @@ from __future__ import annotations
 import numpy as np
 
 from .gray_edge import norm
-from .pictures import Illuminants, Pictures, unit
+from .pictures import Illuminants, LinearPictures, unit
 
 
-def bright_dark_pca(pictures: Pictures, *, fraction: float) -> Illuminants:
+def bright_dark_pca(pictures: LinearPictures, *, fraction: float) -> Illuminants:
     """The illuminant of each picture by the colours far from the middle of its colours.
 
     Args:

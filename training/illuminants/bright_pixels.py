@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from .gray_edge import norm
-from .pictures import Illuminants, Pictures, unit
+from .pictures import Illuminants, LinearPictures, unit
 
 
-def bright_pixels(pictures: Pictures, *, fraction: float, p: float) -> Illuminants:
+def bright_pixels(pictures: LinearPictures, *, fraction: float, p: float) -> Illuminants:
     """The illuminant of each picture by its brightest pixels.
 
     Args:

@@ -6,15 +6,17 @@ import dataclasses
 import inspect
 import io
 import json
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .pictures import Illuminants, Pictures, unit
+from ...curation.checkpoint import Checkpoint
+from ...datasets.two_camera.folds import Fold
+from .pictures import Illuminants, LinearPictures, unit
 
 Setting = Mapping[str, Any]
 State = Mapping[str, NDArray[np.float64]]
@@ -27,23 +29,6 @@ _PIXELS = 1_000_000  # estimated at once
 _CHOOSING = 1000  # pictures that settings are compared on
 
 
-class Fold(Protocol):
-    """What is read of a fold; see ``eval.protocols.cross_validation.Fold``."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def gt_train(self) -> Illuminants: ...
-    @property
-    def pair_train(self) -> NDArray[np.str_]: ...
-    @property
-    def light_train(self) -> NDArray[np.str_]: ...
-    @property
-    def key_test(self) -> NDArray[np.str_]: ...
-    @property
-    def pictures(self) -> Callable[[NDArray[np.str_]], Any]: ...
-
-
 @dataclasses.dataclass(frozen=True)
 class Baseline:
     """An estimator with its setting and, where it was trained, its arrays."""
@@ -52,7 +37,7 @@ class Baseline:
     setting: Setting
     state: State
 
-    def estimate(self, pictures: Pictures) -> Illuminants:
+    def estimate(self, pictures: LinearPictures) -> Illuminants:
         """The illuminant of each picture, (n, 3) float64 of length 1, in the first camera's colours."""
         step = max(1, _PIXELS // pictures.usable[0].size)
         parts = [pictures[start : start + step] for start in range(0, len(pictures), step)]
@@ -78,6 +63,9 @@ class PictureEstimator:
         estimate: see ``Estimate``.
         fit: see ``Fit``; None where there is nothing to train.
         **choices: the values that each setting may have, "inf" for infinity; every combination is tried.
+
+    Attributes:
+        folder: for a checkpoint after each fold; None: there is none.
     """
 
     needs_pictures = True
@@ -92,24 +80,29 @@ class PictureEstimator:
             inspect.signature(function).bind_partial(**choices)
         values = [[float(value) if isinstance(value, str) else value for value in each] for each in choices.values()]
         self.settings: list[Setting] = [dict(zip(choices, each, strict=True)) for each in product(*values)]
+        self.folder: Path | None = None
         self._saved: dict[str, bytes] = {}
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Illuminants]]:
         """0 -> lights of each fold's test rows; settings are chosen on the fold's measured training rows."""
-        found: list[Illuminants] = []
-        for fold in folds:
-            measured = fold.pair_train == fold.light_train
-            baseline = self.fitted(fold.pictures(fold.pair_train[measured]), fold.gt_train[measured])
-            self._saved[f"{fold.name.replace(' ', '-')}.npz"] = baseline.save()
+        checkpoint = None if self.folder is None else Checkpoint(self.folder)
+        done = {} if checkpoint is None else checkpoint.arrays()
+        for fold in folds[len(done) // 2 :]:
+            keys, lights = fold.pair_train[fold.measured_train], fold.gt_train[fold.measured_train]
+            baseline = self.fitted(fold.pictures(keys), lights)
             estimates = np.maximum(baseline.estimate(fold.pictures(fold.key_test)), 1e-6)
-            found.append(estimates / estimates[:, 1:2])
-        return {0: found}
+            file = np.frombuffer(baseline.save(), dtype=np.uint8)
+            done |= {f"estimates of {fold.name}": estimates / estimates[:, 1:2], f"file of {fold.name}": file}
+            if checkpoint is not None:
+                checkpoint.commit_arrays(done)
+        self._saved = {f"{fold.name.replace(' ', '-')}.npz": done[f"file of {fold.name}"].tobytes() for fold in folds}
+        return {0: [done[f"estimates of {fold.name}"] for fold in folds]}
 
     def artifacts(self) -> dict[str, bytes]:
         """The baseline of each fold, with its setting."""
         return self._saved
 
-    def fitted(self, pictures: Pictures, illuminants: Illuminants) -> Baseline:
+    def fitted(self, pictures: LinearPictures, illuminants: Illuminants) -> Baseline:
         """The estimator with the setting chosen, and trained, on these pictures.
 
         Args:
@@ -125,10 +118,10 @@ class PictureEstimator:
         setting = self.settings[0] if len(self.settings) == 1 else self._best(pictures, lights)
         return self._with(setting, pictures, lights)
 
-    def _with(self, setting: Setting, pictures: Pictures, lights: Illuminants) -> Baseline:
+    def _with(self, setting: Setting, pictures: LinearPictures, lights: Illuminants) -> Baseline:
         return Baseline(self, setting, {} if self.fit is None else self.fit(pictures, lights, **setting))
 
-    def _best(self, pictures: Pictures, lights: Illuminants) -> Setting:
+    def _best(self, pictures: LinearPictures, lights: Illuminants) -> Setting:
         """The first of the settings with the least mean angle on the held-out pictures."""
         held = np.arange(0, len(pictures), 5)
         held = held[:: -(-len(held) // _CHOOSING)]
@@ -145,18 +138,3 @@ class PictureEstimator:
             return float(np.arccos(np.clip((estimates * truth).sum(axis=1), -1, 1)).mean())
 
         return min(self.settings, key=mean_angle)
-
-
-def saved(data: bytes) -> tuple[str, Setting, State]:
-    """Name of the estimator, setting and arrays of what ``Baseline.save`` gave.
-
-    Raises:
-        ValueError: the bytes are none of a baseline's.
-    """
-    try:
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            what = json.loads(str(arrays["baseline"]))
-            state = {name.removeprefix("state."): arrays[name] for name in arrays.files if name != "baseline"}
-        return str(what["estimator"]), what["setting"], state
-    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"{len(data)} bytes are no saved baseline: {error}") from error

@@ -10,12 +10,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .pictures import Illuminants, Images, Pictures, unit
+from .pictures import Illuminants, Images, LinearPictures, unit
 
 _BLOCK = 512  # rows of errors at once
 
 
-def fit_chromagenic(pictures: Pictures, illuminants: Illuminants, *, chromaticities: bool) -> dict[str, NDArray[np.float64]]:
+def fit_chromagenic(
+    pictures: LinearPictures, illuminants: Illuminants, *, chromaticities: bool
+) -> dict[str, NDArray[np.float64]]:
     """One map a light.
 
     Args:
@@ -36,7 +38,7 @@ def fit_chromagenic(pictures: Pictures, illuminants: Illuminants, *, chromaticit
 
 
 def chromagenic(
-    pictures: Pictures, maps: NDArray[np.float64], lights: NDArray[np.float64], *, chromaticities: bool
+    pictures: LinearPictures, maps: NDArray[np.float64], lights: NDArray[np.float64], *, chromaticities: bool
 ) -> Illuminants:
     """The illuminant of each pair in the first camera, (n, 3) of length 1: one of ``lights``, the first of equals."""
     pp, pq, qq = _products(pictures, chromaticities)
@@ -47,7 +49,9 @@ def chromagenic(
     return lights[np.concatenate(best)]
 
 
-def _products(pictures: Pictures, chromaticities: bool) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _products(
+    pictures: LinearPictures, chromaticities: bool
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """P'P, P'Q, both (n, 3, 3), and |Q|^2, (n,), over the usable pixels."""
     if pictures.second is None:
         raise ValueError("chromagenic estimation needs pairs: pictures have no second camera")

@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .gray_edge import magnitude, or_gray_world
-from .pictures import Illuminants, Pictures, unit
+from .pictures import Illuminants, LinearPictures, unit
 
 
-def moments(pictures: Pictures, *, degree: int, order: int, sigma: float) -> NDArray[np.float64]:
+def moments(pictures: LinearPictures, *, degree: int, order: int, sigma: float) -> NDArray[np.float64]:
     """Roots of moments up to ``degree`` (1, 2 or 3) of colours (order 0) or edges (1, 2): (n, 3), (n, 9) or (n, 19)."""
     if degree not in (1, 2, 3):
         raise ValueError(f"degree {degree}: moments of degree 1, 2 or 3 are known")
@@ -36,7 +36,7 @@ def moments(pictures: Pictures, *, degree: int, order: int, sigma: float) -> NDA
 
 
 def fit_corrected_moments(
-    pictures: Pictures, illuminants: Illuminants, *, degree: int, order: int, sigma: float, rounds: int = 100
+    pictures: LinearPictures, illuminants: Illuminants, *, degree: int, order: int, sigma: float, rounds: int = 100
 ) -> dict[str, NDArray[np.float64]]:
     """Train the matrix.
 
@@ -71,7 +71,9 @@ def fit_corrected_moments(
     return {"matrix": matrix}
 
 
-def corrected_moments(pictures: Pictures, matrix: NDArray[np.float64], *, degree: int, order: int, sigma: float) -> Illuminants:
+def corrected_moments(
+    pictures: LinearPictures, matrix: NDArray[np.float64], *, degree: int, order: int, sigma: float
+) -> Illuminants:
     """The illuminant of each picture, (n, 3) of length 1.
 
     Negative components become 0; a picture that has none left gets gray world's answer.

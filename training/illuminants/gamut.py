@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .gray_edge import gradients, magnitude, or_gray_world
-from .pictures import Illuminants, Pictures, unit
+from .pictures import Illuminants, LinearPictures, unit
 
 Floats = NDArray[np.float64]
 _BLOCK = 256  # images at once
@@ -25,7 +25,7 @@ _GROWTH = 1.05
 _TOLERANCE = 1e-9
 
 
-def fit_gamut(pictures: Pictures, illuminants: Illuminants, *, order: int, sigma: float) -> dict[str, Floats]:
+def fit_gamut(pictures: LinearPictures, illuminants: Illuminants, *, order: int, sigma: float) -> dict[str, Floats]:
     """The canonical gamut.
 
     Args:
@@ -53,7 +53,7 @@ def fit_gamut(pictures: Pictures, illuminants: Illuminants, *, order: int, sigma
     return {"corners": corners}
 
 
-def gamut(pictures: Pictures, corners: Floats, *, order: int, sigma: float) -> Illuminants:
+def gamut(pictures: LinearPictures, corners: Floats, *, order: int, sigma: float) -> Illuminants:
     """The illuminant of each picture, (n, 3) of length 1.
 
     Where no map fits, the canonical gamut grows about its centre by 5 per cent at a time, up to twice its size (our choice); a
@@ -140,7 +140,7 @@ def _faces(corners: Floats) -> tuple[Floats, Floats]:
     return faces[:, :3], np.maximum(-faces[:, 3], 0)  # the origin is inside
 
 
-def _values(pictures: Pictures, order: int, sigma: float) -> Floats:
+def _values(pictures: LinearPictures, order: int, sigma: float) -> Floats:
     """Colours or edges, (n, m, 3) float64; zeros where hidden."""
     usable = pictures.usable.reshape(len(pictures), -1, 1)
     if order == 1:

@@ -16,12 +16,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .pictures import Illuminants, Images, Pictures, unit
+from .pictures import Illuminants, Images, LinearPictures, unit
 
 _ROUNDING = np.float32(1e-6)  # of a picture's largest value: a derivative below it is none, or flat pictures had edges
 
 
-def gray_edge(pictures: Pictures, *, order: int, p: float, sigma: float) -> Illuminants:
+def gray_edge(pictures: LinearPictures, *, order: int, p: float, sigma: float) -> Illuminants:
     """The illuminant of each picture by the Minkowski norm of its derivatives.
 
     Args:
@@ -77,7 +77,7 @@ def gradients(images: Images, *, sigma: float) -> tuple[Images, Images]:
     return _filtered(images, sigma, 0, 1), _filtered(images, sigma, 1, 0)
 
 
-def or_gray_world(estimates: Illuminants, pictures: Pictures) -> Illuminants:
+def or_gray_world(estimates: Illuminants, pictures: LinearPictures) -> Illuminants:
     """The estimates, or gray world's where one has no direction: nothing but zeros, or not finite."""
     none = ~(np.isfinite(estimates).all(axis=1) & (estimates > 0).any(axis=1))
     if none.any():

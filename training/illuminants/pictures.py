@@ -13,8 +13,8 @@ Illuminants = NDArray[np.float64]
 
 
 @dataclasses.dataclass(frozen=True)
-class Pictures:
-    """Images that hold what they should; made by ``Pictures.of``.
+class LinearPictures:
+    """Images that hold what they should; made by ``LinearPictures.of``.
 
     Attributes:
         images: (n, h, w, 3) float32, linear, >= 0, finite. An unusable pixel holds the colour of the nearest usable one, so
@@ -35,7 +35,7 @@ class Pictures:
         *,
         second: ArrayLike | None = None,
         saturation: float | None = None,
-    ) -> Pictures:
+    ) -> LinearPictures:
         """Check, and mend what a mask hides.
 
         Args:
@@ -71,8 +71,8 @@ class Pictures:
     def __len__(self) -> int:
         return len(self.images)
 
-    def __getitem__(self, rows: slice | NDArray[Any]) -> Pictures:
-        return Pictures(self.images[rows], self.usable[rows], None if self.second is None else self.second[rows])
+    def __getitem__(self, rows: slice | NDArray[Any]) -> LinearPictures:
+        return LinearPictures(self.images[rows], self.usable[rows], None if self.second is None else self.second[rows])
 
 
 def unit(vectors: NDArray[Any]) -> Illuminants:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import io
+import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from ...curation.named import UnknownName, load
 from ...curation.package_data import package_toml
 from ...curation.registry import Registry
-from .choice import Baseline, PictureEstimator, saved
-from .pictures import Illuminants, Pictures
+from .choice import Baseline, PictureEstimator
 
 _ON_PICTURES = (
     "bright_dark_pca",
@@ -22,8 +26,8 @@ _ON_PICTURES = (
     "weighted_gray_edge",
 )
 _ON_TRANSFORMS = {
-    "distilled": "benchwright.training.two_camera.distilled:distilled",
-    "linear_regression": "benchwright.training.two_camera.networks:LinearEstimator",
+    "distilled": "benchwright.training.two_camera.networks:distilled",
+    "linear_regression": "benchwright.training.two_camera.linear:LinearEstimator",
     "network": "benchwright.training.two_camera.networks:network",
 }
 ESTIMATORS = Registry(
@@ -59,10 +63,7 @@ def functions(reference: str) -> dict[str, str]:
 
 def candidates() -> dict[str, tuple[str, dict[str, Sequence[Any]]]]:
     """``baselines.toml``: name -> estimator, and the values that each setting may have."""
-    found: dict[str, tuple[str, dict[str, Sequence[Any]]]] = {}
-    for name, table in package_toml(__package__, "baselines.toml").items():
-        found[name] = (table.pop("estimator"), table)
-    return found
+    return {name: (table.pop("estimator"), table) for name, table in package_toml(__package__, "baselines.toml").items()}
 
 
 def estimator(name: str, choices: Mapping[str, Sequence[Any]]) -> PictureEstimator:
@@ -84,11 +85,6 @@ def baseline(name: str) -> PictureEstimator:
     return estimator(*tables[name])
 
 
-def fit_baseline(name: str, pictures: Pictures, illuminants: Illuminants) -> Baseline:
-    """A baseline of ``baselines.toml``, chosen and trained on these pictures; see ``PictureEstimator.fitted``."""
-    return baseline(name).fitted(pictures, illuminants)
-
-
 def load_baseline(data: bytes, name: str = "") -> Baseline:
     """What ``Baseline.save`` gave.
 
@@ -99,7 +95,13 @@ def load_baseline(data: bytes, name: str = "") -> Baseline:
     Raises:
         ValueError: the bytes are none of a baseline's.
     """
-    found, setting, state = saved(data)
+    try:
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            what = json.loads(str(arrays["baseline"]))
+            state = {each.removeprefix("state."): arrays[each] for each in arrays.files if each != "baseline"}
+        found, setting = str(what["estimator"]), what["setting"]
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{len(data)} bytes are no saved baseline: {error}") from error
     if not name and found not in _ON_PICTURES:
         raise ValueError(f"no estimator is called {found!r}: there are {', '.join(_ON_PICTURES)}")
     return Baseline(estimator(name or found, {key: [value] for key, value in setting.items()}), setting, state)

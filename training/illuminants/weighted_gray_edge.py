@@ -13,13 +13,13 @@ import math
 import numpy as np
 
 from .gray_edge import gradients, or_gray_world
-from .pictures import Illuminants, Pictures, unit
+from .pictures import Illuminants, LinearPictures, unit
 
 _LEAST = 1e-6  # of the largest channel: to correct a picture means to divide by its light
 
 
 def weighted_gray_edge(
-    pictures: Pictures, *, p: float, sigma: float, kappa: float, rounds: int = 10, settled_deg: float = 0.05
+    pictures: LinearPictures, *, p: float, sigma: float, kappa: float, rounds: int = 10, settled_deg: float = 0.05
 ) -> Illuminants:
     """The illuminant of each picture by its weighted edges.
 

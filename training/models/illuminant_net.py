@@ -34,6 +34,14 @@ def hidden_layers_of(parameters: int) -> int:
     return layers
 
 
+def layers_of(flat: Tensor, hidden_layers: int) -> list[tuple[Tensor, Tensor]]:
+    """Weights (..., 9, outputs) and biases (..., outputs) of parameters (..., P or more), from the input on: views."""
+    outputs = [WIDTH] * hidden_layers + [RATIOS]
+    sizes = [size for count in outputs for size in (WIDTH * count, count)]
+    pieces = flat[..., : sum(sizes)].split(sizes, dim=-1)
+    return [(pieces[2 * at].unflatten(-1, (WIDTH, count)), pieces[2 * at + 1]) for at, count in enumerate(outputs)]
+
+
 class IlluminantNets(nn.Module):
     """R networks of one size along a run axis: one multiplication of stacks does the layer of all.
 
@@ -51,18 +59,12 @@ class IlluminantNets(nn.Module):
         if hidden_layers < 1 or runs < 1:
             raise ValueError(f"{hidden_layers} hidden layers, {runs} runs: at least one of each")
         self.hidden_layers, self.runs = hidden_layers, runs
-        self._outputs = [WIDTH] * hidden_layers + [RATIOS]
         count = parameter_count(hidden_layers)
-        self._sizes = [size for outputs in self._outputs for size in (WIDTH * outputs, outputs)] + [-count % _ROW]
-        self.flat = nn.Parameter(torch.zeros(runs, sum(self._sizes)))
+        self.flat = nn.Parameter(torch.zeros(runs, count + -count % _ROW))
 
     def layers(self) -> list[tuple[Tensor, Tensor]]:
         """Weights (R, 9, outputs) and biases (R, 1, outputs), from the input on: views."""
-        pieces = self.flat.split(self._sizes, dim=1)
-        return [
-            (pieces[2 * at].view(-1, WIDTH, outputs), pieces[2 * at + 1].view(-1, 1, outputs))
-            for at, outputs in enumerate(self._outputs)
-        ]
+        return [(weight, bias[:, None]) for weight, bias in layers_of(self.flat, self.hidden_layers)]
 
     def forward(self, X: Tensor) -> Tensor:
         """Features (R, n, 9) float32, transforms row by row -> (R, n, 2) ratios R/G and B/G, above 0."""

@@ -9,66 +9,27 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, Literal, get_args
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...curation.checkpoint import Checkpoint
 from ...curation.encoders.one_thread import one_thread
 from ...curation.rng import rng
 from ..core.determinism import generator
 from ..models.illuminant_net import IlluminantNets, draw_nets
+from .settings import Hyper
 
-Keep = Literal["last", "validation", "test_fold"]
-RateSchedule = Literal["constant", "cosine"]
 Progress = Callable[[str], None]
 Floats = NDArray[np.floating[Any]]
 RowNumbers = NDArray[np.int64]
 
 _BLOCK_STEPS = 64  # steps whose rows are drawn at once
-
-
-@dataclasses.dataclass(frozen=True)
-class Hyper:
-    """Hyper-parameters of a training: a paper or a config says each.
-
-    Attributes:
-        epochs: at most; an epoch is n / batch_size steps of n training rows, and batches run on across epochs, as over the
-            repeated data set of the released code.
-        batch_size: rows a step; fewer where there are fewer.
-        learning_rate: of Adam (beta 0.9 and 0.999, epsilon 1e-7: Keras' values).
-        schedule: "constant", as in paper and code; "cosine" goes down to 0 at the last epoch.
-        keep: "last" keeps the weights at the end; "validation" those of the lowest loss on held-out training pairs;
-            "test_fold" those of the lowest loss on the test fold: ``as_released``, and no fair figure.
-        validation_share: of the training pairs that "validation" holds out where the fold brings no validation rows of its own.
-        check_epochs: the loss that decides is looked at once in so many epochs.
-        patience_epochs: a run ends where the loss that decides (of training with keep = "last") has not gone down by a
-            thousandth for so many epochs: it has converged. None: all epochs.
-    """
-
-    epochs: int
-    batch_size: int
-    learning_rate: float
-    schedule: RateSchedule
-    keep: Keep
-    validation_share: float
-    check_epochs: float
-    patience_epochs: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.epochs < 1 or self.batch_size < 1 or not self.check_epochs > 0:
-            raise ValueError(
-                f"epochs {self.epochs}, batch_size {self.batch_size}, check_epochs {self.check_epochs}: all above 0"
-            )
-        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise ValueError(f"learning_rate {self.learning_rate} must be positive and finite")
-        if self.keep not in get_args(Keep) or self.schedule not in get_args(RateSchedule):
-            raise ValueError(f"keep {self.keep!r}: {get_args(Keep)}; schedule {self.schedule!r}: {get_args(RateSchedule)}")
-        if not 0 <= self.validation_share < 1:
-            raise ValueError(f"validation_share {self.validation_share}: a share from 0 and below 1")
+_COMMIT_STEPS = 5000  # least number of steps between two checkpoints: some seconds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,7 +50,7 @@ class NetworkRun:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fitted:
+class TrainedNetworks:
     """What ``fit_runs`` gives.
 
     Attributes:
@@ -104,8 +65,15 @@ class Fitted:
 
 
 def fit_runs(
-    X: Floats, ratios: Floats, runs: Sequence[NetworkRun], *, hidden_layers: int, hyper: Hyper, progress: Progress | None = None
-) -> Fitted:
+    X: Floats,
+    ratios: Floats,
+    runs: Sequence[NetworkRun],
+    *,
+    hidden_layers: int,
+    hyper: Hyper,
+    progress: Progress | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> TrainedNetworks:
     """Train one network a run, all at once, by Adam on the mean absolute error of [R/G, 1, B/G].
 
     Args:
@@ -116,6 +84,7 @@ def fit_runs(
             shortest epoch says how often losses are looked at, and the longest training how the cosine falls.
         hidden_layers: of all of them.
         progress: told one line a few times in a training.
+        checkpoint: of this call; written at the first look at the losses after every 5,000 steps, and at the end.
 
     Raises:
         ValueError: arrays that do not pair or are not finite, ratios <= 0; a run without rows to learn from, or to watch.
@@ -124,43 +93,41 @@ def fit_runs(
     features, truth = _tensors(X, ratios)
     _check(runs, len(features), hyper)
     with one_thread():
-        return _fit(features, truth, runs, hidden_layers, hyper, progress)
+        return _fit(features, truth, _State(runs, hidden_layers, hyper, checkpoint), runs, hyper, progress)
 
 
 def _fit(
-    X: Tensor, truth: Tensor, runs: Sequence[NetworkRun], hidden_layers: int, hyper: Hyper, progress: Progress | None
-) -> Fitted:
-    nets = draw_nets(hidden_layers, [generator(run.seed, "two_camera weights", run.key) for run in runs])
-    kept = IlluminantNets(hidden_layers, len(runs))
-    optimiser = _adam(nets, hyper)
-    decision = _Decision(hyper, runs)
-    batches = _Batches(runs, hyper.batch_size)
+    X: Tensor, truth: Tensor, s: _State, runs: Sequence[NetworkRun], hyper: Hyper, progress: Progress | None
+) -> TrainedNetworks:
+    decision, ends = s.decision, int(s.decision.ends.max())
     every = max(1, round(float(decision.per_epoch.min()) * hyper.check_epochs))
-    seen, since = torch.zeros(len(runs), dtype=torch.float64), 0
-    for step in range(1, int(decision.ends.max()) + 1):
+    seen, since = torch.zeros(len(decision.running), dtype=torch.float64), 0
+    for step in range(s.step + 1, ends + 1):
+        if not len(decision.running):
+            break
         if hyper.schedule == "cosine":
-            for group in optimiser.param_groups:
-                group["lr"] = hyper.learning_rate * (1 + math.cos(math.pi * step / int(decision.ends.max()))) / 2
-        losses = _errors(nets, X, truth, *batches.next())
-        optimiser.zero_grad()
+            for group in s.optimiser.param_groups:
+                group["lr"] = hyper.learning_rate * (1 + math.cos(math.pi * step / ends)) / 2
+        losses = _errors(s.nets, X, truth, *s.batches.next())
+        s.optimiser.zero_grad()
         losses.sum().backward()
-        optimiser.step()
+        s.optimiser.step()
         seen, since = seen + losses.detach(), since + 1
         if step % every and step not in decision.ends:
             continue
         running = decision.running
-        watched = seen / since if hyper.keep == "last" else _watched(nets, X, truth, [runs[r].watch for r in running.tolist()])
+        watched = (
+            seen / since if hyper.keep == "last" else _watched(s.nets, X, truth, [runs[r].watch for r in running.tolist()])
+        )
         take, stay = decision.after(step, watched.double().numpy())
-        kept.flat.data[torch.from_numpy(running[take])] = nets.flat.data[torch.from_numpy(np.flatnonzero(take))]
+        s.kept.flat.data[torch.from_numpy(running[take])] = s.nets.flat.data[torch.from_numpy(np.flatnonzero(take))]
         if progress is not None and step // every % 20 == 0:
-            progress(f"step {step} of {decision.ends.max()}: {len(running)} of {len(runs)} runs, loss {watched.mean():.5f}")
-        if not stay.any():
-            break
+            progress(f"step {step} of {ends}: {len(running)} of {len(runs)} runs, loss {watched.mean():.5f}")
         if not stay.all():  # those that have ended cost nothing any more
-            nets, optimiser = _fewer(nets, optimiser, np.flatnonzero(stay), hyper)
-            batches.keep(np.flatnonzero(stay))
+            s.only(np.flatnonzero(stay))
+        s.commit(step)
         seen, since = torch.zeros(int(stay.sum()), dtype=torch.float64), 0
-    return Fitted(kept, decision.steps, np.array(decision.losses))
+    return TrainedNetworks(s.kept, decision.steps, np.array(decision.losses))
 
 
 def _errors(nets: IlluminantNets, X: Tensor, truth: Tensor, rows: Tensor, share: Tensor) -> Tensor:
@@ -173,23 +140,68 @@ def _watched(nets: IlluminantNets, X: Tensor, truth: Tensor, rows: Sequence[RowN
     return _errors(nets, X, truth, *_padded(rows))
 
 
-def _adam(nets: IlluminantNets, hyper: Hyper) -> torch.optim.Adam:
-    return torch.optim.Adam(nets.parameters(), lr=hyper.learning_rate, eps=1e-7, fused=True)
+class _State:
+    """What changes in a training, from its start or from where its checkpoint says.
+
+    Attributes:
+        nets: those that still run, and ``optimiser`` of them.
+        kept: the networks of all runs, with the weights to keep.
+        step: after which it was when it was made.
+    """
+
+    def __init__(self, runs: Sequence[NetworkRun], hidden_layers: int, hyper: Hyper, checkpoint: Checkpoint | None) -> None:
+        self._hyper, self._checkpoint = hyper, checkpoint
+        self.kept = IlluminantNets(hidden_layers, len(runs))
+        self.nets = draw_nets(hidden_layers, [generator(run.seed, "two_camera weights", run.key) for run in runs])
+        self.optimiser = self._adam()
+        self.decision, self.batches, self.step = _Decision(hyper, runs), _Batches(runs, hyper.batch_size), 0
+        if checkpoint is not None and (saved := checkpoint.arrays()):
+            self._restore(saved)
+
+    def _adam(self) -> torch.optim.Adam:
+        return torch.optim.Adam(self.nets.parameters(), lr=self._hyper.learning_rate, eps=1e-7, fused=True)
+
+    def _replace(self, flat: Tensor, moments: Mapping[str, Tensor]) -> None:
+        """Go on with networks of these weights (R, ...), and what Adam knows of them."""
+        if len(flat):
+            self.nets = IlluminantNets(self.kept.hidden_layers, len(flat))
+            self.nets.flat.data.copy_(flat)
+            self.optimiser = self._adam()
+            self.optimiser.load_state_dict({**self.optimiser.state_dict(), "state": {0: dict(moments)}})
+
+    def _moments(self) -> dict[str, Tensor]:
+        return self.optimiser.state_dict()["state"][0]
+
+    def only(self, stay: RowNumbers) -> None:
+        """Go on with the networks ``stay`` alone."""
+        rows, moments = torch.from_numpy(stay), self._moments()
+        self._replace(self.nets.flat.data[rows], {**moments, **{name: moments[name][rows] for name in _MOMENTS}})
+        self.batches.keep(stay)
+
+    def commit(self, step: int) -> None:
+        """Write the checkpoint where it is time."""
+        if self._checkpoint is not None and (step - self.step >= _COMMIT_STEPS or not len(self.decision.running)):
+            self.step = step
+            arrays = {"step": np.array(step), "nets": self.nets.flat.data.numpy(), "kept": self.kept.flat.data.numpy()}
+            arrays |= {f"adam_{name}": value.numpy() for name, value in self._moments().items()}
+            arrays |= {f"decision_{name}": np.asarray(getattr(self.decision, name)) for name in _DECIDED}
+            self._checkpoint.commit_arrays(arrays)
+
+    def _restore(self, saved: Mapping[str, NDArray[Any]]) -> None:
+        self.step = int(saved["step"])
+        self.kept.flat.data.copy_(torch.from_numpy(saved["kept"]))
+        for name in _DECIDED:
+            setattr(self.decision, name, saved[f"decision_{name}"])
+        self.decision.losses = list(saved["decision_losses"])
+        for _ in range(self.step if len(self.decision.running) else 0):  # drawing is cheap beside learning
+            self.batches.next()
+        self.batches.keep(self.decision.running)
+        moments = {name.removeprefix("adam_"): torch.from_numpy(saved[name]) for name in saved if name.startswith("adam_")}
+        self._replace(torch.from_numpy(saved["nets"]), moments)
 
 
-def _fewer(
-    nets: IlluminantNets, optimiser: torch.optim.Adam, stay: RowNumbers, hyper: Hyper
-) -> tuple[IlluminantNets, torch.optim.Adam]:
-    """The runs ``stay`` with what Adam knows of them."""
-    rows = torch.from_numpy(stay)
-    fewer = IlluminantNets(nets.hidden_layers, len(stay))
-    fewer.flat.data.copy_(nets.flat.data[rows])
-    state = optimiser.state_dict()
-    for moments in state["state"].values():
-        moments.update({name: moments[name][rows] for name in ("exp_avg", "exp_avg_sq")})
-    again = _adam(fewer, hyper)
-    again.load_state_dict(state)
-    return fewer, again
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+_DECIDED = ("running", "lowest", "mark", "marked", "steps", "losses")
 
 
 class _Decision:

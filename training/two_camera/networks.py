@@ -1,74 +1,34 @@
-"""What tells the light from the transform between two cameras: the paper's networks, and linear regression.
+"""Networks that tell the light from the transform between two cameras: the paper's, and small ones that learn from many.
 
 Source: Abdelhamed, Punnappurath and Brown, "Leveraging the Availability of Two Cameras for Illuminant Estimation", CVPR 2021.
-``two_camera.toml`` holds the paper's settings and ours. Both estimators are what
-``eval.protocols.cross_validation`` asks for.
+``two_camera.toml`` holds the paper's settings and ours.
+
+The average of ten networks errs less than each, but has ten times the parameters. Re-illuminated rows are many and need no
+label of their own: the average labels them for one network. Source of the idea: Hinton, Vinyals and Dean, "Distilling the
+Knowledge in a Neural Network", 2015.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...curation.package_data import package_toml
+from ...curation.checkpoint import Checkpoint
 from ...curation.rng import rng
+from ...datasets.two_camera.folds import Fold, Lights
 from ..models.illuminant_net import IlluminantNets, hidden_layers_of
-from .batched import Fitted, Hyper, NetworkRun, Progress, estimates, fit_runs
-from .newton import Newton, fit_newton
+from .batched import NetworkRun, Progress, TrainedNetworks, estimates, fit_runs
+from .linear import ratios_of, with_green
+from .newton import fit_newton
+from .settings import Hyper, Newton, hyper_of
 
 Features = NDArray[np.float32]
-Lights = NDArray[np.float64]
-Names = NDArray[np.str_]
-
-
-class Fold(Protocol):
-    """What is read of a fold; see ``eval.protocols.cross_validation.Fold``."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def X_train(self) -> Features: ...
-    @property
-    def gt_train(self) -> Lights: ...
-    @property
-    def pair_train(self) -> Names: ...
-    @property
-    def light_train(self) -> Names: ...
-    @property
-    def X_validate(self) -> Features: ...
-    @property
-    def gt_validate(self) -> Lights: ...
-    @property
-    def X_test(self) -> Features: ...
-    @property
-    def gt_test(self) -> Lights | None: ...
-
-
-def settings(preset: str) -> dict[str, Any]:
-    """One table of ``training/two_camera/two_camera.toml``, as arguments of ``hyper_of``.
-
-    Raises:
-        ValueError: there is no such preset.
-    """
-    presets = package_toml(__package__, "two_camera.toml")
-    if preset not in presets:
-        raise ValueError(f"no preset {preset!r}: there are {', '.join(presets)}")
-    return presets[preset]
-
-
-def hyper_of(values: Mapping[str, Any]) -> Hyper | Newton:
-    """Settings of Adam, or of ``newton`` where there is a weight decay.
-
-    Raises:
-        TypeError: a setting is missing, or there is no such.
-        ValueError: a value that makes no sense.
-    """
-    return Newton(**values) if "decay" in values else Hyper(**values)
 
 
 def network(*, parameters: int, hyper: Mapping[str, Any], seeds: Sequence[int], measured_times: int = 1) -> NetworkEstimator:
@@ -81,6 +41,29 @@ def network(*, parameters: int, hyper: Mapping[str, Any], seeds: Sequence[int], 
     return NetworkEstimator(parameters, hyper_of(hyper), seeds, measured_times=measured_times)
 
 
+def distilled(
+    *,
+    teacher: Mapping[str, Any],
+    parameters: int,
+    hyper: Mapping[str, Any],
+    seeds: Sequence[int],
+    rows: int,
+    measured_times: int,
+) -> NetworkEstimator:
+    """Networks that learn what the average of others says, by their settings.
+
+    See ``NetworkEstimator`` and, for ``teacher``, ``network``.
+
+    Raises:
+        TypeError: a hyper-parameter is missing, or there is no such.
+        ValueError: a value that makes no sense.
+    """
+    chosen = hyper_of(hyper)
+    if not isinstance(chosen, Newton):
+        raise ValueError("a network that is taught by others needs a preset with a decay")
+    return NetworkEstimator(parameters, chosen, seeds, measured_times=measured_times, teacher=network(**teacher), rows=rows)
+
+
 class NetworkEstimator:
     """The networks of one size on all folds, a run a seed; all folds and seeds are trained side by side.
 
@@ -90,7 +73,13 @@ class NetworkEstimator:
             held out, redrawn for each seed; rows that show a held-out pair, or its light, are not learned from.
         seeds: at least one, none twice.
         measured_times: how often a measured row is among the rows to learn from; above 1 where re-illuminated rows are many.
-        progress: told how training goes.
+        teacher: is trained first, on the same folds, and the average of its networks of a fold is learned instead of the
+            measured lights; a test row or light that it does not see, its pupils do not see. None: there is none.
+        rows: with a teacher: re-illuminated rows that are learned from, drawn for each seed; all where there are fewer.
+
+    Attributes:
+        progress: told how training goes; None: nobody is.
+        folder: for checkpoints; None: there are none, and a training that is interrupted starts over.
     """
 
     def __init__(
@@ -100,37 +89,44 @@ class NetworkEstimator:
         seeds: Sequence[int],
         *,
         measured_times: int = 1,
-        progress: Progress | None = None,
+        teacher: NetworkEstimator | None = None,
+        rows: int = 0,
     ) -> None:
-        if measured_times < 1:
-            raise ValueError(f"measured_times {measured_times}: at least 1")
+        if measured_times < 1 or rows < 0:
+            raise ValueError(f"measured_times {measured_times}, rows {rows}: at least 1 and 0")
         if not seeds or len(set(seeds)) != len(seeds):
             raise ValueError(f"seeds {list(seeds)}: at least one, and none twice")
-        self.parameters, self.hyper, self.seeds, self.progress = parameters, hyper, tuple(seeds), progress
-        self.measured_times = measured_times
-        self.hidden_layers = hidden_layers_of(parameters)
-        self._trained: tuple[Fitted, list[str]] | None = None
+        self.hyper, self.seeds, self.measured_times = hyper, tuple(seeds), measured_times
+        self.parameters, self.hidden_layers = parameters, hidden_layers_of(parameters)
+        self.teacher, self.rows = teacher, rows
+        self.progress: Progress | None = None
+        self.folder: Path | None = None
+        self._trained: tuple[TrainedNetworks, list[str]] | None = None
 
     @property
     def looks_at_test(self) -> bool:
-        """Whether it needs the truth of the test rows to choose its weights."""
-        return self.hyper.keep == "test_fold"
+        """Whether it, or its teacher, needs the truth of the test rows to choose its weights."""
+        return (self.teacher or self).hyper.keep == "test_fold"
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Lights]]:
         """Train on each fold's training rows; seed -> (n, 3) lights of each fold's test rows, green 1."""
-        X, ratios, starts = _stacked(folds)
+        learned = [ratios_of(fold.gt_train) for fold in folds]
+        if self.teacher is not None:
+            self.teacher.progress = self.progress
+            self.teacher.folder = None if self.folder is None else self.folder / "teacher"
+            self.teacher.estimate_folds(folds)
+            learned = self.teacher.averaged([fold.X_train for fold in folds])
+        X, ratios, starts = _stacked(folds, learned)
         runs = [self._run(fold, start, seed) for seed in self.seeds for fold, start in zip(folds, starts, strict=True)]
-        layers, hyper = self.hidden_layers, self.hyper
-        if isinstance(hyper, Newton):
-            fitted = fit_newton(X, ratios, runs, hidden_layers=layers, hyper=hyper, progress=self.progress)
+        checkpoint = None if self.folder is None else Checkpoint(self.folder)
+        given: dict[str, Any] = {"hidden_layers": self.hidden_layers, "progress": self.progress, "checkpoint": checkpoint}
+        if isinstance(self.hyper, Newton):
+            trained = fit_newton(X, ratios, runs, hyper=self.hyper, **given)
         else:
-            fitted = fit_runs(X, ratios, runs, hidden_layers=layers, hyper=hyper, progress=self.progress)
-        self._trained = fitted, [f"{run.key}, seed {run.seed}" for run in runs]
-        found = estimates(fitted.nets, [fold.X_test for _ in self.seeds for fold in folds])
-        return {
-            seed: [with_green(ratios) for ratios in found[at * len(folds) : (at + 1) * len(folds)]]
-            for at, seed in enumerate(self.seeds)
-        }
+            trained = fit_runs(X, ratios, runs, hyper=self.hyper, **given)
+        self._trained = trained, [f"{run.key}, seed {run.seed}" for run in runs]
+        found = [with_green(each) for each in estimates(trained.nets, [fold.X_test for _ in self.seeds for fold in folds])]
+        return {seed: found[at * len(folds) : (at + 1) * len(folds)] for at, seed in enumerate(self.seeds)}
 
     def averaged(self, X: Sequence[Features]) -> list[Lights]:
         """After ``estimate_folds``: ratios (n, 2) of rows X[k] (n, 9) by the networks of fold k, the mean of their logarithms.
@@ -159,7 +155,10 @@ class NetworkEstimator:
             watch = len(train) + np.arange(len(fold.X_validate), dtype=np.int64)
         elif isinstance(self.hyper, Hyper) and self.hyper.keep == "validation":
             train, watch = _hold_out(fold, self.hyper.validation_share, seed)
-        measured = train[fold.pair_train[train] == fold.light_train[train]]
+        elif self.teacher is not None:
+            others = rng(seed, "two_camera pupils", fold.name).permutation(np.flatnonzero(~fold.measured_train))
+            train = np.concatenate([np.flatnonzero(fold.measured_train), others[: self.rows]])
+        measured = train[fold.measured_train[train]]
         train = np.concatenate([train, np.tile(measured, self.measured_times - 1)])
         return NetworkRun(start + train, start + watch, seed, fold.name)
 
@@ -174,53 +173,23 @@ def _hold_out(fold: Fold, share: float, seed: int) -> tuple[NDArray[np.int64], N
         )
     out = rng(seed, "two_camera validation", fold.name).permutation(pairs)[:count]
     pair_out, light_out = np.isin(fold.pair_train, out), np.isin(fold.light_train, out)
-    measured = fold.pair_train == fold.light_train
-    return np.flatnonzero(~pair_out & ~light_out), np.flatnonzero(pair_out & measured)
+    return np.flatnonzero(~pair_out & ~light_out), np.flatnonzero(pair_out & fold.measured_train)
 
 
-def _stacked(folds: Sequence[Fold]) -> tuple[Features, Lights, list[int]]:
-    """Features and ratios of all folds, one after another: training, validation, test rows; and where each fold starts."""
+def _stacked(folds: Sequence[Fold], learned: Sequence[Lights]) -> tuple[Features, Lights, list[int]]:
+    """Features and ratios of all folds, one after another: training (of ratios ``learned``), validation, test rows; and where
+    each fold starts."""
     blocks: list[Features] = []
     ratios: list[Lights] = []
     starts: list[int] = []
-    for fold in folds:
+    for fold, of_fold in zip(folds, learned, strict=True):
         starts.append(sum(map(len, blocks)))
         blocks += [fold.X_train, fold.X_validate]
-        ratios += [ratios_of(fold.gt_train), ratios_of(fold.gt_validate)]
+        ratios += [of_fold, ratios_of(fold.gt_validate)]
         if fold.gt_test is not None:
             blocks.append(fold.X_test)
             ratios.append(ratios_of(fold.gt_test))
     return np.concatenate(blocks), np.concatenate(ratios), starts
-
-
-def ratios_of(lights: Lights) -> Lights:
-    """(n, 3) RGB, green above 0 -> (n, 2) R/G and B/G."""
-    return lights[:, [0, 2]] / lights[:, 1:2]
-
-
-def with_green(ratios: NDArray[np.floating[Any]]) -> Lights:
-    """(n, 2) R/G and B/G -> (n, 3) RGB, green 1."""
-    values = ratios.astype(np.float64)
-    return np.stack([values[:, 0], np.ones(len(values)), values[:, 1]], axis=1)
-
-
-# ------------------------------------------------------------------------------------------------------ linear regression
-
-
-class LinearEstimator:
-    """Least squares from the nine numbers and a constant to [R/G, B/G]: the "linear regression" of the paper's Table 3."""
-
-    def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Lights]]:
-        """0 -> (n, 3) lights of each fold's test rows, green 1; ratios are kept above 0.001."""
-        found: list[Lights] = []
-        for fold in folds:
-            weights, *_ = np.linalg.lstsq(_with_one(fold.X_train), ratios_of(fold.gt_train), rcond=None)
-            found.append(with_green(np.maximum(_with_one(fold.X_test) @ weights, 1e-3)))
-        return {0: found}
-
-
-def _with_one(X: Features) -> Lights:
-    return np.concatenate([X.astype(np.float64), np.ones((len(X), 1))], axis=1)
 
 
 # ---------------------------------------------------------------------------------------------------------------- weights

@@ -11,57 +11,23 @@ least squares: J^T diag(1 / |r|) J.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...curation.checkpoint import Checkpoint
 from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator
-from ..models.illuminant_net import RATIOS, WIDTH, IlluminantNets, draw_nets, parameter_count
-from .batched import Fitted, Keep, NetworkRun, Progress
+from ..models.illuminant_net import RATIOS, IlluminantNets, draw_nets, hidden_layers_of, layers_of, parameter_count
+from .batched import NetworkRun, Progress, TrainedNetworks
+from .settings import Newton
 
 _TRIALS = 10  # dampings that a step tries
 _WINDOW = 10  # steps over which the loss must go down
-
-
-@dataclasses.dataclass(frozen=True)
-class Newton:
-    """Settings of a training.
-
-    Attributes:
-        decay: half of it times the sum of squared parameters is added to the sum of absolute errors; above 0.
-        tip: below this absolute error the loss is rounded: sqrt(r^2 + tip^2).
-        iterations: at most.
-        tolerance: training has converged when ten steps lower the loss by less than this share of it, or no step lowers it.
-        curvature_rows: about how many rows the curvature is taken from (another share of all rows each step); 0: from all.
-            The gradient is always that of all rows.
-        starts: weights that a run sets out from; which minimum is reached, and how soon, depends on them.
-        scouting: steps from each start, after which that of the least loss goes on alone.
-    """
-
-    decay: float
-    tip: float
-    iterations: int
-    tolerance: float
-    curvature_rows: int
-    starts: int = 1
-    scouting: int = 40
-
-    keep: ClassVar[Keep] = "last"
-    """No held-out loss decides: the minimum is kept."""
-
-    def __post_init__(self) -> None:
-        if not (0 < self.decay < math.inf and 0 < self.tip < math.inf and 0 < self.tolerance < 1):
-            raise ValueError(f"decay {self.decay}, tip {self.tip}, tolerance {self.tolerance}: above 0, and below 1 the last")
-        if self.iterations < 1 or self.curvature_rows < 0:
-            raise ValueError(f"iterations {self.iterations}, curvature_rows {self.curvature_rows}: at least 1 and 0")
-        if self.starts < 1 or self.scouting < 1:
-            raise ValueError(f"starts {self.starts}, scouting {self.scouting}: at least 1")
 
 
 def fit_newton(
@@ -72,7 +38,8 @@ def fit_newton(
     hidden_layers: int,
     hyper: Newton,
     progress: Progress | None = None,
-) -> Fitted:
+    checkpoint: Checkpoint | None = None,
+) -> TrainedNetworks:
     """Train one network a run, each by itself: a run's numbers depend on its own rows and seed alone, to the last bit.
 
     Features are standardised by the run's own rows, and the weights that come back have that folded in, so that the networks
@@ -85,6 +52,7 @@ def fit_newton(
             the mean log ratio.
         hidden_layers: of all of them.
         progress: told a line a run.
+        checkpoint: of this call; written after each run. Runs that it has are not trained again.
 
     Returns:
         ``steps`` (R,) taken until a run had converged; ``losses`` (1 + longest, R): at the start and after each
@@ -97,28 +65,40 @@ def fit_newton(
         raise ValueError(f"{len(runs)} runs: one is needed, and each needs rows to learn from")
     if not (np.isfinite(X).all() and np.isfinite(ratios).all() and (ratios > 0).all()):
         raise ValueError("features and ratios must be finite, and ratios above 0")
-    nets = IlluminantNets(hidden_layers, len(runs))
-    histories: list[list[float]] = []
+    done = {} if checkpoint is None else checkpoint.arrays()
     with one_thread():
-        for at, run in enumerate(runs):
-            rows, counts = np.unique(run.train, return_counts=True)
-            mean, scale = X[rows].mean(axis=0, dtype=np.float64), X[rows].std(axis=0, dtype=np.float64)
-            scale[scale == 0] = 1
-            problem = _Problem(
-                torch.from_numpy((X[rows] - mean) / scale),
-                torch.from_numpy(ratios[rows].astype(np.float64)),
-                torch.from_numpy(counts.astype(np.float64))[:, None],
-                hyper,
-            )
-            found, history = _best_minimum(problem, run, hidden_layers)
-            nets.flat.data[at, : len(found)] = _unstandardised(found, torch.from_numpy(mean), torch.from_numpy(scale)).float()
-            histories.append(history)
+        for at in range(len(done) // 2, len(runs)):
+            weights, losses = _trained(X, ratios, runs[at], hidden_layers, hyper)
+            done |= {f"weights_{at}": weights.numpy(), f"losses_{at}": np.array(losses)}
+            if checkpoint is not None:
+                checkpoint.commit_arrays(done)
             if progress is not None:
-                progress(f"{run.key}, seed {run.seed}: {len(history) - 1} steps, loss {history[-1]:.5g}")
+                progress(f"{runs[at].key}, seed {runs[at].seed}: {len(losses) - 1} steps, loss {losses[-1]:.5g}")
+    nets = IlluminantNets(hidden_layers, len(runs))
+    histories = [done[f"losses_{at}"] for at in range(len(runs))]
     losses = np.full((max(map(len, histories)), len(runs)), np.nan)
     for at, history in enumerate(histories):
+        weights = torch.from_numpy(done[f"weights_{at}"])
+        nets.flat.data[at, : len(weights)] = weights
         losses[: len(history), at] = history
-    return Fitted(nets, np.array([len(history) - 1 for history in histories]), losses)
+    return TrainedNetworks(nets, np.array([len(history) - 1 for history in histories]), losses)
+
+
+def _trained(
+    X: NDArray[np.floating[Any]], ratios: NDArray[np.floating[Any]], run: NetworkRun, hidden_layers: int, hyper: Newton
+) -> tuple[Tensor, list[float]]:
+    """One run: its weights (P,) float32, and the loss at the start and after each step."""
+    rows, counts = np.unique(run.train, return_counts=True)
+    mean, scale = X[rows].mean(axis=0, dtype=np.float64), X[rows].std(axis=0, dtype=np.float64)
+    scale[scale == 0] = 1
+    problem = _Problem(
+        torch.from_numpy((X[rows] - mean) / scale),
+        torch.from_numpy(ratios[rows].astype(np.float64)),
+        torch.from_numpy(counts.astype(np.float64))[:, None],
+        hyper,
+    )
+    found, losses = _best_minimum(problem, run, hidden_layers)
+    return _unstandardised(found, torch.from_numpy(mean), torch.from_numpy(scale)).float(), losses
 
 
 @dataclasses.dataclass(frozen=True)
@@ -196,7 +176,7 @@ class _Descent:
         # From lower down, the trials would not get up again.
         damping = max(self._damping, 1e-6 * float(small.diagonal().max()))
         for _ in range(_TRIALS):
-            there = flat - solve(root, small, problem.hyper.decay + damping, gradient)
+            there = flat - ridge_solve(root, small, problem.hyper.decay + damping, gradient)
             new = float(problem.loss(there))
             if new < self.history[-1]:
                 self.flat, self._damping = there, damping / 3
@@ -206,7 +186,7 @@ class _Descent:
         return False
 
 
-def solve(root: Tensor, small: Tensor, ridge: float, gradient: Tensor) -> Tensor:
+def ridge_solve(root: Tensor, small: Tensor, ridge: float, gradient: Tensor) -> Tensor:
     """(A^T A + ridge I)^-1 g by the smaller of the two Gram matrices.
 
     Args:
@@ -225,11 +205,7 @@ def solve(root: Tensor, small: Tensor, ridge: float, gradient: Tensor) -> Tensor
 
 
 def _layers(flat: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Weights (9, outputs) and biases (outputs,) of one network, in the order of ``IlluminantNets``."""
-    hidden = (len(flat) - parameter_count(0)) // (parameter_count(1) - parameter_count(0))
-    outputs = [WIDTH] * hidden + [RATIOS]
-    pieces = flat.split([size for count in outputs for size in (WIDTH * count, count)])
-    return [(pieces[2 * at].view(WIDTH, count), pieces[2 * at + 1]) for at, count in enumerate(outputs)]
+    return layers_of(flat, hidden_layers_of(len(flat)))
 
 
 def _outputs(flat: Tensor, X: Tensor) -> list[Tensor]:

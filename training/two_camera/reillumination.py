@@ -13,6 +13,8 @@ exact change at that point and has its derivative there.
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -83,28 +85,17 @@ def reilluminated(pairs: TransformPairs) -> TransformPairs:
     i, j = i[i != j], j[i != j]
     source, target = pairs.take(i), pairs.take(j)
     changed = {
-        name: reilluminated_transforms(
-            getattr(source, f"transform_{name}"),
-            getattr(source, f"transform_chart_{name}"),
-            getattr(source, f"gt_{name[0]}"),
-            getattr(target, f"transform_chart_{name}"),
-            getattr(target, f"gt_{name[0]}"),
+        f"transform_{way}": reilluminated_transforms(
+            getattr(source, f"transform_{way}"),
+            getattr(source, f"transform_chart_{way}"),
+            getattr(source, f"gt_{way[0]}"),
+            getattr(target, f"transform_chart_{way}"),
+            getattr(target, f"gt_{way[0]}"),
         )
-        for name in ("1to2", "2to1")
+        for way in ("1to2", "2to1")
     }
     both = np.char.add(np.char.add(source.key, "-as-"), target.key)
-    made = {
-        "key": both,
-        "name": both,
-        "source_key": source.key,
-        "target_key": target.key,
-        "original": np.zeros(len(i), dtype=bool),
-        "fold": source.fold,
-        "gt_1": target.gt_1,
-        "gt_2": target.gt_2,
-        "transform_1to2": changed["1to2"],
-        "transform_2to1": changed["2to1"],
-        "transform_chart_1to2": target.transform_chart_1to2,
-        "transform_chart_2to1": target.transform_chart_2to1,
-    }
-    return TransformPairs(**{name: np.concatenate([getattr(pairs, name), values]) for name, values in made.items()})
+    named = {"key": both, "name": both, "source_key": source.key, "target_key": target.key}
+    made = dataclasses.replace(target, **named, **changed, original=np.zeros(len(i), dtype=bool), fold=source.fold)
+    fields = TransformPairs.__dataclass_fields__
+    return TransformPairs(**{name: np.concatenate([getattr(pairs, name), getattr(made, name)]) for name in fields})

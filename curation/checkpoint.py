@@ -1,21 +1,23 @@
 """The checkpoint of a training, in a folder of the training's own: whole or not there.
 
 Order of a commit: the state under a name of its own, then ``progress.json``, which names it and what was predicted at each
-position so far with their SHA-256, then the old state goes. Each file is written beside its place, synced and renamed, so that
-a kill at any moment leaves a ``progress.json`` whose state is there. Whose training it is the folder says:
-``curation.keys.work_folder`` names it by settings, data and code.
+position so far (where the state has not all of it) with their SHA-256, then the old state goes. Each file is written beside
+its place, synced and renamed, so that a kill at any moment leaves a ``progress.json`` whose state is there. Whose training it
+is the folder says: ``keys.work_folder`` names it by settings, data and code.
 """
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ...curation.files import remove, remove_half_written, replacing, write_whole
-from ...curation.records import TEMPORARY, state_of
+import numpy as np
+
+from .files import remove, remove_half_written, replacing, write_whole
+from .records import TEMPORARY, state_of
 
 _PROGRESS = "progress.json"
 
@@ -31,15 +33,17 @@ class Checkpoint:
     """
 
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
         remove_half_written(folder)
         self._folder = folder
         self._recorded: dict[str, Any] = {}
+        self._commits = 0
         self.state: Path | None = None
         try:
             held = json.loads((folder / _PROGRESS).read_bytes())
             files, (state,) = dict(held["files"]), dict(held["state"])
             if all(self._is(name, recorded) for name, recorded in {**files, **held["state"]}.items()):
-                self._recorded, self.state = files, folder / state
+                self._recorded, self._commits, self.state = files, int(held["done"]), folder / state
         except (OSError, ValueError, LookupError, TypeError):
             pass
 
@@ -51,18 +55,34 @@ class Checkpoint:
         """See the class."""
         return [self._folder / name for name in self._recorded]
 
-    def commit(self, save: Callable[[Path], None], predicted: Path) -> None:
+    def arrays(self) -> dict[str, np.ndarray]:
+        """What ``commit_arrays`` wrote last, by name; nothing where nothing was done."""
+        if self.state is None:
+            return {}
+        with np.load(self.state, allow_pickle=False) as held:
+            return {name: held[name] for name in held.files}
+
+    def commit_arrays(self, arrays: Mapping[str, np.ndarray], predicted: Path | None = None) -> None:
+        """``commit`` of a state that is arrays by name."""
+
+        def save(path: Path) -> None:
+            with path.open("wb") as stream:
+                np.savez(stream, allow_pickle=False, **arrays)
+
+        self.commit(save, predicted)
+
+    def commit(self, save: Callable[[Path], None], predicted: Path | None = None) -> None:
         """Write the state after one more position by ``save``.
 
         Args:
             save: writes one file, at the path that it is given.
-            predicted: file in the folder with what was predicted at the position.
+            predicted: file in the folder with what was predicted at the position; None where the state has it all.
 
         Raises:
             ValueError: ``save`` wrote no file, or several.
         """
-        done = len(self._recorded) + 1
-        state = self._folder / f"after-{done:04}"
+        self._commits += 1
+        state = self._folder / f"after-{self._commits:04}"
         # In a folder of its own: torch takes no name that begins with a dot, and puts it into the file; numpy adds an ending.
         with replacing(state) as beside, tempfile.TemporaryDirectory(prefix=TEMPORARY, dir=self._folder) as room:
             save(Path(room) / state.name)
@@ -71,8 +91,9 @@ class Checkpoint:
                 wrote = f"save(path) of a learner wrote {len(saved)} files"
                 raise ValueError(f"{wrote}: one is wanted, at the path that it is given")
             saved[0].replace(beside)
-        self._recorded[predicted.name] = state_of(predicted)
-        value = {"done": done, "files": self._recorded, "state": {state.name: state_of(state)}}
+        if predicted is not None:
+            self._recorded[predicted.name] = state_of(predicted)
+        value = {"done": self._commits, "files": self._recorded, "state": {state.name: state_of(state)}}
         write_whole(self._folder / _PROGRESS, json.dumps(value).encode())  # in the order of the positions
         self.state = state
         for old in self._folder.glob("after-*"):

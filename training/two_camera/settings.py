@@ -1,0 +1,110 @@
+"""Settings of the trainings of networks on transforms, and the paper's: ``two_camera.toml``."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, get_args
+
+from ...curation.package_data import package_toml
+
+Keep = Literal["last", "validation", "test_fold"]
+RateSchedule = Literal["constant", "cosine"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Hyper:
+    """Hyper-parameters of a training: a paper or a config says each.
+
+    Attributes:
+        epochs: at most; an epoch is n / batch_size steps of n training rows, and batches run on across epochs, as over the
+            repeated data set of the released code.
+        batch_size: rows a step; fewer where there are fewer.
+        learning_rate: of Adam (beta 0.9 and 0.999, epsilon 1e-7: Keras' values).
+        schedule: "constant", as in paper and code; "cosine" goes down to 0 at the last epoch.
+        keep: "last" keeps the weights at the end; "validation" those of the lowest loss on held-out training pairs;
+            "test_fold" those of the lowest loss on the test fold: ``as_released``, and no fair figure.
+        validation_share: of the training pairs that "validation" holds out where the fold brings no validation rows of its own.
+        check_epochs: the loss that decides is looked at once in so many epochs.
+        patience_epochs: a run ends where the loss that decides (of training with keep = "last") has not gone down by a
+            thousandth for so many epochs: it has converged. None: all epochs.
+    """
+
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    schedule: RateSchedule
+    keep: Keep
+    validation_share: float
+    check_epochs: float
+    patience_epochs: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.epochs < 1 or self.batch_size < 1 or not self.check_epochs > 0:
+            raise ValueError(
+                f"epochs {self.epochs}, batch_size {self.batch_size}, check_epochs {self.check_epochs}: all above 0"
+            )
+        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
+            raise ValueError(f"learning_rate {self.learning_rate} must be positive and finite")
+        if self.keep not in get_args(Keep) or self.schedule not in get_args(RateSchedule):
+            raise ValueError(f"keep {self.keep!r}: {get_args(Keep)}; schedule {self.schedule!r}: {get_args(RateSchedule)}")
+        if not 0 <= self.validation_share < 1:
+            raise ValueError(f"validation_share {self.validation_share}: a share from 0 and below 1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Newton:
+    """Settings of a training.
+
+    Attributes:
+        decay: half of it times the sum of squared parameters is added to the sum of absolute errors; above 0.
+        tip: below this absolute error the loss is rounded: sqrt(r^2 + tip^2).
+        iterations: at most.
+        tolerance: training has converged when ten steps lower the loss by less than this share of it, or no step lowers it.
+        curvature_rows: about how many rows the curvature is taken from (another share of all rows each step); 0: from all.
+            The gradient is always that of all rows.
+        starts: weights that a run sets out from; which minimum is reached, and how soon, depends on them.
+        scouting: steps from each start, after which that of the least loss goes on alone.
+    """
+
+    decay: float
+    tip: float
+    iterations: int
+    tolerance: float
+    curvature_rows: int
+    starts: int = 1
+    scouting: int = 40
+
+    keep: ClassVar[Keep] = "last"
+    """No held-out loss decides: the minimum is kept."""
+
+    def __post_init__(self) -> None:
+        if not (0 < self.decay < math.inf and 0 < self.tip < math.inf and 0 < self.tolerance < 1):
+            raise ValueError(f"decay {self.decay}, tip {self.tip}, tolerance {self.tolerance}: above 0, and below 1 the last")
+        if self.iterations < 1 or self.curvature_rows < 0:
+            raise ValueError(f"iterations {self.iterations}, curvature_rows {self.curvature_rows}: at least 1 and 0")
+        if self.starts < 1 or self.scouting < 1:
+            raise ValueError(f"starts {self.starts}, scouting {self.scouting}: at least 1")
+
+
+def settings(preset: str) -> dict[str, Any]:
+    """One table of ``training/two_camera/two_camera.toml``, as arguments of ``hyper_of``.
+
+    Raises:
+        ValueError: there is no such preset.
+    """
+    presets = package_toml(__package__, "two_camera.toml")
+    if preset not in presets:
+        raise ValueError(f"no preset {preset!r}: there are {', '.join(presets)}")
+    return presets[preset]
+
+
+def hyper_of(values: Mapping[str, Any]) -> Hyper | Newton:
+    """Settings of Adam, or of ``newton`` where there is a weight decay.
+
+    Raises:
+        TypeError: a setting is missing, or there is no such.
+        ValueError: a value that makes no sense.
+    """
+    return Newton(**values) if "decay" in values else Hyper(**values)
