@@ -336,7 +336,7 @@ def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, An
             yield dict(one.facts), one.learned.rows_view(store)
 
 
-def scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def line_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Metrics of whole trainings: protocol -> line -> ``mean`` and ``std`` over its runs by heading (None for undefined),
     ``runs``.
 

@@ -74,7 +74,7 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
 
 
 def _scores(todo: Job, out: str) -> Any:
-    return {**experiments.scores(out, todo.benchmark.shown), **todo.benchmark.tables(todo.config, out)}
+    return {**experiments.line_scores(out, todo.benchmark.shown), **todo.benchmark.tables(todo.config, out)}
 
 
 def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:

@@ -17,7 +17,7 @@ from ..curation.store import Store
 from ..eval.report.blocks import Block, Card, Cards, Cell, Figure, Report, Section, Table, Text, Value
 from ..eval.report.html import write
 from ..eval.report.plans import PlanStage, plan_chart
-from ..eval.report.sections import Source, StageRow, pipeline_section, provenance_section
+from ..eval.report.sections import Provenance, StageRow, pipeline_section, provenance_section
 from .cli.text import printed_kappa
 from .samples import rejects_sections, samples_sections
 
@@ -45,17 +45,17 @@ def stage_row(store: Store, artifact: Artifact) -> StageRow:
     )
 
 
-def sources_of(artifacts: Iterable[Artifact], *, drawn: str, about: About | None = None) -> list[Source]:
+def sources_of(artifacts: Iterable[Artifact], *, drawn: str, about: About | None = None) -> list[Provenance]:
     """Files and folders that the stages read, each once; ``drawn`` is named where there are none."""
-    found: dict[tuple[str, str], Source] = {}
+    found: dict[tuple[str, str], Provenance] = {}
     for artifact in artifacts:
         settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
         for name, value in settings.items():
             if isinstance(value, dict) and "content" in value:
                 label = f"{artifact.stage}: {name}"
                 what, licence = (about or {}).get(label, ("", OWNERS))
-                found[label, value["content"]] = Source(label, "", licence, value["content"], what=what)
-    return list(found.values()) or [Source(drawn, "", "drawn by this project")]
+                found[label, value["content"]] = Provenance(label, "", licence, value["content"], what=what)
+    return list(found.values()) or [Provenance(drawn, "", "drawn by this project")]
 
 
 def stage_cards(made: Mapping[str, Artifact], shown: Iterable[tuple[str, str, str]]) -> list[Card]:

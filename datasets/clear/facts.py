@@ -132,7 +132,7 @@ class ReleaseFacts:
 
 
 @dataclasses.dataclass(frozen=True)
-class PublishedFigure:
+class PublishedScore:
     """One published number.
 
     Attributes:
@@ -166,14 +166,14 @@ class Facts:
     reservoir: ReservoirFacts
     features: FeatureFacts
     release: ReleaseFacts
-    published: tuple[PublishedFigure, ...]
+    published: tuple[PublishedScore, ...]
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The eleven names in the order of their labels: alphabetical, the background first (``class_names.txt``)."""
         return (self.retrieval.background, *sorted(fact.name for fact in self.classes))
 
-    def figure(self, table: str, model: str, method: str, metric: str) -> PublishedFigure:
+    def figure(self, table: str, model: str, method: str, metric: str) -> PublishedScore:
         """One published number. Raises ``KeyError`` where there is none of that place."""
         for figure in self.published:
             if (figure.table, figure.model, figure.method, figure.metric) == (table, model, method, metric):
@@ -215,11 +215,11 @@ def _record(kind: type[_T], table: dict[str, Any]) -> _T:
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in _values(table).items()})
 
 
-def _figures(table: dict[str, Any]) -> list[PublishedFigure]:
+def _figures(table: dict[str, Any]) -> list[PublishedScore]:
     groups = {"iid": IID, "streaming": STREAMING}
     metrics = [metric for column in table["columns"] for metric in groups.get(column, (column,))]
     return [
-        PublishedFigure(table["table"], table["model"], method, metric, float(percent), table.get("note", ""))
+        PublishedScore(table["table"], table["model"], method, metric, float(percent), table.get("note", ""))
         for method, percents in table["rows"].items()
         for metric, percent in zip(metrics, percents, strict=True)
     ]

@@ -68,7 +68,7 @@ class UntrimFacts:
 
 
 @dataclass(frozen=True)
-class PublishedFigure:
+class PublishedResult:
     """One published pair of numbers, in percent; ``frames`` is what a stored video keeps: 4, 8, 16 or all."""
 
     table: str
@@ -94,9 +94,9 @@ class Facts:
     first_classes: Mapping[str, tuple[str, ...]]
     untrim: UntrimFacts
     memory: Mapping[str, MemoryFacts]
-    published: tuple[PublishedFigure, ...]
+    published: tuple[PublishedResult, ...]
 
-    def figures(self, dataset: str, tasks: int) -> list[PublishedFigure]:
+    def figures(self, dataset: str, tasks: int) -> list[PublishedResult]:
         """Published results of a data set in so many tasks, in the order of the tables."""
         return [one for one in self.published if (one.dataset, one.tasks) == (dataset, tasks)]
 
@@ -121,11 +121,11 @@ def facts() -> Facts:
     )
 
 
-def _figures(tables: list[dict[str, Any]]) -> Iterator[PublishedFigure]:
+def _figures(tables: list[dict[str, Any]]) -> Iterator[PublishedResult]:
     for table in tables:
         for method, pairs in table["rows"].items():
             for dataset, (acc, bwf) in zip(table["columns"], pairs, strict=True):
-                yield PublishedFigure(table["table"], table["tasks"], table["frames"], dataset, method, float(acc), float(bwf))
+                yield PublishedResult(table["table"], table["tasks"], table["frames"], dataset, method, float(acc), float(bwf))
 
 
 def _values(table: dict[str, Any]) -> dict[str, Any]:

@@ -31,7 +31,7 @@ from ..metrics.confusion import (
     top_labels,
 )
 from ..metrics.novelty import is_novel, reaction_times, says_unknown
-from ..results import Value, flat, labelled, measured
+from ..results import Value, flat, line_label, measured
 from .open_world_predictions import OpenWorldPredictions
 from .predictor import Labels
 
@@ -217,7 +217,7 @@ def predictor_labels(results: pa.Table) -> dict[tuple[str, str, str], str]:
     """Method, model and settings -> the method with every setting in which others of it differ, whatever the feedback."""
     keys = list(dict.fromkeys(zip(*(results[name].to_pylist() for name in _SETTINGS), strict=True)))
     settings = {key: {"model": key[1], **flat(json.loads(key[2]))} for key in keys}
-    return {key: labelled(key[0], settings[key], [settings[each] for each in keys if each[0] == key[0]]) for key in keys}
+    return {key: line_label(key[0], settings[key], [settings[each] for each in keys if each[0] == key[0]]) for key in keys}
 
 
 def _parsed(name: str) -> tuple[bool, str, str, str, str] | None:

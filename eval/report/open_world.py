@@ -18,7 +18,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .blocks import Block, Figure, Fold, Section, Table, Text, Value
+from .blocks import Block, Details, Figure, Section, Table, Text, Value
 from .figures import place_chart, rank_chart
 
 MEASURES: Mapping[str, str] = {
@@ -36,7 +36,7 @@ _INCREMENT = "increment"
 _CURVES = 8
 
 
-def class_density(density: pa.Table, *, role: str = "train", novel: bool | None = None, caption: str = "") -> Figure | None:
+def density_figure(density: pa.Table, *, role: str = "train", novel: bool | None = None, caption: str = "") -> Figure | None:
     """How many samples the classes of each increment have, most frequent class first (Figure 3).
 
     Args:
@@ -161,7 +161,7 @@ def open_world_sections(
     Args:
         tidy: see ``measure_curves``.
         split: which one is drawn; None: the first of validate+test, test, validate, train that the table has.
-        density: for Figure 3, see ``class_density``.
+        density: for Figure 3, see ``density_figure``.
         published_note: whether the numbers may be compared with the paper's, and why; printed first where it is given.
 
     Raises:
@@ -207,14 +207,14 @@ def _density_section(density: pa.Table) -> Section:
     blocks: list[Block] = []
     for role in ("train", "val", "test"):
         figures = [
-            class_density(density, role=role, novel=novel, caption=f"Samples of {role} by class; {which} classes.")
+            density_figure(density, role=role, novel=novel, caption=f"Samples of {role} by class; {which} classes.")
             for novel, which in ((None, "all"), (True, "new"))
         ]
         found = [figure for figure in figures if figure is not None]
         blocks += found[:1] if role == "train" else []
         rest = found[1:] if role == "train" else found
         if rest:
-            blocks.append(Fold("New classes of train" if role == "train" else f"Samples of {role}", rest))
+            blocks.append(Details("New classes of train" if role == "train" else f"Samples of {role}", rest))
     return Section(
         "Class density", [Text(["Samples of each class in every increment, the most frequent class first."]), *blocks]
     )
@@ -232,10 +232,10 @@ def _task_blocks(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[
     blocks: list[Block] = list(_both_ways(tidy, measures[0], shown))
     if blocks and "post" in shown.phases:
         summed = _both_ways(tidy, measures[0], dataclasses.replace(shown, phases=("post",), cumulative=True))
-        blocks += [Fold(f"{_capital(_said(measures[0]))}, cumulative", summed)] if summed else []
+        blocks += [Details(f"{_capital(_said(measures[0]))}, cumulative", summed)] if summed else []
     for measure in measures[1:]:
         found = _both_ways(tidy, measure, shown)
-        blocks += [Fold(_capital(_said(measure)), found)] if found else []
+        blocks += [Details(_capital(_said(measure)), found)] if found else []
     return blocks
 
 
@@ -305,7 +305,7 @@ def _last_section(tidy: pa.Table, split: str) -> Section:
     )
     columns = ["predictor", "feedback", "task", "measured", "samples", *_SHORT.values()]
     main = [row for row in rows if row[2:4] == ["classification", "after"]]
-    return Section("Over all increments", [Text([about]), Table(columns, main), Fold("All tasks", [Table(columns, rows)])])
+    return Section("Over all increments", [Text([about]), Table(columns, main), Details("All tasks", [Table(columns, rows)])])
 
 
 def _names(tidy: pa.Table, column: str) -> list[str | float]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 import pyarrow as pa
 
-from .blocks import Block, Fold, Section, Table, Text, Value
+from .blocks import Block, Details, Section, Table, Text, Value
 from .open_world import Shown, measure_curves
 
 _CURVES = 6
@@ -84,4 +84,4 @@ def _curves(frame: pl.DataFrame, heading: str) -> list[Block]:
         curves = {stratum: of & (pl.col("stratum") == stratum) for stratum in largest}
         figure = measure_curves(frame.to_arrow(), "mcc", shown, curves, of=f"{predictor}, feedback {feedback:g}")
         figures += [] if figure is None else [figure]
-    return [Fold(f"{heading}: curves", figures, opened=True)] if figures else []
+    return [Details(f"{heading}: curves", figures, opened=True)] if figures else []

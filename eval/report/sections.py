@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .blocks import Block, Cell, Fold, ImageGrid, Section, Table, Text, Thumb, Value
+from .blocks import Block, Cell, Details, ImageGrid, Section, Table, Text, Thumb, Value
 from .figures import heat_map, line_chart
 
 
@@ -69,7 +69,7 @@ def contact_section(
     blocks: list[Block] = [Text([intro])]
     for at, (name, buckets) in enumerate(thumbs.items()):
         grids = [ImageGrid(bucket, images, side_px) for bucket, images in buckets.items()]
-        blocks.append(Fold(f"{name} ({sum(len(grid.thumbs) for grid in grids):,})", grids, opened=at == 0))
+        blocks.append(Details(f"{name} ({sum(len(grid.thumbs) for grid in grids):,})", grids, opened=at == 0))
     return Section(title, blocks)
 
 
@@ -175,7 +175,7 @@ def _percent(scores: Scores, metrics: Iterable[str]) -> list[Value]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class Provenance:
     """Where something came from: its name, address, licence, digest, how it is to be cited, and what it is."""
 
     name: str
@@ -186,7 +186,7 @@ class Source:
     what: str = ""
 
 
-def provenance_section(sources: Sequence[Source], *, title: str = "Provenance") -> Section:
+def provenance_section(sources: Sequence[Provenance], *, title: str = "Provenance") -> Section:
     """Sources with what is known of them: a column that says nothing of any source is left out."""
     rows = [
         [

@@ -15,7 +15,7 @@ from ...curation.store import Store
 from ...datasets.iirc.assign import ROLES
 from ...datasets.iirc.facts import facts
 from ...datasets.iirc.view import RefinedView
-from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Thumb, Value
+from ...eval.report.blocks import Block, Card, Cards, Details, Section, Table, Text, Thumb, Value
 from ...eval.report.figures import bar_chart
 from ...eval.report.images import small
 from ...eval.report.label_trees import tree_figure
@@ -149,7 +149,7 @@ def _tasks(config: IircConfig, index: pa.Table) -> Section:
     blocks: list[Block] = [
         Table(headings, rows, "Task configurations"),
         _first_tasks(views[first], first),
-        Fold(f"Labels of each task of configuration {first}", [_labels(views[first])]),
+        Details(f"Labels of each task of configuration {first}", [_labels(views[first])]),
     ]
     return Section("Tasks", blocks)
 

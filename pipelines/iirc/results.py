@@ -13,7 +13,7 @@ from ...curation.store import Store
 from ...eval.metrics.label_sets import METRICS, co_predictions
 from ...eval.protocols.predictions import Predictions
 from ...eval.protocols.refined_classification import sets_after
-from ...eval.report.blocks import Block, Cell, Fold, Section, Table, Text, Value
+from ...eval.report.blocks import Block, Cell, Details, Section, Table, Text, Value
 from ...eval.report.figures import common_scale, heat_map, line_chart
 from ...eval.report.label_trees import confusion_figure
 from ...eval.results import Line, flat
@@ -39,7 +39,7 @@ def results_sections(
         learned: digest -> predictions, which lie in ``store``.
     """
     blocks: list[Block] = [Text([_note(found)], tone="note"), _last(found), *_curves(found)]
-    blocks += [_kinds(found), Fold("Each task after each task (R_jk)", _matrices(found))]
+    blocks += [_kinds(found), Details("Each task after each task (R_jk)", _matrices(found))]
     sections = [Section(f"Baselines, {protocol}", blocks)]
     after = config.evaluation.confusion_after
     confusions = [block for line in found for block in _confusions(line, learned[_first(line)], store, after)]
@@ -190,7 +190,7 @@ def _confusions(line: Line, learned: Artifact, store: Store, after: Sequence[int
             "predicted to have, a label."
         )
         made.append(confusion_figure(matrices, labels, breaks=breaks, caption=caption))
-    return [Fold(line.label, made, opened=False)] if made else []
+    return [Details(line.label, made, opened=False)] if made else []
 
 
 def _shown(found: Predictions, tasks: Sequence[int]) -> tuple[list[int], list[int]]:

@@ -16,11 +16,10 @@ from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import class_density, increment_table, published_table
 from ...datasets.kowl.transitions import KINDS, transition_counts, transitions
 from ...eval.protocols.open_world_measures import predictor_labels, tidy
-from ...eval.report.blocks import Block, Cards, Fold, Section, Table, Text, Value
+from ...eval.report.blocks import Block, Cards, Details, Section, Table, Text, Value
 from ...eval.report.figures import bar_chart
 from ...eval.report.flows import Change, flow_chart
-from ...eval.report.open_world import class_density as density_figure
-from ...eval.report.open_world import open_world_sections
+from ...eval.report.open_world import density_figure, open_world_sections
 from ...eval.report.open_world_strata import strata_section
 from ..experiments import results
 from ..own import shown
@@ -126,7 +125,7 @@ def _labels(config: KowlConfig, rows: Any) -> Section:
         )
         lines: list[Sequence[Value]] = [list(row) for row in top.select("from_label", "to_label", "kind", "samples").rows()]
         title = f"Changed labels, {pair}: {top.height} of {mine.height}, most samples first"
-        blocks.append(Fold(title, [Table(["from", "to", "kind", "samples"], lines)]))
+        blocks.append(Details(title, [Table(["from", "to", "kind", "samples"], lines)]))
     return Section("Labels over the releases", blocks)
 
 
@@ -152,7 +151,7 @@ def _increments(config: KowlConfig, samples: pa.Table) -> Section:
         same = published_table(ours).select(published.column_names).equals(published.cast(published.schema))
         verdict = "This run's table is the published one, number for number." if same else "This run's table differs from it."
         blocks += [_numbers(published, "Table 1 of the paper"), Text([verdict], tone="good" if same else "plain")]
-    blocks.append(Fold("By role, as in Table 2", [_numbers(ours, "This run, val and test apart")]))
+    blocks.append(Details("By role, as in Table 2", [_numbers(ours, "This run, val and test apart")]))
     return Section("Increments", blocks)
 
 

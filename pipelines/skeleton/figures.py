@@ -9,7 +9,7 @@ import numpy as np
 
 from ...datasets.skeleton.published import Published
 from ...eval.metrics.order_sensitivity import mean_and_deviation
-from ...eval.report.blocks import Block, Cell, Fold, Section, Table, Text, Value
+from ...eval.report.blocks import Block, Cell, Details, Section, Table, Text, Value
 from ...eval.report.figures import common_scale, heat_map, line_chart
 from ...eval.report.order_sensitivity import accuracy_forgetting_chart
 from ...eval.results import Line
@@ -139,8 +139,8 @@ def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: S
         what="differences over orders",
         caption=f"OPD by {by} in percent, mean over repeats.",
     )
-    blocks.append(heat if by == "task" else Fold("OPD by class", [heat]))
-    blocks.append(Fold(f"OPD by {by}, with deviations", [_opd_table(ours, labels, by)]))
+    blocks.append(heat if by == "task" else Details("OPD by class", [heat]))
+    blocks.append(Details(f"OPD by {by}, with deviations", [_opd_table(ours, labels, by)]))
     return blocks
 
 
@@ -177,7 +177,7 @@ def default_section(found: Sequence[Line]) -> Section | None:
             scale=scale,
             caption=f"{one.label}: accuracy in percent, {_repeats(len(found_of))}; the frame marks the task learned last.",
         )
-        blocks.append(Fold(one.label, [heat], opened=one is mine[0]))
+        blocks.append(Details(one.label, [heat], opened=one is mine[0]))
     if not blocks:
         return None
     if of_experiment(found, "default"):
@@ -205,7 +205,7 @@ def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Secti
         for measure, axis in (("aa", "average accuracy, AA"), ("af_from_best", "average forgetting, AF")):
             blocks += _curves(told, shapes, places, measure, what, axis, fixed)
     table = _measure_table(mine, "Default order; ± one standard deviation over repeats")
-    return Section("Architecture sensitivity", [*blocks, Fold("The numbers", [table])])
+    return Section("Architecture sensitivity", [*blocks, Details("The numbers", [table])])
 
 
 def _curves(

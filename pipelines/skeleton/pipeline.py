@@ -172,6 +172,6 @@ BENCHMARK = Benchmark(
         "final - diagonal": "af_final_minus_diagonal@test",
         "AA, validation": "aa@val",
     },
-    tables=results.scores,
+    tables=results.order_scores,
     report=report,
 )

@@ -14,7 +14,7 @@ from ...curation.artifact import load_run
 from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.skeleton.splits import ROLES
-from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Value
+from ...eval.report.blocks import Block, Card, Cards, Details, Section, Table, Text, Value
 from ...eval.report.skeletons import skeleton_chart
 from ...eval.results import lines
 from ..experiments import results
@@ -104,7 +104,9 @@ def _split(rows: pa.Table) -> Section:
         "Split",
         [
             Table(["task", "classes", *ROLES, "all"], lines, "Sequences by task, in the default order", total=total),
-            Fold("By class, with the frames of the source", [Table(headings, classes, decimals=0)], opened=len(classes) <= 12),
+            Details(
+                "By class, with the frames of the source", [Table(headings, classes, decimals=0)], opened=len(classes) <= 12
+            ),
         ],
     )
 

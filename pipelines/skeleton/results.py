@@ -18,7 +18,7 @@ from ...datasets.skeleton.facts import facts
 from ...datasets.skeleton.published import Published, table_2
 from ...eval.metrics.order_sensitivity import mean_and_deviation
 from ...eval.protocols.order_sensitivity import Key, differences
-from ...eval.results import Line, flat, labelled, lines
+from ...eval.results import Line, flat, line_label, lines
 from ..config import find_config, load
 from ..experiments import results
 from .config import SkeletonConfig
@@ -114,7 +114,7 @@ def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series
     made: list[Series] = []
     for key, those in groups.items():
         rivals = [settings[other] for other, lines_of in groups.items() if lines_of[0].method == those[0].method]
-        made.append(Series(those[0].method, labelled(those[0].method, settings[key], rivals), tuple(those)))
+        made.append(Series(those[0].method, line_label(those[0].method, settings[key], rivals), tuple(those)))
     return made
 
 
@@ -204,7 +204,7 @@ def published(config: SkeletonConfig, one: Series, by: By) -> Published | None:
 # ----------------------------------------------------------------------------------------------------- what eval prints
 
 
-def scores(config: SkeletonConfig, out: str) -> dict[str, dict[str, Any]]:
+def order_scores(config: SkeletonConfig, out: str) -> dict[str, dict[str, Any]]:
     """Differences over orders, which are of several trainings: ``mean`` and ``std`` by heading, the paper's beside ours."""
     found = lines(results(out))
     fair = bool(found) and not data_differs(config, out, load_run(Store(out)).config)

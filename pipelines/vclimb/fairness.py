@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...curation.artifact import Artifact
-from ...datasets.vclimb.facts import PublishedFigure, facts
+from ...datasets.vclimb.facts import PublishedResult, facts
 from ...eval.report.sections import Scores
 from ...eval.results import Line, flat
 from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights
@@ -116,10 +116,10 @@ def verdict(lines: Sequence[Line], data: Data) -> tuple[list[Line], str]:
     return fair, f"released split file, settings of the paper, ImageNet weights.{others}"
 
 
-def published(lines: Iterable[Line], dataset: str, tasks: int) -> list[tuple[PublishedFigure, Scores]]:
+def published(lines: Iterable[Line], dataset: str, tasks: int) -> list[tuple[PublishedResult, Scores]]:
     """The paper's results of these lines' methods, for so many tasks and their frames of a stored clip."""
     asked = {(line.method, str(line.settings["memory.frames"])) for line in lines}
-    found: list[tuple[PublishedFigure, Scores]] = []
+    found: list[tuple[PublishedResult, Scores]] = []
     for figure in facts().figures(dataset, tasks):
         plain, _, consistent = figure.method.partition("+")
         if (_PAPER_NAMES[plain] + (CONSISTENT if consistent else ""), figure.frames) in asked:

@@ -16,7 +16,7 @@ from ...curation.video.frames import unpack_frames
 from ...datasets.vclimb.facts import facts
 from ...datasets.vclimb.tables import coverage, leaks, per_task, table_1
 from ...datasets.videos.rows import ROLES
-from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Thumb, Value
+from ...eval.report.blocks import Block, Card, Cards, Details, Section, Table, Text, Thumb, Value
 from ...eval.report.images import small
 from ...eval.report.sections import contact_section
 from ...eval.results import Line, lines
@@ -112,7 +112,7 @@ def _split(config: VclimbConfig, clips: pa.Table) -> Section:
         .sort("class_index")
     )
     order: list[Sequence[Value]] = [[r[2], str(r[0]), str(r[1]), *r[3:]] for r in by_class.rows()]
-    blocks.append(Fold("Classes in the order of learning", [Table(["class", "task", "index", *ROLES], order)]))
+    blocks.append(Details("Classes in the order of learning", [Table(["class", "task", "index", *ROLES], order)]))
     return Section("Split", blocks)
 
 
@@ -143,7 +143,7 @@ def _leaks(config: VclimbConfig, clips: pa.Table) -> Section:
     if by_group.groups:
         lines = [list(row.values()) for row in by_group.by_class.to_pylist() if row["shared"]]
         table = Table(["class", "groups", "shared", f"{role} clips", "leaked"], lines)
-        blocks += [Text([leak_warning(clips, role)], tone="note"), Fold("By class", [table])]
+        blocks += [Text([leak_warning(clips, role)], tone="note"), Details("By class", [table])]
     else:
         blocks.append(Text([f"No group stands in train and in {role}."], tone="good"))
     return Section("Leaks", blocks)
@@ -166,7 +166,7 @@ def _coverage(clips: pa.Table, made: Mapping[str, Artifact], store: Store) -> Se
     total = ["all", *sums.drop("task").sum().row(0)]
     short = frame.filter(pl.col("usable") < pl.col("listed"))
     lacking: list[Sequence[Value]] = [[row[1], str(row[0]), *row[2:]] for row in short.rows()]
-    fold = Fold(
+    fold = Details(
         f"Classes that lack clips ({short['label'].n_unique()})", [Table(["class", "task", "role", *headings], lacking)]
     )
     empty = frame.filter(pl.col("usable") == 0)

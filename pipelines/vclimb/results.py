@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...datasets.vclimb.facts import facts
 from ...datasets.vclimb.tables import memory_lines
-from ...eval.report.blocks import Block, Fold, Section, Table, Text, Value
+from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.figures import common_scale, line_chart
 from ...eval.report.sections import Scores, accuracy_blocks, metric_blocks
 from ...eval.results import Line
@@ -57,7 +57,7 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     scale = common_scale([each.mean(0) for each in matrices.values()])
     for label, matrix in matrices.items():
         blocks += accuracy_blocks(matrix, names, method=label, domain="task", scale=scale)[:1]
-    blocks.append(Fold("By class", [_classes(lines, clips)]))
+    blocks.append(Details("By class", [_classes(lines, clips)]))
     return Section(f"Baselines, {protocol.removeprefix('frames ')} frames of a stored clip", blocks)
 
 

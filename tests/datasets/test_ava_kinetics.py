@@ -19,7 +19,7 @@ from benchwright.datasets.ava_kinetics.annotations import Annotated, read_annota
 from benchwright.datasets.ava_kinetics.strata import Stratified, action_types, add_strata, key_frames, strata_of, thirds
 from benchwright.datasets.kinetics.lists import Listed, ListFile, pieces, read_list
 from benchwright.eval.metrics.confusion import UNKNOWN, Confusion, accuracy
-from benchwright.eval.protocols.open_world import Increment, Samples, Setting, run_open_world
+from benchwright.eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
 from benchwright.eval.protocols.strata import measures_by_stratum
 
 from tests.eval import open_worlds
@@ -215,13 +215,13 @@ class Remembers:
         return None
 
 
-def block(name: str, truth: list[int], said: list[int]) -> Samples:
+def block(name: str, truth: list[int], said: list[int]) -> SplitSamples:
     uid = np.array([f"{name}{n}" for n in range(len(truth))], dtype=np.str_)
-    return Samples(uid, np.array(said, np.float32)[:, None], np.array(truth, np.int64))
+    return SplitSamples(uid, np.array(said, np.float32)[:, None], np.array(truth, np.int64))
 
 
 def test_measures_of_strata_come_from_the_stored_predictions(tmp_path):
-    none = Samples(np.array([], dtype=np.str_), np.empty((0, 1), np.float32), np.array([], np.int64))
+    none = SplitSamples(np.array([], dtype=np.str_), np.empty((0, 1), np.float32), np.array([], np.int64))
     increments = [
         Increment("0", block("a", [0, 1], [0, 1]), none, block("b", [0, 0, 1, 1], [0, 1, 1, 1])),
         Increment("1", block("c", [0, 2], [0, -1]), none, block("d", [0, 1, 2, 2], [0, 0, -1, -1])),

@@ -9,15 +9,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from benchwright.datasets.kowl.tables import class_density as density_of
-from benchwright.eval.protocols.open_world import Increment, Samples, Setting, run_open_world
+from benchwright.eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
 from benchwright.eval.protocols.open_world_measures import tidy as tidy_of
 from benchwright.eval.report import html
-from benchwright.eval.report.blocks import Figure, Fold, Report, Section, Table
+from benchwright.eval.report.blocks import Details, Figure, Report, Section, Table
 from benchwright.eval.report.figures import place_chart, rank_chart
 from benchwright.eval.report.open_world import (
     REACTION,
     Shown,
-    class_density,
+    density_figure,
     measure_by_feedback,
     measure_by_predictor,
     measure_curves,
@@ -59,10 +59,10 @@ class Nearest:
 def world() -> list[Increment]:
     draw = np.random.default_rng(0)
 
-    def samples(name: str, labels: list[int]) -> Samples:
+    def samples(name: str, labels: list[int]) -> SplitSamples:
         y = np.repeat(np.array(labels, np.int64), 6)
         X = 8 * np.eye(6, dtype=np.float32)[y] + draw.normal(size=(len(y), 6)).astype(np.float32)
-        return Samples(np.array([f"{name}{n}" for n in range(len(y))], np.str_), X, y)
+        return SplitSamples(np.array([f"{name}{n}" for n in range(len(y))], np.str_), X, y)
 
     known = ([0, 1], [0, 1, 2], [0, 1, 2, 3])
     return [
@@ -166,22 +166,22 @@ def samples_table() -> pa.Table:
 
 def test_class_density_draws_the_counts_of_the_table():
     density = density_of(samples_table())
-    figure = class_density(density)
+    figure = density_figure(density)
     assert figure is not None
     assert figure.data is not None
     # increment, classes, samples, least, quartiles, most
     assert figure.data.rows == [["0", 2, 4, 1, 1.5, 2, 2.5, 3], ["1", 3, 6, 1, 1.5, 2, 2.5, 3]]
-    new = class_density(density, novel=True)
+    new = density_figure(density, novel=True)
     assert new is not None
     assert new.data is not None
     assert [row[:3] for row in new.data.rows] == [["1", 1, 2]]
-    assert class_density(density, role="val") is None
+    assert density_figure(density, role="val") is None
 
 
 def blocks_of(section: Section) -> list[object]:
     found: list[object] = []
     for block in section.blocks:
-        found += [block, *block.blocks] if isinstance(block, Fold) else [block]
+        found += [block, *block.blocks] if isinstance(block, Details) else [block]
     return found
 
 
@@ -220,7 +220,7 @@ def test_tables_of_sections_print_the_sums(tidy, sections):
     titled = {section.title: section for section in sections}
     table = next(block for block in titled["Over all increments"].blocks if isinstance(block, Table))
     assert [row[:4] for row in table.rows] == [[p, f, "classification", "after"] for p in ("far", "near") for f in "01"]
-    folded = next(block for block in titled["Over all increments"].blocks if isinstance(block, Fold)).blocks[0]
+    folded = next(block for block in titled["Over all increments"].blocks if isinstance(block, Details)).blocks[0]
     assert isinstance(folded, Table)
     row = next(row for row in folded.rows if row[:4] == ["near", "1", "none", "after"])
     rows = {"predictor": "near", "feedback": 1.0, "phase": "post", "task": "none", "split": "validate+test", "increment": 2}

@@ -12,12 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from benchwright.eval.report import html
-from benchwright.eval.report.blocks import Card, Cards, Cell, Figure, Fold, ImageGrid, Report, Section, Table, Text, Thumb
+from benchwright.eval.report.blocks import Card, Cards, Cell, Details, Figure, ImageGrid, Report, Section, Table, Text, Thumb
 from benchwright.eval.report.figures import DARK, LIGHT, bar_chart, common_scale, heat_map, line_chart
 from benchwright.eval.report.images import thumbnail
 from benchwright.eval.report.sections import (
+    Provenance,
     Scores,
-    Source,
     StageRow,
     accuracy_blocks,
     contact_section,
@@ -70,7 +70,7 @@ def everything(text: str = "plain") -> Report:
         heat_map(matrix, [text, "b"], [text, "b"], row_axis=text, column_axis=text, caption=text),
         bar_chart([text, "b"], [3, 4.5], label_axis=text, value_axis=text, caption=text),
         line_chart([text, "b"], {text: [1, 2]}, label_axis=text, value_axis=text, spread={text: [0.1, 0.2]}),
-        Fold(text, [ImageGrid(text, [Thumb(jpeg(), text, 0.25)]), ImageGrid(text, [])]),
+        Details(text, [ImageGrid(text, [Thumb(jpeg(), text, 0.25)]), ImageGrid(text, [])]),
     ]
     return Report(text, text, [Section(text, blocks), Section(text, [])], foot=text)
 
@@ -339,14 +339,14 @@ def test_a_single_domain_that_nothing_follows_is_said_in_words():
 
 
 def test_provenance_links_its_sources():
-    page = html.render(Report("r", "", [provenance_section([Source("yfcc", "https://example.org/y", "CC BY", "ab" * 32)])]))
+    page = html.render(Report("r", "", [provenance_section([Provenance("yfcc", "https://example.org/y", "CC BY", "ab" * 32)])]))
     assert '<a href="https://example.org/y"' in page
     assert "ab" * 32 in page
     assert f">{'ab' * 6}</code>" in page
 
 
 def test_provenance_has_no_column_that_says_nothing():
-    [table] = provenance_section([Source("votes", "", "", what="answers"), Source("root", "", "CC BY")]).blocks
+    [table] = provenance_section([Provenance("votes", "", "", what="answers"), Provenance("root", "", "CC BY")]).blocks
     assert isinstance(table, Table)
     assert table.columns == ["source", "what it is", "licence"]
     assert table.rows == [["votes", "answers", None], ["root", None, "CC BY"]]

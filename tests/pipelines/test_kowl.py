@@ -137,7 +137,7 @@ def test_a_loop_that_stopped_goes_on_to_the_same_rows(evaluated: Path, tmp_path:
     for predictor in ("ann", "gmm_finch", "evm"):
         with pytest.raises(Stopped):
             train(c, out, [predictor], ["1"], progress=stop)
-    assert experiments.scores(str(out), kowl.BENCHMARK.shown) == {}
+    assert experiments.line_scores(str(out), kowl.BENCHMARK.shown) == {}
     del told[:]
     train(c, out, [], ["1"], progress=told.append)
     assert not any(f"increment {number}" in line for number in range(4) for line in told)
@@ -184,7 +184,7 @@ def test_results_of_an_earlier_dataset_are_left_out(evaluated: Path, tmp_path: P
     (out / "run.json").write_bytes((evaluated / "run.json").read_bytes())
     (out / "experiments").symlink_to(evaluated / "experiments")
     assert experiments.results(str(out)).num_rows == 0
-    assert experiments.scores(str(out), kowl.BENCHMARK.shown) == {}
+    assert experiments.line_scores(str(out), kowl.BENCHMARK.shown) == {}
     assert list(experiments.stale_trainings(str(out)).values()) == ["trained on another dataset"] * 6
 
 
@@ -193,7 +193,7 @@ def test_why_feedback_can_cost_the_ann_accuracy(evaluated: Path, tmp_path: Path)
     that is found again does not, and feedback pays."""
     out = linked(evaluated, tmp_path)
     train(settings("kowl/tiny.toml", 'evaluation.settings.ann.threshold_when="each_fit"'), out, ["ann"], ["0", "1"])
-    again, first = experiments.scores(str(out), kowl.BENCHMARK.shown), api.scores(str(evaluated))
+    again, first = experiments.line_scores(str(out), kowl.BENCHMARK.shown), api.scores(str(evaluated))
     post = {
         when: {k: found[k]["ann"]["mean"]["mcc post"] for k in found} for when, found in (("again", again), ("first", first))
     }
@@ -207,7 +207,7 @@ def test_other_settings_stand_beside_each_other(evaluated: Path, tmp_path: Path)
     for overrides in ([], ["evaluation.settings.evm.tail_size=50"], ["evaluation.experience_limit=300"]):
         train(settings("kowl/tiny.toml", *overrides), out, ["evm"], ["0.5"])
     assert load_run(Store(str(out / "experiments"))).pipeline == "kowl experiments"
-    assert list(experiments.scores(str(out), kowl.BENCHMARK.shown)["feedback 0.5"]) == [
+    assert list(experiments.line_scores(str(out), kowl.BENCHMARK.shown)["feedback 0.5"]) == [
         "evm, experience_limit = None, predictor.tail_size = 100",
         "evm, experience_limit = None, predictor.tail_size = 50",
         "evm, experience_limit = 300, predictor.tail_size = 100",

@@ -194,7 +194,7 @@ def test_shards_hold_thumbnails_and_numbers(tmp_path: Path) -> None:
 
 
 def scores(out: Path) -> dict:
-    return experiments.scores(str(out), two_camera.BENCHMARK.shown)
+    return experiments.line_scores(str(out), two_camera.BENCHMARK.shown)
 
 
 def train(c: TwoCameraConfig, out: Path, methods: list[str] | None = None) -> None:

@@ -171,7 +171,7 @@ def test_baselines_are_scored_and_resumed(trained: Path, tmp_path: Path) -> None
     c, out = settings("tiny"), untrained(trained, tmp_path / "run")
     with pytest.raises(Stopped):
         train(c, out, "icarl+tc", progress=stop)
-    assert experiments.scores(out, vclimb.SHOWN) == {}
+    assert experiments.line_scores(out, vclimb.SHOWN) == {}
     told: list[str] = []
     train(c, out, "icarl+tc", progress=told.append)
     assert [line.partition(": ")[2].partition(" in ")[0] for line in told] == ["'2', 3 of 3, learned and tested", "trained"]
@@ -191,7 +191,7 @@ def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Pat
     out = str(shutil.copytree(trained, tmp_path / "run"))
     published_as = Path(out, "dataset/dataset.json")
     published_as.write_text(json.dumps(json.loads(published_as.read_text()) | {"digest": "0" * 64}))
-    assert experiments.scores(out, vclimb.SHOWN) == {}
+    assert experiments.line_scores(out, vclimb.SHOWN) == {}
     assert set(experiments.stale_trainings(out).values()) == {"trained on another dataset"}
 
 
