@@ -101,7 +101,6 @@ def _with_report(benchmark: Benchmark) -> Benchmark:
 
 
 def _default_report(benchmark: Benchmark, config: Any, out: str) -> str:
-    from .experiments import line_scores
     from .report import write_default
 
-    return write_default(benchmark.title, out, scores=line_scores(out, benchmark.shown), rounds=benchmark.rounds(config))
+    return write_default(benchmark.title, out, shown=benchmark.shown, rounds=benchmark.rounds(config))

@@ -124,11 +124,12 @@ class FeatureFacts:
 
 @dataclasses.dataclass(frozen=True)
 class ReleaseFacts:
-    """Names under which the data is published."""
+    """Names under which the data is published; content digest of the shards of a run that has the paper's, "" where unknown."""
 
     avalanche_name: str
     archive: str
     test_share_folder: str
+    dataset_digest: str
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,9 +18,8 @@ from ...datasets.kowl.splits import ROLES
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
-from ...eval.protocols.open_world_measures import PROTOCOL
+from ...eval.protocols.open_world_measures import PROTOCOL, measures_by_stratum
 from ...eval.protocols.open_world_predictions import COLUMNS
-from ...eval.protocols.strata import measures_by_stratum
 from ...eval.results import Value
 from ...training.core.devices import device_of
 from ...training.predictors.registry import made

@@ -13,14 +13,14 @@ from benchwright.eval.protocols.open_world import Increment, Setting, SplitSampl
 from benchwright.eval.protocols.open_world_measures import tidy as tidy_of
 from benchwright.eval.report import html
 from benchwright.eval.report.blocks import Details, Figure, Report, Section, Table
-from benchwright.eval.report.figures import place_chart, rank_chart
+from benchwright.eval.report.figures import line_chart, rank_chart
 from benchwright.eval.report.open_world import (
     REACTION,
     Shown,
     density_figure,
-    measure_by_feedback,
-    measure_by_predictor,
+    density_section,
     measure_curves,
+    measure_figure,
     open_world_sections,
 )
 
@@ -96,7 +96,7 @@ def of(tidy: pa.Table, **wanted: object) -> list[float]:
 
 
 def test_points_stand_at_t_before_feedback_and_half_a_step_later_after_it(tidy):
-    figure = measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
+    figure = measure_figure(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
     shown = numbers(figure)
     assert shown["increment"] == [f"{place:g}" for place in PLACES]
     for name in ("near", "far"):
@@ -107,7 +107,7 @@ def test_points_stand_at_t_before_feedback_and_half_a_step_later_after_it(tidy):
 
 
 def test_curves_by_feedback_are_the_runs_of_one_predictor(tidy):
-    shown = numbers(measure_by_feedback(tidy, "mcc", Shown("none", "validate+test", cumulative=True), predictor="near"))
+    shown = numbers(measure_figure(tidy, "mcc", Shown("none", "validate+test", cumulative=True), predictor="near"))
     assert list(shown) == ["increment", "feedback 0", "feedback 1"]
     assert shown["feedback 0"][-1] < shown["feedback 1"][-1]
     rows = {"predictor": "near", "feedback": 0.0, "measure": "mcc", "task": "none", "split": "validate+test"}
@@ -115,15 +115,13 @@ def test_curves_by_feedback_are_the_runs_of_one_predictor(tidy):
 
 
 def test_reaction_time_is_of_the_evaluators_novelty_before_feedback(tidy):
-    shown = numbers(
-        measure_by_predictor(tidy, REACTION, Shown("detection", "test", ("pre",), novel_to="evaluator"), feedback=1.0)
-    )
+    shown = numbers(measure_figure(tidy, REACTION, Shown("detection", "test", ("pre",), novel_to="evaluator"), feedback=1.0))
     assert shown == {"increment": ["1", "2"], "far": [1, 1], "near": [0, 0]}
 
 
 def test_what_the_table_lacks_is_no_figure(tidy):
-    assert measure_by_predictor(tidy, "mcc", Shown("classification", "nowhere"), feedback=1.0) is None
-    assert measure_by_predictor(tidy, "no such measure", Shown("classification", "test"), feedback=1.0) is None
+    assert measure_figure(tidy, "mcc", Shown("classification", "nowhere"), feedback=1.0) is None
+    assert measure_figure(tidy, "no such measure", Shown("classification", "test"), feedback=1.0) is None
 
 
 def test_runs_that_are_not_told_apart_are_an_error(tidy):
@@ -134,8 +132,8 @@ def test_runs_that_are_not_told_apart_are_an_error(tidy):
 def test_a_predictor_keeps_its_colour_where_another_is_missing(tidy):
     frame = pl.DataFrame(pl.from_arrow(tidy))
     part = frame.filter((pl.col("predictor") == "near") | (pl.col("feedback") == 0)).to_arrow()
-    both = measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
-    one = measure_by_predictor(part, "mcc", Shown("classification", "test"), feedback=1.0)
+    both = measure_figure(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
+    one = measure_figure(part, "mcc", Shown("classification", "test"), feedback=1.0)
     assert both is not None
     assert one is not None
     assert list(numbers(one)) == ["increment", "near"]
@@ -147,8 +145,8 @@ def test_a_predictor_keeps_its_colour_where_another_is_missing(tidy):
 
 
 def test_hollow_points_are_filled_with_the_page(tidy):
-    both = measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
-    after = measure_by_predictor(tidy, "mcc", Shown("classification", "test", ("post",)), feedback=1.0)
+    both = measure_figure(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
+    after = measure_figure(tidy, "mcc", Shown("classification", "test", ("post",)), feedback=1.0)
     assert both is not None
     assert after is not None
     assert both.light.count(b"fill: #ffffff") > 0
@@ -187,11 +185,11 @@ def blocks_of(section: Section) -> list[object]:
 
 @pytest.fixture(scope="module")
 def sections(tidy: pa.Table) -> list[Section]:
-    return open_world_sections(tidy, density=density_of(samples_table()), published_note="No fair comparison: drawn.")
+    return [density_section(density_of(samples_table())), *open_world_sections(tidy)]
 
 
 def test_same_table_same_bytes(tidy):
-    first, again = (measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0) for _ in range(2))
+    first, again = (measure_figure(tidy, "mcc", Shown("classification", "test"), feedback=1.0) for _ in range(2))
     assert first == again
 
 
@@ -201,7 +199,6 @@ def test_sections_hold_every_task_and_a_page_can_be_made(sections):
         "Over all increments",
     ]  # fmt: skip
     assert all(any(isinstance(block, Figure) for block in blocks_of(section)) for section in sections[:-1])
-    assert any(getattr(block, "tone", "") == "note" for block in sections[1].blocks)
     page = html.render(Report("Open world", "", sections))
 
     class Images(HTMLParser):
@@ -258,11 +255,11 @@ def test_wrong_tables_are_told(tidy):
 
 def test_charts_refuse_what_they_cannot_show():
     with pytest.raises(ValueError, match="one to eight"):
-        place_chart([0, 1], {}, label_axis="x", value_axis="y")
+        line_chart([0, 1], {}, label_axis="x", value_axis="y")
     with pytest.raises(ValueError, match="of the shape of the places"):
-        place_chart([0, 1], {"a": [1]}, label_axis="x", value_axis="y")
+        line_chart([0, 1], {"a": [1]}, label_axis="x", value_axis="y")
     with pytest.raises(ValueError, match="NaN alone"):
-        place_chart([0, 1], {"a": [np.nan, np.nan]}, label_axis="x", value_axis="y")
+        line_chart([0, 1], {"a": [np.nan, np.nan]}, label_axis="x", value_axis="y")
     for counts in ([], [0, 1], [[1, 2]]):
         with pytest.raises(ValueError, match="counts above 0"):
             rank_chart({"a": counts}, rank_axis="classes", value_axis="samples", group_axis="increment")
