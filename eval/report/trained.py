@@ -20,14 +20,14 @@ CURVES = 6
 """A figure tells so many curves apart."""
 
 
-class Labelled(Protocol):
+class HasLabel(Protocol):
     """What has a row in a table: a line, or several that are told as one."""
 
     @property
     def label(self) -> str: ...
 
 
-R = TypeVar("R", bound=Labelled)
+R = TypeVar("R", bound=HasLabel)
 Column = Callable[[R], Any]
 """What stands in a column of a row: the values of its runs as an array, or the value of the cell."""
 
@@ -136,7 +136,7 @@ def _said(value: Any) -> str:
 # -------------------------------------------------------------------------------------------------- beside a paper's
 
 
-def differences(found: Mapping[str, Any], wanted: Mapping[str, Any], place: str = "") -> list[str]:
+def record_differences(found: Mapping[str, Any], wanted: Mapping[str, Any], place: str = "") -> list[str]:
     """What a record has other than a paper: ``place.name is 1, and 2 in the paper``."""
     return [
         f"{place}{name} is {found.get(name)}, and {value} in the paper"

@@ -23,7 +23,7 @@ from ..experiments import FOLDER, trained
 from ..own import shown
 from ..report import ReportedRun, write_page
 from .config import DrawnSource, IircConfig
-from .results import first_digest, results_sections
+from .results import first_digest, protocol_sections
 
 _THUMB_PX = 64
 _SUPERCLASSES = 30
@@ -41,7 +41,7 @@ def write_report(config: IircConfig, out: str) -> str:
     learned = {one.learned.digest: one.learned for one in trained(out)}
     for protocol, found in run.protocols.items():
         predicted = {line.label: learned[first_digest(line)].rows_view(Store(posixpath.join(out, FOLDER))) for line in found}
-        sections += results_sections(config, protocol, found, predicted)
+        sections += protocol_sections(config, protocol, found, predicted)
     cards = run.cards(("found", "pictures found", "in the source"), ("assigned", "in the benchmark", "each stored once"))
     return write_page(
         run,

@@ -33,7 +33,7 @@ _FIRST, _LATER = 10, 5
 """Labels of the first task, and of later ones, that a confusion matrix shows, as the paper's Figure 6."""
 
 
-def results_sections(config: IircConfig, protocol: str, found: Sequence[Line], predicted: Mapping[str, Rows]) -> list[Section]:
+def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], predicted: Mapping[str, Rows]) -> list[Section]:
     """Tables, curves and matrices of all methods that were trained under a protocol.
 
     Args:

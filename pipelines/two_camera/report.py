@@ -27,9 +27,9 @@ from ...eval.report.trained import (
     Column,
     PublishedRow,
     comparable,
-    differences,
     lines_table,
     own_metrics,
+    record_differences,
     settings_details,
     whole_columns,
 )
@@ -273,13 +273,13 @@ def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
 def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
     """Why a training is none of the paper's, by its record; "" where it is."""
     own, wanted = line.settings, {"direction": "1to2", "reilluminated": False}
-    if changed := differences(own, wanted):
+    if changed := record_differences(own, wanted):
         return changed[0]
     if line.model == "network":
         if config.augmentation is None or config.augmentation.count != facts().targets:
             return f"no {facts().targets} re-illuminated pictures stand beside each"
         paper = {**settings("as_released"), "patience_epochs": own.get("estimator.hyper.patience_epochs")}
-        return next(iter(differences(own, {f"estimator.hyper.{name}": value for name, value in paper.items()})), "")
+        return next(iter(record_differences(own, {f"estimator.hyper.{name}": value for name, value in paper.items()})), "")
     if line.model == "distilled" or ":" in line.model or _paper_name(line) not in facts().tables[config.compare_with or "s20"]:
         return "no method of the paper's table"
     return ""

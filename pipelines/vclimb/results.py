@@ -19,11 +19,11 @@ from ...eval.report.trained import (
     PublishedRow,
     changed_settings,
     comparable,
-    differences,
     lines_table,
     metric_blocks,
     position_curves,
     position_matrices,
+    record_differences,
 )
 from ...eval.results import Line, flat
 from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights
@@ -186,7 +186,7 @@ def data_of(made: Mapping[str, Artifact]) -> Data:
 
 def _untrimmed(stage: Artifact | None) -> str:
     wanted = {"min_coverage": facts().untrim.min_coverage, "several_labels": "reject"}
-    return "" if stage is None else next(iter(differences(stage.recipe["settings"], wanted, "split.untrim.")), "")
+    return "" if stage is None else next(iter(record_differences(stage.recipe["settings"], wanted, "split.untrim.")), "")
 
 
 def _sampled(stage: Artifact | None, released: str) -> str:
@@ -195,7 +195,7 @@ def _sampled(stage: Artifact | None, released: str) -> str:
         return "no frames are stored"
     fps = facts().activitynet_fps if released == "activitynet" else None
     wanted = {"kind": "all", "n": None, "fps": fps, "min_frames": paper_settings("er", dataset="ucf101")["view"]["segments"]}
-    return next(iter(differences(stage.recipe["settings"]["plan"], wanted, "frames.")), "")
+    return next(iter(record_differences(stage.recipe["settings"]["plan"], wanted, "frames.")), "")
 
 
 def _lacking(made: Mapping[str, Artifact]) -> str:

@@ -15,7 +15,7 @@ from ..data.examples import Draw, Examples, RowNumbers
 from ..models.classifier import Classifier
 from .batches import Batch, Means, batches, outputs
 from .determinism import generator
-from .label_sets import precision_weighted_jaccard, predicted_sets
+from .label_sets import predicted_sets, sample_pw_jaccard
 from .schedule import Schedule
 
 State = dict[str, Tensor]
@@ -207,7 +207,7 @@ class Lesson:
         """Summed over samples."""
         logits = outputs(self.model, part, self.means)
         if self.means.sets:
-            return float(precision_weighted_jaccard(predicted_sets(logits), torch.from_numpy(part.labels)).sum())
+            return float(sample_pw_jaccard(predicted_sets(logits), torch.from_numpy(part.labels)).sum())
         return int((logits.argmax(1).numpy() == part.labels).sum())
 
 
