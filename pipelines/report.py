@@ -64,9 +64,8 @@ class ReportedRun:
     @property
     def protocols(self) -> dict[str, list[Line]]:
         """The lines of each protocol."""
-        return {
-            name: [line for line in self.lines if line.protocol == name] for name in {one.protocol: 0 for one in self.lines}
-        }
+        names = dict.fromkeys(line.protocol for line in self.lines)
+        return {name: [line for line in self.lines if line.protocol == name] for name in names}
 
     def rows(self, *stages: str) -> Rows | None:
         """Those of the first of these stages that is made; None where none is, or has none."""

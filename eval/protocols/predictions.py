@@ -13,7 +13,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...curation.store import Rows
-from ..metrics.accuracy import correct_count
 
 Labels = NDArray[np.int64]
 
@@ -174,7 +173,11 @@ class Predictions:
             for j, test in enumerate(self.tests):
                 if (guess := self.predicted(i + 1, test)) is not None and len(guess):
                     truth = test.labels[asked(test.labels, learned.known)]
-                    found[i, j] = correct_count(truth, guess) / len(truth)
+                    if guess.shape != truth.shape:
+                        raise ValueError(
+                            f"{learned.name!r}, {test.tested!r}: predictions {guess.shape} of labels {truth.shape}"
+                        )
+                    found[i, j] = np.count_nonzero(guess == truth) / len(truth)
         return found
 
     def _take(self, names: list[str], places: list[int]) -> pa.Table:

@@ -124,8 +124,8 @@ def _classes(run: ReportedRun, names: Sequence[str]) -> Section:
             continue
         table = rows.table(["concept", "bucket"])
         buckets, at = np.unique(table["bucket"].to_numpy(), return_inverse=True)
-        counts = np.zeros((len(names), len(buckets)), dtype=np.int64)
-        np.add.at(counts, ([names.index(name) for name in table["concept"].to_pylist()], at), 1)
+        cells = len(buckets) * np.array([names.index(name) for name in table["concept"].to_pylist()]) + at
+        counts = np.bincount(cells, minlength=len(names) * len(buckets)).reshape(len(names), len(buckets))
         blocks.append(
             counts_table(counts, names, [str(b) for b in buckets], what="concept", caption=f"Images {caption}, by bucket")
         )

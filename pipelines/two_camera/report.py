@@ -132,11 +132,8 @@ class _Pictures:
         members = self._samples[row]
         orientation = self._samples.index.table["orientation_1"][row].as_py() if self.turned else 1
         views = [upright(members[name], orientation).astype(np.float64) / 65535 for name in IMAGES]
-        return (
-            views[0],
-            views[1],
-            upright(members[VALID], orientation) if self.masked else np.ones(views[0].shape[:2], dtype=bool),
-        )
+        valid = upright(members[VALID], orientation) if self.masked else np.ones(views[0].shape[:2], dtype=bool)
+        return views[0], views[1], valid
 
 
 def _pairs(pictures: _Pictures, pairs: TransformPairs) -> Section:
