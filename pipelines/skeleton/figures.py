@@ -182,7 +182,7 @@ def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Secti
         for measure, axis in (("aa", "average accuracy, AA"), ("af_from_best", "average forgetting, AF")):
             blocks += _curves(told, shapes, places, measure, what, axis, fixed)
     table = _measure_table(mine, "Default order; ± one standard deviation over repeats")
-    return Section("Architecture sensitivity", [*blocks, Details("The numbers", [table])])
+    return Section("Architecture sensitivity", [*blocks, Details("The numbers", [table]), *settings_details(mine)])
 
 
 def _curves(
@@ -229,4 +229,4 @@ def grid_section(found: Sequence[Line]) -> Section | None:
         "": lambda one: Cell("chosen", tone="good") if best[one.method] is one else "",
     }
     told = "The setting with the highest AA on the sequences that validate is chosen, the first of equals."
-    return Section("Grids", [Text([told]), lines_table(mine, columns, "Default order, percent")])
+    return Section("Grids", [Text([told]), lines_table(mine, columns, "Default order, percent"), *settings_details(mine)])
