@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from benchwright.curation.rng import rng
-from benchwright.eval.protocols.open_world import Increment, Samples
+from benchwright.eval.protocols.open_world import Increment, SplitSamples
 
 WORLDS = ("separable", "overlapping")
 
@@ -60,7 +60,7 @@ def make_world(
             uid = np.array([f"{t}-{split}-{row}" for row in range(len(y))], dtype=np.str_)
             drawn = rng(seed, "drawn", f"{t} {split}").integers(0, start, len(y))
             around = np.where((y >= start) & (world == "overlapping"), drawn, y)
-            splits.append(Samples(uid, centres[around] + noise, y))
+            splits.append(SplitSamples(uid, centres[around] + noise, y))
         made.append(Increment(str(t), *splits))
     return made, [f"class {label}" for label in range(classes)]
 

@@ -154,13 +154,13 @@ def lines(results: pa.Table) -> list[Line]:
     for at in sorted(keys):
         protocol, method, model, _ = key = keys[at]
         rivals = [settings[other] | {"model": other[2]} for other in keys.values() if other[:2] == key[:2]]
-        label = labelled(method, settings[key] | {"model": model}, rivals)
+        label = line_label(method, settings[key] | {"model": model}, rivals)
         rows = results.take(np.flatnonzero(which.ravel() == which.ravel()[at]))
         found.append(Line(protocol, method, model, settings[key], label, rows))
     return found
 
 
-def labelled(method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
+def line_label(method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
     """The method with every setting in which the others differ from it: ``er, memory.samples = 200``."""
     others = list(others)
     names = dict.fromkeys(name for one in [settings, *others] for name in one)

@@ -108,7 +108,6 @@ def _with_report(benchmark: Benchmark) -> Benchmark:
 
 
 def _default_report(benchmark: Benchmark, config: Any, out: str) -> str:
-    from .experiments import mean_scores
     from .report import write_default
 
-    return write_default(benchmark.title, out, scores=mean_scores(out, benchmark.shown), rounds=benchmark.rounds(config))
+    return write_default(benchmark.title, out, shown=benchmark.shown, rounds=benchmark.rounds(config))

@@ -1,24 +1,32 @@
-"""What every report shows of a run: its finished stages, a line a stage, and the sources behind them; and its page."""
+"""The report of a run: what every benchmark's shows, and the page."""
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
+from ..curation.files import write_whole
 from ..curation.qa.agreement import votes_kappa
 from ..curation.qa.imports import workers_of
 from ..curation.qa.rounds import Round, votes_of
-from ..curation.store import Store
-from ..eval.report.blocks import Block, Card, Cards, Cell, Figure, Report, Section, Table, Text, Value
-from ..eval.report.html import write
-from ..eval.report.plans import PlanStage, plan_chart
-from ..eval.report.sections import Source, StageRow, pipeline_section, provenance_section
+from ..curation.store import Rows, Store
+from ..eval.report.blocks import Card, Cards, Report, Section, Table, Text
+from ..eval.report.html import render
+from ..eval.report.plans import PlanStage, pipeline_section
+from ..eval.report.sections import Provenance, provenance_section
+from ..eval.report.trained import metric_blocks
+from ..eval.results import Line, lines
 from .cli.text import printed_kappa
+from .experiments import results
 from .samples import rejects_sections, samples_sections
 
 About = Mapping[str, tuple[str, str]]
@@ -28,136 +36,159 @@ OWNERS = "its owner's; this run does not know it"
 """What is told of the licence of a file that someone brought."""
 
 
+@dataclass(frozen=True)
+class ReportedRun:
+    """A run as reports read it, finished or not.
+
+    Attributes:
+        out: a local folder.
+        store: the same.
+        made: its finished stages by name, in the order of the plan.
+    """
+
+    out: str
+    store: Store
+    made: Mapping[str, Artifact]
+
+    @classmethod
+    def of(cls, out: str) -> ReportedRun:
+        """The run in a folder."""
+        store = Store(out)
+        return cls(out, store, finished_stages(store))
+
+    @functools.cached_property
+    def lines(self) -> list[Line]:
+        """What was trained on its dataset."""
+        return lines(results(self.out))
+
+    @property
+    def protocols(self) -> dict[str, list[Line]]:
+        """The lines of each protocol."""
+        names = dict.fromkeys(line.protocol for line in self.lines)
+        return {name: [line for line in self.lines if line.protocol == name] for name in names}
+
+    def rows(self, *stages: str) -> Rows | None:
+        """Those of the first of these stages that is made; None where none is, or has none."""
+        found = next((self.made[stage] for stage in stages if stage in self.made), None)
+        return found.rows_view(self.store) if found is not None and found.rows else None
+
+    def cards(self, *shown: tuple[str, str, str]) -> list[Card]:
+        """The rows of each stage that is there, by stage, label and note; and how many rows were rejected."""
+        lost = sum(sum(one.rejects.values()) for one in self.made.values())
+        cards = [Card(label, self.made[stage].rows, note) for stage, label, note in shown if stage in self.made]
+        return [*cards, Card("rows rejected", lost, "each with its reason", tone="note" if lost else "plain")]
+
+    def best(self, label: str, metric: str) -> list[Card]:
+        """The highest mean of a metric of whole trainings, where there is one."""
+        means = [(float(np.mean(line.values(metric))), line) for line in self.lines if len(line.select(metric))]
+        value, line = max(((mean, line) for mean, line in means if not math.isnan(mean)), key=lambda m: m[0], default=(0, None))
+        return [] if line is None else [Card(label, f"{100 * value:.1f} %", f"{line.label}, {line.protocol}")]
+
+
 def finished_stages(store: Store) -> dict[str, Artifact]:
     """The finished stages of a run by name, in the order of the plan."""
     found = [load_artifact(store, stage) for stage in load_run(store).stages]
     return {artifact.stage: artifact for artifact in found if artifact is not None}
 
 
-def stage_row(store: Store, artifact: Artifact) -> StageRow:
-    """A stage's line in the pipeline table."""
-    seconds = load_made(store, artifact.stage).get("seconds")
-    # A run checks its counts before it writes an artifact: more rows out than in are those of a stage that expands.
-    expands = artifact.kind == "whole" and artifact.rows + sum(artifact.rejects.values()) > (artifact.rows_in or 0)
-    rejects = dict(artifact.rejects)
-    return StageRow(
-        artifact.stage, artifact.kind, artifact.rows_in, artifact.rows, rejects, seconds, artifact.digest, expands=expands
+def _plan_stage(store: Store, name: str, made: Artifact | None) -> PlanStage:
+    if made is None:
+        return PlanStage(name)
+    return PlanStage(
+        name=name,
+        kind=made.kind,
+        step=made.recipe["step"].split(".")[-1],
+        inputs=list(made.recipe["inputs"]),
+        rows_in=made.rows_in,
+        rows=made.rows,
+        rejects=dict(made.rejects),
+        seconds=load_made(store, name).get("seconds"),
+        digest=made.digest,
+        # A run checks its counts before it writes an artifact: more rows out than in are those of a stage that expands.
+        expands=made.kind == "whole" and made.rows + sum(made.rejects.values()) > (made.rows_in or 0),
     )
 
 
-def sources_of(artifacts: Iterable[Artifact], *, drawn: str, about: About | None = None) -> list[Source]:
+def sources_of(artifacts: Iterable[Artifact], *, drawn: str, about: About | None = None) -> list[Provenance]:
     """Files and folders that the stages read, each once; ``drawn`` is named where there are none."""
-    found: dict[tuple[str, str], Source] = {}
+    found: dict[tuple[str, str], Provenance] = {}
     for artifact in artifacts:
         settings = {**artifact.recipe["settings"], **artifact.recipe.get("pieces", {}).get("settings", {})}
         for name, value in settings.items():
             if isinstance(value, dict) and "content" in value:
                 label = f"{artifact.stage}: {name}"
                 what, licence = (about or {}).get(label, ("", OWNERS))
-                found[label, value["content"]] = Source(label, "", licence, value["content"], what=what)
-    return list(found.values()) or [Source(drawn, "", "drawn by this project")]
-
-
-def stage_cards(made: Mapping[str, Artifact], shown: Iterable[tuple[str, str, str]]) -> list[Card]:
-    """A card with the rows of each stage that is there; ``shown`` are stage, label and note."""
-    return [Card(label, made[stage].rows, note) for stage, label, note in shown if stage in made]
+                found[label, value["content"]] = Provenance(label, licence, value["content"], what)
+    return list(found.values()) or [Provenance(drawn, "drawn by this project")]
 
 
 def write_page(
+    run: ReportedRun,
     title: str,
-    subtitle: str,
-    sections: Sequence[Section],
-    made: Mapping[str, Artifact],
-    out: str,
+    subtitle: str = "",
     *,
-    drawn: str,
+    cards: Sequence[Card] = (),
+    notes: Sequence[str] = (),
+    sections: Sequence[Section] = (),
+    rounds: Sequence[Round] = (),
+    drawn: str = "the settings alone",
     about: About | None = None,
-    after: Sequence[Section] = (),
 ) -> str:
-    """Write ``report.html`` into the run's folder: ``sections``, the pipeline, rejected rows, ``after``, and the sources.
+    """Write ``report.html``: a summary, ``sections``, votes, the pipeline, rejected rows, samples, sources.
 
     Args:
-        made: the finished stages, see ``finished_stages``.
-        out: a local folder.
+        run: finished or not: what is there is shown.
+        title, subtitle: of the page; by default the subtitle names the pipeline.
+        cards: beside those on rejected rows and stages.
+        notes: what must be known of the run before anything else.
+        sections: of the benchmark; ``results_sections`` for its trainings.
+        rounds: what people are asked, see ``votes_sections``.
         drawn, about: see ``sources_of``.
 
     Returns:
         Its path.
     """
-    store = Store(out)
-    table = pipeline_section([stage_row(store, artifact) for artifact in made.values()])
-    pipeline = Section(table.title, [_drawing(store, made), *table.blocks])
-    provenance = provenance_section(sources_of(made.values(), drawn=drawn, about=about))
-    last = made[list(made)[-1]]
-    path = Path(out) / "report.html"
-    shown = [*sections, pipeline, *rejects_sections(store, made), *after, provenance]
-    write(Report(title, subtitle, shown, f"{last.stage}: content digest {last.digest}"), path)
+    record, made, last = load_run(run.store), run.made, run.made[list(run.made)[-1]]
+    pending = [name for name in record.stages if name not in made]
+    unfinished = [f"The run is not finished: stage {pending[0]} is the first that is not made yet."] if pending else []
+    stages = Card("stages made", f"{len(made)} of {len(record.stages)}")
+    told = [*unfinished, *notes]
+    shown = [
+        Section("Summary", [Cards([*cards, stages]), *([Text(told, tone="note")] if told else [])]),
+        *sections,
+        *votes_sections(rounds, run.out),
+        pipeline_section([_plan_stage(run.store, name, made.get(name)) for name in record.stages]),
+        *rejects_sections(run.store, made),
+        *samples_sections(run.store, last),
+        provenance_section(sources_of(made.values(), drawn=drawn, about=about)),
+    ]
+    page = Report(title, subtitle or f"Pipeline {record.pipeline}", shown, f"{last.stage}: content digest {last.digest}")
+    path = Path(run.out) / "report.html"
+    write_whole(path, render(page).encode())
     return str(path)
 
 
-def _drawing(store: Store, made: Mapping[str, Artifact]) -> Figure:
-    stages = [
-        PlanStage(name, one.kind, one.recipe["step"].split(".")[-1], list(one.recipe["inputs"]), one.rows, dict(one.rejects))
-        if (one := made.get(name))
-        else PlanStage(name)
-        for name in load_run(store).stages
-    ]
-    caption = "Bands are as wide as there are rows; numbers to the right are of rows that a stage rejected."
-    return plan_chart(stages, caption=caption)
-
-
-def write_default(title: str, out: str, *, scores: Mapping[str, Mapping[str, Any]], rounds: Sequence[Round]) -> str:
+def write_default(title: str, out: str, *, shown: Mapping[str, str], rounds: Sequence[Round]) -> str:
     """Write the report of a benchmark that has none of its own. Returns its path.
 
     Args:
         title: of the benchmark.
-        out: a local folder; the run may be unfinished: what is there is shown.
-        scores: see ``results_sections``.
-        rounds: what people are asked, see ``votes_sections``.
+        out: a local folder; the run may be unfinished.
+        shown: heading -> metric, see ``Benchmark``.
+        rounds: what people are asked.
     """
-    store = Store(out)
-    record, made = load_run(store), finished_stages(store)
-    last = made[list(made)[-1]]
-    lost = sum(sum(one.rejects.values()) for one in made.values())
-    first = next(iter(made.values()))
-    cards = [
-        Card("rows found", first.rows + sum(first.rejects.values()), f"by stage {first.stage}"),
-        Card("rows rejected", lost, "each with its reason", tone="note" if lost else "plain"),
-        Card("rows at the end" if record.result in made else "rows so far", last.rows, f"of stage {last.stage}"),
-        Card("stages made", f"{len(made)} of {len(record.stages)}"),
-    ]
-    pending = [name for name in record.stages if name not in made]
-    told = [f"The run is not finished: stage {pending[0]} is the first that is not made yet."] if pending else []
-    summary = Section("Summary", [Cards(cards), *([Text(told, tone="note")] if told else [])])
-    after = [*samples_sections(store, last), *votes_sections(rounds, out), *results_sections(out, scores)]
-    return write_page(title, f"Pipeline {record.pipeline}", [summary], made, out, drawn="the settings alone", after=after)
+    run = ReportedRun.of(out)
+    first, last = next(iter(run.made.values())), list(run.made)[-1]
+    found = Card("rows found", first.rows + sum(first.rejects.values()), f"by stage {first.stage}")
+    label = "rows at the end" if load_run(run.store).result in run.made else "rows so far"
+    cards = [found, *run.cards((last, label, f"of stage {last}"))]
+    return write_page(run, title, cards=cards, sections=results_sections(run, shown), rounds=rounds)
 
 
-def results_sections(out: str, scores: Mapping[str, Mapping[str, Any]]) -> list[Section]:
-    """What was measured on the dataset of a run in ``out``: a table a protocol.
-
-    Args:
-        out: the run.
-        scores: protocol -> method -> ``mean`` and ``std`` by metric, and ``unit``, as ``eval`` prints them.
-    """
-    tables: list[Block] = []
-    for protocol, methods in scores.items():
-        metrics = list(dict.fromkeys(name for result in methods.values() for name in result["mean"]))
-        degrees = any(result.get("unit") == "degrees" for result in methods.values())
-        times = 1 if degrees else 100
-        rows: list[Sequence[Value]] = [
-            [method, *(_measured(result["mean"].get(name), result["std"].get(name), times) for name in metrics)]
-            for method, result in methods.items()
-        ]
-        caption = f"{protocol}: {'degrees' if degrees else 'percent'}, ± one standard deviation"
-        tables.append(Table(["method", *metrics], rows, caption, decimals=2 if degrees else 1))
-    return [Section("Results", tables)] if tables else []
-
-
-def _measured(mean: float | None, std: float | None, times: int) -> Cell:
-    return Cell(
-        None if mean is None else times * mean, note="" if std is None else f"± {times * std:.{2 if times == 1 else 1}f}"
-    )
+def results_sections(run: ReportedRun, shown: Mapping[str, str]) -> list[Section]:
+    """What was measured on the dataset of a run: a table a protocol, and what sets its lines apart."""
+    blocks = [block for protocol, found in run.protocols.items() for block in metric_blocks(found, shown, protocol)]
+    return [Section("Results", blocks)] if blocks else []
 
 
 def votes_sections(rounds: Sequence[Round], out: str) -> list[Section]:

@@ -15,7 +15,7 @@ STREAMING = ("streaming_next_domain", "streaming_forward_transfer")
 
 
 @dataclasses.dataclass(frozen=True)
-class PublishedFigure:
+class PublishedScore:
     """One published number.
 
     Attributes:
@@ -24,6 +24,7 @@ class PublishedFigure:
         method: the row.
         metric: the column: one of ``IID`` or ``STREAMING``.
         percent: the value, 0 to 100.
+        note: what the table says of it, or "".
     """
 
     table: str
@@ -31,6 +32,7 @@ class PublishedFigure:
     method: str
     metric: str
     percent: float
+    note: str = ""
 
 
 class Facts(SimpleNamespace):
@@ -38,7 +40,7 @@ class Facts(SimpleNamespace):
     the order of the labels: alphabetical, the background first (``class_names.txt``). ``published`` are the figures.
     """
 
-    def figure(self, table: str, model: str, method: str, metric: str) -> PublishedFigure:
+    def figure(self, table: str, model: str, method: str, metric: str) -> PublishedScore:
         """One published number. Raises ``KeyError`` where there is none of that place."""
         for figure in self.published:
             if (figure.table, figure.model, figure.method, figure.metric) == (table, model, method, metric):
@@ -63,11 +65,11 @@ def published_limits() -> tuple[BucketLimits, ...]:
     return tuple(BucketLimits(item["start"], item["end"]) for item in package_toml(__package__, "bucket_limits.toml")["limits"])
 
 
-def _figures(table: dict[str, Any]) -> list[PublishedFigure]:
+def _figures(table: dict[str, Any]) -> list[PublishedScore]:
     groups = {"iid": IID, "streaming": STREAMING}
     metrics = [metric for column in table["columns"] for metric in groups.get(column, (column,))]
     return [
-        PublishedFigure(table["table"], table["model"], method, metric, float(percent))
+        PublishedScore(table["table"], table["model"], method, metric, float(percent), table.get("note", ""))
         for method, percents in table["rows"].items()
         for metric, percent in zip(metrics, percents, strict=True)
     ]

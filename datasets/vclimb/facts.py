@@ -15,7 +15,7 @@ def facts() -> FactTable:
     return published_facts(__package__)
 
 
-class PublishedFigure(NamedTuple):
+class PublishedResult(NamedTuple):
     """One published pair of numbers, in percent; ``frames`` is what a stored video keeps: 4, 8, 16 or all."""
 
     table: str
@@ -27,9 +27,9 @@ class PublishedFigure(NamedTuple):
     bwf_percent: float
 
 
-def published_figures() -> Iterator[PublishedFigure]:
+def published_figures() -> Iterator[PublishedResult]:
     """The published results, in the order of the tables."""
     for table in facts().published:
         for method, pairs in table.rows.items():
             for dataset, (acc, bwf) in zip(table.columns, pairs, strict=True):
-                yield PublishedFigure(table.table, table.tasks, table.frames, dataset, method, float(acc), float(bwf))
+                yield PublishedResult(table.table, table.tasks, table.frames, dataset, method, float(acc), float(bwf))

@@ -28,11 +28,6 @@ KNOWN = 1 << 62
 """The one label of all known classes in recognition and detection."""
 
 
-def cluster_label(number: int) -> int:
-    """The label of the recognised cluster ``unknown_<number>``."""
-    return -2 - number
-
-
 @dataclasses.dataclass(frozen=True, eq=False)
 class Confusion:
     """A confusion matrix: its non-zero cells, in the order of (truth, predicted).
@@ -92,20 +87,6 @@ class Confusion:
     def labels(self) -> Labels:
         """All labels that occur as truth or prediction, ascending."""
         return np.union1d(self.truth, self.predicted)
-
-    def matrix(self, rows: ArrayLike, columns: ArrayLike) -> NDArray[np.int64]:
-        """The cells as an array (r, c), for labels ``rows`` x ``columns`` in that order; other cells are left out."""
-        dense = np.zeros((np.size(rows), np.size(columns)), dtype=np.int64)
-        row_of = {int(label): at for at, label in enumerate(np.asarray(rows).tolist())}
-        column_of = {int(label): at for at, label in enumerate(np.asarray(columns).tolist())}
-        for truth, predicted, count in zip(self.truth.tolist(), self.predicted.tolist(), self.count.tolist(), strict=True):
-            if truth in row_of and predicted in column_of:
-                dense[row_of[truth], column_of[predicted]] = count
-        return dense
-
-    def reduced(self, known: ArrayLike, task: Task) -> Confusion:
-        """The matrix of ``task``: labels merged as ``reduce_labels`` says, cells summed."""
-        return _grouped(reduce_labels(self.truth, known, task), reduce_labels(self.predicted, known, task), self.count)
 
 
 def _grouped(truth: Labels, predicted: Labels, count: Labels) -> Confusion:

@@ -301,17 +301,3 @@ def _over_folds(errors: Sequence[NDArray[np.float64]]) -> dict[str, AngularStati
 
 def _numbers(statistics: AngularStatistics) -> Iterator[tuple[str, float]]:
     return ((f"{name}_deg", value) for name, value in dataclasses.asdict(statistics).items())
-
-
-def measure_own(*, predictions: Rows, metric: Callable[[Estimates], float | Mapping[str, float]], name: str) -> Iterator[Value]:
-    """Source step: a metric of somebody's own.
-
-    Args:
-        predictions: what the training left.
-        metric: takes ``Estimates`` and gives a number, or numbers by name.
-        name: of the metric, where it gives one number.
-    """
-    if predictions.num_rows:
-        found = metric(estimates_of(predictions))
-        numbers = found if isinstance(found, Mapping) else {name: found}
-        yield from (measured(each, float(number)) for each, number in numbers.items())

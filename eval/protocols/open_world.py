@@ -34,7 +34,7 @@ HIDDEN = -1
 
 
 @dataclasses.dataclass(frozen=True)
-class Samples:
+class SplitSamples:
     """One split of one increment, in the order in which it is presented: the reaction time depends on it.
 
     Attributes:
@@ -63,12 +63,12 @@ class Increment:
     """One increment. A split that a data set lacks is empty (Kinetics-700 has no test rows of its own)."""
 
     name: str
-    train: Samples
-    validate: Samples
-    test: Samples
+    train: SplitSamples
+    validate: SplitSamples
+    test: SplitSamples
 
     @property
-    def splits(self) -> dict[str, Samples]:
+    def splits(self) -> dict[str, SplitSamples]:
         """The splits that have rows, by name, in the order in which they are predicted."""
         every = {"train": self.train, "validate": self.validate, "test": self.test}
         return {name: samples for name, samples in every.items() if len(samples.y)}
@@ -199,7 +199,7 @@ def _predicted(predictor: Predictor, increment: Increment, t: int, phase: str) -
         yield from predicted_rows(t, phase, split, samples.uid, samples.y, columns, probabilities)
 
 
-def _requested(predictor: Predictor, train: Samples, given: int) -> Labels:
+def _requested(predictor: Predictor, train: SplitSamples, given: int) -> Labels:
     """Rows of the uids that the predictor wants labelled first."""
     wanted = [str(uid) for uid in predictor.request(train.uid, train.X)][:given]
     row_of = {uid: row for row, uid in enumerate(train.uid.tolist())}
@@ -210,7 +210,7 @@ def _requested(predictor: Predictor, train: Samples, given: int) -> Labels:
     return np.array([row_of[uid] for uid in wanted], dtype=np.int64)
 
 
-def _extend(experience: list[Seen], train: Samples, rows: Labels, limit: int | None) -> None:
+def _extend(experience: list[Seen], train: SplitSamples, rows: Labels, limit: int | None) -> None:
     labels = np.full(len(train.y), HIDDEN, dtype=np.int64)
     labels[rows] = train.y[rows]
     experience.append((train.uid, train.X, labels))

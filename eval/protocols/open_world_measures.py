@@ -31,8 +31,8 @@ from ..metrics.confusion import (
     top_labels,
 )
 from ..metrics.novelty import is_novel, reaction_times, says_unknown
-from ..results import Value, flat, labelled, measured
-from .open_world_predictions import OpenWorldPredictions
+from ..results import Value, flat, line_label, measured
+from .open_world_predictions import OpenWorldPredictions, Predicted
 from .predictor import Labels
 
 TOP = 5
@@ -171,6 +171,47 @@ def _with_both(tops: Mapping[str, tuple[Labels, Labels]]) -> dict[str, tuple[Lab
     return {**tops, "validate+test": joined}
 
 
+def measures_by_stratum(predictions: Rows, strata: pa.Table) -> Iterator[Value]:
+    """Measures of the classification task of each stratum, on validation and test samples, in the order of increments.
+
+    That is what the paper's ablation shows. Confusion matrices are summed stratum by stratum: where every sample belongs to one
+    stratum of a stratification, they add up to the matrix of the whole.
+
+    Args:
+        predictions: what the training left; nothing where it diverged.
+        strata: ``uid``, ``stratification``, ``stratum``. A sample may belong to several strata of one stratification, and
+            counts in each; one that is not named counts in none.
+
+    Yields:
+        Values whose stratum is called ``stratification=stratum``. One without samples in an increment has cumulative values
+        alone.
+    """
+    wanted = pl.DataFrame(pl.from_arrow(strata)).select("uid", name=pl.col("stratification") + "=" + pl.col("stratum"))
+    sums, split = Sums(), "validate+test"
+    parts = (part for part in OpenWorldPredictions(predictions) if part.split in ("validate", "test"))
+    for (increment, phase), some in itertools.groupby(parts, lambda part: (part.increment, part.phase)):
+        new: dict[str, Ordered] = {}
+        for part in some:
+            for name, ordered in _by_stratum(part, wanted).items():
+                new[name] = new[name] + ordered if name in new else ordered
+        for name, ordered in sorted(new.items()):
+            yield measured(f"{phase}.samples", ordered.first.n, position=increment, split=split, stratum=name)
+            yield from sums.add(ordered, phase, "classification", "predictor", position=increment, split=split, stratum=name)
+        yield from sums.so_far(phase, increment)
+    for phase in ("pre", "post"):
+        yield from sums.so_far(phase, None)
+
+
+def _by_stratum(part: Predicted, strata: pl.DataFrame) -> dict[str, Ordered]:
+    top = top_labels(part.columns, part.probabilities, TOP)
+    uids = pl.DataFrame({"uid": part.uid.tolist()}, schema={"uid": pl.String}).with_row_index("row")
+    pairs = uids.join(strata, on="uid", maintain_order="left")
+    row, name = pairs["row"].to_numpy(), np.asarray(pairs["name"].to_list(), dtype=np.str_)
+    rows = {one: row[name == one] for one in np.unique(name).tolist()}
+    known = part.known["predictor"]
+    return {one: Ordered.of(part.truth[at], top[at], known, "classification") for one, at in rows.items()}
+
+
 def tidy(results: pa.Table) -> pa.Table:
     """What was measured of increments as one table of ``COLUMNS``: means over the seeds, where there are several.
 
@@ -217,7 +258,7 @@ def predictor_labels(results: pa.Table) -> dict[tuple[str, str, str], str]:
     """Method, model and settings -> the method with every setting in which others of it differ, whatever the feedback."""
     keys = list(dict.fromkeys(zip(*(results[name].to_pylist() for name in _SETTINGS), strict=True)))
     settings = {key: {"model": key[1], **flat(json.loads(key[2]))} for key in keys}
-    return {key: labelled(key[0], settings[key], [settings[each] for each in keys if each[0] == key[0]]) for key in keys}
+    return {key: line_label(key[0], settings[key], [settings[each] for each in keys if each[0] == key[0]]) for key in keys}
 
 
 def _parsed(name: str) -> tuple[bool, str, str, str, str] | None:

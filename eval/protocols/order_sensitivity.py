@@ -74,14 +74,15 @@ class OrderedStream:
 
 
 def measure_orders(*, predictions: Rows, orders: int) -> Iterator[Value]:
-    """Source step: the values of a training that learned several orders; see ``values_of``.
+    """Source step: the values of a training that learned one order or several; see ``values_of`` and ``read_streams``.
 
     Args:
-        predictions: ``order_index``, ``k`` (tasks learned), ``classes``, ``sizes``, ``class_accuracy``, ``val_class_accuracy``.
+        predictions: what it left; nothing where it diverged.
         orders: how many it was to learn. Where some are missing, since they diverged, nothing is told of them together.
     """
-    found = list(streams(predictions.table().to_pylist()))
-    return values_of(found, together=len(found) == orders)
+    if predictions.num_rows:
+        found = read_streams(predictions)
+        yield from values_of(found, together=len(found) == orders)
 
 
 def streams(rows: Sequence[Mapping[str, Any]]) -> Iterator[OrderedStream]:
@@ -103,19 +104,14 @@ def streams(rows: Sequence[Mapping[str, Any]]) -> Iterator[OrderedStream]:
         yield OrderedStream(order, tasks, [row["class_accuracy"] for row in mine], [row["val_class_accuracy"] for row in mine])
 
 
-def measure_order(*, predictions: Rows) -> Iterator[Value]:
-    """Source step: the values of a training that learned one order; see ``values_of``.
+def read_streams(predictions: Rows) -> list[OrderedStream]:
+    """The streams that a training learned.
 
     Args:
-        predictions: see ``predictions.columns``; of test sets with the splits ``test`` and ``val``, and of classes whose names
-            are their numbers.
+        predictions: of several orders ``order_index``, ``k`` (tasks learned), ``classes``, ``sizes``, ``class_accuracy``,
+            ``val_class_accuracy``; of one order see ``predictions.columns``: of test sets with the splits ``test`` and ``val``,
+            and of classes whose names are their numbers.
     """
-    if predictions.num_rows:
-        yield from values_of([_only_stream(Predictions(predictions))], together=True)
-
-
-def read_streams(predictions: Rows) -> list[OrderedStream]:
-    """The streams of a training that learned several orders, or one: see ``measure_orders`` and ``measure_order``."""
     if "order_index" in predictions.column_names:
         return list(streams(predictions.table().to_pylist()))
     return [_only_stream(Predictions(predictions))]

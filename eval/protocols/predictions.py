@@ -13,7 +13,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...curation.store import Rows
-from ..metrics.accuracy import correct_count
 
 Labels = NDArray[np.int64]
 
@@ -73,7 +72,7 @@ def asked(labels: NDArray[Any], known: int) -> NDArray[np.int64]:
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedPosition:
     """One position of a stream.
 
     Attributes:
@@ -134,16 +133,16 @@ class Predictions:
         return self._rows.schema.field("labels").type.value_type != ONE_LABEL
 
     @functools.cached_property
-    def positions(self) -> tuple[Learned, ...]:
+    def positions(self) -> tuple[LearnedPosition, ...]:
         """What was learned, in order."""
         places = [number for (position, _, split), number in self._at.items() if position and not split]
-        found: list[Learned] = []
+        found: list[LearnedPosition] = []
         columns = ["tested", "samples", "class_names", "memory_samples", "memory_parts", "record"]
         for each in self._take(columns, places).to_pylist():
             known = (found[-1].known if found else 0) + len(each["class_names"])
             memory = each["memory_samples"], each["memory_parts"]
             names = tuple(each["class_names"])
-            found.append(Learned(each["tested"], names, known, each["samples"], *memory, json.loads(each["record"])))
+            found.append(LearnedPosition(each["tested"], names, known, each["samples"], *memory, json.loads(each["record"])))
         return tuple(found)
 
     @property
@@ -174,7 +173,11 @@ class Predictions:
             for j, test in enumerate(self.tests):
                 if (guess := self.predicted(i + 1, test)) is not None and len(guess):
                     truth = test.labels[asked(test.labels, learned.known)]
-                    found[i, j] = correct_count(truth, guess) / len(truth)
+                    if guess.shape != truth.shape:
+                        raise ValueError(
+                            f"{learned.name!r}, {test.tested!r}: predictions {guess.shape} of labels {truth.shape}"
+                        )
+                    found[i, j] = np.count_nonzero(guess == truth) / len(truth)
         return found
 
     def _take(self, names: list[str], places: list[int]) -> pa.Table:

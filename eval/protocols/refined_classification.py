@@ -15,7 +15,7 @@ from ...curation.store import Rows
 from ...datasets.iirc.view import label_sets
 from ..metrics.label_sets import METRICS, Overlaps, overlaps
 from ..results import Value, measured
-from .predictions import Learned, Predictions, TestSet, asked
+from .predictions import LearnedPosition, Predictions, TestSet, asked
 from .streams import Position, Stream, Test
 
 Sets = NDArray[np.bool_]
@@ -71,7 +71,7 @@ def measure_sets(*, predictions: Rows, kinds: Sequence[str]) -> Iterator[Value]:
                 yield from _by_kind(learned, None, test, true, guess, kinds)
 
 
-def _by_task(positions: Sequence[Learned], test: TestSet, true: Sets, guess: Sets) -> Iterator[Value]:
+def _by_task(positions: Sequence[LearnedPosition], test: TestSet, true: Sets, guess: Sets) -> Iterator[Value]:
     counts, start = overlaps(true, guess), 0
     for task in positions:
         of_task = counts.take(true[:, start : task.known].any(1))
@@ -80,7 +80,7 @@ def _by_task(positions: Sequence[Learned], test: TestSet, true: Sets, guess: Set
 
 
 def _by_kind(
-    learned: Learned, position: int | None, test: TestSet, true: Sets, guess: Sets, kinds: Sequence[str]
+    learned: LearnedPosition, position: int | None, test: TestSet, true: Sets, guess: Sets, kinds: Sequence[str]
 ) -> Iterator[Value]:
     """Of all classes, and of each kind."""
     yield from _values(overlaps(true, guess), learned, position, split=test.split)
@@ -100,7 +100,7 @@ def _by_class(classes: Sequence[str], position: int, test: TestSet, true: Sets, 
 
 
 def _values(
-    counts: Overlaps, learned: Learned, position: int | None, *, split: str, tested: str = "", stratum: str = ""
+    counts: Overlaps, learned: LearnedPosition, position: int | None, *, split: str, tested: str = "", stratum: str = ""
 ) -> Iterator[Value]:
     values = {name: metric(counts) if len(counts) else None for name, metric in METRICS.items()}
     memory = learned.memory_samples, learned.memory_parts

@@ -130,7 +130,7 @@ class ImageGrid:
 
 
 @dataclasses.dataclass(frozen=True)
-class Fold:
+class Details:
     """Blocks behind a line that opens them (all are open in print)."""
 
     title: str
@@ -138,7 +138,7 @@ class Fold:
     opened: bool = False
 
 
-Block = Text | Cards | Table | Figure | ImageGrid | Fold
+Block = Text | Cards | Table | Figure | ImageGrid | Details
 
 
 @dataclasses.dataclass(frozen=True)

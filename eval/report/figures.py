@@ -191,7 +191,7 @@ def bar_chart(labels: Sequence[str], values: Sequence[float], *, label_axis: str
 
 
 def line_chart(
-    labels: Sequence[str],
+    places: Sequence[str] | Sequence[float] | NDArray[Any],
     series: Mapping[str, ArrayLike],
     *,
     label_axis: str,
@@ -200,44 +200,63 @@ def line_chart(
     spread: Mapping[str, ArrayLike] | None = None,
     shares: bool = False,
     every: int = 1,
+    hollow: ArrayLike | None = None,
+    limits: tuple[float, float] | None = None,
+    legend_title: str = "",
 ) -> Figure:
-    """Curves over the same places, told apart by colour, marker, width and dashes; at most eight.
+    """Curves over the same places, told apart by colour, marker, width and dashes; at most eight. A curve goes on over a gap.
 
     Args:
-        labels: (n,) places along the axis, in order.
-        series: name -> (n,) values, NaN where there is none.
+        places: (n,) labels along the axis in order, or numbers, ascending.
+        series: name -> (n,) values, NaN where there is none. One without any value is not drawn and keeps its colour, so that
+            figures beside each other can give a name one colour.
         spread: name -> (n,) half-widths of a band around the curve (a standard deviation, say).
         shares: the values are shares in [0, 1]: they are drawn in percent, the unit of heat maps, and bands end at 0 and 100.
         every: only each so-manieth label is printed below the axis, the first of them at place ``every``.
+        hollow: (n,) bool, whether the point is drawn empty: of two kinds of measurement that take turns, say.
+        limits: of the value axis; None: what the values need.
+        legend_title: what the curves have in common.
     """
     times = 100.0 if shares else 1.0
     value_axis = f"{value_axis}, percent" if shares else value_axis
     curves = {name: times * np.asarray(values, dtype=np.float64) for name, values in series.items()}
-    if not 1 <= len(curves) <= len(MARKERS) or any(curve.shape != (len(labels),) for curve in curves.values()):
+    named = all(isinstance(place, str) for place in places)
+    x = np.arange(len(places)) if named else np.asarray(places, dtype=np.float64)
+    empty = np.zeros(x.shape, dtype=bool) if hollow is None else np.asarray(hollow, dtype=bool)
+    if not 1 <= len(curves) <= len(MARKERS) or any(curve.shape != x.shape for curve in [*curves.values(), empty]):
         shapes = {name: curve.shape for name, curve in curves.items()}
-        raise ValueError(f"curves {shapes} over {len(labels)} labels: one to eight, each ({len(labels)},)")
+        raise ValueError(f"curves {shapes} over places {x.shape}: one to eight, each of the shape of the places")
+    known = {name: ~np.isnan(curve) for name, curve in curves.items()}
+    drawn = {name: curve for name, curve in curves.items() if known[name].any()}
+    if not drawn:
+        raise ValueError("curves of NaN alone show nothing")
     widths = {name: times * np.asarray(values, dtype=np.float64) for name, values in (spread or {}).items()}
-    limits = _PERCENT if shares else (-math.inf, math.inf)
-    bands = {
-        name: [np.clip(curves[name] + way * widths[name], *limits) for way in (-1, 1)] for name in curves if name in widths
-    }
+    ends = _PERCENT if shares else (-math.inf, math.inf)
+    labels = [str(place) if named else f"{place:g}" for place in places]
 
     def draw(axes: Axes, theme: Theme) -> None:
-        x = np.arange(len(labels))
-        for at, ((name, curve), colour) in enumerate(zip(curves.items(), theme.series, strict=False)):
-            axes.plot(x, curve, color=colour, label=short_labels([name])[0], **_stroke(at, len(curves)))
-            if name in bands:
-                low, high = bands[name]
+        for at, (name, colour) in enumerate(zip(curves, theme.series, strict=False)):
+            if name not in drawn:
+                continue
+            there, stroke = known[name], _stroke(at, len(curves))
+            axes.plot(x[there], drawn[name][there], color=colour, label=short_labels([name])[0], **stroke)
+            holes: dict[str, Any] = {**stroke, "color": theme.page, "markeredgecolor": colour, "linestyle": ""}
+            axes.plot(x[there & empty], drawn[name][there & empty], **holes)
+            if name in widths:
+                low, high = (np.clip(drawn[name] + way * widths[name], *ends) for way in (-1, 1))
                 axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
-        axes.set_xticks(x[every - 1 :: every], short_labels(labels)[every - 1 :: every])
+        if named:
+            axes.set_xticks(x[every - 1 :: every], short_labels(labels)[every - 1 :: every])
+        else:
+            axes.set_xticks(np.unique(np.floor(x)))
+        if limits is not None:
+            axes.set_ylim(*limits)
         axes_style(axes, theme, label_axis, value_axis)
-        legend = axes.legend(loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5)
-        for text in legend.get_texts():
-            text.set_color(theme.ink)
+        legend_beside(axes, theme, title=legend_title or None)
 
-    alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in curves.items())
-    rows = [[label, *(float(curve[at]) for curve in curves.values())] for at, label in enumerate(labels)]
-    table = Table([label_axis, *curves], rows, "Percent" if shares else "", decimals=1 if shares else 3)
+    alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in drawn.items())
+    rows = [[label, *(float(curve[at]) for curve in drawn.values())] for at, label in enumerate(labels)]
+    table = Table([label_axis, *drawn], rows, "Percent" if shares else "", decimals=1 if shares else 3)
     return drawn_figure(draw, (8.4, 3.4), alt, caption, table)
 
 
@@ -247,62 +266,6 @@ def _stroke(at: int, count: int) -> dict[str, Any]:
     below = (count - 1 - at) / max(count - 1, 1)
     dashes = _DASHES[at % len(_DASHES)]
     return {"marker": MARKERS[at], "markersize": 3.6 + 2.6 * below, "linewidth": 1.4 + 1.5 * below, "linestyle": dashes}
-
-
-def place_chart(
-    places: ArrayLike,
-    series: Mapping[str, ArrayLike],
-    *,
-    label_axis: str,
-    value_axis: str,
-    hollow: ArrayLike | None = None,
-    limits: tuple[float, float] | None = None,
-    legend_title: str = "",
-    caption: str = "",
-) -> Figure:
-    """Curves over numbers, told apart by colour, marker, width and dashes; at most eight.
-
-    Args:
-        places: (n,) numbers along the axis, ascending.
-        series: name -> (n,) values, NaN where there is none; a curve goes on over a gap. One without any value is not drawn and
-            keeps its colour, so that figures beside each other can give a name one colour.
-        hollow: (n,) bool, whether the point is drawn empty: of two kinds of measurement that take turns, say.
-        limits: of the value axis; None: what the values need.
-        legend_title: what the curves have in common.
-    """
-    x = np.asarray(places, dtype=np.float64)
-    curves = {name: np.asarray(values, dtype=np.float64) for name, values in series.items()}
-    empty = np.zeros(x.shape, dtype=bool) if hollow is None else np.asarray(hollow, dtype=bool)
-    if not 1 <= len(curves) <= len(MARKERS) or any(curve.shape != x.shape for curve in [*curves.values(), empty]):
-        shapes = {name: curve.shape for name, curve in curves.items()}
-        raise ValueError(f"curves {shapes} over places {x.shape}: one to eight, each of the shape of the places")
-    there = {name: ~np.isnan(curve) for name, curve in curves.items()}
-    if not any(known.any() for known in there.values()):
-        raise ValueError("curves of NaN alone show nothing")
-
-    def draw(axes: Axes, theme: Theme) -> None:
-        for at, ((name, curve), colour) in enumerate(zip(curves.items(), theme.series, strict=False)):
-            known = there[name]
-            if not known.any():
-                continue
-            stroke = _stroke(at, len(curves))
-            axes.plot(x[known], curve[known], color=colour, label=short_labels([name])[0], **stroke)
-            holes: dict[str, Any] = {**stroke, "color": theme.page, "markeredgecolor": colour, "linestyle": ""}
-            axes.plot(x[known & empty], curve[known & empty], **holes)
-        axes.set_xticks(np.unique(np.floor(x)))
-        if limits is not None:
-            axes.set_ylim(*limits)
-        axes_style(axes, theme, label_axis, value_axis)
-        legend = axes.legend(
-            loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8.5, title=legend_title, alignment="left"
-        )
-        for text in [*legend.get_texts(), legend.get_title()]:
-            text.set_color(theme.ink)
-
-    drawn = {name: curve for name, curve in curves.items() if there[name].any()}
-    alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in drawn.items())
-    rows = [[f"{place:g}", *(float(curve[at]) for curve in drawn.values())] for at, place in enumerate(x.tolist())]
-    return drawn_figure(draw, (8.4, 3.4), alt, caption, Table([label_axis, *drawn], rows))
 
 
 def rank_chart(
@@ -338,11 +301,7 @@ def rank_chart(
         # Within a decade or two matplotlib labels minor ticks as well, in mathtext, which is off here.
         axes.yaxis.set_minor_formatter(lambda value, _: _short(value) if f"{value:.0e}"[0] in "25" else "")
         axes.tick_params(which="minor", left=False)
-        legend = axes.legend(
-            loc="upper left", bbox_to_anchor=(1.01, 1.0), frameon=False, fontsize=8, title=group_axis, alignment="left"
-        )
-        for text in [*legend.get_texts(), legend.get_title()]:
-            text.set_color(theme.ink)
+        legend_beside(axes, theme, title=group_axis, fontsize=8)
 
     spread = {name: np.percentile(curve, [0, 25, 50, 75, 100]) for name, curve in curves.items()}
     alt = f"Curves of {value_axis} by {rank_axis}, one a {group_axis}, with median: " + "; ".join(
@@ -355,7 +314,7 @@ def rank_chart(
 
 def _range(name: str, curve: NDArray[np.float64]) -> str:
     there = curve[~np.isnan(curve)]
-    return f"{name} has no values" if not len(there) else f"{name} from {there[0]:.3g} to {there[-1]:.3g}"
+    return f"{name} from {there[0]:.3g} to {there[-1]:.3g}"
 
 
 def _short(value: float) -> str:
@@ -386,6 +345,14 @@ def axes_style(axes: Axes, theme: Theme, x_label: str, y_label: str) -> None:
     axes.tick_params(length=0)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
+
+
+def legend_beside(axes: Axes, theme: Theme, **options: Any) -> None:
+    """What curves or points mean, right of the plot or where ``options`` put it."""
+    place: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.01, 1.0), "fontsize": 8.5, "alignment": "left"}
+    legend = axes.legend(**{**place, "frameon": False, **options})
+    for text in [*legend.get_texts(), legend.get_title()]:
+        text.set_color(theme.ink)
 
 
 def drawn_figure(

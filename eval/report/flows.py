@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from .blocks import Figure, Table
-from .figures import Theme, drawn_figure
+from .figures import Theme, drawn_figure, legend_beside
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.axes import Axes
@@ -72,11 +72,8 @@ def flow_chart(
         axes.set_axis_off()
         there = [kind for kind in kinds if any(each.kind == kind for each in changes)]
         patches = [Patch(facecolor=colours[kind], alpha=0.7, label=kind) for kind in there]
-        legend = axes.legend(
-            handles=patches, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=6, frameon=False, fontsize=8.5
-        )
-        for text in legend.get_texts():
-            text.set_color(theme.ink)
+        above: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1.0), "ncols": 6, "alignment": "center"}
+        legend_beside(axes, theme, handles=patches, **above)
 
     told = "; ".join(f"{each.old} to {each.new} {each.samples:,} ({each.kind})" for each in changes[:12])
     more = f"; and {len(changes) - 12} more" if len(changes) > 12 else ""

@@ -1,30 +1,24 @@
 """Blocks to one HTML page that needs nothing else: no script, no font, no address is fetched.
 
-The page says so itself: its content security policy forbids all but inline style and data or neighbouring images. The
-same report gives the same bytes.
+The page says so itself: its content security policy forbids all but inline style and images within it. The same report gives
+the same bytes.
 """
 
 from __future__ import annotations
 
 import base64
-import functools
-import hashlib
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.resources import files
-from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ...curation.files import write_whole
 from ...curation.rows import visible
 from .blocks import Cell, ImageGrid, Report, Table, Value
 from .images import encode, thumbnail
-
-Place = Callable[[bytes, str], str]
 
 _KINDS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp", b"<?xml": "svg+xml", b"<svg": "svg+xml"}
 
@@ -35,32 +29,6 @@ def render(report: Report) -> str:
     Raises:
         ValueError: a picture is neither SVG, PNG, JPEG nor WebP, or a thumbnail cannot be read.
     """
-    return _page(report, lambda data, kind: f"data:image/{kind};base64,{base64.b64encode(data).decode()}")
-
-
-def write(report: Report, path: Path, *, embed: bool = True) -> int:
-    """Write the page to ``path``, and return its size in bytes.
-
-    Args:
-        embed: True puts images into the page; False writes them into the folder ``<stem>_files`` beside it, named by
-            their SHA-256, and refers to them, which suits pages of thousands of thumbnails.
-    """
-    if embed:
-        page = render(report).encode()
-    else:
-        folder = path.with_name(f"{path.stem}_files")
-
-        def place(data: bytes, kind: str) -> str:
-            name = f"{hashlib.sha256(data).hexdigest()[:16]}.{kind.removesuffix('+xml')}"
-            write_whole(folder / name, data, sync=False)
-            return f"{folder.name}/{name}"
-
-        page = _page(report, place).encode()
-    write_whole(path, page)
-    return len(page)
-
-
-def _page(report: Report, place: Place) -> str:
     source = files(__package__ or "")
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalized
@@ -75,8 +43,8 @@ def _page(report: Report, place: Place) -> str:
         printed=_printed,
         align=_alignment,
         linkable=lambda href: re.match(r"https?://", href) is not None,
-        picture=functools.partial(_picture, place),
-        thumbs=functools.partial(_thumbs, place),
+        picture=_picture,
+        thumbs=_thumbs,
     )
 
 
@@ -95,18 +63,18 @@ def _anchors(report: Report) -> list[str]:
     return anchors
 
 
-def _picture(place: Place, data: bytes) -> str:
+def _picture(data: bytes) -> str:
     for magic, kind in _KINDS.items():
         if data.startswith(magic):
-            return place(data, kind)
+            return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
     raise ValueError(f"a picture begins with {data[:8]!r}: SVG, PNG, JPEG or WebP is needed")
 
 
-def _thumbs(place: Place, grid: ImageGrid) -> list[Mapping[str, Any]]:
+def _thumbs(grid: ImageGrid) -> list[Mapping[str, Any]]:
     shown: list[Mapping[str, Any]] = []
     for at, thumb in enumerate(grid.thumbs):
         small = thumbnail(thumb.image, grid.side_px, where=f"grid {grid.title!r}, image {at} ({thumb.caption})")
-        src = place(encode(small), "jpeg")
+        src = _picture(encode(small))
         shown.append({"src": src, "width": small.width, "height": small.height, "of": thumb})
     return shown
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Literal
 
 from PIL import Image, ImageOps
 
@@ -39,11 +38,8 @@ def small(image: bytes, side_px: int, *, where: str = "image") -> bytes:
     return encode(thumbnail(image, side_px, where=where), quality=70)
 
 
-def encode(image: Image.Image, form: Literal["jpeg", "png"] = "jpeg", quality: int = 80) -> bytes:
-    """Bytes without metadata: equal pixels give equal bytes, on one version of Pillow."""
+def encode(image: Image.Image, quality: int = 80) -> bytes:
+    """JPEG without metadata: equal pixels give equal bytes, on one version of Pillow."""
     memory = io.BytesIO()
-    if form == "jpeg":
-        image.save(memory, "JPEG", quality=quality, optimize=True, subsampling="4:2:0")
-    else:
-        image.save(memory, "PNG", optimize=True)
+    image.save(memory, "JPEG", quality=quality, optimize=True, subsampling="4:2:0")
     return memory.getvalue()

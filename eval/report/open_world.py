@@ -2,7 +2,8 @@
 
 The paper's Figures 7 to 13 (Prijatelj et al., JAIR 81, 2024) draw a measure over the increments: before feedback at t, after
 it at t + 0.5, by feedback amount and by predictor. Novelty detection, recognition and reaction time are before feedback
-alone. Figure 3 draws how many samples the classes of an increment have.
+alone. Figure 3 draws how many samples the classes of an increment have. The ablations show the classification task by strata of
+the samples, cumulative, after feedback.
 
 The table's column ``predictor`` tells trainings at one amount of feedback apart. Functions that draw give None where the table
 has no such number.
@@ -12,14 +13,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .blocks import Block, Figure, Fold, Section, Table, Text, Value
-from .figures import place_chart, rank_chart
+from .blocks import Block, Details, Figure, Section, Table, Text
+from .figures import line_chart, rank_chart
 
 MEASURES: Mapping[str, str] = {
     "mcc": "Matthews correlation",
@@ -36,7 +38,7 @@ _INCREMENT = "increment"
 _CURVES = 8
 
 
-def class_density(density: pa.Table, *, role: str = "train", novel: bool | None = None, caption: str = "") -> Figure | None:
+def density_figure(density: pa.Table, *, role: str = "train", novel: bool | None = None, caption: str = "") -> Figure | None:
     """How many samples the classes of each increment have, most frequent class first (Figure 3).
 
     Args:
@@ -97,18 +99,18 @@ class Shown:
         return ", ".join([_capital(_said(measure)), *task, split, *novel, *(["cumulative"] if self.cumulative else [])])
 
 
-def measure_by_predictor(tidy: pa.Table, measure: str, shown: Shown, *, feedback: float) -> Figure | None:
-    """A measure over the increments for one feedback amount, one curve a predictor. See ``measure_curves``."""
-    same = pl.col("feedback") == feedback
-    curves = {str(name): same & (pl.col("predictor") == name) for name in _names(tidy, "predictor")}
-    return measure_curves(tidy, measure, shown, curves, of=f"feedback {feedback:g}")
-
-
-def measure_by_feedback(tidy: pa.Table, measure: str, shown: Shown, *, predictor: str) -> Figure | None:
-    """A measure over the increments for one predictor, one curve a feedback amount. See ``measure_curves``."""
-    same = pl.col("predictor") == predictor
-    curves = {f"feedback {amount:g}": same & (pl.col("feedback") == amount) for amount in _names(tidy, "feedback")}
-    return measure_curves(tidy, measure, shown, curves, of=predictor)
+def measure_figure(
+    tidy: pa.Table, measure: str, shown: Shown, *, feedback: float | None = None, predictor: str | None = None
+) -> Figure | None:
+    """A measure over the increments at one feedback amount, one curve a predictor; or of one predictor, one curve an amount."""
+    amounts, predictors = ({name: pl.col(c) == name for name in _names(tidy, c)} for c in ("feedback", "predictor"))
+    if feedback is not None:
+        same, of = pl.col("feedback") == feedback, f"feedback {feedback:g}"
+        curves = {str(name): same & which for name, which in predictors.items()}
+    else:
+        same, of = pl.col("predictor") == predictor, str(predictor)
+        curves = {f"feedback {amount:g}": same & which for amount, which in amounts.items()}
+    return measure_curves(tidy, measure, shown, curves, of=of)
 
 
 def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[str, pl.Expr], *, of: str) -> Figure | None:
@@ -141,7 +143,7 @@ def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[s
         if len(shown.phases) > 1
         else f"Points are {_when(shown.phases[0])} feedback."
     )
-    return place_chart(
+    return line_chart(
         places["at"].to_numpy(),
         drawn,
         label_axis="increment",
@@ -153,16 +155,12 @@ def measure_curves(tidy: pa.Table, measure: str, shown: Shown, curves: Mapping[s
     )
 
 
-def open_world_sections(
-    tidy: pa.Table, *, split: str | None = None, density: pa.Table | None = None, published_note: str = ""
-) -> list[Section]:
-    """Sections of a report: data, classification, novelty detection, recognition, reaction time, and the sums at the end.
+def open_world_sections(tidy: pa.Table, *, split: str | None = None) -> list[Section]:
+    """Sections of a report: classification, novelty detection, recognition, reaction time, and the sums at the end.
 
     Args:
         tidy: see ``measure_curves``.
         split: which one is drawn; None: the first of validate+test, test, validate, train that the table has.
-        density: for Figure 3, see ``class_density``.
-        published_note: whether the numbers may be compared with the paper's, and why; printed first where it is given.
 
     Raises:
         ValueError: a table without rows or without a column ``predictor``, or a split that it does not have.
@@ -173,18 +171,11 @@ def open_world_sections(
     chosen = split or next(name for name in _SPLITS if name in there)
     if chosen not in there:
         raise ValueError(f"split {chosen!r}: the table has {', '.join(map(str, there))}")
-    sections: list[Section] = []
-    if density is not None:
-        sections.append(_density_section(density))
-    note: list[Block] = [Text([published_note], tone="note")] if published_note else []
+    chapters: list[Section] = []
     for title, task, phases, measures, about in _CHAPTERS:
-        blocks = _task_blocks(tidy, measures, Shown(task, chosen, phases))
-        if blocks:
-            sections.append(Section(title, [*note, Text([about]), *blocks]))
-            note = []
-    sections += _reaction_section(tidy, chosen)
-    sections.append(_last_section(tidy, chosen))
-    return sections
+        if blocks := _task_blocks(tidy, measures, Shown(task, chosen, phases)):
+            chapters.append(Section(title, [Text([about]), *blocks]))
+    return [*chapters, *_reaction_section(tidy, chosen), _last_section(tidy, chosen)]
 
 
 _ABOUT_CLASSIFICATION = (
@@ -203,21 +194,18 @@ _ABOUT_REACTION = (
 )
 
 
-def _density_section(density: pa.Table) -> Section:
+def density_section(density: pa.Table) -> Section:
+    """Figure 3 of every role, all classes and new ones; see ``density_figure``."""
     blocks: list[Block] = []
     for role in ("train", "val", "test"):
-        figures = [
-            class_density(density, role=role, novel=novel, caption=f"Samples of {role} by class; {which} classes.")
-            for novel, which in ((None, "all"), (True, "new"))
-        ]
-        found = [figure for figure in figures if figure is not None]
-        blocks += found[:1] if role == "train" else []
-        rest = found[1:] if role == "train" else found
-        if rest:
-            blocks.append(Fold("New classes of train" if role == "train" else f"Samples of {role}", rest))
-    return Section(
-        "Class density", [Text(["Samples of each class in every increment, the most frequent class first."]), *blocks]
-    )
+        captions = ((None, f"Samples of {role} by class; all classes."), (True, f"Samples of {role} by class; new classes."))
+        drawn = [density_figure(density, role=role, novel=novel, caption=caption) for novel, caption in captions]
+        found = [figure for figure in drawn if figure is not None]
+        opened = found[:1] if role == "train" else []
+        rest = found[len(opened) :]
+        blocks += [*opened, *([Details("New classes of train" if opened else f"Samples of {role}", rest)] if rest else [])]
+    about = "Samples of each class in every increment, the most frequent class first."
+    return Section("Class density", [Text([about]), *blocks])
 
 
 _CHAPTERS = (
@@ -232,10 +220,10 @@ def _task_blocks(tidy: pa.Table, measures: Sequence[str], shown: Shown) -> list[
     blocks: list[Block] = list(_both_ways(tidy, measures[0], shown))
     if blocks and "post" in shown.phases:
         summed = _both_ways(tidy, measures[0], dataclasses.replace(shown, phases=("post",), cumulative=True))
-        blocks += [Fold(f"{_capital(_said(measures[0]))}, cumulative", summed)] if summed else []
+        blocks += [Details(f"{_capital(_said(measures[0]))}, cumulative", summed)] if summed else []
     for measure in measures[1:]:
         found = _both_ways(tidy, measure, shown)
-        blocks += [Fold(_capital(_said(measure)), found)] if found else []
+        blocks += [Details(_capital(_said(measure)), found)] if found else []
     return blocks
 
 
@@ -248,12 +236,10 @@ def _both_ways(tidy: pa.Table, measure: str, shown: Shown) -> list[Figure]:
     figures: list[Figure | None] = []
     if len(predictors) > 1 or len(amounts) == 1:
         parts = _parts(tidy, "predictor", predictors)
-        figures += [
-            measure_by_predictor(part, measure, shown, feedback=float(amount)) for amount in reversed(amounts) for part in parts
-        ]
+        figures += [measure_figure(part, measure, shown, feedback=float(a)) for a in reversed(amounts) for part in parts]
     if len(amounts) > 1:
         parts = _parts(tidy, "feedback", amounts)
-        figures += [measure_by_feedback(part, measure, shown, predictor=str(name)) for name in predictors for part in parts]
+        figures += [measure_figure(part, measure, shown, predictor=str(name)) for name in predictors for part in parts]
     return [figure for figure in figures if figure is not None]
 
 
@@ -270,16 +256,17 @@ def _reaction_section(tidy: pa.Table, split: str) -> list[Section]:
     frame = pl.DataFrame(pl.from_arrow(tidy)).filter(
         pl.col("measure").str.starts_with("reaction_time."), pl.col("split") == split, pl.col("novel_to") == "evaluator"
     )
-    means = frame.group_by("predictor", "feedback", "measure").agg(pl.col("value").mean()).sort("predictor", "feedback")
-    readings = sorted(means["measure"].unique().to_list())
-    rows: list[Sequence[Value]] = []
-    for (predictor, feedback), mine in means.partition_by(["predictor", "feedback"], as_dict=True, maintain_order=True).items():
-        of = dict(mine.select("measure", "value").rows())
-        rows.append([str(predictor), f"{feedback:g}", *(of.get(reading) for reading in readings)])
+    readings = sorted(frame["measure"].unique().to_list())
+    rows = [[name, f"{amount:g}", *values] for name, amount, *values in _wide(frame, ["predictor", "feedback"], readings)]
     columns = ["predictor", "feedback", *(_reading(reading) for reading in readings)]
     caption = "Mean reaction time over the increments: counted to which sample, and which sample called unknown is a detection"
-    table = Table(columns, rows, caption)
-    return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, table])]
+    return [Section("Novelty reaction time", [Text([_ABOUT_REACTION]), *figures, Table(columns, rows, caption)])]
+
+
+def _wide(frame: pl.DataFrame, keys: Sequence[str], measures: Sequence[str]) -> list[tuple[Any, ...]]:
+    """A row of each key, in their order, with the mean of every measure."""
+    wide = frame.pivot("measure", index=keys, values="value", aggregate_function="mean").sort(keys)
+    return wide.select(*keys, *(measure if measure in wide.columns else pl.lit(None) for measure in measures)).rows()
 
 
 def _last_section(tidy: pa.Table, split: str) -> Section:
@@ -291,21 +278,19 @@ def _last_section(tidy: pa.Table, split: str) -> Section:
         pl.col("measure").is_in(list(MEASURES)),
     )
     last = frame.filter(pl.col(_INCREMENT) == pl.col(_INCREMENT).max().over("predictor", "feedback"))
-    keys = ["task", "phase", "predictor", "feedback"]
-    rows: list[Sequence[Value]] = []
-    for key, mine in last.sort(keys).partition_by(keys, as_dict=True, maintain_order=True).items():
-        of = dict(mine.select("measure", "value").rows())
-        task, phase, predictor, feedback = key
-        samples = int(mine["n"].max())  # pyright: ignore[reportArgumentType]
-        values = [of.get(measure) for measure in MEASURES]
-        rows.append([str(predictor), f"{feedback:g}", str(task), _when(str(phase)), samples, *values])
+    rows = [
+        [name, f"{amount:g}", task, _when(phase), samples, *values]
+        for task, phase, name, amount, samples, *values in _wide(
+            last, ["task", "phase", "predictor", "feedback", "n"], [*MEASURES]
+        )
+    ]
     about = (
         f"Sums of confusion matrices over all increments, split {split}. The released code sums those after feedback alone. "
         "The task none compares classes as they are."
     )
     columns = ["predictor", "feedback", "task", "measured", "samples", *_SHORT.values()]
     main = [row for row in rows if row[2:4] == ["classification", "after"]]
-    return Section("Over all increments", [Text([about]), Table(columns, main), Fold("All tasks", [Table(columns, rows)])])
+    return Section("Over all increments", [Text([about]), Table(columns, main), Details("All tasks", [Table(columns, rows)])])
 
 
 def _names(tidy: pa.Table, column: str) -> list[str | float]:
@@ -333,3 +318,72 @@ def _limits(curves: Sequence[np.ndarray]) -> tuple[float, float] | None:
     """Zero to one, with room for the points; MCC may be below zero."""
     low = min(float(np.nanmin(curve)) for curve in curves if not np.isnan(curve).all())
     return min(-0.03, low - 0.03), 1.03
+
+
+# ------------------------------------------------------------------------------------------------------------- strata
+
+_STRATA = 6
+_SIZES = ("SM", "AVG", "LG")
+_STRATA_MEASURES = {"mcc": "MCC", "top1_accuracy": "top-1", "nmi_arithmetic": "NMI"}
+
+
+def strata_section(strata: pa.Table, title: str, about: Sequence[str], stratifications: Mapping[str, str]) -> Section | None:
+    """Measures by stratum: a table and, for each predictor at its highest feedback, curves.
+
+    Args:
+        strata: columns of ``protocols.open_world_measures.COLUMNS``; one task and one split.
+        title, about: of the section.
+        stratifications: those that are shown, in this order: name -> heading.
+
+    Returns:
+        None where the table has none of them.
+    """
+    frame = pl.DataFrame(pl.from_arrow(strata))
+    blocks: list[Block] = []
+    for name, heading in stratifications.items():
+        mine = frame.filter(pl.col("stratification") == name)
+        if mine.height:
+            blocks.append(_strata_table(mine, heading))
+            blocks += _strata_curves(mine, heading)
+    if not blocks:
+        return None
+    return Section(title, [Text(about), *blocks])
+
+
+def _place(name: str) -> tuple[int, float, str]:
+    """Numbers and thirds by size, then names, what is not annotated last."""
+    if name.isdigit():
+        return 0, float(name), ""
+    return (1, _SIZES.index(name), "") if name in _SIZES else (3 if name == "N/A" else 2, 0, name)
+
+
+def _strata_table(frame: pl.DataFrame, heading: str) -> Table:
+    """Sums over all increments, before and after feedback."""
+    sums = frame.filter(pl.col("cumulative"), pl.col("measure").is_in(list(_STRATA_MEASURES)))
+    key = ["stratum", "predictor", "feedback"]
+    last = sums.filter(pl.col("increment") == pl.col("increment").max().over(*key, "phase"))
+    after = pl.col("n").filter(pl.col("phase") == "post").max().over(key)
+    named = last.with_columns(pl.concat_str("phase", "measure", separator=".").alias("measure"), after.alias("n"))
+    measures = [f"{phase}.{measure}" for phase in ("pre", "post") for measure in _STRATA_MEASURES]
+    wide = sorted(_wide(named, [*key, "n"], measures), key=lambda row: (_place(row[0]), *row[1:3]))
+    rows = [[stratum, name, f"{amount:g}", *values] for stratum, name, amount, *values in wide]
+    columns = [f"{short} {when}" for when in ("before", "after") for short in _STRATA_MEASURES.values()]
+    return Table(["stratum", "predictor", "feedback", "samples", *columns], rows, f"{heading}: sums over all increments")
+
+
+def _strata_curves(frame: pl.DataFrame, heading: str) -> list[Block]:
+    """MCC of the strata that have most samples, cumulative, after feedback."""
+    sizes = frame.group_by("stratum").agg(pl.col("n").max()).sort("n", "stratum", descending=[True, False])
+    largest = sorted(sizes["stratum"].head(_STRATA).to_list(), key=_place)
+    if len(largest) < 2:
+        return []
+    feedback = float(frame["feedback"].max())  # pyright: ignore[reportArgumentType]
+    splits = frame["split"].unique().to_list()
+    shown = Shown(str(frame["task"][0]), splits[0], ("post",), cumulative=True)
+    figures: list[Block] = []
+    for predictor in sorted(frame["predictor"].unique().to_list()):
+        of = (pl.col("predictor") == predictor) & (pl.col("feedback") == feedback)
+        curves = {stratum: of & (pl.col("stratum") == stratum) for stratum in largest}
+        figure = measure_curves(frame.to_arrow(), "mcc", shown, curves, of=f"{predictor}, feedback {feedback:g}")
+        figures += [] if figure is None else [figure]
+    return [Details(f"{heading}: curves", figures, opened=True)] if figures else []

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from ..metrics.order_sensitivity import forgetting_bound
 from .blocks import Figure, Table, Value
-from .figures import MARKERS, Theme, axes_style, drawn_figure, short_labels
+from .figures import MARKERS, Theme, axes_style, drawn_figure, legend_beside, short_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,16 +56,7 @@ def accuracy_forgetting_chart(points: Mapping[str, tuple[ArrayLike, ArrayLike]],
         axes.set_xlim(0, min(1.0, float(every[0].max()) + 0.08))
         axes.set_ylim(low, high)
         axes_style(axes, theme, f"average accuracy over {tasks} tasks, AA", "average forgetting, AF")
-        legend = axes.legend(
-            loc="upper left",
-            bbox_to_anchor=(1.01, 1.0),
-            frameon=False,
-            fontsize=8.5,
-            title="mean over orders",
-            alignment="left",
-        )
-        for text in [*legend.get_texts(), legend.get_title()]:
-            text.set_color(theme.ink)
+        legend_beside(axes, theme, title="mean over orders")
 
     means = {name: v.mean(axis=1) for name, v in values.items()}
     alt = f"Average accuracy and forgetting, one point a order, under the bound for {tasks} tasks; means: " + "; ".join(

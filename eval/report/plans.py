@@ -1,4 +1,4 @@
-"""A drawing of a plan: its stages from top to bottom, the rows that go from one to the next, and those that leave."""
+"""The stages of a run: as a table, and drawn with the rows that go from one to the next and those that leave."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .blocks import Figure, Table
-from .figures import Theme, drawn_figure
+from .blocks import Cell, Figure, Section, Table, Text, Value
+from .figures import Theme, drawn_figure, short_labels
 
 if TYPE_CHECKING:  # matplotlib takes a second to import
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ _REASONS = 3
 
 @dataclasses.dataclass(frozen=True)
 class PlanStage:
-    """A stage of a drawing.
+    """A stage of a run.
 
     Attributes:
         name: what it is called.
@@ -29,6 +29,10 @@ class PlanStage:
         inputs: names of the stages that it reads.
         rows: how many it gave; None where it is not made.
         rejects: reason -> rows.
+        rows_in: how many it was given; None for a source.
+        seconds: that it took.
+        digest: of what it gave.
+        expands: whether it makes several rows of one, so that more may go out than came in.
     """
 
     name: str
@@ -37,6 +41,44 @@ class PlanStage:
     inputs: Sequence[str] = ()
     rows: int | None = None
     rejects: Mapping[str, int] = dataclasses.field(default_factory=dict[str, int])
+    rows_in: int | None = None
+    seconds: float | None = None
+    digest: str = ""
+    expands: bool = False
+
+
+def pipeline_section(stages: Sequence[PlanStage]) -> Section:
+    """Stages with their counts, and a box that says whether they add up (rows in = rows out + rejects)."""
+    rows: list[Sequence[Value]] = []
+    wrong: list[str] = []
+    made = [stage for stage in stages if stage.rows is not None]
+    for stage in made:
+        lost = sum(stage.rejects.values())
+        if stage.rows_in is not None and not stage.expands and stage.rows_in != (stage.rows or 0) + lost:
+            wrong.append(f"{stage.name}: {stage.rows_in:,} rows in, {stage.rows:,} out, {lost:,} rejected")
+        reasons = ", ".join(f"{reason} {n:,}" for reason, n in _ranked(stage))
+        digest = short_digest(stage.digest)
+        rows.append([stage.name, stage.kind, stage.rows_in, stage.rows, lost, reasons, stage.seconds, digest])
+    expanding = [stage.name for stage in made if stage.expands]
+    several = f", except where several rows are made of one ({', '.join(expanding)})" if expanding else ""
+    verdict = (
+        Text([f"The counts do not add up in {len(wrong)} stages.", *wrong], tone="bad")
+        if wrong
+        else Text([f"In every stage, rows in = rows out + rejects{several}."], tone="good")
+    )
+    columns = ["stage", "kind", "rows in", "rows out", "rejects", "by reason", "seconds", "digest"]
+    caption = "Bands are as wide as there are rows; numbers to the right are of rows that a stage rejected."
+    return Section("Pipeline", [plan_chart(stages, caption=caption), verdict, Table(columns, rows, decimals=1)])
+
+
+def short_digest(digest: str) -> Cell:
+    """Its first twelve characters, which fit into a table; the whole one comes up under the pointer."""
+    return Cell(digest[:12] or None, code=True, title=digest)
+
+
+def _ranked(stage: PlanStage) -> list[tuple[str, int]]:
+    """Reasons of rejects, those of most rows first."""
+    return sorted(stage.rejects.items(), key=lambda each: (-each[1], each[0]))
 
 
 def plan_chart(stages: Sequence[PlanStage], *, caption: str = "") -> Figure:
@@ -78,8 +120,8 @@ def _box(axes: Axes, theme: Theme, stage: PlanStage, top: float) -> None:
     frame: Any = {"edgecolor": theme.faint, "linewidth": 0.9, "linestyle": "-" if made else (0, (3, 2))}
     shape = f"round,pad=0,rounding_size={_HIGH / 5}"
     axes.add_patch(FancyBboxPatch((0, top), _WIDE, _HIGH, boxstyle=shape, facecolor=theme.page, **frame))
-    axes.text(0.12, top + 0.24, _short(stage.name, 22), fontsize=9, weight="bold", va="center")
-    axes.text(0.12, top + 0.46, _short(stage.kind or "not made yet", 20), fontsize=7, va="center", color=theme.faint)
+    axes.text(0.12, top + 0.24, short_labels([stage.name], 22)[0], fontsize=9, weight="bold", va="center")
+    axes.text(0.12, top + 0.46, short_labels([stage.kind or "not made yet"], 20)[0], fontsize=7, va="center", color=theme.faint)
     if made:
         axes.text(_WIDE - 0.12, top + 0.24, f"{stage.rows:,}", fontsize=9, ha="right", va="center")
         axes.text(
@@ -94,7 +136,7 @@ def _box(axes: Axes, theme: Theme, stage: PlanStage, top: float) -> None:
     if stage.rejects:
         told = _lost(stage).removeprefix(", ")
         axes.annotate(
-            _short(told, 64),
+            short_labels([told], 64)[0],
             xy=(_WIDE, top + _HIGH / 2),
             xytext=(_WIDE + 0.55, top + _HIGH / 2),
             fontsize=8,
@@ -123,10 +165,6 @@ def _second_inputs(axes: Axes, theme: Theme, stage: PlanStage, stages: Sequence[
 def _lost(stage: PlanStage) -> str:
     if not stage.rejects:
         return ""
-    ranked = sorted(stage.rejects.items(), key=lambda each: (-each[1], each[0]))
+    ranked = _ranked(stage)
     named = ", ".join(f"{reason} {count:,}" for reason, count in ranked[:_REASONS])
     return f", {sum(stage.rejects.values()):,} rejected: {named}{', ...' if len(ranked) > _REASONS else ''}"
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

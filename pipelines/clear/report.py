@@ -1,28 +1,33 @@
-"""The HTML report of a CLEAR run, composed of the blocks of ``eval.report``."""
+"""The HTML report of a CLEAR run: buckets, concepts, pictures, and what was trained."""
 
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from ...curation.artifact import Artifact
-from ...curation.store import Rows, Store
 from ...curation.verify import DATASET
 from ...datasets.clear.facts import facts
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import METRICS
-from ...eval.report.blocks import Block, Card, Cards, Section, Table, Text, Thumb
-from ...eval.report.figures import bar_chart, common_scale
-from ...eval.report.images import small
-from ...eval.report.sections import Scores, accuracy_blocks, contact_section, counts_table, metric_blocks
-from ...eval.results import Line, lines
-from ..experiments import results
+from ...eval.report.blocks import Block, Section, Table, Text
+from ...eval.report.figures import bar_chart
+from ...eval.report.sections import counts_table, picture_sheets
+from ...eval.report.trained import (
+    PublishedRow,
+    changed_settings,
+    comparable,
+    diagonal_curves,
+    metric_blocks,
+    position_matrices,
+)
+from ...eval.results import Line, flat
+from ...training.baselines.clear import paper_methods, paper_settings, presets
 from ..own import shown
-from ..report import OWNERS, finished_stages, votes_sections, write_page
+from ..report import OWNERS, ReportedRun, write_page
 from .config import ClearConfig, FolderSource
 from .pipeline import rounds
 
@@ -31,15 +36,12 @@ _THUMBS = 6
 """Thumbnails a class and bucket: enough to see what is there, few enough for a page of some megabytes."""
 
 PUBLISHED = {
-    "nap-finetune": ("", "linear on YFCC-B0", "nap"),
-    "cumulative-finetune": ("", "linear on YFCC-B0", "cumulative, fine-tuned"),
-    "cumulative-scratch": ("", "linear on YFCC-B0", "cumulative, from scratch"),
-    **{
-        f"reservoir-alpha={alpha}-finetune": ("Table 2", "linear on YFCC-B0, fine-tuned, buffer of one bucket", name)
-        for alpha, name in ((0.5, "alpha 0.5"), (1.0, "alpha 1"), (2.0, "alpha 2"), (5.0, "alpha 5"))
-    },
+    "nap-finetune": ("", "nap"),
+    "cumulative-finetune": ("", "cumulative, fine-tuned"),
+    "cumulative-scratch": ("", "cumulative, from scratch"),
+    **{f"reservoir-alpha={alpha:.1f}-finetune": ("Table 2", f"alpha {alpha:g}") for alpha in (0.5, 1, 2, 5)},
 }
-"""Our method -> table, model and row of the paper."""
+"""Our method -> table and row of the paper."""
 
 _SOURCES = {
     "listed: root": ("the folder of photos", OWNERS),
@@ -51,7 +53,8 @@ _VOTES = {
     "imported": ("answers of annotators, as qa import read them", "of who asked them"),
 }
 
-_PAPER_NAMES = {
+_FEATURES = "linear on YFCC-B0"
+_PAPER_METRICS = {
     "in_domain": "in_domain",
     "next_domain": "next_domain",
     "acc": "accuracy",
@@ -62,45 +65,26 @@ _PAPER_NAMES = {
 
 def write_report(config: ClearConfig, out: str) -> str:
     """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
-    store = Store(out)
-    made = finished_stages(store)
-    found = lines(results(out))
-    sections = [
-        Section("Summary", [_cards(made, found), *_caveats(config)]),
-        _buckets(store, made),
-        _classes(config, store, made),
-        *_sheets(config, store, made),
-        *(votes_sections(rounds(config), out) if config.qa.votes != "none" else []),
-        *_baselines(found, _names(out) if found else []),
-    ]
-    subtitle = f"{len(config.classes)} concepts, seed {config.seed}, encoder {shown(config.encoder.kind)}"
-    drawn = f"{shown(config.source.kind)}, seed {config.seed}"
-    about = {**_SOURCES, **({"voted: votes": _VOTES[config.qa.votes]} if config.qa.votes in _VOTES else {})}
-    return write_page("A CLEAR\u2011style benchmark", subtitle, sections, made, out, drawn=drawn, about=about)
+    run = ReportedRun.of(out)
+    first, last = next(iter(run.made)), list(run.made)[-1]
+    cards = run.cards((first, "images found", "of the source"), (last, "in the benchmark", f"after stage {last}"))
+    names = [each.name for each in config.classes]
+    names += [config.retrieval.background] if config.retrieval.background else []
+    encoder = shown(config.encoder.kind)
+    return write_page(
+        run,
+        "A CLEAR\u2011style benchmark",
+        f"{len(config.classes)} concepts, seed {config.seed}, encoder {encoder}",
+        cards=[*cards, *run.best("in-domain accuracy", "in_domain")],
+        notes=_notes(config),
+        sections=[_buckets(run), _classes(run, names), *_sheets(run, names), *_baselines(run)],
+        rounds=rounds(config) if config.qa.votes != "none" else (),
+        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+        about={**_SOURCES, **({"voted: votes": _VOTES[config.qa.votes]} if config.qa.votes in _VOTES else {})},
+    )
 
 
-def _names(out: str) -> list[str]:
-    """Buckets of the dataset, in the order of time."""
-    return [str(each) for each in np.unique(DatasetIndex.open(posixpath.join(out, DATASET)).table["bucket"].to_numpy())]
-
-
-def _cards(made: Mapping[str, Artifact], found: Sequence[Line]) -> Cards:
-    first, last = next(iter(made.values())), made[list(made)[-1]]
-    unusable = ("listed", "fetched", "checked", "timed", "embedded")
-    bad = sum(sum(made[stage].rejects.values()) for stage in unusable if stage in made)
-    cards = [
-        Card("images found", first.rows_in, "files and lines of the source"),
-        Card("broken or unusable", bad, "each with its reason", tone="note" if bad else "plain"),
-        Card("in the benchmark", last.rows, f"after stage {last.stage}"),
-    ]
-    best = [(float(line.values("in_domain").mean()), line.label) for line in found if line.protocol == "iid"]
-    if best:
-        value, name = max(best)
-        cards.append(Card("in-domain accuracy", f"{100 * value:.1f} %", name))
-    return Cards(cards)
-
-
-def _caveats(config: ClearConfig) -> list[Block]:
+def _notes(config: ClearConfig) -> list[str]:
     told: list[str] = []
     if config.qa.votes == "simulated":
         told.append(
@@ -111,85 +95,75 @@ def _caveats(config: ClearConfig) -> list[Block]:
             "The photos are crops of a few photographs and clips that ship with Python packages. The run shows how the "
             "pipeline works; its scores say nothing about methods."
         )
-    return [Text(told, tone="note")] if told else []
+    return told
 
 
-def _rows(store: Store, made: Mapping[str, Artifact], *stages: str) -> Rows | None:
-    name = next((stage for stage in stages if stage in made), None)
-    return made[name].rows_view(store) if name else None
-
-
-def _buckets(store: Store, made: Mapping[str, Artifact]) -> Section:
-    rows = _rows(store, made, "bucketed")
+def _buckets(run: ReportedRun) -> Section:
+    rows = run.rows("bucketed")
     if rows is None:
         return Section("Time buckets", [Text(["No bucket yet."])])
     by = "date_uploaded" if rows.schema.field("date_uploaded").type == pa.timestamp("us") else "date_taken"
-    spans = (
-        pa.concat_tables(rows.batches(["bucket", by]))
-        .group_by("bucket")
-        .aggregate([(by, "min"), (by, "max"), ([], "count_all")])
-    )
-    spans = spans.sort_by("bucket").to_pylist()
-    names = [f"{span['bucket']}" for span in spans]
-    counts = [span["count_all"] for span in spans]
-    table = [[name, str(s[f"{by}_min"]), str(s[f"{by}_max"]), s["count_all"]] for name, s in zip(names, spans, strict=True)]
+    frame = pl.DataFrame(pl.from_arrow(pa.concat_tables(rows.batches(["bucket", by]))))
+    spans = frame.group_by("bucket").agg(first=pl.col(by).min(), last=pl.col(by).max(), images=pl.len()).sort("bucket")
+    names, counts = [str(name) for name in spans["bucket"]], spans["images"].to_list()
+    lines = [[name, str(first), str(last), count] for name, (_, first, last, count) in zip(names, spans.rows(), strict=True)]
     return Section(
         "Time buckets",
         [
             bar_chart(names, counts, label_axis="bucket", value_axis="images", caption="Images a bucket, before retrieval."),
-            Table(["bucket", "first", "last", "images"], table, f"Limits of the buckets by {by}"),
+            Table(["bucket", "first", "last", "images"], lines, f"Limits of the buckets by {by}"),
         ],
     )
 
 
-def _classes(config: ClearConfig, store: Store, made: Mapping[str, Artifact]) -> Section:
+def _classes(run: ReportedRun, names: Sequence[str]) -> Section:
     blocks: list[Block] = []
     for stage, caption in (("retrieved", "retrieved"), ("voted", "confirmed by annotators"), ("chosen", "in the benchmark")):
-        rows = _rows(store, made, stage)
-        if rows is None or not rows.num_rows:
+        rows = run.rows(stage)
+        if rows is None:
             continue
         table = rows.table(["concept", "bucket"])
-        buckets = sorted(pc.unique(table["bucket"]).to_pylist())
-        names = [
-            *(each.name for each in config.classes),
-            *([config.retrieval.background] if config.retrieval.background else []),
-        ]
-        counts = np.zeros((len(names), len(buckets)), dtype=np.int64)
-        for item in table.group_by(["concept", "bucket"]).aggregate([([], "count_all")]).to_pylist():
-            counts[names.index(item["concept"]), buckets.index(item["bucket"])] = item["count_all"]
+        buckets, at = np.unique(table["bucket"].to_numpy(), return_inverse=True)
+        cells = len(buckets) * np.array([names.index(name) for name in table["concept"].to_pylist()]) + at
+        counts = np.bincount(cells, minlength=len(names) * len(buckets)).reshape(len(names), len(buckets))
         blocks.append(
-            counts_table(counts, names, [f"{b}" for b in buckets], what="concept", caption=f"Images {caption}, by bucket")
+            counts_table(counts, names, [str(b) for b in buckets], what="concept", caption=f"Images {caption}, by bucket")
         )
     return Section("Concepts", blocks or [Text(["Nothing is retrieved yet."])])
 
 
-def _sheets(config: ClearConfig, store: Store, made: Mapping[str, Artifact]) -> list[Section]:
-    rows = _rows(store, made, "chosen", "retrieved")
-    if rows is None or not rows.num_rows:
+def _sheets(run: ReportedRun, names: Sequence[str]) -> list[Section]:
+    rows = run.rows("chosen", "retrieved")
+    if rows is None:
         return []
     table = rows.table(["key", "concept", "bucket", "score", "rank", "image"])
     table = table.sort_by([("concept", "ascending"), ("bucket", "ascending"), ("rank", "ascending")])
-    background = [config.retrieval.background] if config.retrieval.background else []
-    present = set(table["concept"].to_pylist())
-    names = [name for name in [*(each.name for each in config.classes), *background] if name in present]
-    thumbs: dict[str, dict[str, list[Thumb]]] = {name: {} for name in names}
-    for row in table.drop_columns(["image"]).append_column("at", pa.array(range(table.num_rows))).to_pylist():
-        grid = thumbs[row["concept"]].setdefault(f"bucket {row['bucket']}", [])
-        if len(grid) < _THUMBS:
-            data = store.blob(table["image"][row["at"]].as_py()).read()
-            grid.append(Thumb(small(data, _THUMB_PX, where=row["key"]), row["key"], row["score"]))
+    places: dict[str, dict[str, list[int]]] = {name: {} for name in names}
+    for at, (name, bucket) in enumerate(zip(table["concept"].to_pylist(), table["bucket"].to_pylist(), strict=True)):
+        mine = places[name].setdefault(f"bucket {bucket}", [])
+        mine += [at] if len(mine) < _THUMBS else []
+    there = {name: parts for name, parts in places.items() if parts}
     intro = f"The first {_THUMBS} images of each class and bucket by rank, with the cosine of image and prompt."
-    return [contact_section(thumbs, title="Contact sheets", intro=intro, side_px=_THUMB_PX)]
+    return [picture_sheets(table, there, run.store, title="Contact sheets", intro=intro, side_px=_THUMB_PX)]
 
 
-def _baselines(found: Sequence[Line], buckets: Sequence[str]) -> list[Section]:
+def _baselines(run: ReportedRun) -> list[Section]:
     """A section a protocol; the matrices of all have one scale of colours, so that they can be compared."""
-    matrices = [_matrices(line, buckets) for line in found]
-    scale = common_scale([each.mean(0) for each in matrices]) if matrices else None
+    if not run.lines:
+        return []
+    index = DatasetIndex.open(posixpath.join(run.out, DATASET))
+    buckets = [str(each) for each in np.unique(index.table["bucket"].to_numpy())]
+    matrices = {(line.label, line.protocol): (line.label, buckets, _matrices(line, buckets)) for line in run.lines}
+    figures = position_matrices(matrices, of="bucket")
+    data = data_differs(run.made["shards"].digest, facts().release.dataset_digest)
     sections: list[Section] = []
-    for protocol in dict.fromkeys(line.protocol for line in found):
-        pairs = [(line, each) for line, each in zip(found, matrices, strict=True) if line.protocol == protocol]
-        sections.append(_baseline(protocol, pairs, buckets, scale))
+    for protocol, found in run.protocols.items():
+        fair, verdict = comparable(found, data, why_not_the_papers, "images, features, splits and settings of the paper")
+        metrics = {name.replace("_", "-"): name for name in METRICS["iid" if protocol == "iid" else "streaming"]}
+        blocks: list[Block] = [verdict, *metric_blocks(found, metrics, published=published(fair, protocol))]
+        for line in found:
+            blocks += [figures[line.label, protocol], *diagonal_curves(*matrices[line.label, protocol], of="bucket")]
+        sections.append(Section(f"Baselines, {protocol} protocol", blocks))
     return sections
 
 
@@ -199,30 +173,35 @@ def _matrices(line: Line, buckets: Sequence[str]) -> np.ndarray:
     return np.pad(found, ((0, 0), (0, len(buckets) - found.shape[1]), (0, 0)), constant_values=np.nan)
 
 
-def _baseline(
-    protocol: str, found: Sequence[tuple[Line, np.ndarray]], buckets: Sequence[str], scale: tuple[float, float] | None
-) -> Section:
-    blocks: list[Block] = []
-    metrics = METRICS["iid" if protocol == "iid" else "streaming"]
-    ours = [Scores.of(line.label, {name: line.values(name) for name in metrics}) for line, _ in found]
-    paper = [scores for line, _ in found if (scores := _published(line.method, protocol)) is not None]
-    headings = {name: name.replace("_", "-") for name in metrics}
-    note = "other images, classes and features than the paper's. The published figures are shown for orientation only."
-    blocks += metric_blocks(ours, paper, headings, fair=False, note=note, source="the CLEAR paper")
-    for line, matrices in found:
-        blocks += accuracy_blocks(matrices, buckets, method=line.label, scale=scale)
-    return Section(f"Baselines, {protocol} protocol", blocks)
+# ------------------------------------------------------------------------------------------------------------ the paper
 
 
-def _published(method: str, protocol: str) -> Scores | None:
-    if method not in PUBLISHED:
-        return None
-    place = PUBLISHED[method]
-    values: dict[str, float] = {}
-    for ours, theirs in _PAPER_NAMES.items():
-        column = theirs if protocol == "iid" else f"streaming_{theirs}"
-        try:
-            values[ours] = facts().figure(*place, column).percent / 100
-        except KeyError:  # the paper does not print every metric for every row
-            continue
-    return Scores(f"{place[2]} ({place[0] or 'text'})", values) if values else None
+def data_differs(digest: str, known: str) -> str:
+    """Why the dataset of a run cannot be shown to be the paper's, by the digest of its shards and that of the paper's."""
+    if not known:
+        return "no digest of the paper's images and features is known, so this run's cannot be shown to be the same"
+    return "" if digest == known else "the images, splits or features of this run are not those of the paper"
+
+
+def why_not_the_papers(line: Line) -> str:
+    """Why a training is none of the paper's, by its record; "" where it is."""
+    if line.method not in PUBLISHED:
+        return "no method of the paper's tables"
+    method, papers = paper_methods()[line.method][1], [paper_settings(name) for name in presets()]
+    same = [flat({**settings, "method": method}) for model, settings in papers if model == line.model == "linear"]
+    if not same:
+        return f"the model is {line.model}"
+    changed = changed_settings(line, same)
+    return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
+
+
+def published(lines: Sequence[Line], protocol: str) -> list[PublishedRow]:
+    """The paper's figures for these lines' methods; it does not print every metric of every row."""
+    rows: list[PublishedRow] = []
+    begin = "" if protocol == "iid" else "streaming_"
+    for table, row in dict.fromkeys(PUBLISHED[line.method] for line in lines):
+        mine = [f for f in facts().published if (f.table, f.method) == (table, row) and f.model.startswith(_FEATURES)]
+        printed = {f.metric: f.percent for f in mine}
+        values = {ours.replace("_", "-"): printed.get(f"{begin}{theirs}") for ours, theirs in _PAPER_METRICS.items()}
+        rows += [PublishedRow(row, f"the CLEAR paper, {table or 'text'}", values)] if any(values.values()) else []
+    return rows

@@ -9,23 +9,21 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from ...curation.artifact import Artifact
 from ...curation.encoders.spec import EfficientNetLite
 from ...curation.store import Store
 from ...datasets.iirc.assign import ROLES
 from ...datasets.iirc.facts import facts
 from ...datasets.iirc.view import RefinedView
-from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Thumb, Value
+from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.figures import bar_chart
-from ...eval.report.images import small
 from ...eval.report.label_trees import tree_figure
-from ...eval.report.sections import contact_section
-from ...eval.results import Line, lines
-from ..experiments import FOLDER, finished_trainings, results
+from ...eval.report.sections import picture_sheets
+from ...eval.results import Line
+from ..experiments import FOLDER, finished_trainings
 from ..own import shown
-from ..report import finished_stages, stage_cards, write_page
+from ..report import ReportedRun, write_page
 from .config import DrawnSource, IircConfig
-from .results import results_sections
+from .results import first_digest, protocol_sections
 
 _THUMB_PX = 64
 _SUPERCLASSES = 30
@@ -35,21 +33,25 @@ _EACH = 4
 
 def write_report(config: IircConfig, out: str) -> str:
     """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
-    store = Store(out)
-    made = finished_stages(store)
-    found = lines(results(out))
-    sections = [Section("Summary", [_cards(made, found), *_caveats(config)])]
-    if "assigned" in made:
-        rows = made["assigned"].rows_view(store)
-        index = rows.table([name for name in rows.column_names if name != "image"])
-        sections += [_hierarchy(index), _tasks(config, index), _shares(index), _pictures(made["assigned"], store)]
+    run = ReportedRun.of(out)
+    sections: list[Section] = []
+    if (rows := run.rows("assigned")) is not None:
+        index = rows.table()
+        sections += [_hierarchy(index), _tasks(config, index), _shares(index), _pictures(index, run.store)]
     learned = {one.learned.digest: one.learned for one in finished_trainings(out)}
-    for protocol in dict.fromkeys(line.protocol for line in found):
-        mine = [line for line in found if line.protocol == protocol]
-        sections += results_sections(config, protocol, mine, learned, Store(posixpath.join(out, FOLDER)))
-    subtitle = f"{shown(config.source.kind)}, set-up {config.setup}, {_configurations(config, found)}"
-    drawn = f"{shown(config.source.kind)}, seed {config.seed}"
-    return write_page("An IIRC\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
+    for protocol, found in run.protocols.items():
+        predicted = {line.label: learned[first_digest(line)].rows_view(Store(posixpath.join(out, FOLDER))) for line in found}
+        sections += protocol_sections(config, protocol, found, predicted)
+    cards = run.cards(("found", "pictures found", "in the source"), ("assigned", "in the benchmark", "each stored once"))
+    return write_page(
+        run,
+        "An IIRC\u2011style benchmark",
+        f"{shown(config.source.kind)}, set-up {config.setup}, {_configurations(config, run.lines)}",
+        cards=[*cards, *run.best("best pw-JS after the last task", "pw_js")],
+        notes=_notes(config),
+        sections=sections,
+        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+    )
 
 
 def _configurations(config: IircConfig, found: Sequence[Line]) -> str:
@@ -61,31 +63,15 @@ def _configurations(config: IircConfig, found: Sequence[Line]) -> str:
     return f"{told}; trained: {', '.join(map(str, orders)) or 'none'}"
 
 
-def _cards(made: Mapping[str, Artifact], found: Sequence[Line]) -> Cards:
-    shown = [
-        ("found", "pictures found", "in the source"),
-        ("assigned", "in the benchmark", "each stored once"),
-    ]
-    cards = stage_cards(made, shown)
-    lost = sum(sum(artifact.rejects.values()) for artifact in made.values())
-    cards.append(Card("rejected", lost, "each with its reason", tone="note" if lost else "plain"))
-    best = [(float(value), line.label) for line in found if (value := line.values("pw_js").mean()) > 0]
-    if best:
-        value, name = max(best)
-        cards.append(Card("best pw-JS after the last task", f"{100 * value:.1f} %", name))
-    return Cards(cards)
-
-
-def _caveats(config: IircConfig) -> list[Block]:
-    notes: list[Block] = []
+def _notes(config: IircConfig) -> list[str]:
+    notes: list[str] = []
     if isinstance(config.source, DrawnSource):
-        told = "The pictures of this run are DRAWN from the seed: coloured shapes. Scores say nothing about methods."
-        notes.append(Text([told], tone="note"))
+        notes.append("The pictures of this run are DRAWN from the seed: coloured shapes. Scores say nothing about methods.")
     if config.vectors is not None:
         told = f"Methods were given one frozen vector a picture, by the encoder {shown(config.vectors.kind)}, and no pixels."
         if isinstance(config.vectors, EfficientNetLite):
             told += " Its weights were trained on ImageNet's 1,000 classes: compare methods here, not heights with other runs."
-        notes.append(Text([told], tone="note"))
+        notes.append(told)
     return notes
 
 
@@ -149,7 +135,7 @@ def _tasks(config: IircConfig, index: pa.Table) -> Section:
     blocks: list[Block] = [
         Table(headings, rows, "Task configurations"),
         _first_tasks(views[first], first),
-        Fold(f"Labels of each task of configuration {first}", [_labels(views[first])]),
+        Details(f"Labels of each task of configuration {first}", [_labels(views[first])]),
     ]
     return Section("Tasks", blocks)
 
@@ -191,22 +177,13 @@ def _shares(index: pa.Table) -> Section:
     return Section("Who is given under what", [Table(headings, rows), Text([told])])
 
 
-def _pictures(artifact: Artifact, store: Store) -> Section:
-    table = artifact.rows_view(store).table(["key", "role", "subclass", "superclass", "image", "in_super", "in_sub"])
-    names = zip(*(table[name].to_pylist() for name in ("role", "superclass", "subclass")), strict=True)
+def _pictures(index: pa.Table, store: Store) -> Section:
     places: dict[str, dict[str, list[int]]] = {}
+    names = zip(*(index[name].to_pylist() for name in ("role", "superclass", "subclass")), strict=True)
     for row, (role, top, sub) in enumerate(names):
         group = places.setdefault(top or "lone subclasses", {}) if len(places) < _SUPERCLASSES or top in places else None
         if role == "train" and group is not None and len(group.setdefault(sub, [])) < _EACH and len(group) <= _SUPERCLASSES:
             group[sub].append(row)
-    thumbs = {
-        top: {sub: [_thumb(table, row, store) for row in rows] for sub, rows in subs.items() if rows}
-        for top, subs in places.items()
-    }
+    there = {top: {sub: rows for sub, rows in subs.items() if rows} for top, subs in places.items()}
     intro = f"The first {_EACH} training pictures of the subclasses of up to {_SUPERCLASSES} superclasses."
-    return contact_section(thumbs, title="Pictures", intro=intro, side_px=_THUMB_PX)
-
-
-def _thumb(table: pa.Table, row: int, store: Store) -> Thumb:
-    data = store.blob(table["image"][row].as_py()).read()
-    return Thumb(small(data, _THUMB_PX, where=table["key"][row].as_py()), table["key"][row].as_py())
+    return picture_sheets(index, there, store, title="Pictures", intro=intro, side_px=_THUMB_PX)

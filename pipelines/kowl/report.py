@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.artifact import Artifact
-from ...curation.store import Store
 from ...datasets.kowl.facts import facts
 from ...datasets.kowl.tables import KINDS, class_density, increment_table, published_table, transition_counts, transitions
 from ...eval.protocols.open_world_measures import predictor_labels, tidy
-from ...eval.report.blocks import Block, Cards, Fold, Section, Table, Text, Value
+from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
 from ...eval.report.figures import bar_chart
 from ...eval.report.flows import Change, flow_chart
-from ...eval.report.open_world import class_density as density_figure
-from ...eval.report.open_world import open_world_sections
-from ...eval.report.open_world_strata import strata_section
+from ...eval.report.open_world import density_section, open_world_sections, strata_section
+from ...eval.report.trained import own_metrics, settings_details
 from ..experiments import results
 from ..own import shown
-from ..report import finished_stages, stage_cards, write_page
+from ..report import ReportedRun, write_page
 from .card import NEEDED
 from .config import DrawnFeatures, DrawnLists, ExtractedFeatures, KowlConfig
 from .stream import TRANSFORM
@@ -37,40 +34,32 @@ _BANDS = 28
 
 def write_report(config: KowlConfig, out: str) -> str:
     """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
-    store = Store(out)
-    made = finished_stages(store)
-    found = results(out)
-    measured = tidy(found)
-    everything = pc.equal(measured["stratification"], "")
-    sections = [Section("Summary", [_cards(made), *_caveats(config)])]
-    if "unified" in made:
-        sections.append(_labels(config, made["unified"].rows_view(store)))
-    if "increments" in made:
-        samples = made["increments"].rows_view(store).table(list(NEEDED))
-        sections.append(_increments(config, samples))
-        density = class_density(samples)
-        if measured.num_rows:
-            whole, strata = measured.filter(everything), measured.filter(pc.invert(everything))
-            sections += open_world_sections(whole, density=density, published_note=_comparable(config))
-            sections += _strata(config, strata)
-            sections.append(_prior(found))
-        elif (figure := density_figure(density, caption="Training samples by class.")) is not None:
-            sections.append(Section("Class density", [figure]))
-    subtitle = f"{', '.join(config.labels.releases)}; rules {config.increments.preset}, seed {config.seed}"
-    drawn = f"{shown(config.source.kind)}, seed {config.seed}"
-    return write_page("A KOWL-style benchmark", subtitle, sections, made, out, drawn=drawn)
-
-
-def _cards(made: Mapping[str, Artifact]) -> Cards:
-    shown = [
+    run = ReportedRun.of(out)
+    sections: list[Section] = []
+    if (unified := run.rows("unified")) is not None:
+        sections.append(_labels(config, unified))
+    if (increments := run.rows("increments")) is not None:
+        samples = increments.table(list(NEEDED))
+        sections += [_increments(config, samples), density_section(class_density(samples))]
+        if run.lines:
+            sections += _trained(run)
+    cards = run.cards(
         ("listed", "rows of the lists", "in all releases"),
         ("unified", "labelled samples", "by id, start and end"),
         ("increments", "in the increments", "with video and feature"),
-    ]
-    return Cards(stage_cards(made, shown))
+    )
+    return write_page(
+        run,
+        "A KOWL-style benchmark",
+        f"{', '.join(config.labels.releases)}; rules {config.increments.preset}, seed {config.seed}",
+        cards=cards,
+        notes=_notes(config),
+        sections=sections,
+        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+    )
 
 
-def _caveats(config: KowlConfig) -> list[Block]:
+def _notes(config: KowlConfig) -> list[str]:
     told: list[str] = []
     if isinstance(config.source, DrawnLists):
         told.append("The lists of this run are DRAWN from a seed: ids, labels and missing videos are made up.")
@@ -80,15 +69,31 @@ def _caveats(config: KowlConfig) -> list[Block]:
             f"deviations apart. Of the later classes a share of {config.features.hidden:g} lies around the centres of "
             "starting classes: before feedback nobody can tell these from known ones. Scores say nothing about videos."
         )
+    if told:
+        told.append("Drawn data: the paper's figures cannot be compared with these.")
     if isinstance(config.features, ExtractedFeatures) and config.features.backbone.kind == "built_in":
         told.append("Features are of the built-in backbone, colours and edges: scores say nothing about networks.")
-    return [Text(told, tone="note")] if told else []
+    return told
 
 
-def _comparable(config: KowlConfig) -> str:
-    if isinstance(config.features, DrawnFeatures) or isinstance(config.source, DrawnLists):
-        return "Drawn data: the paper's figures cannot be compared with these."
-    return ""
+def _trained(run: ReportedRun) -> list[Section]:
+    found = results(run.out)
+    measured = tidy(found)
+    everything = pc.equal(measured["stratification"], "")
+    strata = measured.filter(pc.invert(everything))
+    by_stratum = [strata_section(strata, title, about, kinds) for title, about, kinds in _STRATA]
+    labels = predictor_labels(found)
+    prior: list[Sequence[Value]] = []
+    for line in run.lines:
+        settings = line.rows["settings"][0].as_py()
+        known = json.dumps(json.loads(settings)["prior_knowledge"], sort_keys=True)
+        prior.append([f"{labels[line.method, line.model, settings]}, {line.protocol}", known])
+    apart = [block for lines in run.protocols.values() for block in (*own_metrics(lines), *settings_details(lines))]
+    return [
+        *open_world_sections(measured.filter(everything)),
+        *(section for section in by_stratum if section is not None),
+        Section("Prior knowledge", [Table(["run", "known before increment 0"], prior), *apart]),
+    ]
 
 
 def _labels(config: KowlConfig, rows: Any) -> Section:
@@ -125,7 +130,7 @@ def _labels(config: KowlConfig, rows: Any) -> Section:
         )
         lines: list[Sequence[Value]] = [list(row) for row in top.select("from_label", "to_label", "kind", "samples").rows()]
         title = f"Changed labels, {pair}: {top.height} of {mine.height}, most samples first"
-        blocks.append(Fold(title, [Table(["from", "to", "kind", "samples"], lines)]))
+        blocks.append(Details(title, [Table(["from", "to", "kind", "samples"], lines)]))
     return Section("Labels over the releases", blocks)
 
 
@@ -151,7 +156,7 @@ def _increments(config: KowlConfig, samples: pa.Table) -> Section:
         same = published_table(ours).select(published.column_names).equals(published.cast(published.schema))
         verdict = "This run's table is the published one, number for number." if same else "This run's table differs from it."
         blocks += [_numbers(published, "Table 1 of the paper"), Text([verdict], tone="good" if same else "plain")]
-    blocks.append(Fold("By role, as in Table 2", [_numbers(ours, "This run, val and test apart")]))
+    blocks.append(Details("By role, as in Table 2", [_numbers(ours, "This run, val and test apart")]))
     return Section("Increments", blocks)
 
 
@@ -175,24 +180,8 @@ _ABOUT_TRANSFORMS = (
     "Nuisance novelty: the same classes, seen otherwise. The rows named none are clips seen as they are; which clips were "
     "transformed was drawn by their keys. The ranges of the transforms are ours, the paper's are unpublished.",
 )
-
-
-def _strata(config: KowlConfig, table: pa.Table) -> list[Section]:
-    """Measures by AVA-Kinetics stratum and by visual transform."""
-    found = [
-        strata_section(table, "What clips show", _ABOUT_AVA, _AVA, note=_comparable(config)),
-        strata_section(table, "Visual transforms", _ABOUT_TRANSFORMS, {TRANSFORM: "By visual transform"}),
-    ]
-    return [section for section in found if section is not None]
-
-
-def _prior(found: pa.Table) -> Section:
-    labels = predictor_labels(found)
-    trained = found.select(["protocol", "method", "model", "settings"]).group_by(
-        ["protocol", "method", "model", "settings"], use_threads=False
-    )
-    rows: list[Sequence[Value]] = []
-    for protocol, *key in (row.values() for row in trained.aggregate([]).to_pylist()):
-        known = json.loads(key[2])["prior_knowledge"]
-        rows.append([f"{labels[tuple(key)]}, {protocol}", json.dumps(known, sort_keys=True)])
-    return Section("Prior knowledge", [Table(["run", "known before increment 0"], rows)])
+_STRATA = (
+    ("What clips show", _ABOUT_AVA, _AVA),
+    ("Visual transforms", _ABOUT_TRANSFORMS, {TRANSFORM: "By visual transform"}),
+)
+"""Measures by AVA-Kinetics stratum and by visual transform."""

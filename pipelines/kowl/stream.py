@@ -17,10 +17,9 @@ from ...datasets.kowl.samples import FEATURE
 from ...datasets.kowl.splits import ROLES
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex
-from ...eval.protocols.open_world import Increment, Samples, Setting, run_open_world
-from ...eval.protocols.open_world_measures import PROTOCOL
+from ...eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
+from ...eval.protocols.open_world_measures import PROTOCOL, measures_by_stratum
 from ...eval.protocols.open_world_predictions import COLUMNS
-from ...eval.protocols.strata import measures_by_stratum
 from ...eval.results import Value
 from ...training.core.devices import device_of
 from ...training.predictors.registry import new_predictor
@@ -92,13 +91,13 @@ def read_increments(dataset: str, mapped: str | None = None) -> tuple[list[Incre
     role = np.asarray([ROLES.index(name) for name in table["role"].to_pylist()], dtype=np.int64)
     increment, position = table["increment"].to_numpy(), table["position"].to_numpy()
 
-    def samples(number: int, part: int) -> Samples:
+    def samples(number: int, part: int) -> SplitSamples:
         rows = np.flatnonzero((increment == number) & (role == part))
         rows = rows[np.argsort(position[rows], kind="stable")]
         # Shards hold a part in one piece: then a view will do, and nothing is held twice.
         whole = len(rows) > 0 and bool((np.diff(rows) == 1).all())
         vectors = features[rows[0] : rows[-1] + 1] if whole else features[rows]
-        return Samples(uid[rows], vectors, label[rows].astype(np.int64))
+        return SplitSamples(uid[rows], vectors, label[rows].astype(np.int64))
 
     made = [
         Increment(str(number), *(samples(number, part) for part in range(len(ROLES))))

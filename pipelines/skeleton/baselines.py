@@ -18,7 +18,7 @@ from ...curation.named import load
 from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import Orders, load_orders
-from ...eval.protocols.order_sensitivity import measure_order, measure_orders, read_streams
+from ...eval.protocols.order_sensitivity import measure_orders, read_streams
 from ...training.graph_streams import registry as stream_methods
 from ...training.graph_streams.nets import graph_of
 from ...training.graph_streams.recipe import StreamMethod
@@ -142,7 +142,7 @@ def _trainings(
                 settings=settings,
                 seed=repeat,
                 prepare=f"{__package__}.stream:{'node' if graph_of(network) == 'adjacency' else 'tensor'}_stream",
-                measures=with_metrics({"orders": Step(measure_order, {})}, e.metrics, read_streams),
+                measures=with_metrics({"orders": Step(measure_orders, {"orders": 1})}, e.metrics, read_streams),
                 runs=Runs(dataset, device=e.device),
                 samples="graphs",
                 labels="one",

@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 
 import numpy as np
+import polars as pl
 
-from ...datasets.skeleton.published import Published
 from ...eval.metrics.order_sensitivity import mean_and_deviation
-from ...eval.report.blocks import Block, Cell, Fold, Section, Table, Text, Value
-from ...eval.report.figures import common_scale, heat_map, line_chart
+from ...eval.report.blocks import Block, Cell, Details, Section, Table, Text
+from ...eval.report.figures import heat_map, line_chart
 from ...eval.report.order_sensitivity import accuracy_forgetting_chart
+from ...eval.report.trained import (
+    Column,
+    comparable,
+    lines_table,
+    position_matrices,
+    settings_details,
+    spread_cell,
+)
 from ...eval.results import Line
 from .config import SkeletonConfig
 from .results import (
-    NONE,
     By,
-    Figure,
-    OrderDifference,
     Series,
     best_of_grid,
+    by_repeat,
     default_matrices,
-    figure,
     last,
     of_experiment,
     over_orders,
@@ -30,6 +36,7 @@ from .results import (
     repeats_of,
     series,
     tasks_of,
+    why_not_the_papers,
 )
 
 _MOST_IN_A_CHART = 8
@@ -50,27 +57,22 @@ _ORDERS: dict[By, int] = {"task": 120, "class": 220}
 """Orders behind Table 2: all of five tasks; these and 100 of the classes."""
 
 
-def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence[str], unlike: str) -> Section | None:
+def order_section(config: SkeletonConfig, found: Sequence[Line], names: Sequence[str], data: str) -> Section | None:
     """Accuracy against forgetting over task and class orders, and the differences over orders beside Table 2.
 
     Args:
         config: settings of the run.
         found: what was trained.
         names: of the classes.
-        unlike: why the data are not the paper's; "" where they are.
+        data: why the data are not the paper's; "" where they are.
     """
     blocks: list[Block] = []
     for experiment, title in {"task_order": "task orders", "class_order": "class orders"}.items():
-        mine = of_experiment(found, experiment)
-        if mine:
+        if mine := of_experiment(found, experiment):
             blocks += _orders(mine, title)
     if not blocks:
         return None
-    differences: list[Block] = []
-    for by in ("task", "class"):
-        differences += _differences(config, found, by, names, fair=not unlike)
-    if unlike and config.evaluation.paper is not None:
-        differences.append(Text([f"Table 2 of the paper is not shown because the data differ: {unlike}."], tone="note"))
+    differences = [block for by in _ORDERS for block in _differences(config, found, by, names, data)]
     return Section("Order sensitivity", [Text([_DEFINED]), *blocks, *differences])
 
 
@@ -88,7 +90,7 @@ def _orders(mine: Sequence[Line], title: str) -> list[Block]:
         for at in range(0, len(mine), _MOST_IN_A_CHART):
             points = {one.label: _points(one) for one in mine[at : at + _MOST_IN_A_CHART]}
             blocks.append(accuracy_forgetting_chart(points, tasks=tasks, caption=caption))
-    blocks.append(_measure_table(mine, f"Means over {title}; ± one standard deviation over repeats"))
+    blocks += [_measure_table(mine, f"Means over {title}; ± one standard deviation over repeats"), *settings_details(mine)]
     return blocks
 
 
@@ -96,97 +98,72 @@ def _points(one: Line) -> tuple[list[float], list[float]]:
     """AA and AF of each order, means over its repeats."""
     found: list[list[float]] = []
     for metric in ("aa", "af_from_best"):
-        by_order: dict[int, list[float]] = {}
-        rows = last(one, metric)
-        for order, value in zip(rows["order"].to_pylist(), rows["value"].to_pylist(), strict=True):
-            by_order.setdefault(order, []).append(value)
-        found.append([float(np.mean(by_order[order])) for order in sorted(by_order)])
+        rows = pl.DataFrame(pl.from_arrow(last(one, metric).select(["order", "value"])))
+        found.append(rows.group_by("order").agg(pl.col("value").mean()).sort("order")["value"].to_list())
     return found[0], found[1]
 
 
 def _measure_table(mine: Sequence[Line], caption: str) -> Table:
-    rows = [[one.label, repeats_of(one), *(_cell(figure(one, name)) for name in _MEASURES)] for one in mine]
-    return Table(["method", "repeats", *_MEASURES.values()], rows, f"{caption}; percent", decimals=1)
+    columns: dict[str, Column[Line]] = {"repeats": repeats_of}
+    columns |= {heading: functools.partial(by_repeat, metric=metric) for metric, heading in _MEASURES.items()}
+    return lines_table(mine, columns, f"{caption}; percent")
 
 
-def _cell(figure: Figure) -> Cell:
-    mean, deviation = figure
-    return Cell(100 * mean, note="" if math.isnan(deviation) else f"± {100 * deviation:.1f}")
-
-
-def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: Sequence[str], *, fair: bool) -> list[Block]:
+def _differences(config: SkeletonConfig, found: Sequence[Line], by: By, names: Sequence[str], data: str) -> list[Block]:
     told = over_orders(found, by)
     if not told:
         return []
-    ours = {one.label: difference for one, difference in told}
-    paper = {one.label: published(config, one, by) if fair else None for one, _ in told}
-    rows = [[label, one.orders, _cell(one.aopd), _cell(one.mopd), *_paper(paper[label])] for label, one in ours.items()]
-    columns = ["method", "orders", "AOPD", "MOPD", "AOPD, Table 2", "MOPD, Table 2"]
+    over = {one.label: difference for one, difference in told}
+    mine = [one for one, _ in told]
+    fair, verdict = comparable(
+        mine, data, lambda one: why_not_the_papers(config, one, by), "sequences, split, network and settings of Table 2"
+    )
+    columns: dict[str, Column[Series]] = {
+        "orders": lambda one: over[one.label].orders,
+        "AOPD": lambda one: over[one.label].difference.aopd,
+        "MOPD": lambda one: over[one.label].difference.mopd,
+    }
     every = {"task": "tasks", "class": "classes"}[by]
     caption = f"Highest minus lowest final accuracy of a {by} over the orders, in percent: mean and maximum over all {every}"
-    whole = next(iter(ours.values())).names
-    labels = [" + ".join(names[int(each)] if names else each for each in group.split("+")) for group in whole]
-    blocks: list[Block] = [Table(columns, rows, caption, decimals=1)]
-    if any(paper.values()) and {one.orders for one in ours.values()} != {_ORDERS[by]}:
+    blocks: list[Block] = [lines_table(mine, columns, caption, published=published(config, fair, by)), verdict]
+    if any(over[one.label].orders != _ORDERS[by] for one in fair):
         note = f"Table 2 is over {_ORDERS[by]} orders. The fewer the orders, the smaller the differences over them."
         blocks.append(Text([note], tone="note"))
+    whole = next(iter(over.values())).names
+    labels = [" + ".join(names[int(each)] if names else each for each in group.split("+")) for group in whole]
+    opd = {label: each.difference.opd for label, each in over.items()}
     heat = heat_map(
-        [[one.opd[at][0] for one in ours.values()] for at in range(len(labels))],
+        np.array([values.mean(0) for values in opd.values()]).T,
         labels,
-        list(ours),
+        list(opd),
         row_axis=by,
         column_axis="method",
         what="differences over orders",
         caption=f"OPD by {by} in percent, mean over repeats.",
     )
-    blocks.append(heat if by == "task" else Fold("OPD by class", [heat]))
-    blocks.append(Fold(f"OPD by {by}, with deviations", [_opd_table(ours, labels, by)]))
+    blocks.append(heat if by == "task" else Details("OPD by class", [heat]))
+    rows = [[label, *(spread_cell(values[:, at]) for values in opd.values())] for at, label in enumerate(labels)]
+    blocks.append(Details(f"OPD by {by}, with deviations", [Table([by, *opd], rows, "Percent", decimals=1)]))
     return blocks
-
-
-def _paper(theirs: Published | None) -> list[Value]:
-    if theirs is None:
-        return [None, None]
-    return [
-        Cell(theirs.aopd_percent, note=f"± {theirs.aopd_std_percent:.2f}"),
-        Cell(theirs.mopd_percent, note=f"± {theirs.mopd_std_percent:.2f}" if theirs.mopd_std_percent else ""),
-    ]
-
-
-def _opd_table(ours: dict[str, OrderDifference], labels: Sequence[str], by: By) -> Table:
-    rows = [[label, *(_cell(one.opd[at]) for one in ours.values())] for at, label in enumerate(labels)]
-    return Table([by, *ours], rows, "Percent", decimals=1)
 
 
 def default_section(found: Sequence[Line]) -> Section | None:
     """Accuracy matrices of the default order; of the task orders' first where the default was not trained by itself."""
     mine = of_experiment(found, "default") or of_experiment(found, "task_order")
-    matrices = [default_matrices(one) for one in mine]
-    pairs = [(one, found_of) for one, found_of in zip(mine, matrices, strict=True) if len(found_of)]
-    means = [mean_and_deviation(found_of)[0] for _, found_of in pairs]
-    scale = common_scale(means) if means else None
-    blocks: list[Block] = []
-    for (one, found_of), mean in zip(pairs, means, strict=True):
-        numbers = [str(at + 1) for at in range(len(mean))]
-        heat = heat_map(
-            mean,
-            numbers,
-            numbers,
-            row_axis="trained up to task",
-            column_axis="tested on task",
-            scale=scale,
-            caption=f"{one.label}: accuracy in percent, {_repeats(len(found_of))}; the frame marks the task learned last.",
-        )
-        blocks.append(Fold(one.label, [heat], opened=one is mine[0]))
-    if not blocks:
+    matrices = {one.label: default_matrices(one) for one in mine}
+    numbered = {
+        label: (label, [str(at + 1) for at in range(values.shape[1])], values)
+        for label, values in matrices.items()
+        if len(values)
+    }
+    figures = position_matrices(numbered, of="task")
+    if not figures:
         return None
+    blocks: list[Block] = [*settings_details(mine)]
     if of_experiment(found, "default"):
         blocks.insert(0, _measure_table(mine, "The default order; ± one standard deviation over repeats"))
+    blocks += [Details(label, [heat], opened=at == 0) for at, (label, heat) in enumerate(figures.items())]
     return Section("The default order, task by task", blocks)
-
-
-def _repeats(count: int) -> str:
-    return "one repeat" if count == 1 else f"mean of {count} repeats"
 
 
 def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Section | None:
@@ -205,7 +182,7 @@ def architecture_section(config: SkeletonConfig, found: Sequence[Line]) -> Secti
         for measure, axis in (("aa", "average accuracy, AA"), ("af_from_best", "average forgetting, AF")):
             blocks += _curves(told, shapes, places, measure, what, axis, fixed)
     table = _measure_table(mine, "Default order; ± one standard deviation over repeats")
-    return Section("Architecture sensitivity", [*blocks, Fold("The numbers", [table])])
+    return Section("Architecture sensitivity", [*blocks, Details("The numbers", [table]), *settings_details(mine)])
 
 
 def _curves(
@@ -217,20 +194,23 @@ def _curves(
     axis: str,
     fixed: str,
 ) -> list[Block]:
-    told: dict[str, list[Figure]] = {}
+    means: dict[str, list[float]] = {}
+    spread: dict[str, list[float]] = {}
     for one in mine:
-        at = {(line.settings["model.width"], line.settings["model.depth"]): figure(line, measure) for line in one.lines}
-        told[one.label] = [at.get(shape, NONE) for shape in shapes]
-    told = {label: values for label, values in told.items() if not all(math.isnan(mean) for mean, _ in values)}
-    if not told or not places:
+        at = {(line.settings["model.width"], line.settings["model.depth"]): by_repeat(line, measure) for line in one.lines}
+        pairs = [mean_and_deviation(at[shape]) if shape in at else (math.nan, math.nan) for shape in shapes]
+        if not all(math.isnan(mean) for mean, _ in pairs):
+            means[one.label] = [float(mean) for mean, _ in pairs]
+            spread[one.label] = np.nan_to_num([float(deviation) for _, deviation in pairs]).tolist()
+    if not means or not places:
         return []
     return [
         line_chart(
             [str(place) for place in places],
-            {m: [mean for mean, _ in values] for m, values in told.items()},
+            means,
             label_axis=f"{what} of the graph layers ({fixed})",
             value_axis=axis,
-            spread={m: np.nan_to_num([deviation for _, deviation in values]) for m, values in told.items()},
+            spread=spread,
             caption=f"{axis} by {what}; band: one standard deviation over repeats.",
         )
     ]
@@ -242,10 +222,11 @@ def grid_section(found: Sequence[Line]) -> Section | None:
     if not mine:
         return None
     best = best_of_grid(found)
-    rows: list[Sequence[Value]] = []
-    for one in mine:
-        chosen = Cell("chosen", tone="good") if best[one.method] is one else ""
-        rows.append([one.label, *(_cell(figure(one, *each)) for each in (("aa", "val"), ("aa",), ("af_from_best",))), chosen])
-    columns = ["method", "AA, validation", "AA", "AF (best - now)", ""]
+    columns: dict[str, Column[Line]] = {
+        "AA, validation": lambda one: by_repeat(one, "aa", "val"),
+        "AA": lambda one: by_repeat(one, "aa"),
+        "AF (best - now)": lambda one: by_repeat(one, "af_from_best"),
+        "": lambda one: Cell("chosen", tone="good") if best[one.method] is one else "",
+    }
     told = "The setting with the highest AA on the sequences that validate is chosen, the first of equals."
-    return Section("Grids", [Text([told]), Table(columns, rows, "Default order, percent", decimals=1)])
+    return Section("Grids", [Text([told]), lines_table(mine, columns, "Default order, percent"), *settings_details(mine)])

@@ -150,5 +150,5 @@ BENCHMARK = built_in(
         "final - diagonal": "af_final_minus_diagonal@test",
         "AA, validation": "aa@val",
     },
-    tables=results.scores,
+    tables=results.order_scores,
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,15 +11,13 @@ import polars as pl
 import pyarrow as pa
 
 from ...curation.artifact import load_run
-from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.skeleton.splits import ROLES
-from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Value
+from ...eval.report.blocks import Card, Details, Section, Table
+from ...eval.report.sections import task_table
 from ...eval.report.skeletons import skeleton_chart
-from ...eval.results import lines
-from ..experiments import results
 from ..own import shown
-from ..report import finished_stages, stage_cards, write_page
+from ..report import ReportedRun, write_page
 from .config import SkeletonConfig
 from .figures import architecture_section, default_section, grid_section, order_section
 from .results import data_differs, over_orders
@@ -30,48 +28,39 @@ _PICTURES = 12
 
 def write_report(config: SkeletonConfig, out: str) -> str:
     """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
-    store = Store(out)
-    made = finished_stages(store)
-    found = lines(results(out))
-    cards = stage_cards(
-        made, [("listed", "sequences listed", "in the source"), ("shards", "in the benchmark", "with tensor and graph")]
-    )
-    best = min(
-        ((difference.aopd[0], one.label) for one, difference in over_orders(found, "task")),
-        default=None,
-    )
-    if best is not None:
-        cards.append(Card("least difference over task orders", f"{100 * best[0]:.1f} %", f"AOPD of {best[1]}"))
-    sections = [Section("Summary", [Cards(cards), *_caveats(config)])]
+    run = ReportedRun.of(out)
+    cards = run.cards(("listed", "sequences listed", "in the source"), ("shards", "in the benchmark", "with tensor and graph"))
+    least = [(float(over.difference.aopd.mean()), one.label) for one, over in over_orders(run.lines, "task")]
+    cards += [
+        Card("least difference over task orders", f"{100 * aopd:.1f} %", f"AOPD of {name}") for aopd, name in sorted(least)[:1]
+    ]
+    sections: list[Section] = []
     names: list[str] = []
-    if "split" in made:
-        rows = made["split"].rows_view(store).table(["class_name", "label", "task", "role", "source_frames"])
-        names = _class_names(rows)
-        sections.append(_split(rows))
-    if store.exists(posixpath.join(DATASET, "dataset.json")):
+    if (rows := run.rows("split")) is not None:
+        table = rows.table(["class_name", "label", "task", "role", "source_frames"])
+        names = _class_names(table)
+        sections.append(_split(table))
+    if run.store.exists(posixpath.join(DATASET, "dataset.json")):
         sections.append(_pictures(out))
-    unlike = data_differs(config, out, load_run(store).config) if found else ""
-    sections += [
-        section
-        for section in (
-            order_section(config, found, names, unlike),
-            default_section(found),
-            architecture_section(config, found),
-            grid_section(found),
-        )
-        if section is not None
+    data = data_differs(config, out, load_run(run.store).config) if run.lines else ""
+    trained = [
+        order_section(config, run.lines, names, data),
+        default_section(run.lines),
+        architecture_section(config, run.lines),
+        grid_section(run.lines),
     ]
     net = config.evaluation.network
     network = f"{net.architecture} {net.depth} x {net.width}"
-    subtitle = f"{shown(config.source.kind)}, {config.tensor.frames} frames, {network}, seed {config.seed}"
-    drawn = f"{shown(config.source.kind)}, seed {config.seed}"
-    return write_page("Continual skeleton graphs", subtitle, sections, made, out, drawn=drawn)
-
-
-def _caveats(config: SkeletonConfig) -> list[Block]:
-    if config.source.kind == "drawn":
-        return [Text(["The sequences of this run are DRAWN from the seed: scores say nothing about methods."], tone="note")]
-    return []
+    drawn = config.source.kind == "drawn"
+    return write_page(
+        run,
+        "Continual skeleton graphs",
+        f"{shown(config.source.kind)}, {config.tensor.frames} frames, {network}, seed {config.seed}",
+        cards=cards,
+        notes=["The sequences of this run are DRAWN from the seed: scores say nothing about methods."] if drawn else [],
+        sections=[*sections, *(section for section in trained if section is not None)],
+        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+    )
 
 
 def _class_names(rows: pa.Table) -> list[str]:
@@ -80,31 +69,23 @@ def _class_names(rows: pa.Table) -> list[str]:
 
 
 def _split(rows: pa.Table) -> Section:
-    frame = pl.DataFrame(pl.from_arrow(rows))
+    frames = pl.col("source_frames")
     counted = [((pl.col("role") == role).sum().cast(pl.Int64)).alias(role) for role in ROLES]
-    by_task = (
-        frame.group_by("task").agg(pl.col("label").n_unique().alias("classes"), *counted, pl.len().alias("all")).sort("task")
-    )
     by_class = (
-        frame.group_by("task", "label", "class_name")
-        .agg(
-            *counted,
-            pl.len().alias("all"),
-            pl.col("source_frames").min().alias("least"),
-            pl.col("source_frames").median().alias("median"),
-            pl.col("source_frames").max().alias("most"),
-        )
+        pl.DataFrame(pl.from_arrow(rows))
+        .group_by("class_name", pl.col("task").cast(pl.String), "label")
+        .agg(*counted, pl.len().alias("all"), least=frames.min(), median=frames.median(), most=frames.max())
         .sort("label")
+        .drop("label")
+        .rows()
     )
-    lines: list[Sequence[Value]] = [[str(row[0]), *row[1:]] for row in by_task.rows()]
-    total = ["all", *by_task.drop("task").sum().row(0)]
-    classes: list[Sequence[Value]] = [[row[2], str(row[0]), *row[3:]] for row in by_class.rows()]
     headings = ["class", "task", *ROLES, "all", "frames, least", "median", "most"]
+    classes = Table(headings, by_class, decimals=0)
     return Section(
         "Split",
         [
-            Table(["task", "classes", *ROLES, "all"], lines, "Sequences by task, in the default order", total=total),
-            Fold("By class, with the frames of the source", [Table(headings, classes, decimals=0)], opened=len(classes) <= 12),
+            task_table(rows, ROLES, "Sequences by task, in the default order"),
+            Details("By class, with the frames of the source", [classes], opened=len(by_class) <= 12),
         ],
     )
 

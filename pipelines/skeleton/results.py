@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -15,18 +16,17 @@ from numpy.typing import NDArray
 from ...curation.artifact import load_artifact, load_run
 from ...curation.store import Store
 from ...datasets.skeleton.facts import facts
-from ...datasets.skeleton.published import Published, table_2
-from ...eval.metrics.order_sensitivity import mean_and_deviation
+from ...datasets.skeleton.published import table_2
+from ...eval.metrics.order_sensitivity import OrderDifference, mean_and_deviation
 from ...eval.protocols.order_sensitivity import Key, differences
-from ...eval.results import Line, flat, labelled, lines
+from ...eval.report.blocks import Cell
+from ...eval.report.trained import PublishedRow, changed_settings
+from ...eval.results import Line, flat, line_label, lines
 from ..config import find_config, load
 from ..experiments import results
 from .config import SkeletonConfig
 from .evaluation import settings_of
 
-Figure = tuple[float, float]
-"""Mean, and deviation over repeats: NaN for one repeat."""
-NONE: Figure = (math.nan, math.nan)
 By = Literal["task", "class"]
 
 _KINDS: Mapping[By, tuple[str, ...]] = {"task": ("task_order",), "class": ("task_order", "class_order")}
@@ -49,20 +49,17 @@ class Series:
 
 
 @dataclass(frozen=True)
-class OrderDifference:
-    """OPD of one series over orders, in [0, 1].
+class OverOrders:
+    """OPD of one series over orders.
 
     Attributes:
         names: the classes of each task, with + between them; one class each for OPD by class.
-        opd: of each, mean and deviation over repeats.
-        aopd, mopd: their mean, their maximum.
+        difference: of each repeat.
         orders: how many there are.
     """
 
-    names: tuple[str, ...]
-    opd: tuple[Figure, ...]
-    aopd: Figure
-    mopd: Figure
+    names: list[str]
+    difference: OrderDifference
     orders: int
 
 
@@ -82,13 +79,10 @@ def last(line: Line, metric: str, split: str = "test") -> pa.Table:
     return rows.filter(pc.equal(rows["position"], pc.max(rows["position"])))
 
 
-def figure(line: Line, metric: str, split: str = "test") -> Figure:
-    """Of a metric after the last task: mean over the orders of a repeat, and over repeats."""
-    rows = last(line, metric, split)
-    by_repeat: dict[int, list[float]] = {}
-    for seed, value in zip(rows["seed"].to_pylist(), rows["value"].to_pylist(), strict=True):
-        by_repeat.setdefault(seed, []).append(math.nan if value is None else value)
-    return _figure([np.mean(values) for values in by_repeat.values()]) if by_repeat else NONE
+def by_repeat(line: Line, metric: str, split: str = "test") -> NDArray[np.float64]:
+    """(S,) values of a metric after the last task: the mean over the orders of each repeat."""
+    rows = pl.DataFrame(pl.from_arrow(last(line, metric, split).select(["seed", "value"])))
+    return rows.group_by("seed", maintain_order=True).agg(pl.col("value").fill_null(math.nan).mean())["value"].to_numpy()
 
 
 def tasks_of(line: Line) -> list[str]:
@@ -114,20 +108,20 @@ def series(found: Sequence[Line], without: Callable[[str], bool]) -> list[Series
     made: list[Series] = []
     for key, those in groups.items():
         rivals = [settings[other] for other, lines_of in groups.items() if lines_of[0].method == those[0].method]
-        made.append(Series(those[0].method, labelled(those[0].method, settings[key], rivals), tuple(those)))
+        made.append(Series(those[0].method, line_label(those[0].method, settings[key], rivals), tuple(those)))
     return made
 
 
-def over_orders(found: Sequence[Line], by: By) -> list[tuple[Series, OrderDifference]]:
+def over_orders(found: Sequence[Line], by: By) -> list[tuple[Series, OverOrders]]:
     """OPD of each method and setting: by task over its task orders, by class over task orders and class orders together."""
-    told: list[tuple[Series, OrderDifference]] = []
+    told: list[tuple[Series, OverOrders]] = []
     for one in series([line for line in found if line.protocol in _KINDS[by]], lambda name: name == "orders"):
         if (difference := _difference(one, by)) is not None:
             told.append((one, difference))
     return told
 
 
-def _difference(one: Series, by: By) -> OrderDifference | None:
+def _difference(one: Series, by: By) -> OverOrders | None:
     final: dict[Key, dict[str, float]] = {}
     for line in one.lines:
         rows = last(line, "accuracy" if by == "task" else "class_accuracy")
@@ -135,23 +129,14 @@ def _difference(one: Series, by: By) -> OrderDifference | None:
         for seed, order, tested, value in zip(*columns, strict=True):
             final.setdefault((seed, line.protocol, order), {})[tested] = value
     found = differences(final)
-    if found is None:
-        return None
-    names, over = found
-    opd = tuple(_figure(values) for values in over.opd.T)
-    return OrderDifference(tuple(names), opd, _figure(over.aopd), _figure(over.mopd), len({key[1:] for key in final}))
-
-
-def _figure(repeats: Any) -> Figure:
-    mean, deviation = mean_and_deviation(repeats)
-    return float(mean), float(deviation)
+    return None if found is None else OverOrders(*found, len({key[1:] for key in final}))
 
 
 def best_of_grid(found: Sequence[Line]) -> dict[str, Line]:
     """Method -> the line of its grid with the highest average accuracy on the validating sequences, the first of equals."""
     best: dict[str, Line] = {}
     for line in of_experiment(found, "grid"):
-        if line.method not in best or figure(line, "aa", "val")[0] > figure(best[line.method], "aa", "val")[0]:
+        if line.method not in best or by_repeat(line, "aa", "val").mean() > by_repeat(best[line.method], "aa", "val").mean():
             best[line.method] = line
     return best
 
@@ -188,38 +173,62 @@ def _packaged(config: SkeletonConfig) -> tuple[SkeletonConfig, dict[str, Any], d
     return load(SkeletonConfig, find_config("skeleton", variant), benchmark="skeleton")
 
 
-def published(config: SkeletonConfig, one: Series, by: By) -> Published | None:
-    """The figures of Table 2 for a series on the paper's data; None where its settings are not the paper's."""
-    if config.evaluation.paper is None:
-        return None
+def why_not_the_papers(config: SkeletonConfig, one: Series, by: By) -> str:
+    """Why a series is none of Table 2, by the records of its trainings; "" where it is."""
     e = _packaged(config)[0].evaluation
+    if one.method not in _table_2(config, by):
+        return "no method of Table 2"
     wanted = flat(settings_of(e, one.method, {}, e.network.width, e.network.depth))
     for line in one.lines:
-        ours = {name: value for name, value in line.settings.items() if name not in ("orders", "seed", "task_orders")}
-        if line.model != e.network.architecture or ours != wanted:
-            return None
-    return table_2(by, config.evaluation.paper).get(one.method)
+        if line.model != e.network.architecture:
+            return f"the model is {line.model}"
+        if changed := changed_settings(line, [wanted], apart=("orders", "seed", "task_orders")):
+            return f"settings of the paper were changed: {', '.join(changed)}"
+    return ""
+
+
+def published(config: SkeletonConfig, told: Sequence[Series], by: By) -> list[PublishedRow]:
+    """Their rows of Table 2."""
+    rows: list[PublishedRow] = []
+    for one in told:
+        figures = {
+            name: Cell(100 * mean, note=f"± {100 * std:.2f}" if std else "")
+            for name, (mean, std) in _table_2(config, by)[one.method].items()
+        }
+        rows.append(PublishedRow(one.method, "Table 2", figures))
+    return rows
+
+
+def _table_2(config: SkeletonConfig, by: By) -> dict[str, dict[str, tuple[float, float]]]:
+    """Method -> AOPD and MOPD as shares, with their deviations."""
+    found = table_2(by, config.evaluation.paper or "ucla")
+    return {
+        method: {"AOPD": (one.aopd_percent / 100, one.aopd_std_percent / 100)}
+        | {"MOPD": (one.mopd_percent / 100, one.mopd_std_percent / 100)}
+        for method, one in found.items()
+    }
 
 
 # ----------------------------------------------------------------------------------------------------- what eval prints
 
 
-def scores(config: SkeletonConfig, out: str) -> dict[str, dict[str, Any]]:
+def order_scores(config: SkeletonConfig, out: str) -> dict[str, dict[str, Any]]:
     """Differences over orders, which are of several trainings: ``mean`` and ``std`` by heading, the paper's beside ours."""
     found = lines(results(out))
-    fair = bool(found) and not data_differs(config, out, load_run(Store(out)).config)
+    data = data_differs(config, out, load_run(Store(out)).config) if found else ""
     told: dict[str, dict[str, Any]] = {}
     for by in ("task", "class"):
-        for one, difference in over_orders(found, by):
+        for one, over in over_orders(found, by):
             table = told.setdefault(f"difference over orders, by {by}", {})
-            table[f"{one.label}, {difference.orders} orders"] = _line({"AOPD": difference.aopd, "MOPD": difference.mopd})
-            if fair and (theirs := published(config, one, by)) is not None:
-                figures = {"AOPD": (theirs.aopd_percent, theirs.aopd_std_percent)}
-                figures["MOPD"] = (theirs.mopd_percent, theirs.mopd_std_percent)
-                table[f"{one.label}, Table 2"] = _line({name: (a / 100, b / 100) for name, (a, b) in figures.items()})
+            means = {"AOPD": over.difference.aopd, "MOPD": over.difference.mopd}
+            pairs = {name: mean_and_deviation(values) for name, values in means.items()}
+            table[f"{one.label}, {over.orders} orders"] = _line(pairs)
+            if not data and not why_not_the_papers(config, one, by):
+                table[f"{one.label}, Table 2"] = _line(_table_2(config, by)[one.method])
     return told
 
 
-def _line(values: Mapping[str, Figure]) -> dict[str, Any]:
-    mean = {name: None if math.isnan(value) else value for name, (value, _) in values.items()}
-    return {"mean": mean, "std": {name: None if math.isnan(std) else std for name, (_, std) in values.items()}}
+def _line(values: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
+    parts = {"mean": {name: float(mean) for name, (mean, _) in values.items()}}
+    parts["std"] = {name: float(std) for name, (_, std) in values.items()}
+    return {part: {name: None if math.isnan(each) else each for name, each in those.items()} for part, those in parts.items()}

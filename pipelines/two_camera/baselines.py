@@ -16,13 +16,14 @@ from ...curation.keys import how, named, sha256, work_folder
 from ...curation.named import load
 from ...curation.verify import DATASET
 from ...eval.metrics.registry import METRICS
-from ...eval.protocols.cross_validation import ESTIMATES, measure_folds, measure_own
+from ...eval.protocols.cross_validation import ESTIMATES, estimates_of, measure_folds
 from ...training.illuminants import choice
 from ...training.illuminants.registry import ESTIMATORS, candidates, functions
 from ...training.two_camera.settings import hyper_of, settings
 from ..errors import WrongUse, unknown
 from ..experiments import Training, predictions
 from ..names import short
+from ..streams import with_metrics
 from . import learning
 from .config import Metadata, NetworkTraining, Radiometric, TwoCameraConfig
 
@@ -83,11 +84,8 @@ def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: ChosenEs
         folder=work_folder(),
     )
     unfair = {flag: chosen.settings[flag] for flag in ("looks_at_test", "lights_of_test")}
-    metrics = [METRICS.only().find(each).reference for each in config.evaluation.metrics]
-    own = {
-        f"own_{number}": Step(measure_own, {"metric": named(reference), "name": reference.rpartition(":")[2]})
-        for number, reference in enumerate(metrics)
-    }
+    for metric in config.evaluation.metrics:
+        METRICS.only().find(metric)  # those that are built in are not of estimates
     return Training(
         protocol=config.folds.kind,
         method=short(name),
@@ -96,7 +94,7 @@ def _training(config: TwoCameraConfig, dataset: str, name: str, chosen: ChosenEs
         seed=chosen.seed,
         learn=learn,
         gives=ESTIMATES,
-        measures={"angles": Step(measure_folds, unfair), **own},
+        measures=with_metrics({"angles": Step(measure_folds, unfair)}, config.evaluation.metrics, estimates_of),
         change=chosen.change,
     )
 

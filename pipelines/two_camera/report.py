@@ -12,23 +12,32 @@ from PIL import Image
 
 from ...curation.artifact import Artifact
 from ...curation.keys import canonical
-from ...curation.shards import read_sample
 from ...curation.stages.raw import upright
-from ...curation.store import Rows, Store
-from ...datasets.reader.decode import decode_npy
-from ...datasets.reader.index import DatasetIndex, ShardFiles
+from ...curation.store import Rows
+from ...datasets.reader.index import DatasetIndex
 from ...datasets.two_camera.facts import STATISTICS, TABLE, facts
 from ...datasets.two_camera.rows import TransformPairs, as_pairs
 from ...datasets.two_camera.samples import IMAGES, VALID
 from ...eval.metrics.angular import angular_error_deg
 from ...eval.protocols.cross_validation import AVERAGE, Estimates, estimates_of
-from ...eval.report.blocks import Block, Cards, Cell, Figure, ImageGrid, Section, Table, Text, Thumb, Value
+from ...eval.report.blocks import Block, Cell, Figure, ImageGrid, Section, Table, Text, Thumb, Value
 from ...eval.report.figures import line_chart
-from ...eval.results import Line, lines
+from ...eval.report.trained import (
+    CURVES,
+    Column,
+    PublishedRow,
+    comparable,
+    lines_table,
+    own_metrics,
+    record_differences,
+    settings_details,
+    whole_columns,
+)
+from ...eval.results import Line
 from ...training.two_camera.settings import settings
-from ..experiments import predictions, results
+from ..experiments import predictions
 from ..own import shown
-from ..report import finished_stages, stage_cards, write_page
+from ..report import ReportedRun, write_page
 from .baselines import LINEAR
 from .config import Metadata, Radiometric, RawPairs, TwoCameraConfig
 
@@ -43,34 +52,34 @@ _WIDE_PX = 640
 
 def write_report(config: TwoCameraConfig, out: str) -> str:
     """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
-    store = Store(out)
-    made = finished_stages(store)
-    published = store.exists("dataset/index.parquet") and "shards" in made
-    sections = [Section("Summary", [_cards(made), *_caveats(config)])]
-    if "aligned" in made:
-        sections.append(_alignment(made["aligned"].rows_view(store)))
-    if published:
+    run = ReportedRun.of(out)
+    sections: list[Section] = []
+    if (aligned := run.rows("aligned")) is not None:
+        sections.append(_alignment(aligned))
+    if run.store.exists("dataset/index.parquet") and "shards" in run.made:
         index = DatasetIndex.open(posixpath.join(out, "dataset"), where={"original": True})
         pairs = as_pairs(index.table)
         pictures = _Pictures(index, config)
-        sections += [_pairs(pictures, pairs), _transforms(config, made, pairs, index)]
-        sections += _results(config, out, made, pictures, pairs)
-    drawn = f"spectra that colour-science ships, seed {config.seed}"
-    subtitle = f"{shown(config.source.kind)}, transforms {config.transform.preset}, seed {config.seed}"
-    return write_page("Two-camera illuminant estimation", subtitle, sections, made, out, drawn=drawn)
-
-
-def _cards(made: Mapping[str, Artifact]) -> Cards:
-    shown = [
+        sections += [_pairs(pictures, pairs), _transforms(config, run.made, pairs, index)]
+        sections += _results(config, run, pictures, pairs)
+    cards = run.cards(
         ("listed", "pairs listed", "raw or matched files"),
         ("measured", "pairs measured", "lights and transforms"),
         ("augmented", "rows with re-illuminated ones", "each pair under the lights of others"),
         ("shards", "rows in the shards", "as published"),
-    ]
-    return Cards(stage_cards(made, shown))
+    )
+    return write_page(
+        run,
+        "Two-camera illuminant estimation",
+        f"{shown(config.source.kind)}, transforms {config.transform.preset}, seed {config.seed}",
+        cards=cards,
+        notes=_notes(config),
+        sections=sections,
+        drawn=f"spectra that colour-science ships, seed {config.seed}",
+    )
 
 
-def _caveats(config: TwoCameraConfig) -> list[Block]:
+def _notes(config: TwoCameraConfig) -> list[str]:
     told: list[str] = []
     if isinstance(config.source, Radiometric):
         cameras = " and ".join(config.source.cameras)
@@ -85,7 +94,7 @@ def _caveats(config: TwoCameraConfig) -> list[Block]:
             "Re-illumination takes any other picture, as in the paper. Training rows re-lit with the illuminant of a test pair "
             "are left out all the same, unless a result says otherwise."
         )
-    return [Text(told, tone="note")] if told else []
+    return told
 
 
 def _alignment(rows: Rows) -> Section:
@@ -110,21 +119,20 @@ class _Pictures:
     """Pictures of measured pairs, read when asked for; none where the dataset has none."""
 
     def __init__(self, index: DatasetIndex, config: TwoCameraConfig) -> None:
+        from ...datasets.reader.dataset import ShardDataset
+
         source = config.source
         self.there = not isinstance(source, Metadata) and not (isinstance(source, Radiometric) and not source.patch_px)
         self.masked = not isinstance(source, Radiometric)
         self.turned = isinstance(source, RawPairs)
-        self._index = index
+        self._samples = ShardDataset(index)
 
     def read(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Both pictures, float64 (h, w, 3), upright, 1 at full scale, and the mask (h, w)."""
-        table = self._index.table
-        place = tuple(table[name][row].as_py() for name in ("shard", "offset", "size"))
-        [data] = ShardFiles(self._index.url).read([place])
-        members = read_sample(data, table["key"][row].as_py(), place=place[0], base=place[1])
-        orientation = table["orientation_1"][row].as_py() if self.turned else 1
-        views = [upright(decode_npy(members[name]), orientation).astype(np.float64) / 65535 for name in IMAGES]
-        valid = upright(decode_npy(members[VALID]), orientation) if self.masked else np.ones(views[0].shape[:2], dtype=bool)
+        members = self._samples[row]
+        orientation = self._samples.index.table["orientation_1"][row].as_py() if self.turned else 1
+        views = [upright(members[name], orientation).astype(np.float64) / 65535 for name in IMAGES]
+        valid = upright(members[VALID], orientation) if self.masked else np.ones(views[0].shape[:2], dtype=bool)
         return views[0], views[1], valid
 
 
@@ -187,7 +195,7 @@ def _png(linear: np.ndarray, top: float, width_px: int = _THUMB_PX) -> bytes:
 
 
 def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: TransformPairs, index: DatasetIndex) -> Section:
-    published = facts().sets["s20"] if not _other_data(config, made) else {}
+    published = facts().sets["s20"] if not data_differs(config, made) else {}
     lines: list[Sequence[Value]] = []
     for name, told in (("", "image_error_deg"), ("chart_", "chart_error_deg")):
         for way in ("1to2", "2to1"):
@@ -248,7 +256,7 @@ def _warnings(line: Line) -> list[str]:
     return [told for flag, told in _UNFAIR.items() if line.settings[flag]]
 
 
-def _other_data(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
+def data_differs(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
     """Why published figures are of other data than this run's; "" where the run's record says that they are of the same."""
     if config.compare_with is None:
         return "the settings name no published set"
@@ -259,67 +267,62 @@ def _other_data(config: TwoCameraConfig, made: Mapping[str, Artifact]) -> str:
     return "" if found == known else "the lights, transforms or folds of this run are not those that were released"
 
 
-def _like_the_paper(config: TwoCameraConfig, line: Line) -> bool:
-    """Whether the record of a training says that it is the paper's, on the paper's data."""
-    own = line.settings
-    if own["direction"] != "1to2" or own["reilluminated"]:
-        return False
+def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
+    """Why a training is none of the paper's, by its record; "" where it is."""
+    own, wanted = line.settings, {"direction": "1to2", "reilluminated": False}
+    if changed := record_differences(own, wanted):
+        return changed[0]
     if line.model == "network":
+        if config.augmentation is None or config.augmentation.count != facts().targets:
+            return f"no {facts().targets} re-illuminated pictures stand beside each"
         paper = {**settings("as_released"), "patience_epochs": own.get("estimator.hyper.patience_epochs")}
-        drawn = config.augmentation is not None and config.augmentation.count == facts().targets
-        return drawn and all(own.get(f"estimator.hyper.{name}") == value for name, value in paper.items())
-    return line.model != "distilled" and ":" not in line.model
+        return next(iter(record_differences(own, {f"estimator.hyper.{name}": value for name, value in paper.items()})), "")
+    if line.model == "distilled" or ":" in line.model or _paper_name(line) not in facts().tables[config.compare_with or "s20"]:
+        return "no method of the paper's table"
+    return ""
 
 
-def _results(
-    config: TwoCameraConfig, out: str, made: Mapping[str, Artifact], pictures: _Pictures, pairs: TransformPairs
-) -> list[Section]:
-    means = {line.label: (line, [float(np.nanmean(line.values(metric))) for metric in SHOWN]) for line in lines(results(out))}
-    if not means:
+def _results(config: TwoCameraConfig, run: ReportedRun, pictures: _Pictures, pairs: TransformPairs) -> list[Section]:
+    if not run.lines:
         return []
-    found = dict(sorted(means.items(), key=lambda item: item[1][1][0]))
-    ours: list[Sequence[Value]] = [
-        [Cell(label, note="not comparable" if _warnings(line) else ""), _kind(line), *values]
-        for label, (line, values) in found.items()
-    ]
-    caption = "This run: angular errors in degrees, means over seeds and folds"
-    blocks: list[Block] = [Table(["method", "kind", *STATISTICS], ours, caption, decimals=2)]
-    if {line.model for line, _ in found.values()} & set(_LEARNED):
+    found = sorted(run.lines, key=lambda line: np.nanmean(line.values(SHOWN[0])))
+    blocks = [*_beside_the_paper(config, run, found), *own_metrics(found), *settings_details(found)]
+    if {line.model for line in found} & set(_LEARNED):
         blocks.append(Text([_ON_LEARNED]))
-    blocks += _beside_the_paper(config, made, found)
-    if warnings := sorted({told for line, _ in found.values() for told in _warnings(line)}):
+    if warnings := sorted({told for line in found for told in _warnings(line)}):
         blocks.append(Text([f"Not comparable with the other lines: {told}." for told in warnings], tone="note"))
-    tested = {
-        (facts["method"], canonical(facts["settings"])): estimates_of(rows) for facts, rows in predictions(out) if rows.num_rows
-    }
-    errors = {label: _errors(tested[line.method, line.rows["settings"][0].as_py()]) for label, (line, _) in found.items()}
-    first = dict(list(errors.items())[:6])
-    sections = [Section("Results", blocks), Section("Errors", [_distribution(first)])]
-    fair = next((label for label, (line, _) in found.items() if not _warnings(line)), next(iter(found)))
+    tested = {(one["method"], canonical(one["settings"])): rows for one, rows in predictions(run.out) if rows.num_rows}
+    errors = {line.label: _errors(estimates_of(tested[line.method, line.rows["settings"][0].as_py()])) for line in found}
+    sections = [Section("Results", blocks), Section("Errors", [_distribution(dict(list(errors.items())[:CURVES]))])]
     if pictures.there:
-        sections.append(_corrected(fair, found[fair][0].settings["direction"], errors[fair], pictures, pairs))
+        fair = next((line for line in found if not _warnings(line)), found[0])
+        sections.append(_corrected(fair.label, fair.settings["direction"], errors[fair.label], pictures, pairs))
     return sections
 
 
-def _beside_the_paper(
-    config: TwoCameraConfig, made: Mapping[str, Artifact], found: Mapping[str, tuple[Line, Sequence[float]]]
-) -> list[Block]:
-    """The published table and ours beside it, where data, folds and training are the paper's; else why it is not shown."""
-    if config.compare_with is None:
-        return []
-    name, table = TABLE[config.compare_with], facts().tables[config.compare_with]
-    if why := _other_data(config, made):
-        return [Text([f"{name} of the paper is not shown: {why}."], tone="note")]
-    theirs: list[Sequence[Value]] = [[row, *values] for row, values in sorted(table.items(), key=lambda item: item[1][0])]
+def _beside_the_paper(config: TwoCameraConfig, run: ReportedRun, found: Sequence[Line]) -> list[Block]:
+    """What was found; below it the published table, and ours beside it, where what is recorded of a training is the paper's."""
+    columns: dict[str, Column[Line]] = {
+        "comparable": lambda line: Cell("no", tone="bad") if _warnings(line) else "yes",
+        "kind": _kind,
+        **whole_columns(dict(zip(STATISTICS, SHOWN, strict=True))),
+    }
+    same = "lights, transforms, folds and settings of the paper"
+    fair, verdict = comparable(found, data_differs(config, run.made), lambda line: why_not_the_papers(config, line), same)
+    rows: list[PublishedRow] = []
     beside: list[Sequence[Value]] = []
-    for label, (line, values) in found.items():
-        if _like_the_paper(config, line) and (row := _paper_name(line)) in table:
-            beside.append([label, values[0], table[row][0], values[0] - table[row][0]])
-    note = "A published figure is shown only where the record of the training agrees with the paper in all that it states."
+    if config.compare_with is not None and fair:
+        name, table = TABLE[config.compare_with], facts().tables[config.compare_with]
+        ranked = sorted(table.items(), key=lambda item: item[1][0])
+        rows = [PublishedRow(row, f"{name} of the paper", dict(zip(STATISTICS, each, strict=True))) for row, each in ranked]
+        pairs = [(line.label, float(np.nanmean(line.values(SHOWN[0]))), table[_paper_name(line)][0]) for line in fair]
+        beside = [[label, ours, paper, ours - paper] for label, ours, paper in pairs]
+    caption = "This run: angular errors in degrees, means over folds, ± one standard deviation over seeds"
+    columns_beside = ["method", "ours, mean", "paper, mean", "difference"]
     return [
-        Table(["method", *STATISTICS], theirs, f"{name} of the paper", decimals=2),
-        *([Table(["method", "ours, mean", "paper, mean", "difference"], beside, "Side by side", decimals=2)] if beside else []),
-        Text([note]),
+        lines_table(found, columns, caption, times=1, decimals=2, published=rows),
+        verdict,
+        *([Table(columns_beside, beside, "Side by side", decimals=2)] if beside else []),
     ]
 
 

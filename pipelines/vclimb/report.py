@@ -9,25 +9,20 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.artifact import Artifact
 from ...curation.rows import REJECTS
-from ...curation.store import Store
+from ...curation.store import Rows, Store
 from ...curation.video.frames import unpack_frames
 from ...datasets.vclimb.facts import facts
-from ...datasets.vclimb.tables import coverage, leaks, per_task, table_1
+from ...datasets.vclimb.tables import coverage, leaks, table_1
 from ...datasets.videos.rows import ROLES
-from ...eval.report.blocks import Block, Card, Cards, Fold, Section, Table, Text, Thumb, Value
+from ...eval.report.blocks import Block, Card, Details, Section, Table, Text, Thumb, Value
 from ...eval.report.images import small
-from ...eval.report.sections import contact_section
-from ...eval.results import Line, lines
-from ..experiments import results
+from ...eval.report.sections import contact_section, task_table
 from ..own import shown
-from ..report import finished_stages, write_page
-from .baselines import baseline_settings
+from ..report import ReportedRun, write_page
 from .card import cut_warning, leak_warning, split_stage
 from .config import DrawnVideos, SplitFileSource, VclimbConfig
-from .fairness import data_of
-from .results import memory_section, results_section
+from .results import data_of, memory_section, results_section
 
 _THUMB_PX = 80
 _FRAMES = 8
@@ -42,78 +37,58 @@ _AFTER_SPLIT = ("matched", "probed", "sampled")
 
 def write_report(config: VclimbConfig, out: str) -> str:
     """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
-    store = Store(out)
-    made = finished_stages(store)
-    trained = lines(results(out))
-    sections = [Section("Summary", [_cards(made, store, trained), *_caveats(config, made, store)])]
-    whole = split_stage(made)
-    if whole is not None and "task" in made[whole].rows_view(store).column_names:
-        clips = made[whole].rows_view(store).table(["key", "task", "class_index", "label", "role", "group", "name"])
-        sections += [_split(config, clips), _leaks(config, clips), _coverage(clips, made, store)]
-    if "sampled" in made:
-        sections += _frames(made["sampled"], store)
-    if "shards" in made:
-        rows = made["shards"].rows_view(store).table(["label", "role", "frames"])
-        train = rows.filter(pc.equal(rows["role"], config.evaluation.roles[0]))
-        stored = {"clips": train.num_rows, "frames": sum(train["frames"].to_pylist())}
-        frames = config.evaluation.frames[0]
-        sections.append(memory_section(config, stored, baseline_settings(config, config.evaluation.methods[0], frames)))
-        for protocol in dict.fromkeys(line.protocol for line in trained):
-            own = [line for line in trained if line.protocol == protocol]
-            sections.append(results_section(protocol, own, data_of(made), rows))
-    frames = config.frames
-    chosen = "all frames" if frames.kind == "all" else f"{frames.n} frames a clip ({frames.kind})"
-    subtitle = f"{shown(config.source.kind)}, {chosen}, seed {config.seed}"
-    drawn = f"{shown(config.source.kind)}, seed {config.seed}"
-    return write_page("A vCLIMB\u2011style benchmark", subtitle, sections, made, out, drawn=drawn)
+    run = ReportedRun.of(out)
+    sections: list[Section] = []
+    clips = run.rows(*filter(None, [split_stage(run.made)]))
+    if clips is not None and "task" in clips.column_names:
+        table = clips.table(["key", "task", "class_index", "label", "role", "group", "name"])
+        sections += [_split(config, table), _leaks(config, table), _coverage(table, run)]
+    if (sampled := run.rows("sampled")) is not None:
+        sections += [_frames(sampled), _sheets(sampled, run.store)]
+    frames, chosen = config.frames, "all frames"
+    if frames.kind != "all":
+        chosen = f"{frames.n} frames a clip ({frames.kind})"
+    cards = run.cards((split_stage(run.made) or "", "clips in the split", "before any is missing"))
+    if (rows := run.rows("shards")) is not None:
+        table = rows.table(["label", "role", "group", "frames"])
+        cards.append(Card("in the benchmark", table.num_rows, f"{pc.sum(table['frames']).as_py():,} frames"))
+        sections.append(memory_section(config, table))
+        sections += [results_section(name, found, data_of(run.made), table) for name, found in run.protocols.items()]
+    return write_page(
+        run,
+        "A vCLIMB\u2011style benchmark",
+        f"{shown(config.source.kind)}, {chosen}, seed {config.seed}",
+        cards=[*cards, *run.best("best final accuracy", "acc_class_weighted")],
+        notes=_notes(config, run),
+        sections=sections,
+        drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+    )
 
 
-def _cards(made: Mapping[str, Artifact], store: Store, trained: Sequence[Line]) -> Cards:
-    cards: list[Card] = []
-    whole = split_stage(made)
-    if whole is not None:
-        cards.append(Card("clips in the split", made[whole].rows, f"after stage {whole}"))
-    lost = sum(sum(made[stage].rejects.values()) for stage in _AFTER_SPLIT if stage in made)
-    cards.append(Card("missing or unusable", lost, "each with its reason", tone="note" if lost else "plain"))
-    if "shards" in made:
-        frames = made["shards"].rows_view(store).table(["frames"])["frames"]
-        cards.append(Card("in the benchmark", made["shards"].rows, f"{sum(frames.to_pylist()):,} frames"))
-    if trained:
-        value, name, protocol = max((line.values("acc_class_weighted").mean(), line.label, line.protocol) for line in trained)
-        cards.append(Card("best final accuracy", f"{100 * value:.1f} %", f"{name}, {protocol}"))
-    return Cards(cards)
-
-
-def _caveats(config: VclimbConfig, made: Mapping[str, Artifact], store: Store) -> list[Block]:
-    told = [warning for warning in [cut_warning(config)] if warning]
+def _notes(config: VclimbConfig, run: ReportedRun) -> list[str]:
+    told = [cut_warning(config)]
     if isinstance(config.source, DrawnVideos):
         told.append("The videos of this run are DRAWN from the seed: coloured squares. Scores say nothing about methods.")
-    if "shards" in made:
-        rows = made["shards"].rows_view(store).table(["label", "role", "group"])
-        told += [warning for warning in [leak_warning(rows, config.evaluation.roles[2])] if warning]
-    return [Text(told, tone="note")] if told else []
+    if (rows := run.rows("shards")) is not None:
+        told.append(leak_warning(rows.table(["label", "role", "group"]), config.evaluation.roles[2]))
+    return [warning for warning in told if warning]
 
 
 # --------------------------------------------------------------------------------------------------------------- tables
 
 
 def _split(config: VclimbConfig, clips: pa.Table) -> Section:
-    table = per_task(clips)
-    counts = {name: table[name].to_pylist() for name in ("task", "classes", *ROLES)}
-    rows: list[Sequence[Value]] = [[str(row[0]), *row[1:]] for row in zip(*counts.values(), strict=True)]
-    total = ["all", *(sum(counts[name]) for name in ("classes", *ROLES))]
-    blocks: list[Block] = [Table(["task", "classes", *ROLES], rows, "Clips of the split, before any is missing", total=total)]
+    table = task_table(clips, ROLES, "Clips of the split, before any is missing")
+    blocks: list[Block] = [table]
     if isinstance(config.source, SplitFileSource):
-        blocks += _table_1(config, clips, len(rows))
-    frame = pl.DataFrame(pl.from_arrow(clips.select(["task", "class_index", "label", "role"])))
-    by_class = (
-        frame.group_by("task", "class_index", "label")
-        .agg(*((pl.col("role") == role).sum().cast(pl.Int64).alias(role) for role in ROLES))
-        .sort("class_index")
+        blocks += _table_1(config, clips, len(table.rows))
+    frame = pl.DataFrame(pl.from_arrow(clips.select(["label", "task", "class_index", "role"])))
+    counts = [(pl.col("role") == role).sum().cast(pl.Int64).alias(role) for role in ROLES]
+    by_class = frame.group_by("label", pl.col("task", "class_index").cast(pl.String)).agg(*counts)
+    order = by_class.sort(pl.col("class_index").cast(pl.Int64)).rows()
+    return Section(
+        "Split", [*blocks, Details("Classes in the order of learning", [Table(["class", "task", "index", *ROLES], order)])]
     )
-    order: list[Sequence[Value]] = [[r[2], str(r[0]), str(r[1]), *r[3:]] for r in by_class.rows()]
-    blocks.append(Fold("Classes in the order of learning", [Table(["class", "task", "index", *ROLES], order)]))
-    return Section("Split", blocks)
 
 
 def _table_1(config: VclimbConfig, clips: pa.Table, tasks: int) -> list[Block]:
@@ -143,14 +118,15 @@ def _leaks(config: VclimbConfig, clips: pa.Table) -> Section:
     if by_group.groups:
         lines = [list(row.values()) for row in by_group.by_class.to_pylist() if row["shared"]]
         table = Table(["class", "groups", "shared", f"{role} clips", "leaked"], lines)
-        blocks += [Text([leak_warning(clips, role)], tone="note"), Fold("By class", [table])]
+        blocks += [Text([leak_warning(clips, role)], tone="note"), Details("By class", [table])]
     else:
         blocks.append(Text([f"No group stands in train and in {role}."], tone="good"))
     return Section("Leaks", blocks)
 
 
-def _coverage(clips: pa.Table, made: Mapping[str, Artifact], store: Store) -> Section:
-    tables = [store.read_parquet(name) for stage in _AFTER_SPLIT if stage in made for name in made[stage].reject_files()]
+def _coverage(clips: pa.Table, run: ReportedRun) -> Section:
+    later = [run.made[stage] for stage in _AFTER_SPLIT if stage in run.made]
+    tables = [run.store.read_parquet(name) for stage in later for name in stage.reject_files()]
     rejects = pa.concat_tables([REJECTS.empty_table(), *(table.select(REJECTS.names).cast(REJECTS) for table in tables)])
     table = coverage(clips, rejects)
     reasons = [name for name in table.column_names if name not in ("task", "label", "role", "listed", "usable")]
@@ -166,7 +142,7 @@ def _coverage(clips: pa.Table, made: Mapping[str, Artifact], store: Store) -> Se
     total = ["all", *sums.drop("task").sum().row(0)]
     short = frame.filter(pl.col("usable") < pl.col("listed"))
     lacking: list[Sequence[Value]] = [[row[1], str(row[0]), *row[2:]] for row in short.rows()]
-    fold = Fold(
+    fold = Details(
         f"Classes that lack clips ({short['label'].n_unique()})", [Table(["class", "task", "role", *headings], lacking)]
     )
     empty = frame.filter(pl.col("usable") == 0)
@@ -183,16 +159,17 @@ def _coverage(clips: pa.Table, made: Mapping[str, Artifact], store: Store) -> Se
 # --------------------------------------------------------------------------------------------------------------- frames
 
 
-def _frames(artifact: Artifact, store: Store) -> list[Section]:
-    rows = artifact.rows_view(store)
+def _frames(rows: Rows) -> Section:
     table = rows.table(["container", "codec", "fps", "width_px", "height_px", "n_available", "frame_sizes"])
     frame = pl.DataFrame(pl.from_arrow(table)).with_columns(stored=pl.col("frame_sizes").list.len())
-    if not frame.height:
-        return []
-    blocks: list[Block] = [Table(["of a clip", "least", "mean", "most"], _ranges(frame), "Frames and sizes", decimals=1)]
     files = frame.group_by("container", "codec").agg(clips=pl.len()).sort("clips", "codec", descending=[True, False])
-    blocks.append(Table(["container", "codec", "clips"], files.rows(), "What the files are"))
-    return [Section("Frames", blocks), _sheets(artifact, store)]
+    return Section(
+        "Frames",
+        [
+            Table(["of a clip", "least", "mean", "most"], _ranges(frame), "Frames and sizes", decimals=1),
+            Table(["container", "codec", "clips"], files.rows(), "What the files are"),
+        ],
+    )
 
 
 def _ranges(frame: pl.DataFrame) -> list[Sequence[Value]]:
@@ -207,24 +184,16 @@ def _ranges(frame: pl.DataFrame) -> list[Sequence[Value]]:
     return [[name, c.min(), c.mean(), c.max()] for name, c in shown.items()]  # type: ignore[list-item]
 
 
-def _sheets(artifact: Artifact, store: Store) -> Section:
-    rows = artifact.rows_view(store)
+def _sheets(rows: Rows, store: Store) -> Section:
     table = rows.table(["key", "label", "class_index", "role", "frame_sizes", "frame_index", "frame_time_s", "frames"])
-    place = pl.DataFrame({"class_index": table["class_index"].to_numpy(), "role": table["role"].to_pylist()}).with_row_index(
-        "at"
-    )
+    frame = pl.DataFrame(pl.from_arrow(table.select(["class_index", "role"]))).with_row_index("at")
     # The first clip of each role of a class shows what train and test look like.
-    first = place.group_by("class_index", "role", maintain_order=True).agg(pl.col("at").first()).sort("class_index", "at")
+    first = frame.unique(["class_index", "role"], keep="first", maintain_order=True).sort("class_index", "at")
     thumbs: dict[str, dict[str, list[Thumb]]] = {}
-    for row in (
-        table.drop_columns(["frames"])
-        .take(pa.array(first["at"].to_list()))
-        .append_column("at", pa.array(first["at"].to_list()))
-        .to_pylist()
-    ):
+    for row in table.take(pa.array(first["at"].to_list())).to_pylist():
         if row["label"] not in thumbs and len(thumbs) == _CLASSES:
             break
-        jpegs = unpack_frames(store.blob(table["frames"][row["at"]].as_py()).read(), row["frame_sizes"])
+        jpegs = unpack_frames(store.blob(row["frames"]).read(), row["frame_sizes"])
         thumbs.setdefault(row["label"], {})[f"{row['role']}: {row['key']}, {len(jpegs)} frames"] = _strip(row, jpegs)
     intro = (
         f"The first clip of each role of {'each class' if len(thumbs) < _CLASSES else f'the first {_CLASSES} classes'}: up to "

@@ -1,8 +1,9 @@
-"""Blocks of the vCLIMB report on trained baselines, from their table of results."""
+"""Blocks of the vCLIMB report on trained baselines, beside the paper's where what was recorded of a run allows it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,23 +11,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from ...datasets.vclimb.facts import facts
+from ...curation.artifact import Artifact
+from ...datasets.vclimb.facts import facts, published_figures
 from ...datasets.vclimb.tables import memory_lines
-from ...eval.report.blocks import Block, Fold, Section, Table, Text, Value
-from ...eval.report.figures import common_scale, line_chart
-from ...eval.report.sections import Scores, accuracy_blocks, metric_blocks
-from ...eval.results import Line
+from ...eval.report.blocks import Block, Details, Section, Table, Text, Value
+from ...eval.report.trained import (
+    PublishedRow,
+    changed_settings,
+    comparable,
+    lines_table,
+    metric_blocks,
+    position_curves,
+    position_matrices,
+    record_differences,
+)
+from ...eval.results import Line, flat
+from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights
+from .baselines import baseline_settings
 from .config import VclimbConfig
-from .fairness import Data, published, verdict
 
 _METRICS = {
-    "acc_class_weighted": "Acc (by classes)",
-    "bwf_class_weighted": "BWF (by classes)",
-    "acc_unweighted": "Acc (plain)",
-    "bwf_unweighted": "BWF (plain)",
+    "Acc (by classes)": "acc_class_weighted",
+    "BWF (by classes)": "bwf_class_weighted",
+    "Acc (plain)": "acc_unweighted",
+    "BWF (plain)": "bwf_unweighted",
 }
-_CURVES = 6
-"""A figure tells so many curves apart."""
 
 
 def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.Table) -> Section:
@@ -42,22 +51,18 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     if any(_selected_on_test(line) for line in lines):
         told = "Epochs were chosen on the clips that are reported, as the paper does on ActivityNet: scores are too good."
         blocks.append(Text([told], tone="note"))
-    names = task_names(lines[0])
-    fair, note = verdict(lines, data)
-    paper = published(fair, data.dataset, len(names)) if fair else []
-    tables = ", ".join(dict.fromkeys(figure.table for figure, _ in paper))
-    source = f"vCLIMB, {tables}" if tables else "vCLIMB"
-    ours = [Scores.of(line.label, {name: line.values(name) for name in _METRICS}) for line in lines]
-    blocks += metric_blocks(ours, [each for _, each in paper], _METRICS, fair=bool(fair), note=note, source=source)
+    names = pc.unique(lines[0].select("accuracy")["tested"]).to_pylist()
+    same = "released split file, settings of the paper, ImageNet weights"
+    fair, verdict = comparable(lines, data.why, lambda line: why_unfair(line, data), same)
+    blocks += [verdict, *metric_blocks(lines, _METRICS, published=published(fair, data.dataset, len(names)))]
     blocks.append(Text(["BWF is the accuracy that tasks lost since they were learned: lower is better."]))
-    blocks += _own_metrics(lines)
-    blocks += _progress(lines, names)
-    blocks.append(_held(lines))
-    matrices = {line.label: line.matrix("accuracy", names) for line in lines}
-    scale = common_scale([each.mean(0) for each in matrices.values()])
-    for label, matrix in matrices.items():
-        blocks += accuracy_blocks(matrix, names, method=label, domain="task", scale=scale)[:1]
-    blocks.append(Fold("By class", [_classes(lines, clips)]))
+    caption = "Accuracy over all classes seen so far, after each task"
+    blocks += position_curves(lines, "acc_class_weighted", lambda line: names, value_axis="accuracy", caption=caption)
+    blocks.append(lines_table(lines, _HELD, "What the memory holds after the last task"))
+    blocks += position_matrices(
+        {one.label: (one.label, names, one.matrix("accuracy", names)) for one in lines}, of="task"
+    ).values()
+    blocks.append(Details("By class", [_classes(lines, clips)]))
     return Section(f"Baselines, {protocol.removeprefix('frames ')} frames of a stored clip", blocks)
 
 
@@ -66,37 +71,17 @@ def _selected_on_test(line: Line) -> bool:
     return roles[1] == roles[2] and line.settings["schedule.select"] == "validation"
 
 
-def task_names(line: Line) -> list[str]:
-    """Names of the tasks, in order."""
-    return pc.unique(line.select("accuracy")["tested"]).to_pylist()
+def _last_held(line: Line) -> tuple[int, int]:
+    """Clips and frames in the memory after the last task."""
+    last = line.select("accuracy").to_pylist()[-1]
+    return last["memory_samples"] or 0, last["memory_parts"] or 0
 
 
-def _own_metrics(lines: Sequence[Line]) -> list[Block]:
-    """Metrics that the settings name beside the paper's: those without a role that was tested."""
-    names = list(
-        dict.fromkeys(
-            name for line in lines for name in line.rows.filter(pc.equal(line.rows["split"], ""))["metric"].to_pylist()
-        )
-    )
-    rows: list[Sequence[Value]] = [[line.label, *(float(np.mean(line.values(name))) for name in names)] for line in lines]
-    return [Table(["method", *names], rows, "Metrics of the settings, mean over seeds", decimals=4)] if names else []
-
-
-def _progress(lines: Sequence[Line], names: Sequence[str]) -> list[Block]:
-    if len(names) < 2:
-        return []
-    curves = {line.label: line.matrix("acc_class_weighted", [""])[:, :, 0].mean(0) for line in lines[:_CURVES]}
-    caption = "Accuracy over all classes seen so far, after each task."
-    return [line_chart(names, curves, label_axis="task", value_axis="accuracy", caption=caption, shares=True)]
-
-
-def _held(lines: Sequence[Line]) -> Table:
-    rows: list[Sequence[Value]] = []
-    for line in lines:
-        last = line.select("accuracy").to_pylist()[-1]
-        clips, frames = last["memory_samples"] or 0, last["memory_parts"] or 0
-        rows.append([line.label, clips, frames, frames / clips if clips else None])
-    return Table(["method", "clips", "frames", "frames a clip"], rows, "What the memory holds after the last task", decimals=1)
+_HELD = {
+    "clips": lambda line: _last_held(line)[0],
+    "frames": lambda line: _last_held(line)[1],
+    "frames a clip": lambda line: _last_held(line)[1] / _last_held(line)[0] if _last_held(line)[0] else None,
+}
 
 
 def _classes(lines: Sequence[Line], clips: pa.Table) -> Table:
@@ -126,21 +111,22 @@ def by_class(line: Line) -> dict[tuple[str, str], NDArray[np.float64]]:
     return {key: np.array([np.mean(values[at]) for at in sorted(values)], np.float64) for key, values in found.items()}
 
 
-def memory_section(config: VclimbConfig, stored: Mapping[str, int], settings: Mapping[str, Any]) -> Section:
+def memory_section(config: VclimbConfig, clips: pa.Table) -> Section:
     """What memories hold in frames: this run's settings, and the paper's.
 
     Args:
-        stored: clips and frames of the training role: ``clips``, ``frames``.
-        settings: of a baseline; its ``memory`` is stated.
+        config: whose first method states the memory.
+        clips: ``role`` and ``frames`` of the dataset.
     """
-    memory = settings["memory"]
+    e = config.evaluation
+    memory = baseline_settings(config, e.methods[0], e.frames[0])["memory"]
+    stored = clips.filter(pc.equal(clips["role"], e.roles[0]))["frames"].to_numpy()
     rows: list[Sequence[Value]] = []
-    if stored["clips"]:
-        average = stored["frames"] / stored["clips"]
-        clips = min(memory["size"], stored["clips"])
-        for frames in config.evaluation.frames:
-            held = clips * (average if frames == "all" else min(frames, average))
-            rows.append([f"{frames}", memory["size"], clips, round(held), 100 * held / stored["frames"]])
+    if len(stored):
+        clips_held = min(memory["size"], len(stored))
+        for frames in e.frames:
+            held = clips_held * (stored.mean() if frames == "all" else min(frames, stored.mean()))
+            rows.append([f"{frames}", memory["size"], clips_held, round(held), 100 * held / stored.sum()])
     f, counts = facts(), (4, 8, 16)
     paper = {
         name: (one.videos, one.all_frames_in_paper, *(one.frames_in_paper[n] for n in counts)) for name, one in f.memory.items()
@@ -159,3 +145,102 @@ def memory_section(config: VclimbConfig, stored: Mapping[str, int], settings: Ma
             Text(["For ActivityNet-Trim the paper counts the frames of whole videos; a segment has about 1,490."]),
         ],
     )
+
+
+# ------------------------------------------------------------------------------------------------------------ the paper
+
+_PAPER_NAMES = {"EWC": "ewc", "MAS": "mas", "naive": "er", "iCaRL": "icarl", "BiC": "bic"}
+_BROKEN_IN_TABLE_1 = "bad_segment"
+"""Segments of no or negative length, which Table 1 counts and nobody can use."""
+
+
+@dataclass(frozen=True)
+class Data:
+    """What is recorded of a run's data.
+
+    Attributes:
+        dataset: which data set of the paper it is, "" for none.
+        split_file: SHA-256 of its split file.
+        why: why it is none of the paper's, "" where it is one.
+    """
+
+    dataset: str
+    split_file: str
+    why: str
+
+
+def data_of(made: Mapping[str, Artifact]) -> Data:
+    """The data of a run, from its finished stages."""
+    listed = made.get("listed")
+    path = {} if listed is None else listed.recipe["settings"].get("path")
+    digest = str(path.get("content", "")) if isinstance(path, Mapping) else ""
+    released = {one.sha256: one.dataset for one in facts().split_files}
+    if digest not in released:
+        return Data("", digest, "the split is not a released one")
+    untrimmed = made.get("untrimmed")
+    name = released[digest]
+    if name == "activitynet":
+        name += "_trim" if untrimmed is None else "_untrim"
+    return Data(name, digest, _untrimmed(untrimmed) or _sampled(made.get("sampled"), released[digest]) or _lacking(made))
+
+
+def _untrimmed(stage: Artifact | None) -> str:
+    wanted = {"min_coverage": facts().untrim.min_coverage, "several_labels": "reject"}
+    return "" if stage is None else next(iter(record_differences(stage.recipe["settings"], wanted, "split.untrim.")), "")
+
+
+def _sampled(stage: Artifact | None, released: str) -> str:
+    """Why stored frames are not those from which the paper draws."""
+    if stage is None:
+        return "no frames are stored"
+    fps = facts().activitynet_fps if released == "activitynet" else None
+    wanted = {"kind": "all", "n": None, "fps": fps, "min_frames": paper_settings("er", dataset="ucf101")["view"]["segments"]}
+    return next(iter(record_differences(stage.recipe["settings"]["plan"], wanted, "frames.")), "")
+
+
+def _lacking(made: Mapping[str, Artifact]) -> str:
+    stages = [made[name] for name in ("matched", "probed", "sampled") if name in made]
+    count = sum(n for stage in stages for reason, n in stage.rejects.items() if reason != _BROKEN_IN_TABLE_1)
+    return f"the copy lacks {count:,} clips of the split" if count else ""
+
+
+def why_unfair(line: Line, data: Data) -> str:
+    """Why the results of some trainings may not stand beside the paper's; "" where they may."""
+    if data.why:
+        return data.why
+    if line.settings.get("split_file") != data.split_file:
+        return "it was trained on another split"
+    if line.model != MODEL:
+        return f"the model is {line.model}"
+    if line.method.removesuffix(CONSISTENT) not in paper_methods():
+        return "no method of the paper"
+    weights = line.settings.get("weights")
+    if weights is None:
+        return "no ImageNet weights were given"
+    if not str(weights).startswith(paper_weights()):
+        return f"weights are not those of torchvision's ResNet-34, whose SHA-256 begins with {paper_weights()}"
+    changed = changed_settings(line, _papers(line, data.dataset), apart=("split_file", "weights"))
+    return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
+
+
+def _papers(line: Line, dataset: str) -> Iterable[dict[str, Any]]:
+    """The paper's settings of a line's method, by preset and variant."""
+    frames = line.settings["memory.frames"]
+    for preset in PRESETS:
+        for variant in PRESETS if line.method.endswith(CONSISTENT) else (None,):
+            settings = paper_settings(line.method, dataset=dataset, preset=preset, frames=frames, variant=variant)
+            yield flat({**settings, "roles": ["train", "val", facts().datasets[dataset].evaluated]})
+
+
+def published(lines: Iterable[Line], dataset: str, tasks: int) -> list[PublishedRow]:
+    """The paper's results of these lines' methods, for so many tasks and their frames of a stored clip."""
+    wanted = {(line.method, str(line.settings["memory.frames"])) for line in lines}
+    found: list[PublishedRow] = []
+    for one in published_figures():
+        if (one.dataset, one.tasks) != (dataset, tasks):
+            continue
+        plain, _, consistent = one.method.partition("+")
+        if (_PAPER_NAMES[plain] + (CONSISTENT if consistent else ""), one.frames) in wanted:
+            values = dict(zip(_METRICS, (one.acc_percent, one.bwf_percent), strict=False))
+            found.append(PublishedRow(one.method, f"vCLIMB, {one.table}", values))
+    return found

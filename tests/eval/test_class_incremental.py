@@ -147,6 +147,15 @@ def test_the_matrix_counts_samples_and_both_weightings_are_given(tmp_path: Path)
     assert tested.tolist() == [1, 3, 1, 1, 1]
 
 
+def test_predictions_that_are_fewer_than_their_samples_are_told(tmp_path: Path):
+    table = learned(Scripted(SCRIPT), three_tasks(), tmp_path).table()
+    short = [each[:1] if each else each for each in table["predicted"].to_pylist()]
+    at = table.column_names.index("predicted")
+    wrong = table.set_column(at, table.schema.field(at), pa.array(short, table.schema.field(at).type))
+    with pytest.raises(ValueError, match=r"'0', '0': predictions \(1,\) of labels \(5,\)"):
+        Predictions(rows_of(wrong)).matrix()
+
+
 def test_what_is_measured_after_each_task(tmp_path: Path):
     rows = learned(Scripted(SCRIPT), three_tasks(), tmp_path)
     found = measured(rows)

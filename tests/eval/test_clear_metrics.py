@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from benchwright.eval.metrics.accuracy import correct_count
 from benchwright.eval.metrics.clear import IID_METRICS, STREAMING_METRICS, check_matrix
 from hypothesis import given
 from hypothesis import strategies as st
@@ -103,11 +102,3 @@ def test_streaming_needs_the_future_only():
 def test_what_is_no_accuracy_matrix_is_refused(matrix: object, says: str):
     with pytest.raises(ValueError, match=says):
         check_matrix(matrix)  # type: ignore[arg-type]
-
-
-def test_correct_count():
-    assert correct_count([0, 1, 2, 2], [0, 2, 2, 2]) == 3
-    with pytest.raises(ValueError, match="one n"):
-        correct_count([0, 1], [0])
-    with pytest.raises(ValueError, match="class indices are integers"):
-        correct_count([0, 1], [0.0, 1.0])

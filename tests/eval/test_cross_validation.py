@@ -25,10 +25,10 @@ from benchwright.eval.protocols.cross_validation import (
     examples,
     fixed_parts,
     measure_folds,
-    measure_own,
     rotating_folds,
 )
 from benchwright.eval.results import Value
+from benchwright.pipelines.streams import measure_by
 from benchwright.training.two_camera.linear import LinearEstimator
 from benchwright.training.two_camera.reillumination import reilluminated
 
@@ -196,7 +196,7 @@ def largest_error(found: Estimates) -> float:
 
 def test_estimates_and_values_are_stages(tmp_path: Path):
     flow = source("learned", step(drawn_estimates), gives=ESTIMATES)
-    own = step(measure_own, predictions=rows_of("learned"), metric=largest_error, name="largest")
+    own = step(measure_by, predictions=rows_of("learned"), metric=largest_error, name="largest", reader=estimates_of)
     done = run(type(flow)((*flow.stages, *source("measured", own, gives=Value).stages)), str(tmp_path), scheduler="sync")
     (value,) = done.rows("measured").table().to_pylist()
     assert (value["metric"], value["value"]) == ("largest", largest_error(estimates_of(done.rows("learned"))))

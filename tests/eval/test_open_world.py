@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from benchwright.eval.metrics.novelty import reaction
 from benchwright.eval.protocols import open_world_predictions
-from benchwright.eval.protocols.open_world import Increment, Samples, Setting, run_open_world
+from benchwright.eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
 from benchwright.eval.protocols.open_world_measures import COLUMNS, CUMULATIVE, measure_open_world, tidy
 from benchwright.eval.protocols.open_world_predictions import OpenWorldPredictions, Predicted
 from benchwright.training.predictors.registry import make_predictor, paper_settings
@@ -276,7 +276,7 @@ def test_phases_come_in_their_order(tmp_path: Path):
 def test_labels_are_given_to_the_first_that_are_asked_for(tmp_path: Path, feedback: float, given: int):
     made = world(increments=1)
     train = made[0][1].train
-    one = Samples(train.uid[:100], train.X[:100], train.y[:100])
+    one = SplitSamples(train.uid[:100], train.X[:100], train.y[:100])
     spy = Spy()
     changed = [made[0][0], Increment("1", one, *[made[0][1].test] * 1, made[0][1].validate)]
     found = run_spy(spy, tmp_path, (changed, made[1]), feedback)
@@ -334,7 +334,7 @@ def test_predictions_that_are_none_are_refused(tmp_path: Path, columns: list[int
 def test_data_that_is_none_is_refused(tmp_path: Path):
     made = world(increments=1, rows=12)
     first, second = made[0]
-    empty = Samples(first.train.uid[:0], first.train.X[:0], first.train.y[:0])
+    empty = SplitSamples(first.train.uid[:0], first.train.X[:0], first.train.y[:0])
     cases = [
         (([Increment("0", empty, first.validate, first.test)], made[1]), "nothing to learn first"),
         (([first, first], made[1]), "comes 2 times"),
@@ -344,7 +344,7 @@ def test_data_that_is_none_is_refused(tmp_path: Path):
         with pytest.raises(ValueError, match=says):
             run_spy(Spy(), tmp_path, case, 1.0)
     with pytest.raises(ValueError, match="do not pair"):
-        Samples(first.train.uid, first.train.X[:1], first.train.y)
+        SplitSamples(first.train.uid, first.train.X[:1], first.train.y)
     with pytest.raises(ValueError, match=r"feedback 1.5"):
         Setting(1.5)
 
@@ -352,7 +352,7 @@ def test_data_that_is_none_is_refused(tmp_path: Path):
 def test_a_split_may_be_empty(tmp_path: Path):
     made = world(increments=1, rows=12)
     second = made[0][1]
-    empty = Samples(second.test.uid[:0], second.test.X[:0], second.test.y[:0])
+    empty = SplitSamples(second.test.uid[:0], second.test.X[:0], second.test.y[:0])
     increments = [made[0][0], Increment("1", second.train, second.validate, empty)]
     rows = run("evm", tmp_path, (increments, made[1]))
     assert values(rows, "mcc", split="test") == []

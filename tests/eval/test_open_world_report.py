@@ -9,18 +9,18 @@ import polars as pl
 import pyarrow as pa
 import pytest
 from benchwright.datasets.kowl.tables import class_density as density_of
-from benchwright.eval.protocols.open_world import Increment, Samples, Setting, run_open_world
+from benchwright.eval.protocols.open_world import Increment, Setting, SplitSamples, run_open_world
 from benchwright.eval.protocols.open_world_measures import tidy as tidy_of
 from benchwright.eval.report import html
-from benchwright.eval.report.blocks import Figure, Fold, Report, Section, Table
-from benchwright.eval.report.figures import place_chart, rank_chart
+from benchwright.eval.report.blocks import Details, Figure, Report, Section, Table
+from benchwright.eval.report.figures import line_chart, rank_chart
 from benchwright.eval.report.open_world import (
     REACTION,
     Shown,
-    class_density,
-    measure_by_feedback,
-    measure_by_predictor,
+    density_figure,
+    density_section,
     measure_curves,
+    measure_figure,
     open_world_sections,
 )
 
@@ -59,10 +59,10 @@ class Nearest:
 def world() -> list[Increment]:
     draw = np.random.default_rng(0)
 
-    def samples(name: str, labels: list[int]) -> Samples:
+    def samples(name: str, labels: list[int]) -> SplitSamples:
         y = np.repeat(np.array(labels, np.int64), 6)
         X = 8 * np.eye(6, dtype=np.float32)[y] + draw.normal(size=(len(y), 6)).astype(np.float32)
-        return Samples(np.array([f"{name}{n}" for n in range(len(y))], np.str_), X, y)
+        return SplitSamples(np.array([f"{name}{n}" for n in range(len(y))], np.str_), X, y)
 
     known = ([0, 1], [0, 1, 2], [0, 1, 2, 3])
     return [
@@ -96,7 +96,7 @@ def of(tidy: pa.Table, **wanted: object) -> list[float]:
 
 
 def test_points_stand_at_t_before_feedback_and_half_a_step_later_after_it(tidy):
-    figure = measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
+    figure = measure_figure(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
     shown = numbers(figure)
     assert shown["increment"] == [f"{place:g}" for place in PLACES]
     for name in ("near", "far"):
@@ -107,7 +107,7 @@ def test_points_stand_at_t_before_feedback_and_half_a_step_later_after_it(tidy):
 
 
 def test_curves_by_feedback_are_the_runs_of_one_predictor(tidy):
-    shown = numbers(measure_by_feedback(tidy, "mcc", Shown("none", "validate+test", cumulative=True), predictor="near"))
+    shown = numbers(measure_figure(tidy, "mcc", Shown("none", "validate+test", cumulative=True), predictor="near"))
     assert list(shown) == ["increment", "feedback 0", "feedback 1"]
     assert shown["feedback 0"][-1] < shown["feedback 1"][-1]
     rows = {"predictor": "near", "feedback": 0.0, "measure": "mcc", "task": "none", "split": "validate+test"}
@@ -115,15 +115,13 @@ def test_curves_by_feedback_are_the_runs_of_one_predictor(tidy):
 
 
 def test_reaction_time_is_of_the_evaluators_novelty_before_feedback(tidy):
-    shown = numbers(
-        measure_by_predictor(tidy, REACTION, Shown("detection", "test", ("pre",), novel_to="evaluator"), feedback=1.0)
-    )
+    shown = numbers(measure_figure(tidy, REACTION, Shown("detection", "test", ("pre",), novel_to="evaluator"), feedback=1.0))
     assert shown == {"increment": ["1", "2"], "far": [1, 1], "near": [0, 0]}
 
 
 def test_what_the_table_lacks_is_no_figure(tidy):
-    assert measure_by_predictor(tidy, "mcc", Shown("classification", "nowhere"), feedback=1.0) is None
-    assert measure_by_predictor(tidy, "no such measure", Shown("classification", "test"), feedback=1.0) is None
+    assert measure_figure(tidy, "mcc", Shown("classification", "nowhere"), feedback=1.0) is None
+    assert measure_figure(tidy, "no such measure", Shown("classification", "test"), feedback=1.0) is None
 
 
 def test_runs_that_are_not_told_apart_are_an_error(tidy):
@@ -134,8 +132,8 @@ def test_runs_that_are_not_told_apart_are_an_error(tidy):
 def test_a_predictor_keeps_its_colour_where_another_is_missing(tidy):
     frame = pl.DataFrame(pl.from_arrow(tidy))
     part = frame.filter((pl.col("predictor") == "near") | (pl.col("feedback") == 0)).to_arrow()
-    both = measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
-    one = measure_by_predictor(part, "mcc", Shown("classification", "test"), feedback=1.0)
+    both = measure_figure(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
+    one = measure_figure(part, "mcc", Shown("classification", "test"), feedback=1.0)
     assert both is not None
     assert one is not None
     assert list(numbers(one)) == ["increment", "near"]
@@ -147,8 +145,8 @@ def test_a_predictor_keeps_its_colour_where_another_is_missing(tidy):
 
 
 def test_hollow_points_are_filled_with_the_page(tidy):
-    both = measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
-    after = measure_by_predictor(tidy, "mcc", Shown("classification", "test", ("post",)), feedback=1.0)
+    both = measure_figure(tidy, "mcc", Shown("classification", "test"), feedback=1.0)
+    after = measure_figure(tidy, "mcc", Shown("classification", "test", ("post",)), feedback=1.0)
     assert both is not None
     assert after is not None
     assert both.light.count(b"fill: #ffffff") > 0
@@ -166,32 +164,32 @@ def samples_table() -> pa.Table:
 
 def test_class_density_draws_the_counts_of_the_table():
     density = density_of(samples_table())
-    figure = class_density(density)
+    figure = density_figure(density)
     assert figure is not None
     assert figure.data is not None
     # increment, classes, samples, least, quartiles, most
     assert figure.data.rows == [["0", 2, 4, 1, 1.5, 2, 2.5, 3], ["1", 3, 6, 1, 1.5, 2, 2.5, 3]]
-    new = class_density(density, novel=True)
+    new = density_figure(density, novel=True)
     assert new is not None
     assert new.data is not None
     assert [row[:3] for row in new.data.rows] == [["1", 1, 2]]
-    assert class_density(density, role="val") is None
+    assert density_figure(density, role="val") is None
 
 
 def blocks_of(section: Section) -> list[object]:
     found: list[object] = []
     for block in section.blocks:
-        found += [block, *block.blocks] if isinstance(block, Fold) else [block]
+        found += [block, *block.blocks] if isinstance(block, Details) else [block]
     return found
 
 
 @pytest.fixture(scope="module")
 def sections(tidy: pa.Table) -> list[Section]:
-    return open_world_sections(tidy, density=density_of(samples_table()), published_note="No fair comparison: drawn.")
+    return [density_section(density_of(samples_table())), *open_world_sections(tidy)]
 
 
 def test_same_table_same_bytes(tidy):
-    first, again = (measure_by_predictor(tidy, "mcc", Shown("classification", "test"), feedback=1.0) for _ in range(2))
+    first, again = (measure_figure(tidy, "mcc", Shown("classification", "test"), feedback=1.0) for _ in range(2))
     assert first == again
 
 
@@ -201,7 +199,6 @@ def test_sections_hold_every_task_and_a_page_can_be_made(sections):
         "Over all increments",
     ]  # fmt: skip
     assert all(any(isinstance(block, Figure) for block in blocks_of(section)) for section in sections[:-1])
-    assert any(getattr(block, "tone", "") == "note" for block in sections[1].blocks)
     page = html.render(Report("Open world", "", sections))
 
     class Images(HTMLParser):
@@ -220,7 +217,7 @@ def test_tables_of_sections_print_the_sums(tidy, sections):
     titled = {section.title: section for section in sections}
     table = next(block for block in titled["Over all increments"].blocks if isinstance(block, Table))
     assert [row[:4] for row in table.rows] == [[p, f, "classification", "after"] for p in ("far", "near") for f in "01"]
-    folded = next(block for block in titled["Over all increments"].blocks if isinstance(block, Fold)).blocks[0]
+    folded = next(block for block in titled["Over all increments"].blocks if isinstance(block, Details)).blocks[0]
     assert isinstance(folded, Table)
     row = next(row for row in folded.rows if row[:4] == ["near", "1", "none", "after"])
     rows = {"predictor": "near", "feedback": 1.0, "phase": "post", "task": "none", "split": "validate+test", "increment": 2}
@@ -258,11 +255,11 @@ def test_wrong_tables_are_told(tidy):
 
 def test_charts_refuse_what_they_cannot_show():
     with pytest.raises(ValueError, match="one to eight"):
-        place_chart([0, 1], {}, label_axis="x", value_axis="y")
+        line_chart([0, 1], {}, label_axis="x", value_axis="y")
     with pytest.raises(ValueError, match="of the shape of the places"):
-        place_chart([0, 1], {"a": [1]}, label_axis="x", value_axis="y")
+        line_chart([0, 1], {"a": [1]}, label_axis="x", value_axis="y")
     with pytest.raises(ValueError, match="NaN alone"):
-        place_chart([0, 1], {"a": [np.nan, np.nan]}, label_axis="x", value_axis="y")
+        line_chart([0, 1], {"a": [np.nan, np.nan]}, label_axis="x", value_axis="y")
     for counts in ([], [0, 1], [[1, 2]]):
         with pytest.raises(ValueError, match="counts above 0"):
             rank_chart({"a": counts}, rank_axis="classes", value_axis="samples", group_axis="increment")

@@ -18,7 +18,7 @@ from benchwright.eval.metrics.order_sensitivity import (
     order_difference,
     task_accuracy_matrix,
 )
-from benchwright.eval.protocols.order_sensitivity import differences, measure_order, streams, values_of
+from benchwright.eval.protocols.order_sensitivity import differences, measure_orders, streams, values_of
 from benchwright.eval.protocols.predictions import ONE_LABEL, row
 from hypothesis import given
 from hypothesis import strategies as st
@@ -180,8 +180,9 @@ def test_one_order_is_measured_from_its_predictions():
         ]
     )
 
-    held: Any = SimpleNamespace(schema=table.schema, num_rows=table.num_rows, table=table.select)
-    found = {each.key: each.value for each in measure_order(predictions=held)}
+    names = table.column_names
+    held: Any = SimpleNamespace(schema=table.schema, num_rows=table.num_rows, table=table.select, column_names=names)
+    found = {each.key: each.value for each in measure_orders(predictions=held, orders=1)}
     assert (found["class_accuracy/0/1/7/test/"], found["class_accuracy/0/2/7/test/"]) == (1, 0)
     assert found["class_accuracy/0/2/3/test/"] == 0.5
     assert found["aa/0///test/"] == 0.25

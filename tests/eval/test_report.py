@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from benchwright.eval.report import html
-from benchwright.eval.report.blocks import Card, Cards, Cell, Figure, Fold, ImageGrid, Report, Section, Table, Text, Thumb
+from benchwright.eval.report.blocks import Card, Cards, Cell, Details, Figure, ImageGrid, Report, Section, Table, Text, Thumb
 from benchwright.eval.report.figures import DARK, LIGHT, bar_chart, common_scale, heat_map, line_chart
 from benchwright.eval.report.images import thumbnail
-from benchwright.eval.report.sections import (
-    Scores,
-    Source,
-    StageRow,
-    accuracy_blocks,
-    contact_section,
-    counts_table,
+from benchwright.eval.report.plans import PlanStage, pipeline_section
+from benchwright.eval.report.sections import Provenance, contact_section, counts_table, provenance_section
+from benchwright.eval.report.trained import (
+    PublishedRow,
+    changed_settings,
+    comparable,
+    diagonal_curves,
     metric_blocks,
-    pipeline_section,
-    provenance_section,
+    position_matrices,
+    settings_details,
 )
+from benchwright.eval.results import RESULTS, Line, lines
 from PIL import Image
 
 HOSTILE = "</title><script>alert(1)</script><img src=x onerror=alert(1)>\"' & {{ 7 * 7 }} {% raw %}"
@@ -70,7 +74,7 @@ def everything(text: str = "plain") -> Report:
         heat_map(matrix, [text, "b"], [text, "b"], row_axis=text, column_axis=text, caption=text),
         bar_chart([text, "b"], [3, 4.5], label_axis=text, value_axis=text, caption=text),
         line_chart([text, "b"], {text: [1, 2]}, label_axis=text, value_axis=text, spread={text: [0.1, 0.2]}),
-        Fold(text, [ImageGrid(text, [Thumb(jpeg(), text, 0.25)]), ImageGrid(text, [])]),
+        Details(text, [ImageGrid(text, [Thumb(jpeg(), text, 0.25)]), ImageGrid(text, [])]),
     ]
     return Report(text, text, [Section(text, blocks), Section(text, [])], foot=text)
 
@@ -164,18 +168,6 @@ def test_values_are_printed_as_people_read_them():
     assert page.count('class="number plain"') == 6
     with pytest.raises(ValueError, match=r"row 0: 1 values for 2 columns"):
         Table(["a", "b"], [["x"]])
-
-
-def test_written_beside_or_within(tmp_path: Path):
-    size = html.write(everything(), tmp_path / "within.html")
-    assert size == (tmp_path / "within.html").stat().st_size
-    assert [path.name for path in tmp_path.iterdir()] == ["within.html"]
-    html.write(everything(), tmp_path / "beside.html", embed=False)
-    sources = re.findall(r'src(?:set)?="([^"]+)"', (tmp_path / "beside.html").read_text())
-    assert len(sources) == 7
-    for source in sources:
-        assert (tmp_path / source).is_file()
-        assert source.startswith("beside_files/")
 
 
 def test_report_of_a_demo_stays_below_five_megabytes():
@@ -283,14 +275,14 @@ def test_dollars_in_labels_are_dollars():
 
 
 def test_pipeline_says_whether_its_rows_add_up():
-    first = StageRow("a", "source", None, 10, {"torn": 2}, 0.5, "ab" * 32)
-    good = pipeline_section([first, StageRow("b", "each", 10, 7, {"dark": 3})])
-    verdict, table = good.blocks
+    first = PlanStage("a", "source", rows=10, rejects={"torn": 2}, seconds=0.5, digest="ab" * 32)
+    good = pipeline_section([first, PlanStage("b", "each", rows_in=10, rows=7, rejects={"dark": 3}), PlanStage("c")])
+    _, verdict, table = good.blocks
     assert isinstance(verdict, Text)
     assert verdict.tone == "good"
     assert isinstance(table, Table)
     assert table.rows[1][2:6] == [10, 7, 3, "dark 3"]
-    bad = pipeline_section([StageRow("b", "each", 10, 7, {"dark": 2})]).blocks[0]
+    bad = pipeline_section([PlanStage("b", "each", rows_in=10, rows=7, rejects={"dark": 2})]).blocks[1]
     assert isinstance(bad, Text)
     assert bad.tone == "bad"
     assert "b: 10 rows in, 7 out, 2 rejected" in bad.paragraphs
@@ -304,49 +296,111 @@ def test_counts_have_their_sums():
         counts_table([[1, 2], [3, 4]], ["bus", "dress"], ["1"], what="class", caption="c")
 
 
-def test_comparison_says_whether_it_is_fair():
-    ours, paper = Scores("nap", {"acc": 0.5}, {"acc": 0.012}), Scores("nap", {"acc": 0.877})
-    note, table = metric_blocks([ours], [paper], {"acc": "Acc"}, fair=False, note="other photos", source="table 6")
-    assert note == Text(["No fair comparison: other photos"], tone="note")
+def results_of(*trainings: dict[str, Any]) -> list[Line]:
+    """Lines of trainings under one protocol, each with an accuracy and a metric of somebody's own."""
+    rows = []
+    for number, one in enumerate(trainings):
+        facts = {"benchmark": "b", "dataset": "d", "experiment": str(number), "protocol": "tasks", "model": "linear", "seed": 0}
+        facts |= {"method": "er", "position": None, "tested": "", "stratum": "", "order": 0, **one}
+        facts["settings"] = json.dumps(facts["settings"], sort_keys=True)
+        rows += [{"metric": "acc", **facts, "split": "test", "value": one.get("value", 0.5)}]
+        rows += [{**facts, "metric": "held", "split": "", "value": 12.5}]
+    return lines(pa.Table.from_pylist(rows, schema=RESULTS))
+
+
+def test_what_was_measured_is_a_row_a_line_with_its_deviation_and_the_papers_below():
+    found = results_of({"settings": {}, "value": 0.5}, {"settings": {}, "seed": 1, "value": 0.6})
+    paper = PublishedRow("naive", "Table 6", {"Acc": 87.7})
+    table, own = metric_blocks(found, {"Acc": "acc@test", "BWF": "bwf"}, published=[paper])
     assert isinstance(table, Table)
-    assert table.rows == [["nap", "this run", Cell(50.0, note="± 1.2")], ["nap", "table 6", Cell(87.7)]]
-    with pytest.raises(ValueError, match="why it is fair"):
-        metric_blocks([ours], [paper], {"acc": "Acc"}, fair=True, note=" ", source="table 6")
+    assert table.columns == ["method", "from", "Acc"], "nothing has the other metric"
+    assert table.rows == [["er", "this run", Cell(55.0, note="± 7.1")], ["naive", "Table 6", 87.7]]
+    assert isinstance(own, Table)
+    assert own.rows == [["er", Cell(12.5, note="± 0.0000")]]
 
 
-def test_accuracy_blocks_for_both_protocols_and_any_number_of_domains():
+def test_metrics_in_degrees_are_told_as_degrees():
+    found = results_of({"settings": {}, "value": 3.25})
+    table = metric_blocks(found, {"mean": "mean_deg"}, "folds")[0]
+    assert isinstance(table, Table)
+    assert (table.caption, table.decimals) == ("folds: degrees, ± one standard deviation", 2)
+    degrees = results_of({"settings": {}, "value": 3.25, "metric": "mean_deg"})
+    assert metric_blocks(degrees, {"mean": "mean_deg"})[0].rows == [["er", Cell(3.25)]]
+
+
+SETTING = [
+    ("method", {"settings": {"method": {"alpha": 1}}}, {"settings": {"method": {"alpha": 2}}}),
+    ("model", {"settings": {}, "model": "linear"}, {"settings": {}, "model": "mlp"}),
+    ("stream", {"settings": {"data": {"labels": "complete"}}}, {"settings": {"data": {"labels": "incomplete"}}}),
+    ("features", {"settings": {"data": {"vectors": "ab12"}}}, {"settings": {"data": {}}}),
+]
+
+
+@pytest.mark.parametrize(("what", "one", "other"), SETTING, ids=[each[0] for each in SETTING])
+@pytest.mark.parametrize("methods", [("er", "er"), ("er", "lwf")], ids=["same method", "two methods"])
+def test_lines_name_every_setting_in_which_they_differ(what: str, one: dict, other: dict, methods: tuple[str, str]):
+    found = results_of({**one, "method": methods[0]}, {**other, "method": methods[1]})
+    assert len({line.label for line in found}) == 2
+    [details] = [block for block in metric_blocks(found, {"Acc": "acc"}) if isinstance(block, Details)]
+    [table] = details.blocks
+    assert isinstance(table, Table)
+    assert table.columns == ["setting", *(line.label for line in found)]
+    [row] = table.rows
+    assert row[0] in ("method.alpha", "model", "data.labels", "data.vectors")
+    assert len({*row[1:]}) == 2
+    assert settings_details(found[:1]) == []
+
+
+def test_published_figures_stand_beside_lines_that_are_the_papers_by_their_record():
+    fair, other = results_of({"settings": {"a": 1, "b": 2}}, {"settings": {"a": 1, "b": 3}})
+    paper = {"a": 1, "b": 2}
+
+    def why(line: Line) -> str:
+        return ", ".join(changed_settings(line, [{"a": 7, "b": 7}, paper]))
+
+    assert (why(fair), why(other)) == ("", "b")
+    assert changed_settings(other, [paper], apart=["b"]) == []
+    found, told = comparable([fair, other], "", why, "all of it")
+    assert found == [fair]
+    assert told == Text(["Fair comparison: all of it. Not of er, b = 3: b."], tone="good")
+    none, told = comparable([fair, other], "other photos", why, "all of it")
+    assert none == []
+    assert told == Text(["No fair comparison: other photos; the paper's figures are not shown."], tone="note")
+
+
+def test_matrices_and_curves_for_both_protocols_and_any_number_of_domains():
     draw = np.random.default_rng(0)
     whole = draw.random((5, 4, 4))
-    assert len(accuracy_blocks(whole, list("abcd"), method="nap")) == 2
+    assert len(diagonal_curves("nap", list("abcd"), whole, of="bucket")) == 1
     future = np.where(np.triu(np.ones((4, 4), bool), 1), whole, np.nan)
-    heat, lines = accuracy_blocks(future, list("abcd"), method="nap")
-    assert isinstance(lines, Figure)
-    assert lines.data is not None
-    assert lines.data.columns == ["trained up to bucket", "tested on the next bucket"]
-    assert len(accuracy_blocks(whole[:1, :1, :1], ["a"], method="nap")) == 1
-    with pytest.raises(ValueError, match=r"\(S, N, N\)"):
-        accuracy_blocks(whole[0], list("abcd"), method="nap")
+    [curves] = diagonal_curves("nap", list("abcd"), future, of="bucket")
+    assert curves.data is not None
+    assert curves.data.columns == ["trained up to bucket", "tested on the next bucket"]
+    assert diagonal_curves("nap", ["a"], whole[:1, :1, :1], of="bucket") == []
+    heat, known, alone = position_matrices(
+        {
+            0: ("nap", list("abcd"), future),
+            1: ("nap", list("abcd"), whole),
+            2: ("nap", ["0"], [[[math.nan]]]),
+        },
+        of="bucket",
+    ).values()
     assert isinstance(heat, Figure)
     assert "frame" not in heat.caption  # what was learned last is not tested
-    known = accuracy_blocks(whole, list("abcd"), method="nap")[0]
     assert isinstance(known, Figure)
     assert "the frame marks the bucket learned last" in known.caption
+    assert alone == Text(["nap: there is no later bucket to test on."])
     assert base64.b64encode(heat.light).decode() in html.render(Report("r", "", [Section("s", [heat])]))
 
 
-def test_a_single_domain_that_nothing_follows_is_said_in_words():
-    assert accuracy_blocks([[[math.nan]]], ["0"], method="nap") == [Text(["nap: there is no later bucket to test on."])]
-
-
-def test_provenance_links_its_sources():
-    page = html.render(Report("r", "", [provenance_section([Source("yfcc", "https://example.org/y", "CC BY", "ab" * 32)])]))
-    assert '<a href="https://example.org/y"' in page
+def test_provenance_has_the_whole_digest_of_its_sources():
+    page = html.render(Report("r", "", [provenance_section([Provenance("yfcc", "CC BY", "ab" * 32)])]))
     assert "ab" * 32 in page
     assert f">{'ab' * 6}</code>" in page
 
 
 def test_provenance_has_no_column_that_says_nothing():
-    [table] = provenance_section([Source("votes", "", "", what="answers"), Source("root", "", "CC BY")]).blocks
+    [table] = provenance_section([Provenance("votes", "", what="answers"), Provenance("root", "CC BY")]).blocks
     assert isinstance(table, Table)
     assert table.columns == ["source", "what it is", "licence"]
     assert table.rows == [["votes", "answers", None], ["root", None, "CC BY"]]

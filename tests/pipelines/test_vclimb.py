@@ -25,6 +25,7 @@ from benchwright.curation.store import Store
 from benchwright.datasets.reader.decode import decode_image
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.vclimb.facts import facts
+from benchwright.eval.report.trained import comparable
 from benchwright.eval.results import RESULTS, Line, flat, lines
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
@@ -34,8 +35,7 @@ from benchwright.pipelines.vclimb import card as vclimb_card
 from benchwright.pipelines.vclimb import pipeline as vclimb
 from benchwright.pipelines.vclimb.baselines import baseline_settings
 from benchwright.pipelines.vclimb.config import VclimbConfig
-from benchwright.pipelines.vclimb.fairness import data_of, published, verdict, why_unfair
-from benchwright.pipelines.vclimb.results import by_class
+from benchwright.pipelines.vclimb.results import by_class, data_of, published, why_unfair
 
 SETTINGS = Path(vclimb.__file__).parent
 
@@ -668,22 +668,19 @@ def test_the_papers_figures_stand_only_beside_trainings_of_its_own_settings(trai
     assert why_unfair(epochs, data) == "settings of the paper were changed: schedule.epochs"
     roles = line_of("icarl", settings(None, 'evaluation.roles=["train", "none", "test"]'))
     assert why_unfair(roles, data) == "settings of the paper were changed: schedule.select, roles"
-    fair, note = verdict([line_of("er", c), dataclasses.replace(epochs, label="icarl, schedule.epochs = 1")], data)
+    named = [line_of("er", c), dataclasses.replace(epochs, label="icarl, schedule.epochs = 1")]
+    fair, note = comparable(named, data.why, lambda line: why_unfair(line, data), "released split file")
     assert [line.label for line in fair] == ["er"]
-    assert note == (
-        "released split file, settings of the paper, ImageNet weights. Not of icarl, schedule.epochs = 1: settings of the "
-        "paper were changed: schedule.epochs."
-    )
-    assert verdict([epochs], dataclasses.replace(data, why="the copy lacks 7 clips of the split")) == (
-        [],
-        "the copy lacks 7 clips of the split; the paper's figures are not shown.",
-    )
+    assert note.paragraphs == [
+        "Fair comparison: released split file. Not of icarl, schedule.epochs = 1: settings of the paper were changed: "
+        "schedule.epochs."
+    ]
 
 
 def test_published_figures_are_found_by_method_and_frames() -> None:
     def told(dataset: str, frames: Any, *methods: str) -> list[tuple[str, str, float]]:
         rows = published([line_of(name, settings(None), frames) for name in methods], dataset, 10)
-        return [(figure.table, scores.name, round(100 * scores.mean["acc_class_weighted"], 2)) for figure, scores in rows]
+        return [(row.source.removeprefix("vCLIMB, "), row.name, row.values["Acc (by classes)"]) for row in rows]
 
     assert told("ucf101", "all", "icarl", "er") == [
         ("main results, 10 tasks", "naive", 91.42),

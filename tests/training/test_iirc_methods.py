@@ -16,8 +16,8 @@ from benchwright.training.core.build import Parts, parts_of
 from benchwright.training.core.criteria import (
     binary_cross_entropy,
     multi_hot,
-    precision_weighted_jaccard,
     predicted_sets,
+    sample_pw_jaccard,
     sigmoid_distillation,
 )
 from benchwright.training.core.exemplars import Capacity, rows_by_class
@@ -92,8 +92,8 @@ def test_sets_as_tensors_by_hand():
     assert multi_hot(torch.tensor([1]), 3).tolist() == [[0, 1, 0]]
     # {0, 2} predicted as {0}: 1/2 * 1. {1} as {1, 2}: 1/2 * 1/2. Nothing predicted: 0. A logit of 0 is not above one half.
     predicted = predicted_sets(torch.tensor([[5.0, -1, 0], [-1, 0.1, 3]]))
-    assert precision_weighted_jaccard(predicted, labels).tolist() == [0.5, 0.25]
-    assert precision_weighted_jaccard(torch.zeros(2, 3, dtype=torch.bool), labels).tolist() == [0, 0]
+    assert sample_pw_jaccard(predicted, labels).tolist() == [0.5, 0.25]
+    assert sample_pw_jaccard(torch.zeros(2, 3, dtype=torch.bool), labels).tolist() == [0, 0]
 
 
 def test_the_loss_is_averaged_over_the_classes_seen_so_far():
@@ -385,7 +385,7 @@ def test_sets_are_learned():
     assert (guess == wanted).mean() > 0.8
     best = max(epoch["validation_pw_js"] for epoch in learner.record["epochs"])
     validate = pictures(1, "val", labels=2)
-    got = precision_weighted_jaccard(torch.from_numpy(learner.predict(validate)), torch.from_numpy(validate.labels))
+    got = sample_pw_jaccard(torch.from_numpy(learner.predict(validate)), torch.from_numpy(validate.labels))
     assert float(got.mean()) == pytest.approx(best)  # the best epoch was loaded again
 
 

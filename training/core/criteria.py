@@ -25,7 +25,7 @@ def predicted_sets(logits: Tensor) -> Tensor:
     return logits > 0
 
 
-def precision_weighted_jaccard(predicted: Tensor, labels: Tensor) -> Tensor:
+def sample_pw_jaccard(predicted: Tensor, labels: Tensor) -> Tensor:
     """(b,) float64: |Y and P| / |Y or P| * |Y and P| / |P|, 0 where nothing is predicted (IIRC's pw-JS).
 
     Args:

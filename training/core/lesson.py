@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..data.examples import Draw, Examples, RowNumbers
 from ..models.classifier import Classifier
 from .batches import Batch, Means, batches, outputs
-from .criteria import precision_weighted_jaccard, predicted_sets
+from .criteria import predicted_sets, sample_pw_jaccard
 from .determinism import generator
 from .schedule import Schedule
 
@@ -202,7 +202,7 @@ class Lesson:
         """Summed over samples."""
         logits = outputs(self.model, part, self.means)
         if self.means.sets:
-            return float(precision_weighted_jaccard(predicted_sets(logits), torch.from_numpy(part.labels)).sum())
+            return float(sample_pw_jaccard(predicted_sets(logits), torch.from_numpy(part.labels)).sum())
         return int((logits.argmax(1).numpy() == part.labels).sum())
 
 

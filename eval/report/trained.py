@@ -1,0 +1,277 @@
+"""Blocks on what was trained: metrics, beside a paper's where they may be compared; curves and matrices over positions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import ArrayLike, NDArray
+
+from ..results import Line
+from .blocks import Block, Cell, Details, Figure, Table, Text, Value
+from .figures import common_scale, heat_map, line_chart
+from .sections import without_empty_columns
+
+CURVES = 6
+"""A figure tells so many curves apart."""
+
+
+class HasLabel(Protocol):
+    """What has a row in a table: a line, or several that are told as one."""
+
+    @property
+    def label(self) -> str: ...
+
+
+R = TypeVar("R", bound=HasLabel)
+Column = Callable[[R], Any]
+"""What stands in a column of a row: the values of its runs as an array, or the value of the cell."""
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    """A row of a published table: its name there, the table, and by heading what stands in it, in the unit of ours."""
+
+    name: str
+    source: str
+    values: Mapping[str, Value]
+
+
+def spread_cell(values: ArrayLike, *, times: float = 100, decimals: int = 1) -> Cell:
+    """Mean of the runs that have a value, and ± one standard deviation (n - 1) where there are several."""
+    runs = np.asarray(values, dtype=np.float64).ravel()
+    known = times * runs[~np.isnan(runs)]
+    note = f"± {known.std(ddof=1):.{decimals}f}" if len(known) > 1 else ""
+    return Cell(float(known.mean()) if len(known) else None, note=note)
+
+
+def lines_table(
+    lines: Iterable[R],
+    columns: Mapping[str, Column[R]],
+    caption: str,
+    *,
+    times: float = 100,
+    decimals: int = 1,
+    published: Sequence[PublishedRow] = (),
+) -> Table:
+    """A row a line, and below them a row a published one; columns that are empty throughout are left out.
+
+    Args:
+        lines: one each.
+        columns: heading -> ``Column``. Arrays are shown as ``spread_cell`` has it.
+        caption: says the unit.
+        times, decimals: see ``spread_cell``.
+        published: of the paper.
+    """
+
+    def cell(found: Any) -> Value:
+        return spread_cell(found, times=times, decimals=decimals) if isinstance(found, np.ndarray) else found
+
+    first: list[Value] = ["this run"] if published else [None]
+    rows: list[Sequence[Value]] = [[line.label, *first, *(cell(column(line)) for column in columns.values())] for line in lines]
+    rows += [[one.name, one.source, *(one.values.get(name) for name in columns)] for one in published]
+    return without_empty_columns(Table(["method", "from", *columns], rows, caption, decimals=decimals))
+
+
+def whole_columns(
+    metrics: Mapping[str, str], split: Callable[[Line], str | None] = lambda line: None
+) -> dict[str, Column[Line]]:
+    """Columns of whole trainings: heading -> ``metric`` or ``metric@split``."""
+
+    def column(metric: str, of: str) -> Column[Line]:
+        return lambda line: line.values(metric, split=of or split(line))
+
+    return {heading: column(metric, of) for heading, (metric, _, of) in ((h, m.partition("@")) for h, m in metrics.items())}
+
+
+def metric_blocks(
+    lines: Sequence[Line], metrics: Mapping[str, str], caption: str = "", *, published: Sequence[PublishedRow] = ()
+) -> list[Block]:
+    """What whole trainings of one protocol gave: the metrics that are shown, further ones, and what sets lines apart.
+
+    Args:
+        lines: of one protocol.
+        metrics: heading -> ``metric`` or ``metric@split``. Those whose name ends in ``_deg`` are in degrees, others are shares.
+        caption: stands before the unit.
+        published: see ``lines_table``.
+    """
+    degrees = any(name.partition("@")[0].endswith("_deg") for name in metrics.values())
+    unit = f"{'degrees' if degrees else 'percent'}, ± one standard deviation"
+    table = lines_table(
+        lines,
+        whole_columns(metrics),
+        f"{caption}: {unit}" if caption else f"In {unit}",
+        times=1 if degrees else 100,
+        decimals=2 if degrees else 1,
+        published=published,
+    )
+    return [table, *own_metrics(lines), *settings_details(lines)]
+
+
+def own_metrics(lines: Sequence[Line]) -> list[Block]:
+    """Metrics that the settings name beside the benchmark's: those of no role that was tested."""
+    parts = [line.rows.filter(pc.and_(pc.is_null(line.rows["position"]), pc.equal(line.rows["split"], ""))) for line in lines]
+    names = dict.fromkeys(name for part in parts for name in part["metric"].to_pylist())
+    columns = whole_columns({name: name for name in names})
+    return [lines_table(lines, columns, "Metrics of the settings, mean over runs", times=1, decimals=4)] if names else []
+
+
+def settings_details(lines: Sequence[Line]) -> list[Block]:
+    """Every setting, and the model, in which lines of a table or figure differ: nothing where there is none."""
+    of = {line.label: {"model": line.model, **line.settings} for line in lines}
+    names = dict.fromkeys(name for settings in of.values() for name in settings)
+    told = {name: [_said(settings.get(name)) for settings in of.values()] for name in names}
+    rows: list[Sequence[Value]] = [[name, *values] for name, values in told.items() if len({*values}) > 1]
+    return [Details("Settings in which the lines differ", [Table(["setting", *of], rows)])] if rows else []
+
+
+def _said(value: Any) -> str:
+    return "–" if value is None or value == {} else str(value)
+
+
+# -------------------------------------------------------------------------------------------------- beside a paper's
+
+
+def record_differences(found: Mapping[str, Any], wanted: Mapping[str, Any], place: str = "") -> list[str]:
+    """What a record has other than a paper: ``place.name is 1, and 2 in the paper``."""
+    return [
+        f"{place}{name} is {found.get(name)}, and {value} in the paper"
+        for name, value in wanted.items()
+        if found.get(name) != value
+    ]
+
+
+def changed_settings(line: Line, papers: Iterable[Mapping[str, Any]], *, apart: Sequence[str] = ()) -> list[str]:
+    """Names of the recorded settings of a training that are not a paper's; of several variants those of the nearest.
+
+    Args:
+        line: of the table of results.
+        papers: settings by dotted name, one of each variant.
+        apart: settings that are looked at otherwise, or do not matter.
+    """
+    found = line.settings
+    changed = [
+        [name for name in {**paper, **found} if name not in paper or name not in found or found[name] != paper[name]]
+        for paper in papers
+    ]
+    return min(([name for name in names if name not in apart] for names in changed), key=len)
+
+
+def comparable(lines: Sequence[R], data: str, why: Callable[[R], str], same: str) -> tuple[list[R], Text]:
+    """The lines that may stand beside a paper's figures by what was recorded of them, and what is to be said of it.
+
+    Args:
+        lines: of one protocol.
+        data: why the data of the run are none of the paper's, by the record of its stages; "" where they are.
+        why: why a training is none of the paper's, by its own record; "" where it is.
+        same: what lines that may stand there have in common with the paper.
+    """
+    reasons = {line.label: data or why(line) for line in lines}
+    fair = [line for line in lines if not reasons[line.label]]
+    if not fair:
+        told = "; ".join(dict.fromkeys(reasons.values()))
+        return fair, Text([f"No fair comparison: {told}; the paper's figures are not shown."], tone="note")
+    others = "".join(f" Not of {label}: {reason}." for label, reason in reasons.items() if reason)
+    return fair, Text([f"Fair comparison: {same}.{others}"], tone="good")
+
+
+# ---------------------------------------------------------------------------------------------------- over positions
+
+
+def position_curves(
+    lines: Sequence[Line],
+    metric: str,
+    names: Callable[[Line], Sequence[str]],
+    *,
+    value_axis: str,
+    caption: str,
+    split: Callable[[Line], str | None] = lambda line: None,
+) -> list[Figure]:
+    """A metric of all that is tested together after each task, mean over runs; lines of one task are left out.
+
+    Args:
+        lines: of one protocol.
+        metric: see ``Line.matrix``.
+        names: of the tasks of a line; runs may have fewer.
+        value_axis, caption: see ``line_chart``.
+        split: of a line.
+    """
+    shown = [line for line in lines if len(names(line)) > 1]
+    figures: list[Figure] = []
+    for start in range(0, len(shown), CURVES):
+        some = shown[start : start + CURVES]
+        places = max(map(names, some), key=len)
+        values = {line.label: line.matrix(metric, [""], split=split(line))[:, :, 0] for line in some}
+        values = {
+            name: np.pad(runs, ((0, 0), (0, len(places) - runs.shape[1])), constant_values=math.nan)
+            for name, runs in values.items()
+        }
+        figures.append(_curves(places, values, "task", value_axis, caption))
+    return figures
+
+
+def _curves(places: Sequence[str], values: Mapping[str, NDArray[np.float64]], axis: str, value: str, caption: str) -> Figure:
+    known = {name: np.ma.masked_invalid(runs) for name, runs in values.items()}
+    several = {name: runs.std(axis=0, ddof=1).filled(math.nan) for name, runs in known.items() if len(runs) > 1}
+    return line_chart(
+        places,
+        {name: runs.mean(axis=0).filled(math.nan) for name, runs in known.items()},
+        label_axis=axis,
+        value_axis=value,
+        shares=True,
+        caption=f"{caption}; band: one standard deviation over runs." if several else f"{caption}.",
+        spread=several,
+    )
+
+
+def diagonal_curves(label: str, names: Sequence[str], runs: ArrayLike, *, of: str) -> list[Figure]:
+    """Accuracy after each domain on that domain and on the next: (S, N, N) accuracies in [0, 1], NaN where not tested."""
+    values = np.asarray(runs, dtype=np.float64)
+    curves = {
+        f"tested on the same {of}": np.diagonal(values, axis1=1, axis2=2),
+        f"tested on the next {of}": np.pad(np.diagonal(values, 1, 1, 2), ((0, 0), (0, 1)), constant_values=math.nan),
+    }
+    shown = {name: curve for name, curve in curves.items() if not np.isnan(curve).all()}
+    if len(names) < 2 or not shown:
+        return []
+    return [_curves(names, shown, f"trained up to {of}", "accuracy", f"{label}: accuracy after each {of}")]
+
+
+K = TypeVar("K")
+
+
+def position_matrices(
+    matrices: Mapping[K, tuple[str, Sequence[str], ArrayLike]], *, of: str, what: str = "accuracy"
+) -> dict[K, Figure | Text]:
+    """Heat maps of one scale of colours, so that they can be compared; words where nothing was tested.
+
+    Args:
+        matrices: label of a line, N names, and (S, N, N) values in [0, 1] of S runs, NaN where not tested.
+        of: what names are of: "task", "bucket".
+        what: is measured.
+    """
+    values = {key: np.asarray(runs, dtype=np.float64) for key, (_, _, runs) in matrices.items()}
+    shown = [runs.mean(0) for runs in values.values() if not np.isnan(runs.mean(0)).all()]
+    scale = common_scale(shown) if shown else None
+    figures: dict[K, Figure | Text] = {}
+    for key, (label, names, _) in matrices.items():
+        mean, runs = values[key].mean(0), len(values[key])
+        if np.isnan(mean).all():  # of a single domain, say, where the next one is tested
+            figures[key] = Text([f"{label}: there is no later {of} to test on."])
+            continue
+        framed = "" if np.isnan(np.diagonal(mean)).all() else f"; the frame marks the {of} learned last"
+        figures[key] = heat_map(
+            mean,
+            names,
+            names,
+            row_axis=f"trained up to {of}",
+            column_axis=f"tested on {of}",
+            what="accuracies" if what == "accuracy" else what,
+            scale=scale,
+            caption=f"{label}: {what} in percent, {'1 run' if runs == 1 else f'mean of {runs} runs'}{framed}.",
+        )
+    return figures
