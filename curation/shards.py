@@ -46,7 +46,7 @@ class SampleSpan(NamedTuple):
     members: tuple[str, ...]
 
 
-def values_of(row: Any, *, but: Collection[str] = ()) -> dict[str, Any]:
+def row_values(row: Any, *, but: Collection[str] = ()) -> dict[str, Any]:
     """The fields of a row by name, for a member ``json``, without those that stand in members of their own."""
     return {name: value for name, value in vars(row).items() if name not in but}
 

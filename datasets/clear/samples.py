@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.rows import Blob, Shape, Sifted, sift
-from ...curation.shards import assign_shards, values_of
+from ...curation.shards import assign_shards, row_values
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
@@ -85,7 +85,7 @@ class Sampled:
 
 def sample(row: Sampled) -> dict[str, Any]:
     """Members of a sample: the image as it was found, its vector, and its labels as JSON."""
-    labels = values_of(row, but=["extension", "image", "embedding"])
+    labels = row_values(row, but=["extension", "image", "embedding"])
     for name in ("date_taken", "date_uploaded"):
         time = getattr(row, name)
         labels[name] = time.isoformat(sep=" ") if time is not None else None

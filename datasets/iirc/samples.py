@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...curation.rows import Blob
-from ...curation.shards import values_of
+from ...curation.shards import row_values
 from .assign import configuration_columns
 
 COLUMNS = {
@@ -63,4 +63,4 @@ class Sampled:
 
 def sample(row: Sampled) -> dict[str, Any]:
     """Members of a sample: the picture as it was found, and its labels as JSON."""
-    return {row.extension: row.image.read(), "json": values_of(row, but=["extension", "image"])}
+    return {row.extension: row.image.read(), "json": row_values(row, but=["extension", "image"])}

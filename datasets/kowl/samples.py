@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ...curation.rows import Shape
-from ...curation.shards import values_of
+from ...curation.shards import row_values
 
 FEATURE = "feature.npy"
 """Member that holds the vector of a sample."""
@@ -46,4 +46,4 @@ class Sampled:
 
 def sample(row: Sampled) -> dict[str, Any]:
     """Members of a sample: its vector, and its place and label as JSON."""
-    return {FEATURE: np.asarray(row.feature), "json": values_of(row, but=["feature"])}
+    return {FEATURE: np.asarray(row.feature), "json": row_values(row, but=["feature"])}

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from ...curation.rows import Shape
-from ...curation.shards import values_of
+from ...curation.shards import row_values
 from .layouts import Layout
 
 TENSOR = "x.npy"
@@ -51,4 +51,4 @@ class Sampled:
 
 def sample(row: Sampled, *, layout: Layout) -> dict[str, Any]:
     """Members of a sample: the tensor, and JSON with its labels and its graph."""
-    return {TENSOR: row.x, "json": {**values_of(row, but=["x"]), "layout": layout.as_values()}}
+    return {TENSOR: row.x, "json": {**row_values(row, but=["x"]), "layout": layout.as_values()}}

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...curation.rows import Blob
-from ...curation.shards import values_of
+from ...curation.shards import row_values
 from .rows import PairNumbers
 
 IMAGES = ("image_1.npy", "image_2.npy")
@@ -72,7 +72,7 @@ def patch_picture(colours: np.ndarray, *, columns: int, patch_px: int) -> np.nda
 
 def patch_sample(row: PatchSample, *, columns: int, patch_px: int) -> dict[str, Any]:
     """Members of a drawn pair: two thumbnails, and the numbers as JSON. ``patch_px`` 0 leaves the thumbnails out."""
-    members: dict[str, Any] = {"json": values_of(row, but=["colours_1", "colours_2"])}
+    members: dict[str, Any] = {"json": row_values(row, but=["colours_1", "colours_2"])}
     if patch_px:
         for name, colours in zip(IMAGES, (row.colours_1, row.colours_2), strict=True):
             members[name] = patch_picture(np.reshape(colours, (-1, 3)), columns=columns, patch_px=patch_px)
@@ -81,7 +81,7 @@ def patch_sample(row: PatchSample, *, columns: int, patch_px: int) -> dict[str, 
 
 def picture_sample(row: PictureSample) -> dict[str, Any]:
     """Members of a photographed pair: pictures and mask where the row has them, and the numbers as JSON."""
-    members: dict[str, Any] = {"json": values_of(row, but=["image_1", "image_2", "valid"])}
+    members: dict[str, Any] = {"json": row_values(row, but=["image_1", "image_2", "valid"])}
     for name, blob in zip((*IMAGES, VALID), (row.image_1, row.image_2, row.valid), strict=True):
         if blob is not None:
             members[name] = blob.read()
@@ -90,4 +90,4 @@ def picture_sample(row: PictureSample) -> dict[str, Any]:
 
 def plain_sample(row: PairNumbers) -> dict[str, Any]:
     """Members of a pair of which the numbers alone are known: them as JSON."""
-    return {"json": values_of(row)}
+    return {"json": row_values(row)}

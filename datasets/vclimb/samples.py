@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ...curation.rng import uniform
 from ...curation.rows import Blob
-from ...curation.shards import assign_shards, values_of
+from ...curation.shards import assign_shards, row_values
 from ...curation.video.frames import frame_members, unpack_frames
 from ..videos.rows import ROLES
 from .splits import tell_lost_roles
@@ -114,4 +114,4 @@ class Sampled:
 def sample(row: Sampled) -> dict[str, Any]:
     """Members of a sample: ``0000.jpg`` and on, the frames in order; and JSON that says what they are."""
     frames = frame_members(unpack_frames(row.jpegs.read(), row.frame_sizes))
-    return {**frames, "json": values_of(row, but=["jpegs", "frame_sizes"])}
+    return {**frames, "json": row_values(row, but=["jpegs", "frame_sizes"])}

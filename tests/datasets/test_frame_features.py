@@ -386,7 +386,7 @@ def test_kowl_from_frames_to_measures_by_transform(tmp_path: Path) -> None:
     }
     assert last["none"][1] > last["colour_invert"][1] + 0.2  # what is inverted is not recognised
     todo = api.job_of(out)
-    page = Path(kowl.report(todo.config, out)).read_text()
+    page = Path(kowl.BENCHMARK.report(todo.config, out)).read_text()
     assert ">Visual transforms<" in page
     assert ">What clips show<" not in page
     assert "built-in backbone" in page

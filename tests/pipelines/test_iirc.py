@@ -274,7 +274,7 @@ def test_a_proposed_hierarchy(tmp_path: Path) -> None:
 
 
 def test_the_report_shows_the_tree_before_anything_is_trained(tiny: Path) -> None:
-    page = Path(iirc.report(settings("tiny"), str(tiny))).read_text()
+    page = Path(iirc.BENCHMARK.report(settings("tiny"), str(tiny))).read_text()
     for title in ("Hierarchy", "Tasks", "Who is given under what", "Pictures", "Pipeline", "Provenance"):
         assert f">{title}<" in page
     assert "Tree of 3 superclasses with 9 subclasses, and 2 lone subclasses" in page
@@ -457,7 +457,7 @@ def test_joint_is_one_task_with_all_labels(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_the_report_shows_baselines(trained: Path) -> None:
-    page = Path(iirc.report(settings("tiny"), str(trained))).read_text()
+    page = Path(iirc.BENCHMARK.report(settings("tiny"), str(trained))).read_text()
     for title in ("Baselines, incomplete information", "Confusion, incomplete information"):
         assert f">{title}<" in page
     assert "what would be right" in page
