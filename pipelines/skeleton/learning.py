@@ -1,6 +1,6 @@
 """The step that trains methods on streams side by side: several orders of tasks, which share the training of their beginnings.
 
-This module reaches training and data alone: an edit of a table or of a figure makes no training again.
+An edit of a table or of a figure makes no training again: this module reaches none.
 """
 
 from __future__ import annotations
@@ -13,41 +13,28 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from ...curation.rows import Sifted, schema_of
+from ...curation.rows import Sifted
+from ...eval.protocols.predictions import ONE_LABEL, ORDER, columns
+from ...eval.protocols.streams import Position, Samples, Stream, Test, learn_position, test_sets
 from ..experiments import LOGGER, told
 from ..streams import diverged
 
 if TYPE_CHECKING:
-    from ...training.graph_streams.recipe import GraphData, Learned, Recipe
+    from ...training.graph_streams.recipe import GraphData, LearnedStream, Recipe
 
 Task = tuple[int, ...]
 Order = tuple[Task, ...]
 
 
-@dataclass(frozen=True)
-class LearnedRow:
-    """A stream after one of its tasks.
-
-    Attributes:
-        order_index: which order; of task orders 0 is the default.
-        k: tasks learned.
-        classes: those learned so far, in the order learned, task by task.
-        sizes: how many of them each task brought.
-        class_accuracy: (len(classes),) in [0, 1], on the test sequences of each.
-        val_class_accuracy: likewise, on those that validate.
-    """
-
-    key: str
-    order_index: int
-    k: int
-    classes: list[int]
-    sizes: list[int]
-    class_accuracy: list[float]
-    val_class_accuracy: list[float]
+PREDICTIONS = columns(ONE_LABEL).append(ORDER)
+"""Columns of what a training of several orders leaves."""
 
 
-def stretches(*, orders: int, orders_per_part: int) -> Iterator[str]:
+def ranges_of_orders(*, orders: int, orders_per_part: int) -> Iterator[str]:
     """Pieces: so many orders each, neighbours in lexicographic order, which share the most."""
     for start in range(0, orders, orders_per_part):
         yield f"{start}-{min(start + orders_per_part, orders)}"
@@ -64,62 +51,62 @@ def learn_orders(
     orders: Sequence[Sequence[Task]],
     indices: Sequence[int],
     device: str,
-) -> Iterator[LearnedRow | Sifted]:
+) -> Iterator[pa.Table | Sifted]:
     """Source step: train the orders of a piece, all of one length together, and each common beginning once.
 
     Args:
-        piece: of ``stretches``.
+        piece: of ``ranges_of_orders``.
         training: facts, see ``experiments.Training``: of its settings ``method``, ``model``, ``schedule`` and ``seed``. All
             randomness comes from that seed, the number of the repeat, and what was learned before.
         digest: content digest of the data set.
         dataset: folder of its shards.
-        method: makes the method, a ``StreamMethod``.
+        method: makes the method, a ``Method`` that streams side by side learn by.
         model: makes the network.
         orders: tasks of each order, each a tuple of classes.
         indices: number of each order.
         device: see ``core.devices.device_of``.
     """
     from ...training.graph_streams.nets import graph_of
-    from ...training.graph_streams.recipe import Recipe, StreamMethod
-    from ...training.methods.registry import made_as
+    from ...training.graph_streams.recipe import Recipe, full_batches
+    from ...training.methods.registry import made
 
     start, stop = map(int, piece.split("-"))
     settings, began = training["settings"], time.monotonic()
     data = graph_data(dataset, digest, graph_of(model))
-    recipe = Recipe(made_as(StreamMethod, method, settings["method"]), model, settings["model"], **settings["schedule"])
+    schedule = full_batches(**settings["schedule"])
+    recipe = Recipe(made(method, settings["method"]), model, settings["model"], schedule=schedule)
     mine = [tuple(tuple(task) for task in order) for order in orders[start:stop]]
     try:
         learned = _learn_all(data, recipe, mine, settings["seed"], training["seed"], device)
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise
-        yield diverged(schema_of(LearnedRow), error, key=f"diverged-{piece}")
+        yield diverged(PREDICTIONS, error, key=f"diverged-{piece}")
         return
-    for index, found in zip(indices[start:stop], learned, strict=True):
-        for one in found:
-            yield _row(index, one)
+    for index, order, found in zip(indices[start:stop], mine, learned, strict=True):
+        yield _predictions(data, index, order, found)
     rate = 60 * len(mine) / max(time.monotonic() - began, 1e-9)
     LOGGER.info("%s: %d of %d orders, %.1f a minute", told(training), stop, len(orders), rate)
 
 
 def _learn_all(
     data: GraphData, recipe: Recipe, orders: Sequence[Order], seed: int, repeat: int, device: str
-) -> list[list[Learned]]:
+) -> list[list[LearnedStream]]:
     """Each order after each of its tasks."""
     from ...training.core.devices import device_of
     from ...training.graph_streams.learn import learn_next
-    from ...training.graph_streams.recipe import Learned
+    from ...training.graph_streams.recipe import LearnedStream
 
-    nothing, any_order = np.full(data.classes, np.nan), recipe.method.any_order
-    learned: dict[Order, Learned] = {}
-    found: list[list[Learned]] = [[] for _ in orders]
+    nothing, any_order = np.zeros(0, dtype=np.int64), recipe.method.any_order
+    learned: dict[Order, LearnedStream] = {}
+    found: list[list[LearnedStream]] = [[] for _ in orders]
     for k in range(1, len(orders[0]) + 1):
         known = [tuple(sorted(order[:k])) if any_order else order[:k] for order in orders]
         wanted = list(dict.fromkeys(known))
         parents = [learned.get(each[:-1]) for each in wanted]
         if any_order and k > 1:  # which takes no more than the order from its parent
-            parents = [Learned(each[:-1], repeat, {}, nothing, nothing) for each in wanted]
-        made = learn_next(
+            parents = [LearnedStream(each[:-1], repeat, {}, nothing, nothing) for each in wanted]
+        after = learn_next(
             data,
             recipe,
             parents,
@@ -129,23 +116,89 @@ def _learn_all(
             device=device_of(device),
             streams_at_once=1 if device == "cpu" else 64,
         )
-        learned = dict(zip(wanted, made, strict=True))
-        for mine, each, order in zip(found, known, orders, strict=True):
-            mine.append(dataclasses.replace(learned[each], order=order[:k], state={}))
+        learned = dict(zip(wanted, after, strict=True))
+        for mine, each in zip(found, known, strict=True):
+            mine.append(dataclasses.replace(learned[each], state={}))
     return found
 
 
-def _row(index: int, learned: Learned) -> LearnedRow:
-    classes = [each for task in learned.order for each in task]
-    return LearnedRow(
-        key=f"{index:05d}-{len(learned.order)}",
-        order_index=index,
-        k=len(learned.order),
-        classes=classes,
-        sizes=[len(task) for task in learned.order],
-        class_accuracy=learned.class_accuracy[classes].tolist(),
-        val_class_accuracy=learned.val_class_accuracy[classes].tolist(),
-    )
+class _Retold:
+    """A stream that was learned already, as a learner that meets its positions one after another."""
+
+    def __init__(self, data: GraphData, order: Order, learned: Sequence[LearnedStream]) -> None:
+        self.record: dict[str, Any] = {}
+        self._data, self._learned, self._place = data, iter(learned), place_of_class(order)
+        self._predicted = np.zeros(len(data.labels), dtype=np.int64)
+
+    def learn(self, train: Any, validate: Sequence[Any], *, classes: int) -> None:
+        one = next(self._learned)
+        for rows, predicted in ((self._data.test, one.predicted), (self._data.val, one.val_predicted)):
+            self._predicted[rows] = self._place[predicted]
+
+    def predict(self, samples: NumberedRows) -> NDArray[np.int64]:
+        return self._predicted[samples.rows]
+
+
+@dataclass(frozen=True)
+class NumberedRows:
+    """Samples of ``graph_data`` by their rows: what protocols look at.
+
+    Attributes:
+        rows: (n,) int64.
+        labels: (n,) int64 class indices in the order of learning.
+    """
+
+    rows: NDArray[np.int64]
+    labels: NDArray[np.int64]
+
+    @property
+    def keys(self) -> list[str]:
+        """The numbers of the rows."""
+        return [str(row) for row in self.rows.tolist()]
+
+    def take(self, rows: NDArray[np.int64]) -> NumberedRows:
+        """The samples at these places."""
+        return NumberedRows(self.rows[rows], self.labels[rows])
+
+
+def _predictions(data: GraphData, index: int, order: Order, learned: Sequence[LearnedStream]) -> pa.Table:
+    stream, learner = stream_of_order(data, order, NumberedRows), _Retold(data, order, learned)
+    tables = [test_sets(stream), *(learn_position(learner, stream, at) for at in range(len(order)))]
+    table = pa.concat_tables(tables).append_column(ORDER, pa.repeat(pa.scalar(index, ORDER.type), sum(map(len, tables))))
+    return table.set_column(0, "key", pc.binary_join_element_wise(f"{index:05d}", table["key"], "/"))
+
+
+def stream_of_order(
+    data: GraphData, order: Order, samples: Callable[[NDArray[np.int64], NDArray[np.int64]], Samples]
+) -> Stream:
+    """The stream of the tasks of an order: all sequences that test, and all that validate, are tested after each task.
+
+    Args:
+        data: of the data set.
+        order: tasks, each its classes.
+        samples: makes samples of rows of the data, and their class indices in the order of learning.
+    """
+    place = place_of_class(order)
+
+    def of(rows: NDArray[np.int64]) -> Samples:
+        return samples(rows, place[data.labels[rows]])
+
+    tests = [Test("", split, of(rows)) for split, rows in (("test", data.test), ("val", data.val)) if len(rows)]
+    positions = [
+        Position(
+            name="+".join(map(str, sorted(task))),
+            train=of(data.train[np.isin(data.labels[data.train], task)]),
+            classes=tuple(map(str, task)),
+            tests=tuple(range(len(tests))),
+        )
+        for task in order
+    ]
+    return Stream(tuple(positions), tuple(tests))
+
+
+def place_of_class(order: Order) -> NDArray[np.int64]:
+    """(classes,) the place of each class among all as they are learned, from 0."""
+    return np.argsort([label for task in order for label in task])
 
 
 @functools.lru_cache(maxsize=2)

@@ -10,10 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from ...datasets.skeleton.view import Orders, load_orders
-from ...eval.protocols.streams import Position, Stream, Test
 from ...training.data.examples import ArrayExamples
 from ..streams import Prepared
-from .learning import Order, graph_data
+from .learning import Order, graph_data, stream_of_order
 
 
 def node_stream(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
@@ -29,23 +28,11 @@ def tensor_stream(dataset: str, digest: str, training: Mapping[str, Any]) -> Pre
 def _prepared(dataset: str, digest: str, training: Mapping[str, Any], graph: str) -> Prepared:
     data = graph_data(dataset, digest, graph)
     order = order_of(load_orders(dataset), training["protocol"], training["order"])
-    place = np.empty(data.classes, dtype=np.int64)
-    place[[each for task in order for each in task]] = np.arange(data.classes)
 
-    def samples(rows: NDArray[np.int64]) -> ArrayExamples:
-        return ArrayExamples(data.x[rows], place[data.labels[rows]], [str(row) for row in rows.tolist()])
+    def samples(rows: NDArray[np.int64], labels: NDArray[np.int64]) -> ArrayExamples:
+        return ArrayExamples(data.x[rows], labels, [str(row) for row in rows.tolist()])
 
-    tests = [Test("", split, samples(rows)) for split, rows in (("test", data.test), ("val", data.val)) if len(rows)]
-    positions = [
-        Position(
-            name="+".join(map(str, sorted(task))),
-            train=samples(data.train[np.isin(data.labels[data.train], task)]),
-            classes=tuple(map(str, task)),
-            tests=tuple(range(len(tests))),
-        )
-        for task in order
-    ]
-    return Prepared(Stream(tuple(positions), tuple(tests)), model={graph: torch.from_numpy(data.operators)})
+    return Prepared(stream_of_order(data, order, samples), model={graph: torch.from_numpy(data.operators)})
 
 
 def order_of(orders: Orders, experiment: str, index: int) -> Order:

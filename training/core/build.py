@@ -81,14 +81,14 @@ def parts_of(
         inspect.signature(model).bind(None, sample=(), **dict.fromkeys(given), **settings["model"])
     except TypeError as error:
         raise ValueError(str(error)) from None
-    if choice != "method" and chosen.exemplars is not None:
+    if choice != "method" and chosen.exemplars not in (None, "share"):
         chosen = dataclasses.replace(chosen, exemplars=choice)
     chosen.check_fits(labels=labels, classes=classes)
     wanted = settings["criterion"]
     if wanted not in CRITERIA or (labels == "sets" and wanted != "binary_cross_entropy"):
         there = "binary_cross_entropy for sets of labels" if wanted in CRITERIA else ", ".join(CRITERIA)
         raise ValueError(f"criterion {wanted!r}: there are {there}")
-    if chosen.exemplars is not None and capacity is None:
+    if chosen.exemplars not in (None, "share") and capacity is None:
         raise ValueError(f"method {chosen.name!r} keeps exemplars: the settings need the size of a memory")
     order = {key: rank for rank, key in enumerate(keys)}
     return Parts(chosen, schedule, wanted, capacity, order, settings["model"])

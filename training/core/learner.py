@@ -16,6 +16,7 @@ from ..data.examples import Examples, Joined, RowNumbers
 from ..methods.method import Method
 from ..models.classifier import Classifier
 from .batches import Means, outputs
+from .buffers import drawn_share
 from .criteria import Criterion
 from .determinism import generator, one_thread
 from .exemplars import Capacity, by_class, class_means, given, herding, nearest_means, shuffled
@@ -86,7 +87,7 @@ class Learner:
         workers: int = 0,
         sets: bool = False,
     ) -> None:
-        if method.exemplars is not None and memory is None:
+        if method.exemplars not in (None, "share") and memory is None:
             raise ValueError(f"method {method.name!r} keeps exemplars: it needs the size of a memory")
         if sets and method.predict != "head":
             raise ValueError(f"method {method.name!r} predicts by {method.predict!r}: sets of labels need the head")
@@ -236,11 +237,13 @@ class Learner:
         return examples if keep is None else Joined([keep(part) for part in examples.parts])
 
     def _remember(self, task: int, known: int) -> RowNumbers:
-        """The memory after a task: new quotas, old lists cut, new ones chosen (vCLIMB's released code)."""
-        if self._memory is None:
-            raise RuntimeError("a method with exemplars was made without a memory")
+        """The memory after a task: new quotas, old lists cut, new ones chosen (vCLIMB's released code); or the task's share."""
         start = sum(len(part.labels) for part in self._seen[:-1])
         new = np.arange(start, start + len(self._seen[-1].labels))
+        if self._method.exemplars == "share":
+            return np.concatenate([self.buffer, drawn_share(new, self._method.share, seed=self._means.seed, key=str(task))])
+        if self._memory is None:
+            raise RuntimeError("a method with exemplars was made without a memory")
         lists = by_class(self.buffer, Joined(self._seen).labels[self.buffer])
         for label, rows in by_class(new, self._seen[-1].labels).items():
             if known == self.model.classes:  # a further domain: its samples and those that are kept are ranked together
