@@ -32,7 +32,7 @@ from benchwright.pipelines.skeleton.results import (
     repeats_of,
     tasks_of,
 )
-from benchwright.training.graph_streams.registry import METHODS
+from benchwright.training.methods.registry import METHODS
 
 from tests.training.graph_settings import BEST, GRIDS
 
@@ -199,14 +199,15 @@ def test_a_further_repeat_is_another_draw_and_leaves_the_first(copy: Path) -> No
 
 
 def test_an_edit_of_one_method_reaches_that_one_alone() -> None:
-    step = reached(learn_orders).definitions
-    place = "benchwright.training.graph_streams.methods"
-    assert place not in step
-    assert "benchwright.training.graph_streams.registry" not in step
-    for name in METHODS:
-        mine = reached(METHODS[name]).definitions[place]
-        assert name in mine
-        assert not set(METHODS) - {name} & set(mine)
+    place = "benchwright.training.methods"
+    own = {name: METHODS.builtin[name] for name in BEST["ucla"]}
+    files = {reference.partition(":")[0] for reference in own.values()}
+    assert not files & set(reached(learn_orders).definitions)
+    for reference in own.values():
+        mine = set(reached(reference).definitions)
+        file = reference.partition(":")[0]
+        assert file in mine
+        assert files & mine <= {file, f"{place}.finetune"}  # which has the rule of those without a memory
 
 
 HELD = """
@@ -224,13 +225,17 @@ def held(*, strength=0.5):
     return Method("held", present, "finetune", {"strength": strength}, teach)
 """
 PULLED = """
-from benchwright.training.graph_streams.recipe import StreamMethod
+from benchwright.training.methods.finetune import present
+from benchwright.training.methods.method import Method
 
 def pulled(*, strength=0.01):
-    def teach(streams):
-        heads, start = streams.heads(0, streams.task + 1), streams.flat.detach().clone()
-        streams.fit(lambda: streams.classification(streams.batch, heads) + strength * (streams.flat - start).square().sum(1))
-    return StreamMethod("pulled", teach, settings={"strength": strength})
+    def teach(lesson):
+        start = {name: value.detach().clone() for name, value in lesson.parameters().items()}
+        def loss(step):
+            apart = [(value - start[name]).square().sum() for name, value in lesson.parameters().items()]
+            return step.classification() + strength * sum(apart)
+        lesson.fit(loss)
+    return Method("pulled", present, "finetune", {"strength": strength}, teach, learners=("streams",))
 """
 NET = """
 import torch
@@ -401,7 +406,7 @@ def test_report_shows_it_all(run: Path) -> None:
         ((), ["ewcc"], [], "no method 'ewcc'.*did you mean 'ewc'"),
         ((), ["ewc"], [], r"evaluation.settings.ewc: method 'ewc', settings \{\}: missing .*'strength'"),
         ((), [], ["task_orders"], "did you mean 'task_order'"),
-        (("evaluation.settings={replay = {share = 0.2}}",), [], [], r"evaluation.settings.er: .*fraction"),
+        (("evaluation.settings={replay = {share = 0.2}}",), [], [], r"evaluation.settings.er: .*share"),
         (("evaluation.settings={er = {fraction = 2.0}}",), [], [], r"evaluation.settings.er: fraction 2.0"),
         (("evaluation.task_orders=121",), [], ["task_order"], "evaluation.task_orders = 121"),
         (("evaluation.class_orders=11",), [], ["class_order"], "evaluation.class_orders = 11: the run wrote 10"),
