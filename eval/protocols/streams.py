@@ -154,39 +154,31 @@ def run_stream(
     Raises:
         ArithmeticError: the loss did not stay finite. Nothing was given then.
     """
+    label = LABEL_SETS if stream.sets else ONE_LABEL
     checkpoint = Checkpoint(folder)
     done = len(checkpoint.files)
     if checkpoint.state is not None:
         learner.load(checkpoint.state, [one.train for one in stream.positions[:done]])
     for number in range(done, len(stream.positions)):
         one, started = stream.positions[number], time.perf_counter()
-        table = learn_position(learner, stream, number)
+        learner.learn(one.train, list(one.validate), classes=len(one.classes))
+        known = sum(len(each.classes) for each in stream.positions[: number + 1])
+        table = pa.concat_tables(
+            [_learned(label, number + 1, one, learner), *_tested(label, number + 1, stream, learner, known)]
+        )
         place = folder / f"position-{number + 1:04}.parquet"
         pq.write_table(table, place)
         checkpoint.commit(learner.save, place)
         seconds = time.perf_counter() - started
         tell(f"{one.name!r}, {number + 1} of {len(stream.positions)}, learned and tested in {seconds:.1f} s")
-    yield test_sets(stream)
+    yield pa.concat_tables([_test_set(label, test) for test in stream.tests])
     for place in checkpoint.files:
         yield pq.read_table(place)
 
 
-def learn_position(learner: StreamLearner, stream: Stream, number: int) -> pa.Table:
-    """Learn position ``number`` (from 0), after those before it: what was learned, and what is predicted then."""
-    label, one = LABEL_SETS if stream.sets else ONE_LABEL, stream.positions[number]
-    learner.learn(one.train, list(one.validate), classes=len(one.classes))
-    known = sum(len(each.classes) for each in stream.positions[: number + 1])
-    return pa.concat_tables([_learned(label, number + 1, one, learner), *_tested(label, number + 1, stream, learner, known)])
-
-
-def test_sets(stream: Stream) -> pa.Table:
-    """A row a test set."""
-    rows: list[pa.Table] = []
-    for test in stream.tests:
-        keys, labels = list(test.samples.keys), as_column(test.samples.labels)
-        key, label = f"0000/{test.tested}/{test.split}", LABEL_SETS if stream.sets else ONE_LABEL
-        rows.append(row(label, key, 0, test.tested, test.split, len(keys), keys=keys, labels=labels))
-    return pa.concat_tables(rows)
+def _test_set(label: pa.DataType, test: Test) -> pa.Table:
+    keys, labels = list(test.samples.keys), as_column(test.samples.labels)
+    return row(label, f"0000/{test.tested}/{test.split}", 0, test.tested, test.split, len(keys), keys=keys, labels=labels)
 
 
 def _learned(label: pa.DataType, position: int, one: Position, learner: StreamLearner) -> pa.Table:

@@ -29,10 +29,8 @@ from ..errors import WrongUse, unknown
 from ..experiments import Training, dataset_digest
 from ..names import reference_of
 from ..streams import Runs, short, stream_training, with_metrics
-from .config import SkeletonConfig
-from .evaluation import EXPERIMENTS, Evaluation, settings_of
-from .learning import PREDICTIONS, learn_orders, ranges_of_orders
-from .stream import order_of
+from .config import EXPERIMENTS, Evaluation, SkeletonConfig, training_settings
+from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders
 
 
 def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -61,7 +59,7 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
             for method in asked
             for tried, width, depth in _variants(e, experiment, method)
             for each in _trainings(
-                config, out, orders, indices, experiment, method, settings_of(e, method, tried, width, depth)
+                config, out, orders, indices, experiment, method, training_settings(e, method, tried, width, depth)
             )
         ]
         if protocols and not mine:
@@ -142,7 +140,7 @@ def _trainings(
                 model=(e.network.architecture, model),
                 settings=settings,
                 seed=repeat,
-                prepare=f"{__package__}.stream:{'node' if graph_of(network) == 'adjacency' else 'tensor'}_stream",
+                prepare=f"{__package__}.learning:{'node' if graph_of(network) == 'adjacency' else 'tensor'}_stream",
                 measures=measures,
                 runs=Runs(dataset, device=e.device),
                 labels="one",

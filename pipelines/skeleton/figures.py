@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...datasets.skeleton.published import Published
+from ...datasets.skeleton.facts import Published
 from ...eval.metrics.order_sensitivity import mean_and_deviation
 from ...eval.report.blocks import Block, Cell, Fold, Section, Table, Text, Value
 from ...eval.report.figures import common_scale, heat_map, line_chart

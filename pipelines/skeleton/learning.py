@@ -1,4 +1,4 @@
-"""The step that trains methods on streams side by side: several orders of tasks, which share the training of their beginnings.
+"""What skeleton trainings learn: several orders of tasks in a training, which share their beginnings, or one order as a stream.
 
 An edit of a table or of a figure makes no training again: this module reaches none.
 """
@@ -9,27 +9,29 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import torch
 from numpy.typing import NDArray
 
 from ...curation.rows import Sifted
-from ...eval.protocols.predictions import ONE_LABEL, ORDER, columns
-from ...eval.protocols.streams import Position, Samples, Stream, Test, learn_position, test_sets
+from ...datasets.skeleton.tensors import node_vectors
+from ...datasets.skeleton.view import Orders, load_arrays, load_orders
+from ...eval.protocols.predictions import ONE_LABEL, ORDER, asked, columns, row
+from ...eval.protocols.streams import Position, Stream, Test
+from ...training.core.devices import device_of
+from ...training.data.examples import ArrayExamples
+from ...training.graph_streams.learn import learn_next
+from ...training.graph_streams.nets import graph_of
+from ...training.graph_streams.recipe import GraphData, LearnedStream, Recipe, Task, full_batches
+from ...training.methods.registry import made
 from ..experiments import LOGGER, told
-from ..streams import diverged
+from ..streams import Prepared, diverged
 
-if TYPE_CHECKING:
-    from ...training.graph_streams.recipe import GraphData, LearnedStream, Recipe
-
-Task = tuple[int, ...]
 Order = tuple[Task, ...]
-
-
 PREDICTIONS = columns(ONE_LABEL).append(ORDER)
 """Columns of what a training of several orders leaves."""
 
@@ -66,10 +68,6 @@ def learn_orders(
         indices: number of each order.
         device: see ``core.devices.device_of``.
     """
-    from ...training.graph_streams.nets import graph_of
-    from ...training.graph_streams.recipe import Recipe, full_batches
-    from ...training.methods.registry import made
-
     start, stop = map(int, piece.split("-"))
     settings, began = training["settings"], time.monotonic()
     data = graph_data(dataset, digest, graph_of(model))
@@ -93,10 +91,6 @@ def _learn_all(
     data: GraphData, recipe: Recipe, orders: Sequence[Order], seed: int, repeat: int, device: str
 ) -> list[list[LearnedStream]]:
     """Each order after each of its tasks."""
-    from ...training.core.devices import device_of
-    from ...training.graph_streams.learn import learn_next
-    from ...training.graph_streams.recipe import LearnedStream
-
     nothing, any_order = np.zeros(0, dtype=np.int64), recipe.method.any_order
     learned: dict[Order, LearnedStream] = {}
     found: list[list[LearnedStream]] = [[] for _ in orders]
@@ -122,83 +116,25 @@ def _learn_all(
     return found
 
 
-class _Retold:
-    """A stream that was learned already, as a learner that meets its positions one after another."""
-
-    def __init__(self, data: GraphData, order: Order, learned: Sequence[LearnedStream]) -> None:
-        self.record: dict[str, Any] = {}
-        self._data, self._learned, self._place = data, iter(learned), place_of_class(order)
-        self._predicted = np.zeros(len(data.labels), dtype=np.int64)
-
-    def learn(self, train: Any, validate: Sequence[Any], *, classes: int) -> None:
-        one = next(self._learned)
-        for rows, predicted in ((self._data.test, one.predicted), (self._data.val, one.val_predicted)):
-            self._predicted[rows] = self._place[predicted]
-
-    def predict(self, samples: NumberedRows) -> NDArray[np.int64]:
-        return self._predicted[samples.rows]
-
-
-@dataclass(frozen=True)
-class NumberedRows:
-    """Samples of ``graph_data`` by their rows: what protocols look at.
-
-    Attributes:
-        rows: (n,) int64.
-        labels: (n,) int64 class indices in the order of learning.
-    """
-
-    rows: NDArray[np.int64]
-    labels: NDArray[np.int64]
-
-    @property
-    def keys(self) -> list[str]:
-        """The numbers of the rows."""
-        return [str(row) for row in self.rows.tolist()]
-
-    def take(self, rows: NDArray[np.int64]) -> NumberedRows:
-        """The samples at these places."""
-        return NumberedRows(self.rows[rows], self.labels[rows])
-
-
 def _predictions(data: GraphData, index: int, order: Order, learned: Sequence[LearnedStream]) -> pa.Table:
-    stream, learner = stream_of_order(data, order, NumberedRows), _Retold(data, order, learned)
-    tables = [test_sets(stream), *(learn_position(learner, stream, at) for at in range(len(order)))]
-    table = pa.concat_tables(tables).append_column(ORDER, pa.repeat(pa.scalar(index, ORDER.type), sum(map(len, tables))))
-    return table.set_column(0, "key", pc.binary_join_element_wise(f"{index:05d}", table["key"], "/"))
-
-
-def stream_of_order(
-    data: GraphData, order: Order, samples: Callable[[NDArray[np.int64], NDArray[np.int64]], Samples]
-) -> Stream:
-    """The stream of the tasks of an order: all sequences that test, and all that validate, are tested after each task.
-
-    Args:
-        data: of the data set.
-        order: tasks, each its classes.
-        samples: makes samples of rows of the data, and their class indices in the order of learning.
-    """
+    """Those of one order: the samples that test, what was learned task by task, and what was predicted then."""
     place = place_of_class(order)
-
-    def of(rows: NDArray[np.int64]) -> Samples:
-        return samples(rows, place[data.labels[rows]])
-
-    tests = [Test("", split, of(rows)) for split, rows in (("test", data.test), ("val", data.val)) if len(rows)]
-    positions = [
-        Position(
-            name="+".join(map(str, sorted(task))),
-            train=of(data.train[np.isin(data.labels[data.train], task)]),
-            classes=tuple(map(str, task)),
-            tests=tuple(range(len(tests))),
-        )
-        for task in order
+    sets = {split: rows for split, rows in (("test", data.test), ("val", data.val)) if len(rows)}
+    labels = {split: place[data.labels[rows]] for split, rows in sets.items()}
+    add = functools.partial(row, ONE_LABEL)
+    tables = [
+        add(f"0000//{split}", 0, "", split, len(all_of), keys=[*map(str, sets[split].tolist())], labels=all_of.tolist())
+        for split, all_of in labels.items()
     ]
-    return Stream(tuple(positions), tuple(tests))
-
-
-def place_of_class(order: Order) -> NDArray[np.int64]:
-    """(classes,) the place of each class among all as they are learned, from 0."""
-    return np.argsort([label for task in order for label in task])
+    for k, (task, one) in enumerate(zip(order, learned, strict=True), start=1):
+        samples = int(np.isin(data.labels[data.train], task).sum())
+        tables.append(add(f"{k:04}", k, task_name(task), "", samples, class_names=[str(label) for label in task], record="{}"))
+        for split, all_of in labels.items():
+            rows = asked(all_of, sum(map(len, order[:k])))
+            found = place[one.predicted if split == "test" else one.val_predicted][rows].tolist()
+            tables.append(add(f"{k:04}//{split}", k, "", split, len(rows), predicted=found))
+    table = pa.concat_tables(tables).append_column(ORDER, pa.array([index] * len(tables), ORDER.type))
+    return table.set_column(0, "key", pc.binary_join_element_wise(f"{index:05d}", table["key"], "/"))
 
 
 @functools.lru_cache(maxsize=2)
@@ -207,10 +143,6 @@ def graph_data(dataset: str, digest: str, graph: str) -> GraphData:
 
     It is held, for a process trains many pieces of them. ``digest`` names the content.
     """
-    from ...datasets.skeleton.tensors import node_vectors
-    from ...datasets.skeleton.view import load_arrays
-    from ...training.graph_streams.recipe import GraphData
-
     arrays = load_arrays(dataset)
     if graph == "adjacency":
         x, operators = node_vectors(arrays.x), arrays.layout.adjacency() + np.eye(len(arrays.layout.joints), dtype=np.float32)
@@ -218,3 +150,53 @@ def graph_data(dataset: str, digest: str, graph: str) -> GraphData:
         x, operators = arrays.x[..., 0], arrays.layout.partitions()
     train, val, test = (np.flatnonzero(arrays.roles == role) for role in ("train", "val", "test"))
     return GraphData(np.ascontiguousarray(x), arrays.labels, train, val, test, operators, len(arrays.classes))
+
+
+def node_stream(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
+    """The stream of a training by a network that asks for ``adjacency``: samples are node vectors (V, F)."""
+    return _prepared(dataset, digest, training, "adjacency")
+
+
+def tensor_stream(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
+    """The stream of a training by a network that asks for ``partitions``: samples are tensors (C, T, V)."""
+    return _prepared(dataset, digest, training, "partitions")
+
+
+def _prepared(dataset: str, digest: str, training: Mapping[str, Any], graph: str) -> Prepared:
+    data = graph_data(dataset, digest, graph)
+    order = order_of(load_orders(dataset), training["protocol"], training["order"])
+    place = place_of_class(order)
+
+    def samples(rows: NDArray[np.int64]) -> ArrayExamples:
+        return ArrayExamples(data.x[rows], place[data.labels[rows]], [str(row) for row in rows.tolist()])
+
+    tests = [Test("", split, samples(rows)) for split, rows in (("test", data.test), ("val", data.val)) if len(rows)]
+    positions = [
+        Position(
+            name=task_name(task),
+            train=samples(data.train[np.isin(data.labels[data.train], task)]),
+            classes=tuple(map(str, task)),
+            tests=tuple(range(len(tests))),
+        )
+        for task in order
+    ]
+    return Prepared(Stream(tuple(positions), tuple(tests)), model={graph: torch.from_numpy(data.operators)})
+
+
+def order_of(orders: Orders, experiment: str, index: int) -> Order:
+    """The tasks of one order, each its classes."""
+    sizes = np.bincount(orders.task_of_class)
+    order = orders.class_orders[index] if experiment == "class_order" else orders.task_orders[index]
+    if experiment != "class_order":  # tasks of different sizes change places with their classes
+        sizes = sizes[list(dict.fromkeys(orders.task_of_class[order].tolist()))]
+    return tuple(tuple(part.tolist()) for part in np.split(order, np.cumsum(sizes)[:-1]))
+
+
+def place_of_class(order: Order) -> NDArray[np.int64]:
+    """(classes,) the place of each class among all as they are learned, from 0."""
+    return np.argsort([label for task in order for label in task])
+
+
+def task_name(task: Task) -> str:
+    """Its classes, ascending, with + between them."""
+    return "+".join(map(str, sorted(task)))

@@ -21,7 +21,7 @@ from ...datasets.skeleton.ntu import list_ntu, list_ntu_names
 from ...datasets.skeleton.nwucla import list_nwucla, read_nwucla
 from ...datasets.skeleton.orders import list_orders, orders_row, task_orders
 from ...datasets.skeleton.samples import place, sample
-from ...datasets.skeleton.splits import Chosen, Split, choose, split
+from ...datasets.skeleton.splits import RoleAndTask, SelectedSequence, select_sequences, split
 from ...datasets.skeleton.synthetic import ACTIONS, list_drawn, read_drawn
 from ...datasets.skeleton.synthetic import LAYOUT as DRAWN_LAYOUT
 from ..benchmark import Benchmark, later
@@ -51,16 +51,16 @@ def plan(c: SkeletonConfig, out: str) -> Flow:
         raise ConfigError(f"tensor.centre_joint = {centre}: layout {layout.name} has the joints 0 to {joints - 1}")
     missing = getattr(c.source, "missing", None)
     choosing = step(
-        choose,
+        select_sequences,
         classes=_classes(c),
         only={str(name): side for name, side in c.only.items()},
         missing=None if missing is None else where(missing),
     )
     flow = _listed(c).whole("unique", step(take_first), max_rejects=None)
-    flow = _with_tensors(flow.whole("chosen", choosing, gives=Chosen, max_rejects=None), c, layout)
+    flow = _with_tensors(flow.whole("chosen", choosing, gives=SelectedSequence, max_rejects=None), c, layout)
     s, o = c.split, c.orders
     parted = step(split, rule=s.rule, val_share=s.val, test_share=s.test, classes_per_task=s.classes_per_task)
-    flow = flow.whole("split", parted, gives=Split)
+    flow = flow.whole("split", parted, gives=RoleAndTask)
     listing = step(
         list_orders, rows=rows_of(flow.last), tasks=o.tasks, of_tasks=o.task_orders, of_classes=o.classes, seed=c.seed
     )

@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 
 from ...curation.artifact import load_artifact, load_run
 from ...curation.store import Store
-from ...datasets.skeleton.facts import facts
-from ...datasets.skeleton.published import Published, table_2
+from ...datasets.skeleton.facts import Published, facts, table_2
 from ...eval.metrics.order_sensitivity import mean_and_deviation
 from ...eval.protocols.order_sensitivity import Key, differences
 from ...eval.results import Line, flat, labelled, lines
 from ..config import find_config, load
 from ..experiments import results
-from .config import SkeletonConfig
-from .evaluation import settings_of
+from .config import SkeletonConfig, training_settings
 
 Figure = tuple[float, float]
 """Mean, and deviation over repeats: NaN for one repeat."""
@@ -193,7 +191,7 @@ def published(config: SkeletonConfig, one: Series, by: By) -> Published | None:
     if config.evaluation.paper is None:
         return None
     e = _packaged(config)[0].evaluation
-    wanted = flat(settings_of(e, one.method, {}, e.network.width, e.network.depth))
+    wanted = flat(training_settings(e, one.method, {}, e.network.width, e.network.depth))
     for line in one.lines:
         ours = {name: value for name, value in line.settings.items() if name not in ("orders", "seed", "task_orders")}
         if line.model != e.network.architecture or ours != wanted:

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.reach import reached
-from benchwright.datasets.skeleton.published import table_2
+from benchwright.datasets.skeleton.facts import table_2
 from benchwright.eval.metrics.order_sensitivity import forgetting_bound
 from benchwright.eval.results import Line, flat, lines
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
-from benchwright.pipelines.skeleton import baselines, evaluation
+from benchwright.pipelines.skeleton import baselines
 from benchwright.pipelines.skeleton import results as skeleton_results
-from benchwright.pipelines.skeleton.config import SkeletonConfig
+from benchwright.pipelines.skeleton.config import SkeletonConfig, training_settings
 from benchwright.pipelines.skeleton.learning import learn_orders
 from benchwright.pipelines.skeleton.results import (
     best_of_grid,
@@ -370,7 +370,7 @@ def test_published_figures_stand_beside_the_papers_settings_alone() -> None:
     c = settings(None)
 
     def beside(method: str = "ewc", model: str = "gcn", **changed: Any) -> bool:
-        told = flat(evaluation.settings_of(c.evaluation, method, {}, 64, 2)) | {"orders": 120, "seed": 3, "task_orders": "all"}
+        told = flat(training_settings(c.evaluation, method, {}, 64, 2)) | {"orders": 120, "seed": 3, "task_orders": "all"}
         one = Line("task_order", method, model, {**told, **changed}, method, pa.table({}))
         return skeleton_results.published(c, skeleton_results.Series(method, method, (one,)), "task") is not None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from benchwright.pipelines.skeleton.evaluation import READINGS
+from benchwright.pipelines.skeleton.config import READINGS
 
 GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "finetune": {},

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from benchwright.pipelines.skeleton.evaluation import READINGS
+from benchwright.pipelines.skeleton.config import READINGS
 from benchwright.training.core.build import classifier_of
 from benchwright.training.core.determinism import generator
 from benchwright.training.graph_streams.learn import learn_next
