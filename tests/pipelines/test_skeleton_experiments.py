@@ -301,6 +301,28 @@ def test_methods_and_networks_of_ones_own(copy: Path, tmp_path: Path, capfd: pyt
     assert figure(mine["joint"], "aa")[0] > figure(mine["finetune"], "aa")[0]
 
 
+CONFUSED = """
+def confused(predictions):
+    "Share of the errors at the end that name a class of the last task."
+    (test,) = [each for each in predictions.tests if each.split == "test"]
+    guess, known = predictions.predicted(len(predictions.positions), test), predictions.positions[-2].known
+    return float((guess[guess != test.labels] >= known).mean())
+"""
+
+
+def test_a_new_metric_of_predictions_trains_nothing_again(copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "own_metric.py").write_text(CONFUSED)
+    before = digests(copy)
+    c = settings("tiny", "evaluation.task_orders=4", f'evaluation.metrics=["{tmp_path}/own_metric.py:confused"]')
+    told = train(c, copy, "finetune", on=("task_order",))
+    assert told == ["task_order finetune, seed 0: up to date"]
+    assert {name for name in digests(copy) if name not in before} == {
+        name.replace("learned_", "measured_") + "_own_0" for name in before if "learned_task_order_finetune" in name
+    }
+    (value,) = line(copy, "task_order", "finetune").values("confused")
+    assert 0.5 < value <= 1  # what learns without a memory names what it has just learned
+
+
 def test_a_method_of_all_benchmarks_learns_each_order_by_itself(copy: Path) -> None:
     shutil.rmtree(copy / "experiments")
     c = settings("tiny", "evaluation.task_orders=2", "evaluation.class_orders=1", "evaluation.schedule.epochs=2")

@@ -23,8 +23,9 @@ def teach(lesson: AnyLesson, *, strength: float, loss: Callable[[Any], Tensor], 
         loss: whose gradient, summed over all batches of the task before, is weighed.
         weigh: summed gradient -> importance >= 0.
     """
-    if lesson.previous is not None:
-        found: Mapping[str, Tensor] = lesson.gradients(loss, lesson.previous)
+    previous: Any = lesson.previous
+    if previous is not None:
+        found: Mapping[str, Tensor] = lesson.gradients(loss, previous)
         keep(lesson, {name: weigh(gradient) for name, gradient in found.items()}, lesson.task - 1)
     fit(lesson, strength)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -53,8 +53,8 @@ def mas(
 
 def _teach_square(lesson: AnyLesson, *, strength: float, new: bool, average: str) -> None:
     if lesson.previous is not None:
-        samples = lesson.train if new else lesson.previous
-        found = lesson.gradients(functools.partial(output_square, last=new), samples)  # pyright: ignore[reportArgumentType]
+        samples: Any = lesson.train if new else lesson.previous
+        found = lesson.gradients(functools.partial(output_square, last=new), samples)
         weights, count = {name: gradient**2 for name, gradient in found.items()}, len(samples.labels)
         seen = float(lesson.state["seen"].view(-1)[0]) if "seen" in lesson.state else 0.0
         for name, fresh in weights.items() if seen else ():
