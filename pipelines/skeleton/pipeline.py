@@ -15,7 +15,7 @@ from ...curation.stages.unique_keys import take_first
 from ...datasets.skeleton.arrays import list_arrays, read_arrays
 from ...datasets.skeleton.bodies import PRESETS
 from ...datasets.skeleton.facts import facts
-from ...datasets.skeleton.files import list_class_folders, read_file, tensor_of_joints
+from ...datasets.skeleton.files import list_class_folders, read_sequence, tensor_of_joints
 from ...datasets.skeleton.layouts import Layout, packaged
 from ...datasets.skeleton.ntu import list_ntu, list_ntu_names
 from ...datasets.skeleton.nwucla import list_nwucla, read_nwucla
@@ -116,7 +116,7 @@ def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
             return flow.each("tensors", step(tensor_of_joints, layout=layout, form=form), max_rejects=most)
         case NtuSource() | FolderSource():
             rule = PRESETS[c.bodies] if isinstance(c.bodies, str) else c.bodies
-            reading = step(read_file, root=where(s.root), layout=layout, form=form, bodies=rule)
+            reading = step(read_sequence, root=where(s.root), layout=layout, form=form, bodies=rule)
             return flow.each("tensors", reading, max_rejects=most)
 
 

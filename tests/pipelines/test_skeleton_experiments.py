@@ -319,7 +319,7 @@ def test_a_new_metric_of_predictions_trains_nothing_again(copy: Path, tmp_path: 
     assert {name for name in digests(copy) if name not in before} == {
         name.replace("learned_", "measured_") + "_own_0" for name in before if "learned_task_order_finetune" in name
     }
-    (value,) = line(copy, "task_order", "finetune").values("confused")
+    (value,) = line(copy, "task_order", "finetune").select("confused")["value"].to_pylist()
     assert 0.5 < value <= 1  # what learns without a memory names what it has just learned
 
 

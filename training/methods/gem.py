@@ -46,12 +46,12 @@ def _teach(lesson: Streams, *, strength: float, whole: bool) -> None:
         return step.classification()
 
     def adjust(gradient: Tensor) -> Tensor:
-        return project(gradient, torch.stack(references, dim=1), margin=strength) if past else gradient
+        return project_to_cone(gradient, torch.stack(references, dim=1), margin=strength) if past else gradient
 
     lesson.fit(loss, adjust=adjust)
 
 
-def project(gradient: Tensor, references: Tensor, *, margin: float) -> Tensor:
+def project_to_cone(gradient: Tensor, references: Tensor, *, margin: float) -> Tensor:
     """g + M^T v where some m_t g < 0, else g; v minimises v (M M^T + epsilon) v / 2 + v M g over v >= ``margin``.
 
     The program is solved exactly: of all sets of tasks whose v stands at the margin, the one that meets the conditions of

@@ -27,7 +27,7 @@ def teach(lesson: AnyLesson, *, strength: float, loss: Callable[[Any], Tensor], 
     if previous is not None:
         found: Mapping[str, Tensor] = lesson.gradients(loss, previous)
         keep(lesson, {name: weigh(gradient) for name, gradient in found.items()}, lesson.task - 1)
-    fit(lesson, strength)
+    fit_under_penalty(lesson, strength)
 
 
 def keep(lesson: AnyLesson, weights: Mapping[str, Tensor], place: int) -> None:
@@ -37,7 +37,7 @@ def keep(lesson: AnyLesson, weights: Mapping[str, Tensor], place: int) -> None:
         lesson.state[f"{place:04}/value/{name}"] = parameter.detach().clone()
 
 
-def fit(lesson: AnyLesson, strength: float) -> None:
+def fit_under_penalty(lesson: AnyLesson, strength: float) -> None:
     """Minimise the classification loss and ``strength`` times ``penalty``."""
     lesson.fit(lambda step: step.classification() + strength * penalty(lesson.parameters(), lesson.state))
 

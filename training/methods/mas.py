@@ -66,4 +66,4 @@ def _teach_square(lesson: AnyLesson, *, strength: float, new: bool, average: str
         importance.keep(lesson, weights, 0)
         one = next(iter(weights.values()))
         lesson.state["seen"] = one.new_full((len(one),), seen + count)
-    importance.fit(lesson, strength)
+    importance.fit_under_penalty(lesson, strength)

@@ -42,7 +42,7 @@ def _teach(lesson: Streams, *, strength_loss: float, strength_topology: float, g
         weight = strength_loss * by_loss**2 + strength_topology * by_topology**2
         importance.keep(lesson, {"flat": weight}, lesson.task - 1)
     if gradients == "fresh":
-        importance.fit(lesson, 1)
+        importance.fit_under_penalty(lesson, 1)
         return
 
     def adjust(gradient: Tensor) -> Tensor:
