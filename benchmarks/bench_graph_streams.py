@@ -18,8 +18,8 @@ import time
 import numpy as np
 import torch
 from benchwright.training.graph_streams.learn import learn_next
-from benchwright.training.graph_streams.methods import finetune
-from benchwright.training.graph_streams.recipe import GraphData, Recipe
+from benchwright.training.graph_streams.recipe import GraphData, Recipe, full_batches
+from benchwright.training.methods.finetune import finetune
 from benchwright.training.models.gcn import gcn
 from torch import Tensor, nn
 
@@ -66,7 +66,7 @@ def plain_seconds(data: GraphData, epochs: int) -> float:
 
 def our_seconds(data: GraphData, epochs: int, streams: int) -> float:
     """CPU time of a step of one stream, all that a task costs besides (loading, evaluation) in it."""
-    how = Recipe(finetune(), gcn, epochs=epochs)
+    how = Recipe(finetune(), gcn, schedule=full_batches(epochs=epochs, learning_rate=1e-3))
     start = time.process_time()
     learn_next(data, how, [None] * streams, [(0, 1)] * streams, seed=0, repeats=range(streams), streams_at_once=streams)
     return (time.process_time() - start) / epochs / streams

@@ -24,7 +24,7 @@ class PublishedScore:
         method: the row.
         metric: the column: one of ``IID`` or ``STREAMING``.
         percent: the value, 0 to 100.
-        note: what the table says of it, or "".
+        note: what is known to be odd about it, or "".
     """
 
     table: str
@@ -32,7 +32,7 @@ class PublishedScore:
     method: str
     metric: str
     percent: float
-    note: str = ""
+    note: str
 
 
 class Facts(SimpleNamespace):

@@ -1,11 +1,13 @@
-"""The facts of the skeleton benchmarks as records: ``facts.toml``, which says where each value comes from."""
+"""The facts of the skeleton benchmarks as records: ``facts.toml``, which says where each value comes from; and Table 2 of the
+paper on the order sensitivity of continual graph learning: ``published.toml``."""
 
 from __future__ import annotations
 
 import functools
 from dataclasses import dataclass
+from typing import Literal
 
-from ...curation.package_data import published_facts
+from ...curation.package_data import package_toml, published_facts
 
 
 @dataclass(frozen=True)
@@ -63,3 +65,23 @@ def facts() -> Facts:
     """The facts, read once a process. An unknown or missing name raises ``TypeError``, which names it."""
     raw = published_facts(__package__)
     return Facts(NwuclaFacts(**raw.pop("nwucla")), NtuFacts(**raw.pop("ntu")), CilFacts(**raw.pop("ntu_cil")), **raw)
+
+
+@dataclass(frozen=True)
+class Published:
+    """One method's figures in percent, each with its standard deviation over five repeats (0 where none is printed)."""
+
+    aopd_percent: float
+    aopd_std_percent: float
+    mopd_percent: float
+    mopd_std_percent: float
+
+
+def table_2(by: Literal["task", "class"], dataset: Literal["ucla", "ntu"]) -> dict[str, Published]:
+    """Table 2, GCN: method -> figures over task orders (accuracy by task), or over all 220 orders (accuracy by class)."""
+    return {method: Published(*values) for method, values in _read()[by][dataset].items()}
+
+
+@functools.cache
+def _read() -> dict[str, dict[str, dict[str, list[float]]]]:
+    return package_toml(__package__, "published.toml")

@@ -38,7 +38,7 @@ def list_class_folders(*, root: str) -> Iterator[ListedSequence | Rejected]:
                 yield ListedSequence(key_of(file), file, file.split("/", 1)[0])
 
 
-def read_file(row: InFile, *, root: str, layout: Layout, form: TensorForm, bodies: BodyRule) -> TensorRow:
+def read_sequence(row: InFile, *, root: str, layout: Layout, form: TensorForm, bodies: BodyRule) -> TensorRow:
     """Each step: the tensor of a file.
 
     Args:

@@ -61,15 +61,9 @@ class Layout:
 
     def hops(self) -> NDArray[np.float64]:
         """Edges on the shortest way between two joints, (V, V) float64; infinite where there is none."""
-        count = len(self.joints)
-        hops = np.full((count, count), np.inf)
-        step, reached = self.adjacency() > 0, np.eye(count, dtype=bool)
-        front, distance = reached, 0
-        while front.any():
-            hops[front] = distance
-            front = (front.astype(np.float32) @ step > 0) & ~reached
-            reached, distance = reached | front, distance + 1
-        return hops
+        from scipy.sparse import csgraph
+
+        return csgraph.shortest_path(self.adjacency(), unweighted=True)
 
     def parents(self) -> NDArray[np.int64]:
         """The next joint on the shortest way to the centre, (V,) int64, the lowest of several; the centre's is itself."""
@@ -101,7 +95,7 @@ class Layout:
         return np.stack([part / (joined + itself).sum(0) for part in parts]).astype(np.float32)
 
     def as_values(self) -> dict[str, Any]:
-        """The layout as plain values, for JSON; ``layout_of`` reads them."""
+        """The layout as plain values, for JSON; ``layout_from_values`` reads them."""
         return {
             "name": self.name,
             "joints": list(self.joints),
@@ -110,7 +104,7 @@ class Layout:
         }
 
 
-def layout_of(values: dict[str, Any]) -> Layout:
+def layout_from_values(values: dict[str, Any]) -> Layout:
     """The layout whose ``as_values`` these are. Raises ``ValueError`` as ``Layout`` does."""
     edges = tuple((int(one), int(other)) for one, other in values["edges"])
     return Layout(str(values["name"]), tuple(map(str, values["joints"])), edges, int(values["centre"]))
@@ -119,4 +113,6 @@ def layout_of(values: dict[str, Any]) -> Layout:
 @functools.cache
 def packaged() -> dict[str, Layout]:
     """The layouts of ``layouts.toml`` by name."""
-    return {name: layout_of({"name": name, **values}) for name, values in package_toml(__package__, "layouts.toml").items()}
+    return {
+        name: layout_from_values({"name": name, **values}) for name, values in package_toml(__package__, "layouts.toml").items()
+    }

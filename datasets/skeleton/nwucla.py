@@ -87,7 +87,7 @@ def read_nwucla(row: InFile, *, root: str, layout: Layout, form: TensorForm) -> 
     """Each step: the tensor of a file that ``list_nwucla`` listed.
 
     Raises:
-        Reject: as ``files.read_file`` does, and ``label_differs`` where file and name disagree.
+        Reject: as ``files.read_sequence`` does, and ``label_differs`` where file and name disagree.
     """
     values = json_values(open_folder(root).read(row.file, max_bytes=MAX_BYTES))
     wanted = facts().nwucla.classes.index(row.class_name) + 1

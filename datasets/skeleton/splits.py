@@ -22,8 +22,8 @@ SplitRule = Literal["shares", "x_sub", "x_view", "x_set"]
 
 
 @dataclass(frozen=True)
-class Chosen:
-    """Columns that ``choose`` adds.
+class SelectedSequence:
+    """Columns that ``select_sequences`` adds.
 
     Attributes:
         label: place of the class in the published order, from 0.
@@ -36,7 +36,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Split:
+class RoleAndTask:
     """Columns that ``split`` adds.
 
     Attributes:
@@ -49,7 +49,9 @@ class Split:
     task: int
 
 
-def choose(rows: Rows, *, classes: Sequence[str] | None, only: Mapping[str, str], missing: str | None = None) -> Sifted:
+def select_sequences(
+    rows: Rows, *, classes: Sequence[str] | None, only: Mapping[str, str], missing: str | None = None
+) -> Sifted:
     """Whole step: keep the sequences of some classes and of one side of published protocols.
 
     Rejected: ``missing_skeleton``: the list ``missing`` has it; ``other_class``; ``outside_subset``.

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..reader.features import read_features
 from ..reader.index import DatasetIndex
-from .layouts import Layout, layout_of
+from .layouts import Layout, layout_from_values
 from .samples import TENSOR
 
 ORDERS = "orders.parquet"
@@ -64,7 +64,7 @@ def load_arrays(url: str) -> SkeletonArrays:
     table = table.take(pa.array(order))
     labels = table["label"].to_numpy()
     names = dict(zip(labels.tolist(), table["class_name"].to_pylist(), strict=True))
-    layout = layout_of(ShardDataset(index)[0]["json"]["layout"])
+    layout = layout_from_values(ShardDataset(index)[0]["json"]["layout"])
     return SkeletonArrays(
         x[order],
         labels,

@@ -18,6 +18,8 @@ Labels = NDArray[np.int64]
 
 ONE_LABEL = pa.int32()
 LABEL_SETS = pa.list_(pa.int32())
+ORDER = pa.field("order", pa.int32())
+"""A further column where one training learns several orders: which one a row is of."""
 
 
 def columns(label: pa.DataType) -> pa.Schema:
@@ -112,20 +114,30 @@ class TestSet:
     labels: Labels
 
 
+def orders_of(rows: Rows) -> list[int]:
+    """The orders that one training learned, ascending; none where it does not tell them apart."""
+    return sorted(set(rows.table([ORDER.name])[ORDER.name].to_pylist())) if ORDER.name in rows.column_names else []
+
+
 class Predictions:
     """The predictions of one training, read from the rows that it left.
 
     Args:
-        rows: of a stage whose columns are ``columns``.
+        rows: of a stage whose columns are ``columns``, and ``ORDER`` where it learned several orders.
+        order: which of them, one of ``orders_of``.
+        columns: what was read of these rows already, for several readers of them.
+
+    Raises:
+        ValueError: the rows are of several orders, and none is named.
     """
 
-    def __init__(self, rows: Rows) -> None:
-        table = rows.table(["position", "tested", "split"])
-        self._rows = rows
-        self._columns: dict[str, pa.ChunkedArray] = {}
-        self._at = {
-            (place["position"], place["tested"], place["split"]): number for number, place in enumerate(table.to_pylist())
-        }
+    def __init__(self, rows: Rows, order: int | None = None, columns: dict[str, pa.ChunkedArray] | None = None) -> None:
+        if order is None and len(orders := orders_of(rows)) > 1:
+            raise ValueError(f"predictions of {len(orders)} orders: read one of them, by Predictions(rows, order)")
+        self._rows, self._columns = rows, {} if columns is None else columns
+        mine = np.arange(rows.num_rows) if order is None else np.flatnonzero(self._column(ORDER.name).to_numpy() == order)
+        places = self._take(["position", "tested", "split"], mine.tolist())
+        self._at = dict(zip(zip(*(column.to_pylist() for column in places.columns), strict=True), mine.tolist(), strict=True))
 
     @functools.cached_property
     def sets(self) -> bool:
@@ -135,10 +147,12 @@ class Predictions:
     @functools.cached_property
     def positions(self) -> tuple[LearnedPosition, ...]:
         """What was learned, in order."""
-        places = [number for (position, _, split), number in self._at.items() if position and not split]
+        learned = {position: number for (position, _, split), number in self._at.items() if position and not split}
+        if [*learned] != [*range(1, len(learned) + 1)]:
+            raise ValueError(f"predictions after the positions {[*learned]}: 1, 2, ... each once")
         found: list[LearnedPosition] = []
         columns = ["tested", "samples", "class_names", "memory_samples", "memory_parts", "record"]
-        for each in self._take(columns, places).to_pylist():
+        for each in self._take(columns, [*learned.values()]).to_pylist():
             known = (found[-1].known if found else 0) + len(each["class_names"])
             memory = each["memory_samples"], each["memory_parts"]
             names = tuple(each["class_names"])
@@ -181,10 +195,12 @@ class Predictions:
         return found
 
     def _take(self, names: list[str], places: list[int]) -> pa.Table:
-        for name in names:
-            if name not in self._columns:
-                self._columns[name] = self._rows.table([name])[name]
-        return pa.table({name: self._columns[name].take(pa.array(places, pa.int64())) for name in names})
+        return pa.table({name: self._column(name).take(pa.array(places, pa.int64())) for name in names})
+
+    def _column(self, name: str) -> pa.ChunkedArray:
+        if name not in self._columns:
+            self._columns[name] = self._rows.table([name])[name]
+        return self._columns[name]
 
     def _labels(self, values: list[Any]) -> Labels:
         if not self.sets:

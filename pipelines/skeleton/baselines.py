@@ -1,11 +1,12 @@
 """Baselines of a skeleton run: its experiments, its methods, and the orders that they learn.
 
-Methods on streams side by side (``training.graph_streams``) learn many orders in one training, which shares what orders have in
-common; methods of all benchmarks (``training.methods``) learn one order a training.
+Methods by which streams learn side by side (``training.graph_streams``) learn many orders in one training, which shares what
+orders have in common; the others learn one order a training.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import itertools
 import posixpath
@@ -18,23 +19,18 @@ from ...curation.named import load
 from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import Orders, load_orders
-from ...eval.protocols.order_sensitivity import measure_orders, read_streams
-from ...training.graph_streams import registry as stream_methods
+from ...eval.protocols.order_sensitivity import measure_orders, read_orders
 from ...training.graph_streams.nets import graph_of
-from ...training.graph_streams.recipe import StreamMethod
+from ...training.graph_streams.recipe import full_batches
 from ...training.methods.method import Method
-from ...training.methods.registry import METHODS, made_as
+from ...training.methods.registry import METHODS, made
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import Training, dataset_digest
 from ..names import reference_of
 from ..streams import Runs, short, stream_training, with_metrics
-from .config import SkeletonConfig
-from .evaluation import EXPERIMENTS, Evaluation, settings_of
-from .learning import LearnedRow, learn_orders, stretches
-from .stream import order_of
-
-_KINDS: Any = StreamMethod | Method
+from .config import EXPERIMENTS, Evaluation, SkeletonConfig, training_settings
+from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders
 
 
 def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -43,7 +39,7 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
     Args:
         config: settings of the run.
         out: the run.
-        methods: names of ``graph_streams.registry`` or ``methods.registry``, or references; those of the settings by default.
+        methods: names of ``methods.registry``, or references; those of the settings by default.
         protocols: experiments; those of the settings by default.
 
     Raises:
@@ -51,7 +47,7 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
             run without data set.
     """
     e, protocols = config.evaluation, list(protocols)
-    asked = list(dict.fromkeys(map(stream_methods.current_name, list(methods) or e.methods)))
+    asked = list(dict.fromkeys(METHODS.former.get(name, name) for name in list(methods) or e.methods))
     wanted = [_known("experiment", name.replace("-", "_"), EXPERIMENTS) for name in protocols] or e.experiments
     dataset_digest(out)
     orders = load_orders(out)
@@ -63,7 +59,7 @@ def trainings(config: SkeletonConfig, out: str, methods: Iterable[str], protocol
             for method in asked
             for tried, width, depth in _variants(e, experiment, method)
             for each in _trainings(
-                config, out, orders, indices, experiment, method, settings_of(e, method, tried, width, depth)
+                config, out, orders, indices, experiment, method, training_settings(e, method, tried, width, depth)
             )
         ]
         if protocols and not mine:
@@ -123,7 +119,7 @@ def _trainings(
 ) -> Iterator[Training]:
     """Those of one method with its settings, one a repeat, or one a repeat and order."""
     e = c.evaluation
-    method, make = _made(name, settings["method"])
+    reference, method = _made(name, settings["method"])
     try:
         model = MODELS.find(e.network.architecture).reference
         network = load(model)
@@ -132,17 +128,20 @@ def _trainings(
         raise WrongUse(f"evaluation.network: {error}") from None
     settings |= {"seed": c.seed, "task_orders": "all" if c.orders.task_orders is None else "drawn"}
     dataset = posixpath.join(out, DATASET)
-    if not isinstance(make, StreamMethod):
-        settings |= {"criterion": "cross_entropy", "memory": {"size": e.memory}, "schedule": _schedule(e)}
+    measures = {"orders": Step(measure_orders, {"orders": 1 if "streams" not in method.learners else len(indices)})}
+    measures = with_metrics(measures, e.metrics, read_orders)
+    if "streams" not in method.learners:
+        schedule = dataclasses.asdict(full_batches(**settings["schedule"])) | {"batch_size": e.schedule.batch_size}
+        settings |= {"criterion": "cross_entropy", "memory": {"size": e.memory}, "schedule": schedule}
         for repeat, index in itertools.product(range(e.repeats), indices):
             yield stream_training(
                 protocol=experiment,
-                method=(name, method),
+                method=(name, reference),
                 model=(e.network.architecture, model),
                 settings=settings,
                 seed=repeat,
-                prepare=f"{__package__}.stream:{'node' if graph_of(network) == 'adjacency' else 'tensor'}_stream",
-                measures=with_metrics({"orders": Step(measure_orders, {"orders": 1})}, e.metrics, read_streams),
+                prepare=f"{__package__}.learning:{'node' if graph_of(network) == 'adjacency' else 'tensor'}_stream",
+                measures=measures,
                 runs=Runs(dataset, device=e.device),
                 samples="graphs",
                 labels="one",
@@ -152,55 +151,35 @@ def _trainings(
                 change="evaluation.schedule.learning_rate",
             )
         return
-    if make.topology and model != MODELS.builtin["gcn"]:
+    if method.attention and model != MODELS.builtin["gcn"]:
         raise WrongUse(f"method {name!r} takes its attention from a GCN: evaluation.network.architecture has none")
     facts = settings | {"orders": len(indices)}
     # What is learned in any order alike is learned once for each set of tasks, however many orders it stands in.
-    together = len(indices) if make.any_order else e.orders_per_part
+    together = len(indices) if method.any_order else e.orders_per_part
     # On an accelerator streams are trained in one program, and how many there are shows in the last bits.
-    pieces = step(stretches, orders=len(indices), orders_per_part=how(together) if e.device == "cpu" else together)
+    pieces = step(ranges_of_orders, orders=len(indices), orders_per_part=how(together) if e.device == "cpu" else together)
     learn = step(
         learn_orders,
         training={},
         digest="",
         dataset=how(dataset),
-        method=named(method),
+        method=named(reference),
         model=named(model),
         orders=[order_of(orders, experiment, index) for index in indices],
         indices=indices,
         device=e.device,
     )
-    measures = with_metrics({"orders": Step(measure_orders, {"orders": len(indices)})}, e.metrics, read_streams)
     names = short(name), short(e.network.architecture)
     for repeat in range(e.repeats):
         yield Training(
-            experiment, *names, facts, repeat, learn, LearnedRow, measures, 0, pieces, "evaluation.schedule.learning_rate"
+            experiment, *names, facts, repeat, learn, PREDICTIONS, measures, 0, pieces, "evaluation.schedule.learning_rate"
         )
 
 
-def _made(name: str, settings: dict[str, Any]) -> tuple[str, Any]:
-    """Reference of a method, and what its factory gives for its settings."""
-    known = [*stream_methods.METHODS, *METHODS.builtin]
-    reference = stream_methods.METHODS.get(name) or reference_of(METHODS, name, known)
+def _made(name: str, settings: dict[str, Any]) -> tuple[str, Method]:
+    """Reference of a method, and the method with its settings."""
+    reference = reference_of(METHODS, name, METHODS.builtin)
     try:
-        return reference, made_as(_KINDS, load(reference), settings)
+        return reference, made(load(reference), settings)
     except (ValueError, LookupError) as error:
         raise WrongUse(f"evaluation.settings.{name}: {error}") from None
-
-
-def _schedule(e: Evaluation) -> dict[str, Any]:
-    """Of a learner of one stream: as streams side by side have it, but for the optimiser's moments, which start at zero."""
-    return {
-        "optimiser": "adam",
-        "learning_rate": e.schedule.learning_rate,
-        "momentum": 0.0,
-        "weight_decay": 0.0,
-        "epochs": e.schedule.epochs,
-        "batch_size": e.schedule.batch_size,
-        "drop_last": False,
-        "clip_norm": None,
-        "mixed_precision": False,
-        "select": "none",
-        "eval_every": e.schedule.epochs,
-        "first_best": "nothing",
-    }

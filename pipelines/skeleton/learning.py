@@ -1,6 +1,6 @@
-"""The step that trains methods on streams side by side: several orders of tasks, which share the training of their beginnings.
+"""What skeleton trainings learn: several orders of tasks in a training, which share their beginnings, or one order as a stream.
 
-This module reaches training and data alone: an edit of a table or of a figure makes no training again.
+An edit of a table or of a figure makes no training again: this module reaches none.
 """
 
 from __future__ import annotations
@@ -9,45 +9,34 @@ import dataclasses
 import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import torch
+from numpy.typing import NDArray
 
-from ...curation.rows import Sifted, schema_of
+from ...curation.rows import Sifted
+from ...datasets.skeleton.tensors import node_vectors
+from ...datasets.skeleton.view import Orders, load_arrays, load_orders
+from ...eval.protocols.predictions import ONE_LABEL, ORDER, asked, columns, row
+from ...eval.protocols.streams import Position, Stream, Test
+from ...training.core.devices import device_of
+from ...training.data.examples import ArrayExamples
+from ...training.graph_streams.learn import learn_next
+from ...training.graph_streams.nets import graph_of
+from ...training.graph_streams.recipe import GraphData, LearnedStream, Recipe, Task, full_batches
+from ...training.methods.registry import made
 from ..experiments import LOGGER, told
-from ..streams import diverged
+from ..streams import Prepared, diverged
 
-if TYPE_CHECKING:
-    from ...training.graph_streams.recipe import GraphData, Learned, Recipe
-
-Task = tuple[int, ...]
 Order = tuple[Task, ...]
+PREDICTIONS = columns(ONE_LABEL).append(ORDER)
+"""Columns of what a training of several orders leaves."""
 
 
-@dataclass(frozen=True)
-class LearnedRow:
-    """A stream after one of its tasks.
-
-    Attributes:
-        order_index: which order; of task orders 0 is the default.
-        k: tasks learned.
-        classes: those learned so far, in the order learned, task by task.
-        sizes: how many of them each task brought.
-        class_accuracy: (len(classes),) in [0, 1], on the test sequences of each.
-        val_class_accuracy: likewise, on those that validate.
-    """
-
-    key: str
-    order_index: int
-    k: int
-    classes: list[int]
-    sizes: list[int]
-    class_accuracy: list[float]
-    val_class_accuracy: list[float]
-
-
-def stretches(*, orders: int, orders_per_part: int) -> Iterator[str]:
+def ranges_of_orders(*, orders: int, orders_per_part: int) -> Iterator[str]:
     """Pieces: so many orders each, neighbours in lexicographic order, which share the most."""
     for start in range(0, orders, orders_per_part):
         yield f"{start}-{min(start + orders_per_part, orders)}"
@@ -64,62 +53,54 @@ def learn_orders(
     orders: Sequence[Sequence[Task]],
     indices: Sequence[int],
     device: str,
-) -> Iterator[LearnedRow | Sifted]:
+) -> Iterator[pa.Table | Sifted]:
     """Source step: train the orders of a piece, all of one length together, and each common beginning once.
 
     Args:
-        piece: of ``stretches``.
+        piece: of ``ranges_of_orders``.
         training: facts, see ``experiments.Training``: of its settings ``method``, ``model``, ``schedule`` and ``seed``. All
             randomness comes from that seed, the number of the repeat, and what was learned before.
         digest: content digest of the data set.
         dataset: folder of its shards.
-        method: makes the method, a ``StreamMethod``.
+        method: makes the method, a ``Method`` that streams side by side learn by.
         model: makes the network.
         orders: tasks of each order, each a tuple of classes.
         indices: number of each order.
         device: see ``core.devices.device_of``.
     """
-    from ...training.graph_streams.nets import graph_of
-    from ...training.graph_streams.recipe import Recipe, StreamMethod
-    from ...training.methods.registry import made_as
-
     start, stop = map(int, piece.split("-"))
     settings, began = training["settings"], time.monotonic()
     data = graph_data(dataset, digest, graph_of(model))
-    recipe = Recipe(made_as(StreamMethod, method, settings["method"]), model, settings["model"], **settings["schedule"])
+    schedule = full_batches(**settings["schedule"])
+    recipe = Recipe(made(method, settings["method"]), model, settings["model"], schedule=schedule)
     mine = [tuple(tuple(task) for task in order) for order in orders[start:stop]]
     try:
         learned = _learn_all(data, recipe, mine, settings["seed"], training["seed"], device)
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise
-        yield diverged(schema_of(LearnedRow), error, key=f"diverged-{piece}")
+        yield diverged(PREDICTIONS, error, key=f"diverged-{piece}")
         return
-    for index, found in zip(indices[start:stop], learned, strict=True):
-        for one in found:
-            yield _row(index, one)
+    for index, order, found in zip(indices[start:stop], mine, learned, strict=True):
+        yield _predictions(data, index, order, found)
     rate = 60 * len(mine) / max(time.monotonic() - began, 1e-9)
     LOGGER.info("%s: %d of %d orders, %.1f a minute", told(training), stop, len(orders), rate)
 
 
 def _learn_all(
     data: GraphData, recipe: Recipe, orders: Sequence[Order], seed: int, repeat: int, device: str
-) -> list[list[Learned]]:
+) -> list[list[LearnedStream]]:
     """Each order after each of its tasks."""
-    from ...training.core.devices import device_of
-    from ...training.graph_streams.learn import learn_next
-    from ...training.graph_streams.recipe import Learned
-
-    nothing, any_order = np.full(data.classes, np.nan), recipe.method.any_order
-    learned: dict[Order, Learned] = {}
-    found: list[list[Learned]] = [[] for _ in orders]
+    nothing, any_order = np.zeros(0, dtype=np.int64), recipe.method.any_order
+    learned: dict[Order, LearnedStream] = {}
+    found: list[list[LearnedStream]] = [[] for _ in orders]
     for k in range(1, len(orders[0]) + 1):
         known = [tuple(sorted(order[:k])) if any_order else order[:k] for order in orders]
         wanted = list(dict.fromkeys(known))
         parents = [learned.get(each[:-1]) for each in wanted]
         if any_order and k > 1:  # which takes no more than the order from its parent
-            parents = [Learned(each[:-1], repeat, {}, nothing, nothing) for each in wanted]
-        made = learn_next(
+            parents = [LearnedStream(each[:-1], repeat, {}, nothing, nothing) for each in wanted]
+        after = learn_next(
             data,
             recipe,
             parents,
@@ -129,23 +110,31 @@ def _learn_all(
             device=device_of(device),
             streams_at_once=1 if device == "cpu" else 64,
         )
-        learned = dict(zip(wanted, made, strict=True))
-        for mine, each, order in zip(found, known, orders, strict=True):
-            mine.append(dataclasses.replace(learned[each], order=order[:k], state={}))
+        learned = dict(zip(wanted, after, strict=True))
+        for mine, each in zip(found, known, strict=True):
+            mine.append(dataclasses.replace(learned[each], state={}))
     return found
 
 
-def _row(index: int, learned: Learned) -> LearnedRow:
-    classes = [each for task in learned.order for each in task]
-    return LearnedRow(
-        key=f"{index:05d}-{len(learned.order)}",
-        order_index=index,
-        k=len(learned.order),
-        classes=classes,
-        sizes=[len(task) for task in learned.order],
-        class_accuracy=learned.class_accuracy[classes].tolist(),
-        val_class_accuracy=learned.val_class_accuracy[classes].tolist(),
-    )
+def _predictions(data: GraphData, index: int, order: Order, learned: Sequence[LearnedStream]) -> pa.Table:
+    """Those of one order: the samples that test, what was learned task by task, and what was predicted then."""
+    place = place_of_class(order)
+    sets = {split: rows for split, rows in (("test", data.test), ("val", data.val)) if len(rows)}
+    labels = {split: place[data.labels[rows]] for split, rows in sets.items()}
+    add = functools.partial(row, ONE_LABEL)
+    tables = [
+        add(f"0000//{split}", 0, "", split, len(all_of), keys=[*map(str, sets[split].tolist())], labels=all_of.tolist())
+        for split, all_of in labels.items()
+    ]
+    for k, (task, one) in enumerate(zip(order, learned, strict=True), start=1):
+        samples = int(np.isin(data.labels[data.train], task).sum())
+        tables.append(add(f"{k:04}", k, task_name(task), "", samples, class_names=[str(label) for label in task], record="{}"))
+        for split, all_of in labels.items():
+            rows = asked(all_of, sum(map(len, order[:k])))
+            found = place[one.predicted if split == "test" else one.val_predicted][rows].tolist()
+            tables.append(add(f"{k:04}//{split}", k, "", split, len(rows), predicted=found))
+    table = pa.concat_tables(tables).append_column(ORDER, pa.array([index] * len(tables), ORDER.type))
+    return table.set_column(0, "key", pc.binary_join_element_wise(f"{index:05d}", table["key"], "/"))
 
 
 @functools.lru_cache(maxsize=2)
@@ -154,10 +143,6 @@ def graph_data(dataset: str, digest: str, graph: str) -> GraphData:
 
     It is held, for a process trains many pieces of them. ``digest`` names the content.
     """
-    from ...datasets.skeleton.tensors import node_vectors
-    from ...datasets.skeleton.view import load_arrays
-    from ...training.graph_streams.recipe import GraphData
-
     arrays = load_arrays(dataset)
     if graph == "adjacency":
         x, operators = node_vectors(arrays.x), arrays.layout.adjacency() + np.eye(len(arrays.layout.joints), dtype=np.float32)
@@ -165,3 +150,53 @@ def graph_data(dataset: str, digest: str, graph: str) -> GraphData:
         x, operators = arrays.x[..., 0], arrays.layout.partitions()
     train, val, test = (np.flatnonzero(arrays.roles == role) for role in ("train", "val", "test"))
     return GraphData(np.ascontiguousarray(x), arrays.labels, train, val, test, operators, len(arrays.classes))
+
+
+def node_stream(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
+    """The stream of a training by a network that asks for ``adjacency``: samples are node vectors (V, F)."""
+    return _prepared(dataset, digest, training, "adjacency")
+
+
+def tensor_stream(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
+    """The stream of a training by a network that asks for ``partitions``: samples are tensors (C, T, V)."""
+    return _prepared(dataset, digest, training, "partitions")
+
+
+def _prepared(dataset: str, digest: str, training: Mapping[str, Any], graph: str) -> Prepared:
+    data = graph_data(dataset, digest, graph)
+    order = order_of(load_orders(dataset), training["protocol"], training["order"])
+    place = place_of_class(order)
+
+    def samples(rows: NDArray[np.int64]) -> ArrayExamples:
+        return ArrayExamples(data.x[rows], place[data.labels[rows]], [str(row) for row in rows.tolist()])
+
+    tests = [Test("", split, samples(rows)) for split, rows in (("test", data.test), ("val", data.val)) if len(rows)]
+    positions = [
+        Position(
+            name=task_name(task),
+            train=samples(data.train[np.isin(data.labels[data.train], task)]),
+            classes=tuple(map(str, task)),
+            tests=tuple(range(len(tests))),
+        )
+        for task in order
+    ]
+    return Prepared(Stream(tuple(positions), tuple(tests)), model={graph: torch.from_numpy(data.operators)})
+
+
+def order_of(orders: Orders, experiment: str, index: int) -> Order:
+    """The tasks of one order, each its classes."""
+    sizes = np.bincount(orders.task_of_class)
+    order = orders.class_orders[index] if experiment == "class_order" else orders.task_orders[index]
+    if experiment != "class_order":  # tasks of different sizes change places with their classes
+        sizes = sizes[list(dict.fromkeys(orders.task_of_class[order].tolist()))]
+    return tuple(tuple(part.tolist()) for part in np.split(order, np.cumsum(sizes)[:-1]))
+
+
+def place_of_class(order: Order) -> NDArray[np.int64]:
+    """(classes,) the place of each class among all as they are learned, from 0."""
+    return np.argsort([label for task in order for label in task])
+
+
+def task_name(task: Task) -> str:
+    """Its classes, ascending, with + between them."""
+    return "+".join(map(str, sorted(task)))

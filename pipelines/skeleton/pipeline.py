@@ -17,12 +17,12 @@ from ...curation.stages.unique_keys import take_first
 from ...datasets.skeleton.arrays import read_arrays
 from ...datasets.skeleton.bodies import PRESETS
 from ...datasets.skeleton.facts import facts
-from ...datasets.skeleton.files import read_file, tensor_of_joints
+from ...datasets.skeleton.files import read_sequence, tensor_of_joints
 from ...datasets.skeleton.layouts import Layout, packaged
 from ...datasets.skeleton.nwucla import read_nwucla
 from ...datasets.skeleton.orders import list_orders, orders_row, task_orders
 from ...datasets.skeleton.samples import sample
-from ...datasets.skeleton.splits import Chosen, Split, choose, split
+from ...datasets.skeleton.splits import RoleAndTask, SelectedSequence, select_sequences, split
 from ...datasets.skeleton.synthetic import ACTIONS, read_drawn
 from ...datasets.skeleton.synthetic import LAYOUT as DRAWN_LAYOUT
 from ..benchmark import built_in
@@ -52,16 +52,16 @@ def plan(c: SkeletonConfig, out: str) -> Flow:
         raise ConfigError(f"tensor.centre_joint = {centre}: layout {layout.name} has the joints 0 to {joints - 1}")
     missing = getattr(c.source, "missing", None)
     choosing = step(
-        choose,
+        select_sequences,
         classes=_classes(c),
         only={str(name): side for name, side in c.only.items()},
         missing=None if missing is None else where(missing),
     )
     flow = _listed(c).whole("unique", step(take_first), max_rejects=None)
-    flow = _with_tensors(flow.whole("chosen", choosing, gives=Chosen, max_rejects=None), c, layout)
+    flow = _with_tensors(flow.whole("chosen", choosing, gives=SelectedSequence, max_rejects=None), c, layout)
     s, o = c.split, c.orders
     parted = step(split, rule=s.rule, val_share=s.val, test_share=s.test, classes_per_task=s.classes_per_task)
-    flow = flow.whole("split", parted, gives=Split)
+    flow = flow.whole("split", parted, gives=RoleAndTask)
     listing = step(
         list_orders, rows=rows_of(flow.last), tasks=o.tasks, of_tasks=o.task_orders, of_classes=o.classes, seed=c.seed
     )
@@ -99,7 +99,7 @@ def _with_tensors(flow: Flow, c: SkeletonConfig, layout: Layout) -> Flow:
             return flow.each("tensors", step(tensor_of_joints, layout=layout, form=form), max_rejects=most)
         case NtuSource() | FolderSource():
             rule = PRESETS[c.bodies] if isinstance(c.bodies, str) else c.bodies
-            reading = step(read_file, root=where(s.root), layout=layout, form=form, bodies=rule)
+            reading = step(read_sequence, root=where(s.root), layout=layout, form=form, bodies=rule)
             return flow.each("tensors", reading, max_rejects=most)
 
 

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from ...curation.artifact import load_artifact, load_run
 from ...curation.store import Store
-from ...datasets.skeleton.facts import facts
-from ...datasets.skeleton.published import table_2
+from ...datasets.skeleton.facts import facts, table_2
 from ...eval.metrics.order_sensitivity import OrderDifference, mean_and_deviation
 from ...eval.protocols.order_sensitivity import Key, differences
 from ...eval.report.blocks import Cell
@@ -24,8 +23,7 @@ from ...eval.report.trained import PublishedRow, changed_settings
 from ...eval.results import Line, flat, line_label, lines
 from ..config import find_config, load
 from ..experiments import results
-from .config import SkeletonConfig
-from .evaluation import settings_of
+from .config import SkeletonConfig, training_settings
 
 By = Literal["task", "class"]
 
@@ -178,7 +176,7 @@ def why_not_the_papers(config: SkeletonConfig, one: Series, by: By) -> str:
     e = _packaged(config)[0].evaluation
     if one.method not in _table_2(config, by):
         return "no method of Table 2"
-    wanted = flat(settings_of(e, one.method, {}, e.network.width, e.network.depth))
+    wanted = flat(training_settings(e, one.method, {}, e.network.width, e.network.depth))
     for line in one.lines:
         if line.model != e.network.architecture:
             return f"the model is {line.model}"

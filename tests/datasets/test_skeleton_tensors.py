@@ -14,10 +14,10 @@ import torch
 from benchwright.curation.rows import Reject, Rejected
 from benchwright.datasets.skeleton.arrays import ArrayFile, list_arrays
 from benchwright.datasets.skeleton.files import json_values, sequence_from_json, sequence_from_npy
-from benchwright.datasets.skeleton.layouts import Layout, layout_of, packaged
+from benchwright.datasets.skeleton.layouts import Layout, layout_from_values, packaged
 from benchwright.datasets.skeleton.orders import class_orders, list_orders, task_orders
 from benchwright.datasets.skeleton.rows import sequence_of
-from benchwright.datasets.skeleton.splits import choose, split
+from benchwright.datasets.skeleton.splits import select_sequences, split
 from benchwright.datasets.skeleton.synthetic import ACTIONS, draw_sequence
 from benchwright.datasets.skeleton.tensors import TensorForm, modality_of, node_vectors, tensor_of
 
@@ -49,7 +49,7 @@ def test_packaged_layouts_are_trees_with_the_published_centres(name: str) -> Non
     assert layout.hops().tolist() == [[distance[i][j] for j in range(len(graph))] for i in range(len(graph))]
     # The published lists of edges lead to the centre: the second joint is the first one's parent.
     assert {(i, int(p)) for i, p in enumerate(layout.parents()) if i != layout.centre} == set(layout.edges)
-    assert layout_of(json.loads(json.dumps(layout.as_values()))) == layout
+    assert layout_from_values(json.loads(json.dumps(layout.as_values()))) == layout
 
 
 @pytest.mark.parametrize("preset", ["as_released", "as_written"])
@@ -271,7 +271,7 @@ def listed(counts: dict[str, int], **columns: list[str]) -> Held:
 
 
 def test_shares_are_cut_in_order() -> None:
-    rows = choose(listed({"b": 150, "a": 9, "c": 669}), classes=["b", "a", "c"], only={}).kept  # type: ignore[arg-type]
+    rows = select_sequences(listed({"b": 150, "a": 9, "c": 669}), classes=["b", "a", "c"], only={}).kept  # type: ignore[arg-type]
     found = split(Held(rows), rule="shares", val_share=0.1, test_share=0.1, classes_per_task=2)  # type: ignore[arg-type]
     roles = np.asarray(found["role"].to_pylist())
     for label, (train, held) in enumerate(((120, 15), (7, 1), (537, 66))):
@@ -280,7 +280,7 @@ def test_shares_are_cut_in_order() -> None:
     assert sorted(set(zip(found["label"].to_pylist(), found["task"].to_pylist(), strict=True))) == [(0, 0), (1, 0), (2, 1)]
     with pytest.raises(ValueError, match="class 'b' has 2 sequences"):
         split(
-            Held(choose(listed({"b": 2}), classes=None, only={}).kept),  # type: ignore[arg-type]
+            Held(select_sequences(listed({"b": 2}), classes=None, only={}).kept),  # type: ignore[arg-type]
             rule="shares",
             val_share=0.1,
             test_share=0.1,
@@ -291,10 +291,10 @@ def test_shares_are_cut_in_order() -> None:
 def test_protocols_say_what_tests() -> None:
     sides = ["train", "test", "train", "train", "train", "test"]
     rows = listed({"a": 6}, x_sub=sides, x_view=["train"] * 6, x_set=["train"] * 6)
-    kept = choose(rows, classes=None, only={}).kept  # type: ignore[arg-type]
+    kept = select_sequences(rows, classes=None, only={}).kept  # type: ignore[arg-type]
     found = split(Held(kept), rule="x_sub", val_share=0.25, test_share=0, classes_per_task=1)  # type: ignore[arg-type]
     assert found["role"].to_pylist() == ["train", "test", "train", "train", "val", "test"]
-    away = choose(rows, classes=None, only={"x_sub": "train"})  # type: ignore[arg-type]
+    away = select_sequences(rows, classes=None, only={"x_sub": "train"})  # type: ignore[arg-type]
     assert away.kept["position"].to_pylist() == [0, 1, 2, 3]
     assert away.rejected["reason"].to_pylist() == ["outside_subset"] * 2
     for settings, message in (
@@ -303,7 +303,7 @@ def test_protocols_say_what_tests() -> None:
         ({"classes": None, "only": {"x_sub": "val"}}, "no sequence of it"),
     ):
         with pytest.raises(ValueError, match=message):
-            choose(rows, **settings)  # type: ignore[arg-type]
+            select_sequences(rows, **settings)  # type: ignore[arg-type]
 
 
 def test_orders() -> None:

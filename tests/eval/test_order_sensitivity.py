@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import itertools
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +18,8 @@ from benchwright.eval.metrics.order_sensitivity import (
     order_difference,
     task_accuracy_matrix,
 )
-from benchwright.eval.protocols.order_sensitivity import differences, measure_orders, streams, values_of
-from benchwright.eval.protocols.predictions import ONE_LABEL, row
+from benchwright.eval.protocols.order_sensitivity import differences, measure_orders, read_orders
+from benchwright.eval.protocols.predictions import ONE_LABEL, ORDER, Predictions, orders_of, row
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -118,51 +118,77 @@ def test_one_repeat_has_no_deviation():
 # --- from rows of trainings
 
 
-def rows(index: int, tasks: list[list[int]], accuracy: list[list[float]]) -> list[dict[str, Any]]:
-    return [
-        {
-            "order_index": index,
-            "k": k,
-            "classes": [each for task in tasks[:k] for each in task],
-            "sizes": [len(task) for task in tasks[:k]],
-            "class_accuracy": accuracy[k - 1],
-            "val_class_accuracy": [1.0] * len(accuracy[k - 1]),
-        }
-        for k in range(1, len(tasks) + 1)
-    ]
+def held(*tables: pa.Table) -> Any:
+    """Rows of a stage."""
+    table = pa.concat_tables(tables)
+    return SimpleNamespace(schema=table.schema, num_rows=table.num_rows, column_names=table.column_names, table=table.select)
 
 
-LEARNED = [
-    *rows(0, [[0, 1], [2]], [[0.9, 0.7], [0.2, 0.4, 1.0]]),
-    *rows(1, [[2], [0, 1]], [[1.0], [0.1, 0.9, 1.0]]),
-][::-1]  # whatever the order of the rows
+def one_order(order: int, tasks: list[list[int]], accuracy: list[list[float]], *, val: bool = True) -> pa.Table:
+    """Ten samples of each class that test and one that validates, of which so many are told after each task."""
+    names = [str(each) for task in tasks for each in task]
+    count = len(names)
+    parts = [row(ONE_LABEL, "t", 0, "", "test", 10 * count, keys=[], labels=np.repeat(np.arange(count), 10).tolist())]
+    parts += [row(ONE_LABEL, "v", 0, "", "val", count, keys=[], labels=[*range(count)])] if val else []
+    for k, told in enumerate(accuracy, start=1):
+        known = len(told)
+        right = [[c] * round(10 * share) + [(c + 1) % known] * (10 - round(10 * share)) for c, share in enumerate(told)]
+        parts.append(
+            row(
+                ONE_LABEL,
+                f"{k}",
+                k,
+                "+".join(map(str, tasks[k - 1])),
+                "",
+                1,
+                class_names=[str(c) for c in tasks[k - 1]],
+                record="{}",
+            )
+        )
+        parts.append(row(ONE_LABEL, f"{k}t", k, "", "test", 10 * known, predicted=[*itertools.chain(*right)]))
+        parts += [row(ONE_LABEL, f"{k}v", k, "", "val", known, predicted=[*range(known)])] if val else []
+    table = pa.concat_tables(parts)
+    return table.append_column(ORDER, pa.array([order] * len(table), ORDER.type))
+
+
+FIRST = one_order(0, [[0, 1], [2]], [[0.9, 0.7], [0.2, 0.4, 1.0]])
+SECOND = one_order(1, [[2], [0, 1]], [[1.0], [1.0, 0.1, 0.9]])
 
 
 def test_streams_by_hand():
-    found = {one.order: one for one in streams(LEARNED)}
-    one = found[0]
-    assert one.tasks == ((0, 1), (2,))
+    one, other = read_orders(held(SECOND, FIRST))
+    assert (one.order, other.order) == (0, 1)
+    assert one.tasks == [(0, 1), (2,)]
     np.testing.assert_allclose(one.matrix(), [[0.8, NAN], [0.3, 1.0]])
     told = one.measures()
     assert told["aa", "test"] == pytest.approx(0.65)
     assert told["af_from_best", "test"] == pytest.approx(0.5) == -told["af_final_minus_diagonal", "test"]
     assert told["bound", "test"] == pytest.approx(1 - 2 * 0.65 + 1)
     assert told["aa", "val"] == 1
-    without = dataclasses.replace(one, val_accuracy=[[NAN] * 2, [NAN] * 3])
+    (without,) = read_orders(held(one_order(0, [[0, 1], [2]], [[0.9, 0.7], [0.2, 0.4, 1.0]], val=False)))
     assert np.isnan(without.measures()["aa", "val"])
 
 
 def test_values_are_of_classes_tasks_orders_and_of_all_together():
-    values = list(values_of(list(streams(LEARNED)), together=True))
+    values = list(measure_orders(predictions=held(FIRST, SECOND), orders=2))
     found = {one.key: one.value for one in values}
     assert len(found) == len(values)
     assert found["class_accuracy/0/2/1/test/"] == 0.4
     assert found["class_accuracy/1/1/2/test/"] == 1.0  # the class of the first task, whatever it was learned as
     assert found["accuracy/0/2/0+1/test/"] == pytest.approx(0.3)
-    assert found["accuracy/1/2/0+1/test/"] == pytest.approx(0.95)
-    assert found["aa/1/2//test/"] == pytest.approx((0.1 + 0.95) / 2)
-    assert found["aa/0///test/"] == pytest.approx((0.65 + 0.525) / 2)
-    assert {one.position for one in values_of(list(streams(LEARNED)), together=False)} == {1, 2}
+    assert found["accuracy/1/2/0+1/test/"] == pytest.approx((0.1 + 0.9) / 2)
+    assert found["aa/1/2//test/"] == pytest.approx((1.0 + 0.5) / 2)
+    assert found["aa/0///test/"] == pytest.approx((0.65 + 0.75) / 2)
+    assert {one.position for one in measure_orders(predictions=held(FIRST, SECOND), orders=3)} == {1, 2}  # one has diverged
+    assert list(measure_orders(predictions=held(FIRST[:0]), orders=2)) == []
+
+
+def test_predictions_of_several_orders_are_read_one_by_one():
+    both = held(FIRST, SECOND)
+    assert orders_of(both) == [0, 1]
+    assert Predictions(both, 1).classes == ("2", "0", "1")
+    with pytest.raises(ValueError, match="predictions of 2 orders"):
+        Predictions(both)
 
 
 def test_one_order_is_measured_from_its_predictions():
@@ -170,19 +196,14 @@ def test_one_order_is_measured_from_its_predictions():
     def one(key: str, position: int, tested: str, split: str, **values: Any) -> pa.Table:
         return row(ONE_LABEL, key, position, tested, split, 3, **values)
 
-    table = pa.concat_tables(
-        [
-            one("0", 0, "", "test", keys=["a", "b", "c"], labels=[0, 1, 1]),
-            one("1", 1, "7", "", class_names=["7"], record="{}"),
-            one("1t", 1, "", "test", predicted=[0]),
-            one("2", 2, "3", "", class_names=["3"], record="{}"),
-            one("2t", 2, "", "test", predicted=[1, 1, 0]),
-        ]
+    rows = held(
+        one("0", 0, "", "test", keys=["a", "b", "c"], labels=[0, 1, 1]),
+        one("1", 1, "7", "", class_names=["7"], record="{}"),
+        one("1t", 1, "", "test", predicted=[0]),
+        one("2", 2, "3", "", class_names=["3"], record="{}"),
+        one("2t", 2, "", "test", predicted=[1, 1, 0]),
     )
-
-    names = table.column_names
-    held: Any = SimpleNamespace(schema=table.schema, num_rows=table.num_rows, table=table.select, column_names=names)
-    found = {each.key: each.value for each in measure_orders(predictions=held, orders=1)}
+    found = {each.key: each.value for each in measure_orders(predictions=rows, orders=1)}
     assert (found["class_accuracy/0/1/7/test/"], found["class_accuracy/0/2/7/test/"]) == (1, 0)
     assert found["class_accuracy/0/2/3/test/"] == 0.5
     assert found["aa/0///test/"] == 0.25
@@ -212,7 +233,6 @@ def test_differences_go_by_what_was_learned_and_not_by_when():
 
 
 def test_a_stream_with_a_hole_is_refused():
-    with pytest.raises(ValueError, match=r"after \[2\] tasks"):
-        list(streams(LEARNED[:1]))
-    with pytest.raises(ValueError, match=r"after \[1, 1, 2, 2\] tasks"):
-        list(streams(LEARNED * 2))
+    late = FIRST.filter(np.asarray(FIRST["position"]) != 1)
+    with pytest.raises(ValueError, match=r"after the positions \[2\]"):
+        read_orders(held(late))[0].measures()

@@ -11,15 +11,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.reach import reached
-from benchwright.datasets.skeleton.published import table_2
+from benchwright.datasets.skeleton.facts import table_2
 from benchwright.eval.metrics.order_sensitivity import forgetting_bound
 from benchwright.eval.results import Line, flat, lines
 from benchwright.pipelines import api, config, experiments
 from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.errors import WrongUse
-from benchwright.pipelines.skeleton import baselines, evaluation
+from benchwright.pipelines.skeleton import baselines
 from benchwright.pipelines.skeleton import results as skeleton_results
-from benchwright.pipelines.skeleton.config import SkeletonConfig
+from benchwright.pipelines.skeleton.config import SkeletonConfig, training_settings
 from benchwright.pipelines.skeleton.learning import learn_orders
 from benchwright.pipelines.skeleton.results import (
     best_of_grid,
@@ -32,7 +32,7 @@ from benchwright.pipelines.skeleton.results import (
     repeats_of,
     tasks_of,
 )
-from benchwright.training.graph_streams.registry import METHODS
+from benchwright.training.methods.registry import METHODS
 
 from tests.training.graph_settings import BEST, GRIDS
 
@@ -201,14 +201,15 @@ def test_a_further_repeat_is_another_draw_and_leaves_the_first(copy: Path) -> No
 
 
 def test_an_edit_of_one_method_reaches_that_one_alone() -> None:
-    step = reached(learn_orders).definitions
-    place = "benchwright.training.graph_streams.methods"
-    assert place not in step
-    assert "benchwright.training.graph_streams.registry" not in step
-    for name in METHODS:
-        mine = reached(METHODS[name]).definitions[place]
-        assert name in mine
-        assert not set(METHODS) - {name} & set(mine)
+    place = "benchwright.training.methods"
+    own = {name: METHODS.builtin[name] for name in BEST["ucla"]}
+    files = {reference.partition(":")[0] for reference in own.values()}
+    assert not files & set(reached(learn_orders).definitions)
+    for reference in own.values():
+        mine = set(reached(reference).definitions)
+        file = reference.partition(":")[0]
+        assert file in mine
+        assert files & mine <= {file, f"{place}.finetune"}  # which has the rule of those without a memory
 
 
 HELD = """
@@ -226,13 +227,17 @@ def held(*, strength=0.5):
     return Method("held", present, "finetune", {"strength": strength}, teach)
 """
 PULLED = """
-from benchwright.training.graph_streams.recipe import StreamMethod
+from benchwright.training.methods.finetune import present
+from benchwright.training.methods.method import Method
 
 def pulled(*, strength=0.01):
-    def teach(streams):
-        heads, start = streams.heads(0, streams.task + 1), streams.flat.detach().clone()
-        streams.fit(lambda: streams.classification(streams.batch, heads) + strength * (streams.flat - start).square().sum(1))
-    return StreamMethod("pulled", teach, settings={"strength": strength})
+    def teach(lesson):
+        start = {name: value.detach().clone() for name, value in lesson.parameters().items()}
+        def loss(step):
+            apart = [(value - start[name]).square().sum() for name, value in lesson.parameters().items()]
+            return step.classification() + strength * sum(apart)
+        lesson.fit(loss)
+    return Method("pulled", present, "finetune", {"strength": strength}, teach, learners=("streams",))
 """
 NET = """
 import torch
@@ -296,6 +301,28 @@ def test_methods_and_networks_of_ones_own(copy: Path, tmp_path: Path, capfd: pyt
     mine = {one.method: one for one in of_experiment(found_in(copy), "default") if one.model == "own_net.py:net"}
     assert set(mine) == {"finetune", "agem", "joint"}
     assert by_repeat(mine["joint"], "aa").mean() > by_repeat(mine["finetune"], "aa").mean()
+
+
+CONFUSED = """
+def confused(predictions):
+    "Share of the errors at the end that name a class of the last task."
+    (test,) = [each for each in predictions.tests if each.split == "test"]
+    guess, known = predictions.predicted(len(predictions.positions), test), predictions.positions[-2].known
+    return float((guess[guess != test.labels] >= known).mean())
+"""
+
+
+def test_a_new_metric_of_predictions_trains_nothing_again(copy: Path, tmp_path: Path) -> None:
+    (tmp_path / "own_metric.py").write_text(CONFUSED)
+    before = digests(copy)
+    c = settings("tiny", "evaluation.task_orders=4", f'evaluation.metrics=["{tmp_path}/own_metric.py:confused"]')
+    told = train(c, copy, "finetune", on=("task_order",))
+    assert told == ["task_order finetune, seed 0: up to date"]
+    assert {name for name in digests(copy) if name not in before} == {
+        name.replace("learned_", "measured_") + "_own_0" for name in before if "learned_task_order_finetune" in name
+    }
+    (value,) = line(copy, "task_order", "finetune").select("confused")["value"].to_pylist()
+    assert 0.5 < value <= 1  # what learns without a memory names what it has just learned
 
 
 def test_a_method_of_all_benchmarks_learns_each_order_by_itself(copy: Path) -> None:
@@ -369,7 +396,7 @@ def test_published_figures_stand_beside_the_papers_settings_alone() -> None:
     c = settings(None)
 
     def beside(method: str = "ewc", model: str = "gcn", **changed: Any) -> bool:
-        told = flat(evaluation.settings_of(c.evaluation, method, {}, 64, 2)) | {"orders": 120, "seed": 3, "task_orders": "all"}
+        told = flat(training_settings(c.evaluation, method, {}, 64, 2)) | {"orders": 120, "seed": 3, "task_orders": "all"}
         one = Line("task_order", method, model, {**told, **changed}, method, pa.table({}))
         return not skeleton_results.why_not_the_papers(c, skeleton_results.Series(method, method, (one,)), "task")
 
@@ -405,7 +432,7 @@ def test_report_shows_it_all(run: Path) -> None:
         ((), ["ewcc"], [], "no method 'ewcc'.*did you mean 'ewc'"),
         ((), ["ewc"], [], r"evaluation.settings.ewc: method 'ewc', settings \{\}: missing .*'strength'"),
         ((), [], ["task_orders"], "did you mean 'task_order'"),
-        (("evaluation.settings={replay = {share = 0.2}}",), [], [], r"evaluation.settings.er: .*fraction"),
+        (("evaluation.settings={replay = {share = 0.2}}",), [], [], r"evaluation.settings.er: .*share"),
         (("evaluation.settings={er = {fraction = 2.0}}",), [], [], r"evaluation.settings.er: fraction 2.0"),
         (("evaluation.task_orders=121",), [], ["task_order"], "evaluation.task_orders = 121"),
         (("evaluation.class_orders=11",), [], ["class_order"], "evaluation.class_orders = 11: the run wrote 10"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from benchwright.training.graph_streams.published import READINGS, Variant
+from benchwright.pipelines.skeleton.config import READINGS
 
 GRIDS: Mapping[str, Mapping[str, tuple[float, ...]]] = {
     "finetune": {},
@@ -44,6 +44,6 @@ BEST: Mapping[str, Mapping[str, Mapping[str, float]]] = {
 """The best settings that the paper names for UCLA-CIL and NTU-CIL."""
 
 
-def settings(benchmark: Literal["ucla", "ntu"], method: str, variant: Variant) -> dict[str, Any]:
+def settings(benchmark: Literal["ucla", "ntu"], method: str, variant: Literal["as_released", "as_written"]) -> dict[str, Any]:
     """All settings of a method: the paper's best, and the reading of the method."""
     return {**BEST[benchmark][method], **READINGS[variant].get(method, {})}

@@ -37,14 +37,14 @@ def test_a_step_does_not_go_against_a_memory() -> None:
     draw = torch.Generator().manual_seed(0)
     gradient, memories = torch.randn(50, 20, generator=draw), torch.randn(50, 3, 20, generator=draw)
     along = torch.einsum("rtp,rp->rt", memories, gradient)
-    moved = gem.project(gradient, memories, margin=0.0)
+    moved = gem.project_to_cone(gradient, memories, margin=0.0)
     against = (along < 0).any(1)
     assert against.any()
     assert not against.all()
     assert torch.equal(moved[~against], gradient[~against])
     # epsilon on the diagonal lets v short of the exact one by a thousandth.
     assert torch.einsum("rtp,rp->rt", memories, moved).min() > -1e-2
-    one = gem.project(gradient[:, :], memories[:, :1], margin=0.0)
+    one = gem.project_to_cone(gradient[:, :], memories[:, :1], margin=0.0)
     m, g = memories[:, 0].double(), gradient.double()
     share = (-(m * g).sum(1) / ((m * m).sum(1) + gem.EPSILON)).clamp_min(0)
     assert torch.allclose(one.double(), g + share[:, None] * m, atol=1e-5)
@@ -52,19 +52,19 @@ def test_a_step_does_not_go_against_a_memory() -> None:
 
 def test_a_margin_adds_so_much_of_each_memory() -> None:
     gradient, memories = torch.tensor([[-1.0, 0.0]]), torch.tensor([[[1.0, 0.0], [0.0, 1.0]]])
-    assert torch.allclose(gem.project(gradient, memories, margin=5.0), torch.tensor([[4.0, 5.0]]))
+    assert torch.allclose(gem.project_to_cone(gradient, memories, margin=5.0), torch.tensor([[4.0, 5.0]]))
 
 
 def test_streams_are_projected_apart() -> None:
     draw = torch.Generator().manual_seed(1)
     gradient, memories = torch.randn(5, 12, generator=draw), torch.randn(5, 4, 12, generator=draw)
-    every = gem.project(gradient, memories, margin=0.5)
-    alone = torch.cat([gem.project(gradient[r : r + 1], memories[r : r + 1], margin=0.5) for r in range(5)])
+    every = gem.project_to_cone(gradient, memories, margin=0.5)
+    alone = torch.cat([gem.project_to_cone(gradient[r : r + 1], memories[r : r + 1], margin=0.5) for r in range(5)])
     assert torch.equal(every, alone)
-    none = gem.project(gradient, memories[:, :0], margin=0.5)
+    none = gem.project_to_cone(gradient, memories[:, :0], margin=0.5)
     assert none is gradient
 
 
 def test_too_many_tasks_are_refused() -> None:
     with pytest.raises(ValueError, match="at most 10"):
-        gem.project(-torch.ones(1, 3), torch.ones(1, 11, 3), margin=0.0)
+        gem.project_to_cone(-torch.ones(1, 3), torch.ones(1, 11, 3), margin=0.0)

@@ -48,6 +48,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "reservoir": {"alpha": 1.0},
     "dynamic_reservoir": {"alpha": 1.0},
 }
+GRAPHS = ["gem", "twp"]
+"""Methods that streams of graphs alone learn by."""
+ONE_MODEL = sorted(set(METHODS.builtin) - set(GRAPHS))
 
 
 def examples(lo: int, hi: int, role: str, per_class: int = 20) -> ArrayExamples:
@@ -255,11 +258,46 @@ def test_given_exemplars_are_those_of_the_list_in_its_order():
     assert made.order == {"b": 0, "a": 1}
 
 
+@pytest.mark.parametrize("name", GRAPHS)
+def test_methods_of_graph_streams_are_refused(name: str):
+    own = {"strength": 0.5, "fraction": 0.2, "forward": "memory"}
+    if name == "twp":
+        own = {"strength_loss": 1.0, "strength_topology": 1.0, "gradients": "fresh"}
+    settings = {**paper_settings("icarl", dataset="ucf101"), "method": own}
+    with pytest.raises(ValueError, match=f"method '{name}' learns graphs in streams side by side alone"):
+        parts_of(settings, load_name(METHODS, name), tsn, labels="one", classes="new")
+
+
+def test_a_share_of_each_task_is_kept_beside_those_before():
+    learner = learn(a_learner(settings={"fraction": 0.2}, memory=None), 1)
+    first = learner.buffer.copy()
+    assert len(first) == int(0.2 * 40)
+    assert first.tolist() == sorted(set(first.tolist()))
+    learn(learner, 3, start=1)
+    assert learner.buffer[:8].tolist() == first.tolist()
+    assert np.bincount(learner.buffer // 40).tolist() == [8, 8, 8]
+    assert learner.record["memory"] == {"samples": 24, "parts": 24}
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("mas", {"omega": "square", "data": "new"}),
+        ("mas", {"omega": "square", "data": "learned"}),
+        ("lwf", {"heads": "task", "by_task": True}),
+    ],
+)
+def test_cglbs_readings_learn_with_one_model_too(name: str, settings: dict[str, Any]):
+    weights = [learn(a_learner(name, settings=own, plan={"select": "none"}), 3).model.weight for own in (settings, {})]
+    assert weights[0].isfinite().all()
+    assert not torch.equal(*weights)
+
+
 # --- training
 
 
 @pytest.mark.parametrize("criterion", sorted(CRITERIA))
-@pytest.mark.parametrize("name", sorted(METHODS.builtin))
+@pytest.mark.parametrize("name", ONE_MODEL)
 def test_every_method_learns_with_every_criterion_and_moves_no_global_generator(name: str, criterion: str):
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
     learner = learn(a_learner(name, criterion=criterion), 2)
@@ -275,7 +313,7 @@ def test_every_method_learns_with_every_criterion_and_moves_no_global_generator(
     np.testing.assert_array_equal(learner.buffer, again.buffer)
 
 
-@pytest.mark.parametrize("name", sorted(METHODS.builtin))
+@pytest.mark.parametrize("name", ONE_MODEL)
 def test_a_loaded_learner_goes_on_as_the_one_that_was_saved(name: str, tmp_path: Path):
     whole = learn(a_learner(name), 2)
     whole.save(tmp_path / "two.pt")

@@ -243,7 +243,7 @@ def test_importance_is_taken_in_training_mode():
     seen: list[bool] = []
     model.backbone.register_forward_hook(lambda module, *_: seen.append(module.training))
     lesson = a_lesson(model, now, previous=before)
-    importance.summed_gradients(lesson, lambda step: step.classification())
+    lesson.gradients(lambda step: step.classification(), before)
     assert seen == [True, True]
     assert model.weight.grad is None
 
@@ -354,6 +354,8 @@ def test_all_methods_have_names_and_wrong_settings_are_refused():
         "lwf": {"strength": 1.0, "temperature": 2.0},
         "reservoir": {"alpha": 1.0},
         "dynamic_reservoir": {"alpha": 1.0},
+        "gem": {"strength": 0.5, "fraction": 0.2, "forward": "memory"},
+        "twp": {"strength_loss": 1.0, "strength_topology": 1.0, "gradients": "fresh"},
     }
     for name in METHODS.builtin:
         assert method(name, **given.get(name, {})).name == name

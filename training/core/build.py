@@ -48,7 +48,7 @@ class Parts:
     sets: bool = False
 
     def __post_init__(self) -> None:
-        if self.method.exemplars is not None and self.memory is None:
+        if self.method.exemplars not in (None, "share") and self.memory is None:
             raise ValueError(f"method {self.method.name!r} keeps exemplars: the settings need the size of a memory")
 
 
@@ -87,7 +87,7 @@ def parts_of(
         bound = inspect.signature(model).bind(None, sample=(), **dict.fromkeys(given), **settings["model"])
     except TypeError as error:
         raise ValueError(str(error)) from None
-    if choice != "method" and chosen.exemplars is not None:
+    if choice != "method" and chosen.exemplars not in (None, "share"):
         chosen = dataclasses.replace(chosen, exemplars=choice)
     chosen.check_fits(labels=labels, classes=classes)
     bound.apply_defaults()

@@ -178,3 +178,16 @@ def biased_reservoir(
     shuffled = draw.permutation(buffer)
     kept = shuffled[: capacity - len(accepted)] if removal == "as_released" else shuffled[len(accepted) :]
     return np.concatenate([kept, accepted])
+
+
+def drawn_share(rows: RowNumbers, share: float, *, seed: int, key: str) -> RowNumbers:
+    """A memory of one task: int(share n) of its rows, at least 1, in their order; the draw depends on (seed, key) alone."""
+    check_share(share)
+    chosen = rng(seed, "graph_streams memory", key).permutation(len(rows))[: max(1, int(share * len(rows)))]
+    return rows[np.sort(chosen)]
+
+
+def check_share(share: float) -> None:
+    """Raise ValueError for no share of a task."""
+    if not 0 < share <= 1:
+        raise ValueError(f"fraction {share} of a task kept in memory: above 0, and 1 at most")

@@ -20,7 +20,7 @@ from .batches import Means, outputs
 from .build import Parts, classifier_of
 from .criteria import predicted_sets
 from .determinism import generator
-from .exemplars import Capacity, class_means, given, herding, nearest_means, rows_by_class, shuffled
+from .exemplars import Capacity, class_means, drawn_share, given, herding, nearest_means, rows_by_class, shuffled
 from .lesson import Lesson, State, frozen
 
 View = Callable[[Examples], Examples]
@@ -214,10 +214,12 @@ class Learner:
         return examples if self._keep is None else Joined([self._keep(part) for part in examples.parts])
 
     def _remember(self, task: int, known: int) -> RowNumbers:
-        """The memory after a task: new quotas, old lists cut, new ones chosen (vCLIMB's released code)."""
-        room, classes = cast(Capacity, self._memory), self.model.classes
+        """The memory after a task: new quotas, old lists cut, new ones chosen (vCLIMB's released code); or the task's share."""
         start = sum(len(part.labels) for part in self._seen[:-1])
         new = np.arange(start, start + len(self._seen[-1].labels))
+        if self._method.exemplars == "share":
+            return np.concatenate([self.buffer, drawn_share(new, self._method.share, seed=self._means.seed, key=str(task))])
+        room, classes = cast(Capacity, self._memory), self.model.classes
         lists = rows_by_class(self.buffer, Joined(self._seen).labels[self.buffer])
         for label, rows in rows_by_class(new, self._seen[-1].labels).items():
             if known == self.model.classes:  # a further domain: its samples and those that are kept are ranked together

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..data.examples import Draw, Examples, RowNumbers
 from ..models.classifier import Classifier
 from .batches import Batch, Means, batches, outputs
-from .criteria import predicted_sets, sample_pw_jaccard
+from .criteria import multi_hot, predicted_sets, sample_pw_jaccard
 from .determinism import generator
 from .schedule import Schedule
 
@@ -34,6 +34,20 @@ class ForwardPass:
     batch: Batch
     logits: Tensor
     embedded: Tensor
+
+    def before(self) -> Tensor:
+        """The logits of the model as it was before the task; no gradient goes there."""
+        if self.lesson.teacher is None:
+            raise RuntimeError("there is no task before the first")
+        with torch.no_grad():
+            return self.lesson.teacher(self.batch.x)
+
+    def own_classification(self) -> Tensor:
+        """The classification loss over the outputs of the task's own classes, of the first views."""
+        lesson = self.lesson
+        # A further domain brings no class of its own.
+        start = lesson.old_classes if lesson.old_classes < lesson.model.classes else 0
+        return lesson.over_classes(self.logits, self.batch.targets, start, lesson.model.classes)
 
     def classification(self) -> Tensor:
         """The classification loss L(F(x), y); with second views (1 - w) L(F(x), y) + w L(F(x_d), y).
@@ -146,6 +160,40 @@ class Lesson:
                 highest, best = seen, self._weights()
         if best:
             self.model.load_state_dict(best)
+
+    def parameters(self) -> State:
+        """Parameters that ask for a gradient, by name."""
+        return {name: value for name, value in self.model.named_parameters() if value.requires_grad}
+
+    def gradients(self, loss: Loss, samples: Examples) -> State:
+        """Gradients of ``loss`` by name, summed over the batches of ``samples``: not averaged; zero where unused.
+
+        In training mode: dropout is on, and the statistics of batch norm move.
+        """
+        self.model.train()
+        self.model.zero_grad()
+        stage = f"{self.task}/importance"
+        for batch in batches(
+            samples, self.shuffled(np.arange(len(samples.labels)), stage), Draw(self.means.seed, stage), self.means
+        ):
+            loss(self.step(batch)).backward()
+        found = {
+            name: torch.zeros_like(value) if value.grad is None else value.grad.detach().clone()
+            for name, value in self.parameters().items()
+        }
+        self.model.zero_grad()
+        return found
+
+    def earlier(self, logits: Tensor, *, by_task: bool) -> Sequence[Tensor]:
+        """Outputs of the classes known before the task: (b, k) of each past task, or of all together."""
+        tasks = self.model.groups[:-1] if by_task else ()
+        # A further domain has all classes of before.
+        return logits[:, : self.old_classes].split(tasks if sum(tasks) == self.old_classes else (self.old_classes,), 1)
+
+    def over_classes(self, logits: Tensor, targets: Tensor, start: int, stop: int) -> Tensor:
+        """The classification loss over classes start .. stop - 1, the others left out."""
+        wanted = multi_hot(targets, logits.shape[1])
+        return self.means.criterion(logits[:, start:stop], wanted[:, start:stop])
 
     def _weights(self) -> State:
         return {name: value.clone() for name, value in self.model.state_dict().items()}

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Literal
 
 import torch
-from torch import nn
+from torch import Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Schedule:
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError(f"clip_norm {self.clip_norm} must be positive, or None")
 
-    def make(self, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    def make(self, parameters: Iterable[Tensor]) -> torch.optim.Optimizer:
         """A fresh optimiser."""
         if self.optimiser == "sgd":
             return torch.optim.SGD(parameters, lr=self.learning_rate, momentum=self.momentum, weight_decay=self.weight_decay)

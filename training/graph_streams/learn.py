@@ -3,34 +3,29 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ...curation.encoders.one_thread import one_thread
 from ..core.determinism import generator
 from .nets import net_of
-from .recipe import GraphData, Learned, Recipe, RowNumbers, StreamMethod, Task
+from .recipe import GraphData, LearnedStream, Recipe, Task, chosen_rows
 from .streams import GraphNet, Streams
-
-Progress = Callable[[str], None]
 
 
 def learn_next(
     data: GraphData,
     recipe: Recipe,
-    parents: Sequence[Learned | None],
+    parents: Sequence[LearnedStream | None],
     tasks: Sequence[Task],
     *,
     seed: int,
     repeats: Sequence[int],
     device: str = "cpu",
     streams_at_once: int = 1,
-    progress: Progress | None = None,
-) -> list[Learned]:
+) -> list[LearnedStream]:
     """Teach each stream its next task.
 
     A result depends on (seed, repeat, the tasks so far) alone, to the last bit on one machine: so orders that begin alike
@@ -38,14 +33,13 @@ def learn_next(
     program does a stream depend on how many there are, by rounding: multiplications of stacks add up in another order.
 
     Args:
-        parents: where each stream stands; None begins one. A method that is ``scratch`` takes no more than the order from its
-            parent.
+        parents: where each stream stands; None begins one. A method that starts from scratch takes no more than the order from
+            its parent.
         tasks: the classes that each stream learns next, none of which it knows.
         repeats: of each stream; a parent's own.
         device: "cpu" or "cuda". Not tried on "cuda" here, where torch's own operations and gradient take a step: bits differ.
         streams_at_once: at most so many streams in one tensor program, of those that learn from the same rows. One step
             fills a core of a processor and its cache, so more than 1 pays on an accelerator only.
-        progress: told a line a program.
 
     Raises:
         ValueError: a task whose class is known or has no training row, arrays that do not pair,
@@ -63,14 +57,14 @@ def learn_next(
     place = torch.device(device)
     net = net_of(recipe.make, recipe.model, data, place)
     groups: defaultdict[object, list[int]] = defaultdict(list)
-    rows: list[RowNumbers] = []
+    rows = [chosen_rows(method, data, order, seed=seed, repeat=repeat) for order, repeat in zip(orders, repeats, strict=True)]
     for stream, (order, repeat) in enumerate(zip(orders, repeats, strict=True)):
-        rows.append(method.rows(data, order, seed=seed, repeat=repeat))
-        past = (order, repeat) if method.by_order else tuple(len(task) for task in order)
-        groups[rows[-1].tobytes(), past].append(stream)
-    done: dict[int, Learned] = {}
+        # What a method may look at again: its memories of the past, or the samples of the task before.
+        past = (order, repeat) if method.exemplars else (order[-2:-1], [len(task) for task in order])
+        groups[rows[stream].tobytes(), repr(past)].append(stream)
+    done: dict[int, LearnedStream] = {}
     with one_thread():
-        looked_at = [(part, net.inputs(torch.from_numpy(data.x[part]).to(place))) for part in (data.test, data.val)]
+        looked_at = [net.inputs(torch.from_numpy(data.x[part]).to(place)) for part in (data.test, data.val)]
         for members in groups.values():
             for at in range(0, len(members), streams_at_once):
                 chunk = members[at : at + streams_at_once]
@@ -78,25 +72,24 @@ def learn_next(
                     net,
                     data,
                     recipe,
-                    _stacked(net, method, [parents[s] for s in chunk], [repeats[s] for s in chunk], seed),
+                    _stacked(net, recipe, [parents[s] for s in chunk], [repeats[s] for s in chunk], seed),
                     orders=[orders[s] for s in chunk],
                     repeats=[repeats[s] for s in chunk],
                     rows=rows[chunk[0]],
                     seed=seed,
                     device=place,
                 )
-                method.teach(streams)
-                test, val = (_accuracy(streams, part, inputs) for part, inputs in looked_at)
-                if method.finish is not None and len({c for task in orders[chunk[0]] for c in task}) < data.classes:
-                    method.finish(streams)
-                for s, state, *found in zip(chunk, streams.saved(), test, val, strict=True):
-                    done[s] = Learned(orders[s], repeats[s], state, found[0], found[1])
-                if progress is not None:
-                    progress(f"{method.name}: {len(done)} of {len(orders)} streams have learned task {streams.task}")
+                if method.teach is None:
+                    streams.fit(lambda step: step.classification())
+                else:
+                    method.teach(streams)
+                predicted = [streams.predict(inputs) for inputs in looked_at]
+                for s, state, test, val in zip(chunk, streams.saved(), *predicted, strict=True):
+                    done[s] = LearnedStream(orders[s], repeats[s], state, test, val)
     return [done[stream] for stream in range(len(orders))]
 
 
-def _order(parent: Learned | None, task: Task, repeat: int) -> tuple[Task, ...]:
+def _order(parent: LearnedStream | None, task: Task, repeat: int) -> tuple[Task, ...]:
     order = () if parent is None else parent.order
     known = {label for past in order for label in past}
     if not task or known & set(task) or len(set(task)) < len(task):
@@ -107,28 +100,14 @@ def _order(parent: Learned | None, task: Task, repeat: int) -> tuple[Task, ...]:
 
 
 def _stacked(
-    net: GraphNet, method: StreamMethod, parents: Sequence[Learned | None], repeats: Sequence[int], seed: int
+    net: GraphNet, recipe: Recipe, parents: Sequence[LearnedStream | None], repeats: Sequence[int], seed: int
 ) -> dict[str, Tensor]:
     """What the streams go on from, along a stream axis."""
     states: list[dict[str, Tensor]] = []
     for parent, repeat in zip(parents, repeats, strict=True):
-        if parent is not None and not method.scratch:
+        if parent is not None and recipe.method.start != "scratch":
             states.append(dict(parent.state))
             continue
         weights, statistics = net.draw(generator(seed, "graph_streams weights", str(repeat)))
         states.append({"weights": weights, "statistics": statistics})
     return {name: torch.stack([state[name] for state in states]) for name in states[0]}
-
-
-@torch.no_grad()
-def _accuracy(streams: Streams, rows: RowNumbers, inputs: object) -> list[NDArray[np.float64]]:
-    """(classes,) of each stream: the share of a class's rows whose largest logit among the classes seen is their own."""
-    seen = streams.heads(0, streams.task + 1)
-    logits = streams.net.logits(streams.flat.detach(), streams.statistics, inputs, training=False)
-    chosen = logits.masked_fill(~seen[:, None], -torch.inf).argmax(2).cpu().numpy()
-    labels, classes = streams.data.labels[rows], streams.data.classes
-    found = np.full((len(chosen), classes), np.nan)
-    for stream, order in enumerate(streams.orders):
-        for label in {label for task in order for label in task} & set(labels.tolist()):
-            found[stream, label] = (chosen[stream, labels == label] == label).mean()
-    return list(found)

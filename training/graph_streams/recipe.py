@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import io
-import zipfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..core.exemplars import RowNumbers, drawn_share
+from ..core.schedule import Schedule
+from ..methods.method import Method
+
 Task = tuple[int, ...]
-RowNumbers = NDArray[np.int64]
+_ALL = 1 << 62
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,40 +49,40 @@ class GraphData:
             raise ValueError(f"labels from {self.labels.min()} to {self.labels.max()}: [0, {self.classes}) is needed")
 
 
-def present(data: GraphData, order: tuple[Task, ...], *, seed: int, repeat: int) -> RowNumbers:
-    """The training rows of the last task, in their order. Raises ValueError where a class has none."""
+def task_rows(data: GraphData, task: Task) -> RowNumbers:
+    """The training rows of a task's classes, in their order. Raises ValueError where a class has none."""
     labels = data.labels[data.train]
-    for label in order[-1]:
+    for label in task:
         if not (labels == label).any():
-            raise ValueError(f"class {label} of task {order[-1]} has no training row")
-    return data.train[np.isin(labels, order[-1])]
+            raise ValueError(f"class {label} of task {task} has no training row")
+    return data.train[np.isin(labels, task)]
 
 
-@dataclasses.dataclass(frozen=True)
-class StreamMethod:
-    """A method on streams side by side, as a factory gives it for its settings; ``training.methods`` has those on one stream.
+def kept_rows(data: GraphData, task: Task, share: float, *, seed: int, repeat: int) -> RowNumbers:
+    """The memory of a task, whatever the order: see ``core.exemplars.drawn_share``."""
+    return drawn_share(task_rows(data, task), share, seed=seed, key=f"{repeat}/{','.join(map(str, sorted(task)))}")
 
-    Attributes:
-        name: what errors call it.
-        teach: ``teach(streams)``: learns the last task of the streams' orders; see ``streams.Streams``.
-        finish: ``finish(streams)``: run after the evaluation, where a further task may follow: what the method keeps.
-        rows: ``rows(data, order, *, seed, repeat)``: those to learn from.
-        settings: JSON values: what it was made with.
-        scratch: weights are redrawn for each task.
-        any_order: what it learns depends on the set of tasks alone, and not on their order.
-        by_order: streams learn side by side only where their past tasks came in the same order, in one repeat.
-        topology: it needs the attention over the edges, which only a ``gcn`` has.
+
+def chosen_rows(method: Method, data: GraphData, order: tuple[Task, ...], *, seed: int, repeat: int) -> RowNumbers:
+    """The rows that a method's rule chooses: those of the last task, then those of the past, each in their own order.
+
+    Where the order of the tasks is to change nothing, all of them are in their own order.
     """
+    tasks = [task_rows(data, task) for task in order]
+    stream, fresh = np.concatenate(tasks), sum(map(len, tasks[:-1]))
+    kept = np.zeros(0, dtype=np.int64)
+    if method.exemplars == "share":
+        memories = [kept_rows(data, task, method.share, seed=seed, repeat=repeat) for task in order[:-1]]
+        kept = np.flatnonzero(np.isin(stream, np.concatenate([kept, *memories])))
+    chosen = method.rule(kept, [len(rows) for rows in tasks], seed=seed)
+    if method.any_order:
+        return np.sort(stream[chosen])
+    return np.concatenate([stream[chosen[chosen >= fresh]], np.sort(stream[chosen[chosen < fresh]])])
 
-    name: str
-    teach: Callable[..., None]
-    finish: Callable[..., None] | None = None
-    rows: Callable[..., RowNumbers] = present
-    settings: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    scratch: bool = False
-    any_order: bool = False
-    by_order: bool = False
-    topology: bool = False
+
+def full_batches(*, epochs: int, learning_rate: float) -> Schedule:
+    """Adam with every sample in each step, as CGLB trains a task."""
+    return Schedule("adam", learning_rate, 0.0, 0.0, epochs, _ALL, False, None, False, "none", epochs, "nothing")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,71 +90,38 @@ class Recipe:
     """A method, a network and the schedule.
 
     Attributes:
-        method: what learns.
+        method: what learns; one of those whose ``learners`` have streams.
         make: the network: a function as ``core.build.MakeModel``, which takes the graph besides; see ``nets.graph_of``.
         model: its settings.
-        epochs: full-batch steps a task.
-        learning_rate: of Adam.
+        schedule: of each task, in full batches: its size of batches, and how it chooses an epoch, do not count.
         carry_optimiser: Adam's moments go from task to task, as in CGLB; False: a fresh optimiser a task.
     """
 
-    method: StreamMethod
+    method: Method
     make: Callable[..., Any]
     model: Mapping[str, Any] = dataclasses.field(default_factory=dict[str, Any])
-    epochs: int = 100
-    learning_rate: float = 1e-3
+    schedule: Schedule = dataclasses.field(kw_only=True)
     carry_optimiser: bool = True
 
     def __post_init__(self) -> None:
-        if self.epochs < 1 or not 0 < self.learning_rate < float("inf"):
-            raise ValueError(f"epochs {self.epochs}, learning_rate {self.learning_rate}: at least 1, and above 0")
+        if "streams" not in self.method.learners:
+            raise ValueError(f"method {self.method.name!r} does not learn in streams side by side")
 
 
 @dataclasses.dataclass(frozen=True)
-class Learned:
+class LearnedStream:
     """A stream after a task.
 
     Attributes:
         order: the tasks learned, in order, each its classes.
         repeat: which draw of weights and memories.
         state: all that training goes on from: weights, statistics, Adam's moments, what the method keeps; on the CPU.
-        class_accuracy: (classes,) float64 on the test set, over the classes seen so far; NaN where unseen or without rows.
-        val_class_accuracy: the same on the validation set.
+        predicted: (test,) int64, the class of each test row that has the largest logit among the classes seen so far.
+        val_predicted: (val,) int64, the same of the validation set.
     """
 
     order: tuple[Task, ...]
     repeat: int
     state: Mapping[str, Tensor]
-    class_accuracy: NDArray[np.float64]
-    val_class_accuracy: NDArray[np.float64]
-
-    def to_bytes(self) -> bytes:
-        """All of it as an npz archive without pickles; equal values give equal bytes."""
-        arrays = {f"state/{name}": value.numpy() for name, value in sorted(self.state.items())}
-        sizes = np.array([len(task) for task in self.order], dtype=np.int64)
-        classes = np.array([label for task in self.order for label in task], dtype=np.int64)
-        out = io.BytesIO()
-        np.savez(
-            out,
-            allow_pickle=False,
-            sizes=sizes,
-            classes=classes,
-            repeat=np.int64(self.repeat),
-            class_accuracy=self.class_accuracy,
-            val_class_accuracy=self.val_class_accuracy,
-            **arrays,
-        )
-        return out.getvalue()
-
-    @classmethod
-    def from_bytes(cls, data: bytes) -> Learned:
-        """What ``to_bytes`` wrote. Raises ValueError where it is something else."""
-        try:
-            with np.load(io.BytesIO(data), allow_pickle=False) as archive:
-                arrays = {name: archive[name] for name in archive.files}
-            ends = np.cumsum(arrays["sizes"])
-            order = tuple(tuple(int(c) for c in part) for part in np.split(arrays["classes"], ends)[: len(ends)])
-            state = {name[6:]: torch.from_numpy(value) for name, value in arrays.items() if name.startswith("state/")}
-            return cls(order, int(arrays["repeat"]), state, arrays["class_accuracy"], arrays["val_class_accuracy"])
-        except (KeyError, OSError, EOFError, IndexError, ValueError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{len(data)} bytes are no state of a stream: {error}") from error
+    predicted: NDArray[np.int64]
+    val_predicted: NDArray[np.int64]

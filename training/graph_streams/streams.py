@@ -1,8 +1,9 @@
-"""Streams side by side, as a method sees them: what a ``Lesson`` is to one model."""
+"""Streams side by side, as a method sees them: what a ``core.lesson.Lesson`` is to one model."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...curation.rng import rng
-from .recipe import GraphData, Recipe, RowNumbers, Task, present
+from ..core.exemplars import RowNumbers
+from .recipe import GraphData, Recipe, Task, kept_rows, task_rows
 
 
 class GraphNet(Protocol):
@@ -43,18 +44,52 @@ class StreamBatch:
         inputs: as the network takes them.
         labels: (n,) int64.
         weights: (n,) or (R, n) float32, 1 in all: one over the samples of the class, as CGLB weighs.
+        heads: (R, classes) bool: which classes compete in the classification loss.
     """
 
     inputs: Any
     labels: Tensor
     weights: Tensor
+    heads: Tensor
+
+
+class StreamStep:
+    """A forward pass of all streams over a batch, as a ``core.lesson.ForwardPass`` is of one model; losses are summed over streams."""
+
+    def __init__(self, lesson: Streams, batch: StreamBatch) -> None:
+        self.lesson, self.batch = lesson, batch
+
+    @functools.cached_property
+    def logits(self) -> Tensor:
+        """(R, n, classes), in training mode: the statistics of batch norm move."""
+        return self.lesson.net.logits(self.lesson.flat, self.lesson.statistics, self.batch.inputs, training=True)
+
+    def before(self) -> Tensor:
+        """The logits of the networks as they were before the task, in evaluation mode; no gradient goes there."""
+        return self.lesson.logits_before
+
+    def classification(self) -> Tensor:
+        """Cross-entropy over ``batch.heads``, weighted by ``batch.weights``."""
+        return self._cross_entropy(self.batch.heads)
+
+    def own_classification(self) -> Tensor:
+        """The same over the classes of the task alone."""
+        return self._cross_entropy(self.lesson.own_heads)
+
+    def topology(self) -> Tensor:
+        """The norm of the networks' attention over the edges of the batch."""
+        return self.lesson.net.topology(self.lesson.flat, self.batch.inputs).sum()
+
+    def _cross_entropy(self, heads: Tensor) -> Tensor:
+        logarithms = self.logits.masked_fill(~heads[:, None], -torch.inf).log_softmax(2)
+        wanted = self.batch.labels.expand(len(logarithms), -1)[..., None]
+        return -(logarithms.gather(2, wanted)[..., 0] * self.batch.weights).sum(1).sum()
 
 
 class Streams:
-    """R streams that learn their next task from the same rows.
+    """R streams that learn their next task from the same rows, in full batches.
 
-    A loss is a number a stream; they are summed, so that each stream's gradient is its own, and Adam treats each
-    parameter by itself.
+    Losses are summed over the streams, so that each stream's gradient is its own, and Adam treats each parameter by itself.
 
     Attributes:
         net: what the streams compute.
@@ -64,7 +99,8 @@ class Streams:
         state: what the method keeps, name -> (R, ...).
         orders: of each stream, the task that is being learned last.
         repeats: of each stream.
-        batch: what the streams learn from.
+        train: what the streams learn from.
+        own_heads: (R, classes) bool: the classes of the task.
     """
 
     def __init__(
@@ -85,68 +121,87 @@ class Streams:
         held = {name: value.to(device, copy=True) for name, value in state.items()}
         self.flat = held.pop("weights").requires_grad_()
         self.statistics = held.pop("statistics")
-        self._optimiser = torch.optim.Adam([self.flat], lr=recipe.learning_rate, fused=True)
+        self._before = self.flat.detach().clone(), self.statistics.clone()
+        self._optimiser = recipe.schedule.make([self.flat])
         moments = {name: held.pop(f"adam/{name}") for name in ("exp_avg", "exp_avg_sq", "step") if f"adam/{name}" in held}
         if moments and recipe.carry_optimiser:
             self._optimiser.state[self.flat] = {**moments, "step": moments["step"][0].clone()}
         self.state = held
-        self.batch = self.batch_of(rows)
+        self.train = self._batch(rows, self.task + 1)
+        self.own_heads = self._heads(self.task, self.task + 1)
+        self._columns = [torch.tensor([order[at] for order in self.orders], device=device) for at in range(self.task)]
 
     @property
     def task(self) -> int:
         """0-based."""
         return len(self.orders[0]) - 1
 
-    def batch_of(self, rows: RowNumbers, chosen: Sequence[RowNumbers] | None = None) -> StreamBatch:
-        """Rows of the data; with ``chosen`` (positions in ``rows``, one array a stream) the others weigh nothing."""
+    @functools.cached_property
+    def previous(self) -> StreamBatch | None:
+        """The samples of the task before, of which all streams have the same; None in the first task."""
+        return self._batch(task_rows(self.data, self.orders[0][-2]), self.task) if self.task else None
+
+    @functools.cached_property
+    def logits_before(self) -> Tensor:
+        """(R, n, classes) of ``train``: see ``StreamStep.before``."""
+        with torch.no_grad():
+            return self.net.logits(*self._before, self.train.inputs, training=False)
+
+    def memories(self, *, whole: bool) -> list[StreamBatch]:
+        """The memory of each past task; ``whole``: all samples of the task, of which the others weigh nothing."""
+        found: list[StreamBatch] = []
+        for position, task in enumerate(self.orders[0][:-1]):
+            rows = task_rows(self.data, task)
+            kept = [
+                kept_rows(self.data, order[position], self.recipe.method.share, seed=self.seed, repeat=repeat)
+                for order, repeat in zip(self.orders, self.repeats, strict=True)
+            ]
+            found.append(self._batch(rows, position + 1, kept) if whole else self._batch(kept[0], position + 1))
+        return found
+
+    def _batch(self, rows: RowNumbers, known: int, kept: Sequence[RowNumbers] | None = None) -> StreamBatch:
+        """Rows of the data; the first ``known`` tasks compete. With ``kept``, rows of each stream, the others weigh nothing."""
         labels = self.data.labels[rows]
         weights = 1 / np.bincount(labels)[labels]
-        if chosen is not None:
-            weights = np.stack([np.where(np.isin(np.arange(len(rows)), mine), weights, 0) for mine in chosen])
+        if kept is not None:
+            weights = np.stack([np.where(np.isin(rows, mine), weights, 0) for mine in kept])
         weights = weights / weights.sum(-1, keepdims=True)
-        x = torch.from_numpy(self.data.x[rows]).to(self.device)
-        kept = torch.from_numpy(labels).to(self.device), torch.from_numpy(weights.astype(np.float32)).to(self.device)
-        return StreamBatch(self.net.inputs(x), *kept)
+        x, y, w = (torch.from_numpy(a).to(self.device) for a in (self.data.x[rows], labels, weights.astype(np.float32)))
+        return StreamBatch(self.net.inputs(x), y, w, self._heads(0, known))
 
-    def heads(self, start: int, stop: int) -> Tensor:
+    def _heads(self, start: int, stop: int) -> Tensor:
         """(R, classes) bool: the classes of each stream's tasks start .. stop - 1."""
         mask = torch.zeros(len(self.orders), self.data.classes, dtype=torch.bool)
         for stream, order in enumerate(self.orders):
             mask[stream, [label for task in order[start:stop] for label in task]] = True
         return mask.to(self.device)
 
-    def columns(self, position: int) -> Tensor:
-        """(R, k) int64: the classes of each stream's task at ``position``."""
-        return torch.tensor([order[position] for order in self.orders], device=self.device)
+    def earlier(self, logits: Tensor, *, by_task: bool) -> list[Tensor]:
+        """Outputs of the classes known before the task: (R, n, k) of each past task, or of all together."""
+        columns = self._columns if by_task else [torch.cat(self._columns, 1)]
+        return [logits.gather(2, each[:, None].expand(-1, logits.shape[1], -1)) for each in columns]
 
-    def outputs(self, batch: StreamBatch, *, training: bool = True) -> Tensor:
-        """(R, n, classes) logits."""
-        return self.net.logits(self.flat, self.statistics, batch.inputs, training=training)
+    def parameters(self) -> dict[str, Tensor]:
+        """All of them under one name."""
+        return {"flat": self.flat}
 
-    def classification(self, batch: StreamBatch, heads: Tensor, logits: Tensor | None = None) -> Tensor:
-        """(R,) cross-entropy over the classes in ``heads``, weighted by ``batch.weights``."""
-        found = self.outputs(batch) if logits is None else logits
-        logarithms = found.masked_fill(~heads[:, None], -torch.inf).log_softmax(2)
-        wanted = batch.labels.expand(len(found), -1)[..., None]
-        return -(logarithms.gather(2, wanted)[..., 0] * batch.weights).sum(1)
+    def gradients(self, loss: Callable[[StreamStep], Tensor], samples: StreamBatch) -> dict[str, Tensor]:
+        """The gradient of ``loss`` on a batch, (R, P), under the parameters' name."""
+        (found,) = torch.autograd.grad(loss(StreamStep(self, samples)).sum(), self.flat, materialize_grads=True)
+        return {"flat": found}
 
-    def gradient(self, loss: Tensor) -> Tensor:
-        """(R, P) by the parameters."""
-        (found,) = torch.autograd.grad(loss.sum(), self.flat, materialize_grads=True)
-        return found
-
-    def fit(self, loss: Callable[[], Tensor], adjust: Callable[[Tensor], Tensor] | None = None) -> None:
+    def fit(self, loss: Callable[[StreamStep], Tensor], *, adjust: Callable[[Tensor], Tensor] | None = None) -> None:
         """Minimise ``loss``, one full-batch step an epoch.
 
         Args:
             loss: (R,), or their sum.
-            adjust: what the step is taken along, from the gradient.
+            adjust: what the step is taken along, from the gradient (R, P).
 
         Raises:
             ArithmeticError: weights are no longer finite.
         """
-        for _ in range(self.recipe.epochs):
-            found = self.gradient(loss())
+        for _ in range(self.recipe.schedule.passes(self.task)):
+            found = self.gradients(loss, self.train)["flat"]
             self.flat.grad = found if adjust is None else adjust(found)
             self._optimiser.step()
         self.flat.grad = None
@@ -154,8 +209,14 @@ class Streams:
         if len(broken):
             raise ArithmeticError(
                 f"weights are not finite after {self.recipe.method.name} on {self.orders[int(broken[0])]}: the learning rate "
-                f"{self.recipe.learning_rate} or a strength in {dict(self.recipe.method.settings)} is too high"
+                f"{self.recipe.schedule.learning_rate} or a strength in {dict(self.recipe.method.settings)} is too high"
             )
+
+    @torch.no_grad()
+    def predict(self, inputs: Any) -> NDArray[np.int64]:
+        """(R, n) the class whose logit is largest among those seen so far."""
+        logits = self.net.logits(self.flat.detach(), self.statistics, inputs, training=False)
+        return logits.masked_fill(~self.train.heads[:, None], -torch.inf).argmax(2).cpu().numpy()
 
     def saved(self) -> list[dict[str, Tensor]]:
         """What each stream goes on from, on the CPU."""
@@ -165,31 +226,3 @@ class Streams:
             kept |= {f"adam/{name}": moments[name] for name in ("exp_avg", "exp_avg_sq")}
             kept["adam/step"] = moments["step"].expand(len(self.orders))
         return [{name: value[r].cpu().clone() for name, value in kept.items()} for r in range(len(self.orders))]
-
-    def task_rows(self, task: Task) -> RowNumbers:
-        """The training rows of a task's classes, in their order."""
-        return task_rows(self.data, task)
-
-    def memory(self, stream: int, position: int, share: float) -> RowNumbers:
-        """Positions in ``task_rows`` of what a stream keeps of a past task."""
-        return memory(self.data, self.orders[stream][position], share, seed=self.seed, repeat=self.repeats[stream])
-
-
-def task_rows(data: GraphData, task: Task) -> RowNumbers:
-    """The training rows of a task's classes, in their order. Raises ValueError where a class has none."""
-    return present(data, (task,), seed=0, repeat=0)
-
-
-def memory(data: GraphData, task: Task, share: float, *, seed: int, repeat: int) -> RowNumbers:
-    """Positions in ``task_rows``, ascending: int(share n), at least 1, drawn once a task and repeat, whatever the order."""
-    check_share(share)
-    count = len(task_rows(data, task))
-    key = f"{repeat}/{','.join(map(str, sorted(task)))}"
-    chosen: NDArray[np.int64] = rng(seed, "graph_streams memory", key).permutation(count)[: max(1, int(share * count))]
-    return np.sort(chosen)
-
-
-def check_share(share: float) -> None:
-    """Raise ValueError for no share of a task."""
-    if not 0 < share <= 1:
-        raise ValueError(f"fraction {share} of a task kept in memory: above 0, and 1 at most")

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor, nn
 
 from ..core.batches import batches
-from ..core.criteria import multi_hot
 from ..core.determinism import generator
 from ..core.lesson import ForwardPass, Lesson
 from ..data.examples import Draw
@@ -40,26 +39,11 @@ def _teach(lesson: Lesson) -> None:
         chosen = memory[torch.randperm(len(memory), generator=draw)[: lesson.means.schedule.batch_size].numpy()]
         (batch,) = batches(lesson.train, chosen, Draw(lesson.means.seed, f"{lesson.task}/memory/{steps}"), lesson.means)
         steps += 1
-        value = over_classes(lesson, batch.targets, lesson.model(batch.x), 0, old)
+        value = lesson.over_classes(lesson.model(batch.x), batch.targets, 0, old)
         reference = torch.autograd.grad(value, list(parameters), materialize_grads=True)
         project(parameters, reference)
 
-    lesson.fit(loss_of_new, rows=np.arange(lesson.fresh), adjust=adjust)
-
-
-def loss_of_new(step: ForwardPass) -> Tensor:
-    """The classification loss over the outputs of the task's own classes."""
-    lesson = step.lesson
-    start = (
-        lesson.old_classes if lesson.old_classes < lesson.model.classes else 0
-    )  # a further domain brings no class of its own
-    return over_classes(lesson, step.batch.targets, step.logits, start, lesson.model.classes)
-
-
-def over_classes(lesson: Lesson, targets: Tensor, logits: Tensor, start: int, stop: int) -> Tensor:
-    """The classification loss over classes start..stop-1, the others left out."""
-    wanted = multi_hot(targets, logits.shape[1])
-    return lesson.means.criterion(logits[:, start:stop], wanted[:, start:stop])
+    lesson.fit(ForwardPass.own_classification, rows=np.arange(lesson.fresh), adjust=adjust)
 
 
 def project(parameters: Sequence[nn.Parameter], reference: Sequence[Tensor]) -> None:

@@ -96,9 +96,7 @@ def first_stage(step: ForwardPass, *, temperature: float, softened: Softened = "
     lesson = step.lesson
     if lesson.teacher is None:
         return step.classification()
-    with torch.no_grad():
-        before = lesson.teacher(step.batch.x)
     distil = softened_distillation if softened == "softmax" else sigmoid_distillation
-    distilled = distil(step.logits[:, : lesson.old_classes], before, temperature)
+    distilled = distil(step.logits[:, : lesson.old_classes], step.before(), temperature)
     a = lesson.old_classes / lesson.model.classes
     return a * distilled + (1 - a) * step.classification()

@@ -21,7 +21,7 @@ def cumulative(*, start: Start = "finetune") -> Method:
 
 def joint(*, start: Start = "scratch") -> Method:
     """The upper end: each task trains on all samples so far. Only the last task counts where the bound alone is wanted."""
-    return Method("joint", all_rows, start, {"start": start})
+    return Method("joint", all_rows, start, {"start": start}, learners=("one", "streams"), any_order=start == "scratch")
 
 
 def all_rows(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:

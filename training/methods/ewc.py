@@ -1,4 +1,4 @@
-"""Elastic weight consolidation (Kirkpatrick et al., PNAS 2017) as vCLIMB's released code has it."""
+"""Elastic weight consolidation (Kirkpatrick et al., PNAS 2017) as the released codes of vCLIMB and CGLB have it."""
 
 from __future__ import annotations
 
@@ -22,4 +22,4 @@ def ewc(*, strength: float) -> Method:
     teach = functools.partial(
         importance.teach, strength=strength, loss=lambda step: step.classification(), weigh=lambda gradient: gradient**2
     )
-    return Method("ewc", present, "finetune", {"strength": strength}, teach)
+    return Method("ewc", present, "finetune", {"strength": strength}, teach, learners=("one", "streams"))

@@ -10,7 +10,7 @@ from .method import Method, Start
 
 def finetune(*, start: Start = "finetune") -> Method:
     """The lower end: the classification loss on the present, and nothing against forgetting."""
-    return Method("finetune", present, start, {"start": start})
+    return Method("finetune", present, start, {"start": start}, learners=("one", "streams"))
 
 
 def present(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:

@@ -5,17 +5,53 @@ Unlike A-GEM (``agem``), every past task has a constraint of its own, so the ste
 
 from __future__ import annotations
 
+import functools
 import itertools
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import Tensor
+
+from .finetune import present
+from .method import Method
+
+if TYPE_CHECKING:
+    from ..graph_streams.streams import Streams, StreamStep
 
 MOST_TASKS = 10
 EPSILON = 1e-3
 """Added to the diagonal of the program, as GEM's released code and CGLB have it."""
 
 
-def project(gradient: Tensor, references: Tensor, *, margin: float) -> Tensor:
+def gem(*, strength: float, fraction: float, forward: Literal["task", "memory"]) -> Method:
+    """Steps that the gradients on the memories of past tasks agree with.
+
+    Args:
+        strength: the quadratic program's margin.
+        fraction: share of a task's samples in its memory.
+        forward: CGLB passes all samples of a past task through the network ("task"), so that they move the statistics of
+            batch norm, and takes the loss on the memory alone; "memory": none but the memory's are seen.
+    """
+    settings = {"strength": strength, "fraction": fraction, "forward": forward}
+    teach = functools.partial(_teach, strength=strength, whole=forward == "task")
+    return Method("gem", present, "finetune", settings, teach, "share", share=fraction, learners=("streams",))
+
+
+def _teach(lesson: Streams, *, strength: float, whole: bool) -> None:
+    past = lesson.memories(whole=whole)
+    references: list[Tensor] = []
+
+    def loss(step: StreamStep) -> Tensor:
+        references[:] = [lesson.gradients(lambda kept: kept.classification(), memory)["flat"] for memory in past]
+        return step.classification()
+
+    def adjust(gradient: Tensor) -> Tensor:
+        return project_to_cone(gradient, torch.stack(references, dim=1), margin=strength) if past else gradient
+
+    lesson.fit(loss, adjust=adjust)
+
+
+def project_to_cone(gradient: Tensor, references: Tensor, *, margin: float) -> Tensor:
     """g + M^T v where some m_t g < 0, else g; v minimises v (M M^T + epsilon) v / 2 + v M g over v >= ``margin``.
 
     The program is solved exactly: of all sets of tasks whose v stands at the margin, the one that meets the conditions of

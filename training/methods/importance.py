@@ -1,63 +1,48 @@
-"""What EWC and MAS share: a weight for each parameter and task, and the pull back to where the parameter was."""
+"""What EWC, MAS and TWP share: a weight for each parameter and task, and the pull back to where the parameter was."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from ..core.batches import batches
-from ..core.lesson import Lesson, Loss, State
-from ..data.examples import Draw
-
-Importance = Callable[[Tensor], Tensor]
+if TYPE_CHECKING:
+    from .method import AnyLesson
 
 
-def teach(lesson: Lesson, *, strength: float, loss: Loss, weigh: Importance) -> None:
+def teach(lesson: AnyLesson, *, strength: float, loss: Callable[[Any], Tensor], weigh: Callable[[Tensor], Tensor]) -> None:
     """Take the importance for the last task, then train on this one under the pull of all tasks before.
 
-    Importance is taken from the samples of the task before, at the start of this one, when the head has its new outputs
-    already, in training mode (so that dropout is on and the statistics of batch norm move), as the released code does.
+    Importance is taken from the samples of the task before, at the start of this one, in training mode (so that dropout is on
+    and the statistics of batch norm move), as the released codes do; a head that grows has its new outputs already.
 
     Args:
         strength: lambda of the penalty.
         loss: whose gradient, summed over all batches of the task before, is weighed.
         weigh: summed gradient -> importance >= 0.
     """
-    if lesson.previous is not None:
-        summed = summed_gradients(lesson, loss)
-        for name, parameter in trained(lesson).items():
-            lesson.state[f"{lesson.task - 1:04}/importance/{name}"] = weigh(summed[name])
-            lesson.state[f"{lesson.task - 1:04}/value/{name}"] = parameter.detach().clone()
-    lesson.fit(lambda step: step.classification() + strength * penalty(trained(lesson), lesson.state))
+    previous: Any = lesson.previous
+    if previous is not None:
+        found: Mapping[str, Tensor] = lesson.gradients(loss, previous)
+        keep(lesson, {name: weigh(gradient) for name, gradient in found.items()}, lesson.task - 1)
+    fit_under_penalty(lesson, strength)
 
 
-def trained(lesson: Lesson) -> dict[str, Tensor]:
-    """Parameters that ask for a gradient, by name."""
-    return {name: value for name, value in lesson.model.named_parameters() if value.requires_grad}
+def keep(lesson: AnyLesson, weights: Mapping[str, Tensor], place: int) -> None:
+    """Keep a weight for each parameter, and the parameters as they are, at a place of their own."""
+    for name, parameter in lesson.parameters().items():
+        lesson.state[f"{place:04}/importance/{name}"] = weights[name]
+        lesson.state[f"{place:04}/value/{name}"] = parameter.detach().clone()
 
 
-def summed_gradients(lesson: Lesson, loss: Loss) -> State:
-    """Gradients of ``loss`` summed over the batches of the task before: neither squared nor averaged; zero where unused."""
-    if lesson.previous is None:
-        raise RuntimeError("there is no task before the first")
-    lesson.model.train()
-    lesson.model.zero_grad()
-    stage = f"{lesson.task}/importance"
-    order = lesson.shuffled(np.arange(len(lesson.previous.labels)), stage)
-    for batch in batches(lesson.previous, order, Draw(lesson.means.seed, stage), lesson.means):
-        loss(lesson.step(batch)).backward()
-    found = {
-        name: torch.zeros_like(value) if value.grad is None else value.grad.detach().clone()
-        for name, value in trained(lesson).items()
-    }
-    lesson.model.zero_grad()
-    return found
+def fit_under_penalty(lesson: AnyLesson, strength: float) -> None:
+    """Minimise the classification loss and ``strength`` times ``penalty``."""
+    lesson.fit(lambda step: step.classification() + strength * penalty(lesson.parameters(), lesson.state))
 
 
-def penalty(parameters: dict[str, Tensor], state: State) -> Tensor:
+def penalty(parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
     """The sum over tasks and parameters of F (theta - theta*)^2, without one half.
 
     A parameter that has grown since is compared on the rows that it had.

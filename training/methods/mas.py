@@ -1,29 +1,69 @@
-"""Memory aware synapses (Aljundi et al., ECCV 2018) as vCLIMB's released code has it."""
+"""Memory aware synapses (Aljundi et al., ECCV 2018) as the released codes of vCLIMB and CGLB have it."""
 
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING, Any, Literal
 
+import torch
 from torch import Tensor
 
-from ..core.lesson import ForwardPass
 from . import importance
 from .finetune import present
 from .method import Method
 
+if TYPE_CHECKING:
+    from .method import AnyLesson, AnyStep
 
-def output_norm(step: ForwardPass) -> Tensor:
+
+def output_norm(step: AnyStep) -> Tensor:
     """Mean over the batch of the L2 norm of the logits; not of its square, as the MAS paper has it."""
-    return step.logits.norm(dim=1).mean()
+    return step.logits.norm(dim=-1).mean(-1).sum()
 
 
-def mas(*, strength: float) -> Method:
-    """Loss: classification + lambda times the sum over past tasks and parameters of Omega (theta - theta*)^2.
+def output_square(step: AnyStep, *, last: bool) -> Tensor:
+    """Mean square of the logits of the classes known before the task, or of those of the task before it alone."""
+    return step.lesson.earlier(step.logits, by_task=last)[-1].square().mean((-2, -1)).sum()
 
-    Omega is the absolute value of the gradient of ``output_norm`` summed over the batches of the task. No label is used.
+
+def mas(
+    *,
+    strength: float,
+    omega: Literal["norm", "square"] = "norm",
+    data: Literal["new", "learned"] = "learned",
+    average: Literal["released", "mean"] = "mean",
+) -> Method:
+    """Loss: classification + lambda times the sum over parameters of Omega (theta - theta*)^2. No label is used in Omega.
 
     Args:
-        strength: lambda, 3e5 in the paper.
+        strength: lambda, 3e5 in vCLIMB.
+        omega: "norm" (vCLIMB): the absolute value of the gradient of ``output_norm`` summed over the batches of the task, kept
+            for each past task. "square" (CGLB): the squared gradient of ``output_square``, averaged over the samples of all
+            tasks so far, with one anchor, the last.
+        data: of "square": taken from the "new" task's samples as it begins, or from those of the task "learned" before it.
+        average: of "square": CGLB adds the number of samples where it means to multiply by it ("released").
     """
-    teach = functools.partial(importance.teach, strength=strength, loss=output_norm, weigh=lambda gradient: gradient.abs())
-    return Method("mas", present, "finetune", {"strength": strength}, teach)
+    settings = {"strength": strength, "omega": omega, "data": data, "average": average}
+    if omega == "norm":
+        teach = functools.partial(importance.teach, strength=strength, loss=output_norm, weigh=torch.abs)
+    else:
+        teach = functools.partial(_teach_square, strength=strength, new=data == "new", average=average)
+    return Method("mas", present, "finetune", settings, teach, learners=("one", "streams"))
+
+
+def _teach_square(lesson: AnyLesson, *, strength: float, new: bool, average: str) -> None:
+    if lesson.previous is not None:
+        samples: Any = lesson.train if new else lesson.previous
+        found = lesson.gradients(functools.partial(output_square, last=new), samples)
+        weights, count = {name: gradient**2 for name, gradient in found.items()}, len(samples.labels)
+        seen = float(lesson.state["seen"].view(-1)[0]) if "seen" in lesson.state else 0.0
+        for name, fresh in weights.items() if seen else ():
+            old = lesson.state[f"0000/importance/{name}"]
+            added = fresh + count if average == "released" else fresh * count
+            if len(old) < len(fresh):  # outputs that are new since then
+                old = torch.cat([old, old.new_zeros(len(fresh) - len(old), *old.shape[1:])])
+            weights[name] = (old * seen + added) / (seen + count)
+        importance.keep(lesson, weights, 0)
+        one = next(iter(weights.values()))
+        lesson.state["seen"] = one.new_full((len(one),), seen + count)
+    importance.fit_under_penalty(lesson, strength)

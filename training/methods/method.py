@@ -6,17 +6,22 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ..core.exemplars import RowNumbers
+from ..core.exemplars import RowNumbers, check_share
 
 if TYPE_CHECKING:
-    from ..core.lesson import Lesson
+    from ..core.lesson import ForwardPass, Lesson
+    from ..graph_streams.streams import Streams, StreamStep
+
+    AnyLesson = Lesson | Streams
+    AnyStep = ForwardPass | StreamStep
 
 Start = Literal["scratch", "finetune"]
-Exemplars = Literal["random", "herding", "given"]
+Exemplars = Literal["random", "herding", "given", "share"]
 Predict = Literal["head", "nearest_mean"]
 Labels = Literal["one", "sets"]
 Classes = Literal["new", "same"]
 Head = Literal["any", "cosine"]
+Learners = Literal["one", "streams"]
 
 Rule = Callable[..., RowNumbers]
 """``rule(buffer, sizes, *, seed)``: the rows of the stream that the model trains on next.
@@ -25,8 +30,11 @@ Rule = Callable[..., RowNumbers]
 at all leaves the model and the buffer as they are. Without ``exemplars`` the chosen rows are what is kept.
 """
 
-Teach = Callable[["Lesson"], None]
-"""``teach(lesson)``: train the model of a lesson on its rows. Methods differ in the loss that they give to ``lesson.fit``."""
+Teach = Callable[[Any], None]
+"""``teach(lesson)``: train the model of a lesson on its rows. Methods differ in the loss that they give to ``lesson.fit``.
+
+``lesson`` is a ``core.lesson.Lesson``, or ``graph_streams.streams.Streams``, which has the members that methods of both use.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,11 +47,16 @@ class Method:
         start: "scratch" draws new weights for each domain or task, "finetune" goes on with the last ones.
         settings: JSON values: what it was made with.
         teach: trains; None: by the classification loss alone.
-        exemplars: how rows are chosen for a memory of limited size after each task; None: there is no such memory.
+        exemplars: how rows are chosen for a memory of limited size after each task; "share": ``share`` of each task's rows are
+            drawn, and the memory grows; None: there is no memory.
         predict: by the largest output of the head, or by the nearest mean of the exemplars' features (iCaRL).
         labels: which labels of a sample it can learn: one class, or a set of them.
         classes: what a position of a stream may bring: "new" classes (tasks), or the "same" ones (domains).
         head: of the model: "any", or "cosine" where cosines are compared, see ``core.build.parts_of``.
+        share: of a task's rows in its memory, where exemplars are a share.
+        learners: who can teach by it: "one" model learns (``core.learner``), "streams" learn side by side (``graph_streams``).
+        any_order: what it has learned depends on the set of tasks, and not on their order.
+        attention: it needs the attention over a graph's edges, which only a ``gcn`` has.
     """
 
     name: str
@@ -56,6 +69,10 @@ class Method:
     labels: tuple[Labels, ...] = ("one", "sets")
     classes: tuple[Classes, ...] = ("new", "same")
     head: Head = "any"
+    share: float = 0.0
+    learners: tuple[Learners, ...] = ("one",)
+    any_order: bool = False
+    attention: bool = False
 
     def __post_init__(self) -> None:
         for what, value, words in (
@@ -67,9 +84,13 @@ class Method:
                 raise ValueError(f"method {self.name!r}: {what} {value!r}: one of {', '.join(map(str, words))}")
         if self.predict == "nearest_mean" and self.exemplars is None:
             raise ValueError(f"method {self.name!r}: the nearest mean of exemplars needs exemplars")
+        if self.exemplars == "share":
+            check_share(self.share)
 
     def check_fits(self, *, labels: Labels, classes: Classes) -> None:
-        """Raise ``ValueError`` where it cannot learn such a stream."""
+        """Raise ``ValueError`` where it cannot learn such a stream with one model."""
+        if "one" not in self.learners:
+            raise ValueError(f"method {self.name!r} learns graphs in streams side by side alone")
         if labels not in self.labels or (labels == "sets" and self.predict == "nearest_mean"):
             raise ValueError(f"method {self.name!r} takes one class a sample, and samples here have sets of labels")
         if classes not in self.classes:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from ...curation.registry import Registry, load_name
 from .method import Method
-
-T = TypeVar("T")
 
 _HERE = "benchwright.training.methods"
 _EVERYWHERE = "domains, tasks"
@@ -24,6 +22,7 @@ METHODS = Registry(
         "er": f"{_HERE}.replay:er",
         "ewc": f"{_HERE}.ewc:ewc",
         "finetune": f"{_HERE}.finetune:finetune",
+        "gem": f"{_HERE}.gem:gem",
         "icarl": f"{_HERE}.icarl:icarl",
         "joint": f"{_HERE}.cumulative:joint",
         "lucir": f"{_HERE}.lucir:lucir",
@@ -31,11 +30,13 @@ METHODS = Registry(
         "mas": f"{_HERE}.mas:mas",
         "nap": f"{_HERE}.nap:nap",
         "reservoir": f"{_HERE}.reservoir:reservoir",
+        "twp": f"{_HERE}.twp:twp",
     },
     fits={
         **dict.fromkeys(("agem", "cumulative", "er", "ewc", "finetune", "joint", "lwf", "mas", "nap"), _EVERYWHERE),
         **dict.fromkeys(("dynamic_reservoir", "reservoir"), _EVERYWHERE),
         **dict.fromkeys(("bic", "lucir"), "tasks"),
+        **dict.fromkeys(("gem", "twp"), "tasks of graphs"),
         "icarl": "domains, tasks; sets of labels without nearest means",
     },
     former={"bare": "finetune", "naive": "er", "replay": "er"},
@@ -49,25 +50,14 @@ def made(make: Callable[..., Any], settings: Mapping[str, Any]) -> Method:
     Raises:
         ValueError: a setting is missing, unknown or wrong, or something else than a ``Method`` is given.
     """
-    return made_as(Method, make, settings)
-
-
-def made_as(kind: type[T], make: Callable[..., Any], settings: Mapping[str, Any]) -> T:
-    """As ``made``, of another kind of method.
-
-    Args:
-        kind: what is to be given; a union of types for one of several.
-        make, settings: see ``made``.
-    """
     name = getattr(make, "__name__", repr(make))
     try:
         inspect.signature(make).bind(**settings)
     except TypeError as error:
         raise ValueError(f"method {name!r}, settings {dict(settings)}: {error}") from error
     found = make(**settings)
-    if not isinstance(found, kind):
-        wanted = getattr(kind, "__name__", str(kind))
-        raise ValueError(f"method {name!r} gives {type(found).__name__}, and not a {wanted}")
+    if not isinstance(found, Method):
+        raise ValueError(f"method {name!r} gives {type(found).__name__}, and not a Method")
     return found
 
 

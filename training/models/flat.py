@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 Init = Literal["glorot", "linear", "ones", "zeros"]
 _ROW = 64  # floats: a multiple of every processor's vector registers
@@ -68,3 +68,29 @@ class Pieces:
                 fan = piece.fan_in if piece.init == "linear" else sum(piece.shape[:2]) / 6
                 view.copy_(torch.empty(view.shape).uniform_(-1, 1, generator=init) / math.sqrt(fan))
         return flat[0]
+
+
+class GraphBackbone(nn.Module):
+    """One stream of a network, without its outputs.
+
+    Args:
+        along_streams: classes -> the network over a stream axis, see ``graph_streams.streams.GraphNet``; it has ``features``.
+        width: of the features.
+        init: of the weights.
+
+    Attributes:
+        along_streams: see above: streams that learn side by side are computed by it.
+        width: see above.
+    """
+
+    def __init__(self, along_streams: Callable[[int], Any], width: int, init: torch.Generator) -> None:
+        super().__init__()
+        self.along_streams, self.width = along_streams, width
+        self._net = along_streams(1)
+        weights, statistics = self._net.draw(init)
+        self.weights = nn.Parameter(weights[None])
+        self.register_buffer("statistics", statistics[None])
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Samples as the network takes them -> (n, width)."""
+        return self._net.features(self.weights, self.statistics, self._net.inputs(x), training=self.training)[0]

@@ -16,9 +16,8 @@ import torch
 from torch import Tensor
 
 from .batch_norm import batch_norm, norm_pieces, statistics_pieces
-from .flat import Piece, Pieces
+from .flat import GraphBackbone, Piece, Pieces
 from .gcn_step import GcnStep, StepLogits
-from .graph_backbone import GraphBackbone
 
 Readout = Literal["weighted_sum_max", "sum_max"]
 

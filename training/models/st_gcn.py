@@ -14,8 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .batch_norm import MOMENTUM, norm_pieces, statistics_pieces
-from .flat import Piece, Pieces
-from .graph_backbone import GraphBackbone
+from .flat import GraphBackbone, Piece, Pieces
 
 FRAMES = 9
 """Length of a convolution over time."""
