@@ -54,7 +54,8 @@ class StreamBatch:
 
 
 class StreamStep:
-    """A forward pass of all streams over a batch, as a ``core.lesson.ForwardPass`` is of one model; losses are summed over streams."""
+    """A forward pass of all streams over a batch, as ``core.lesson.ForwardPass`` is of one model; losses are sums over
+    streams."""
 
     def __init__(self, lesson: Streams, batch: StreamBatch) -> None:
         self.lesson, self.batch = lesson, batch
