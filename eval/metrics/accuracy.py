@@ -15,6 +15,13 @@ def correct_count(truth: ArrayLike, predicted: ArrayLike) -> int:
 
     Raises:
         ValueError: the shapes differ, an array is not one-dimensional or not of integers.
+
+    >>> correct_count([0, 2, 1, 2], [0, 1, 1, 2])
+    3
+    >>> correct_count([0, 1], [0.0, 1.0])
+    Traceback (most recent call last):
+        ...
+    ValueError: predictions are float64: class indices are integers
     """
     left, right = np.asarray(truth), np.asarray(predicted)
     if left.ndim != 1 or left.shape != right.shape:
