@@ -66,7 +66,14 @@ class Named(str):
 
 
 def where(path: str | Path) -> str:
-    """Mark a setting as the place of a source: a local path or an fsspec URL, of a file or a folder."""
+    """Mark a setting as the place of a source: a local path or an fsspec URL, of a file or a folder.
+
+    >>> import benchwright as bw
+    >>> from words import read_texts
+    >>> todo = bw.step(read_texts, folder=bw.where("texts"))
+    >>> todo.settings["folder"]  # other texts make other rows; the same texts in another place do not
+    'texts'
+    """
     return Where(str(path))
 
 
@@ -74,12 +81,21 @@ def where_of_rows(path: str) -> str:
     """Mark a setting as the place of a source that is about certain rows, those that the step is given.
 
     The start of their content digest stands before the extension of the file: other rows have another file.
+
+    >>> where_of_rows("qa/votes.parquet").of("0123456789abcdef0123")
+    'qa/votes-0123456789abcdef.parquet'
     """
     return WhereOfRows(path)
 
 
 def how(value: T) -> T:
-    """Mark a setting as one that changes the speed and never the result."""
+    """Mark a setting as one that changes the speed and never the result.
+
+    >>> import benchwright as bw
+    >>> def fetch(url: str, *, timeout_s: float) -> bytes: ...
+    >>> bw.step(fetch, timeout_s=bw.how(30.0)).settings["timeout_s"].value  # the function is given 30.0
+    30.0
+    """
     return How(value)  # type: ignore[return-value]  # the engine unwraps it before the step is called
 
 
@@ -95,6 +111,14 @@ def named(reference: str, **settings: Any) -> Any:
 
     Raises:
         LookupError: where nothing of that name is there.
+
+    >>> import benchwright as bw
+    >>> bw.named("words.py:count_words", min_words=3)
+    'words.py:count_words'
+    >>> bw.named("words.py:count_letters")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.named.UnknownName: 'words.py:count_letters': words.py has no 'count_letters'
     """
     reached(reference)
     return Named(reference, settings)
@@ -112,6 +136,9 @@ def work_folder() -> str:
     The folder is named by what the part is made from, so a part that was interrupted finds what it left there, and code,
     settings or inputs that changed find an empty one. It is removed when the stage is finished. Runs that are not in a local
     folder have a temporary one, which is lost with the process.
+
+    >>> work_folder().value  # the engine puts the folder there when the step is called
+    ''
     """
     return WorkFolder("")  # type: ignore[return-value]  # the engine replaces it before the step is called
 

@@ -335,12 +335,27 @@ class Rows:
         schema: their columns; payload columns hold references (``rows.BLOB``, ``rows.ARRAY``).
         parts: the parts in order.
         recent: file name -> rows, of parts that are still in memory and need not be read.
+
+    >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "year": [2004, 2005, 2004]}))
+    >>> rows.num_rows, rows.column_names
+    (3, ['key', 'year'])
+    >>> rows.table(["year"])["year"].to_pylist()
+    [2004, 2005, 2004]
     """
 
     store: Store
     schema: pa.Schema
     parts: tuple[PartInfo, ...]
     recent: Mapping[str, pa.Table] = dataclasses.field(default_factory=dict[str, pa.Table], repr=False, compare=False)
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Rows:
+        """Rows that are in memory, to try a ``whole`` step out without a run: its columns have no payloads.
+
+        >>> Rows.of(pa.table({"key": ["a", "b"]})).slice(1, 2).to_pylist()
+        [{'key': 'b'}]
+        """
+        return cls(Store("."), table.schema, (PartInfo("rows", table.num_rows),), {"rows": table})
 
     @property
     def num_rows(self) -> int:

@@ -94,7 +94,12 @@ __all__ = [
 
 
 def open_dataset(url: str, **where: _Any) -> "DatasetIndex":
-    """The index of published shards: ``open_dataset("out/dataset", where={"bucket": 3})``; see ``DatasetIndex.open``."""
+    """The index of published shards: ``open_dataset("out/dataset", where={"bucket": 3})``; see ``DatasetIndex.open``.
+
+    >>> import benchwright as bw
+    >>> len(bw.open_dataset("out/dataset")), len(bw.open_dataset("out/dataset", where={"bucket": 3}))
+    (210, 70)
+    """
     from .datasets.reader.index import DatasetIndex
 
     return DatasetIndex.open(url, **where)

@@ -64,6 +64,12 @@ class Training:
         order: which order of tasks or classes, where the benchmark has several.
         pieces: names what ``learn`` makes apart, see ``flow.source``.
         change: the setting to change where it diverges.
+
+    >>> from benchwright.pipelines.column_streams import stream_trainings
+    >>> columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
+    >>> trainings = stream_trainings("out", ["finetune", "er"], **columns)
+    >>> [(each.protocol, each.method, each.model, each.seed) for each in trainings]
+    [('domains', 'finetune', 'mlp', 0), ('domains', 'er', 'mlp', 0)]
     """
 
     protocol: str
@@ -286,11 +292,22 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
         stale: whether values count that earlier code made.
 
     Raises:
-        StoreError: where a stage is damaged.
+        StoreError: where ``out`` holds no run, or a stage is damaged.
+
+    >>> import benchwright as bw
+    >>> import polars as pl
+    >>> table = pl.DataFrame(bw.results("out"))
+    >>> table.filter(protocol="streaming", metric="fwt").select("method", "seed").rows()
+    [('nap-finetune', 0), ('nap-finetune', 1), ('nap-finetune', 2), ('nap-finetune', 3), ('nap-finetune', 4)]
+    >>> bw.results("nowhere")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.store.StoreError: nowhere holds no run: there is no run.json in it
     """
+    benchmark = load_run(Store(out)).pipeline
     if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
         return RESULTS.empty_table()
-    dataset, benchmark = dataset_digest(out), load_run(Store(out)).pipeline
+    dataset = dataset_digest(out)
     store = Store(posixpath.join(out, FOLDER))
     tables: list[pa.Table] = []
     for one in trained(out):
@@ -328,7 +345,16 @@ def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, An
     Args:
         out: the run.
         stale: whether trainings count that earlier code made.
+
+    Raises:
+        StoreError: where ``out`` holds no run, or a stage is damaged.
+
+    >>> import benchwright as bw
+    >>> facts, rows = next(bw.predictions("out"))
+    >>> facts["protocol"], facts["method"], facts["seed"], rows.num_rows
+    ('iid', 'nap-finetune', 0, 15)
     """
+    load_run(Store(out))  # a folder without one is an error, and no run without trainings
     store, found = Store(posixpath.join(out, FOLDER)), list(trained(out))
     dataset = dataset_digest(out) if found else ""
     for one in found:

@@ -34,6 +34,11 @@ class Job:
         values: the settings as JSON-like values, for the record.
         overrides: those given for this run alone.
         used: the code that the settings name.
+
+    >>> import benchwright as bw
+    >>> todo = bw.job("words.py", overrides=["folder=texts"])
+    >>> todo.benchmark.title, todo.config.min_words
+    ('Text files and their words', 3)
     """
 
     benchmark: Benchmark
@@ -70,6 +75,15 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
         config: a TOML file, or the name of a variant that comes with the benchmark (``tiny``). By default the published
             settings, or for a Python file the TOML file beside it.
         overrides: ``a.b=value`` each.
+
+    >>> import benchwright as bw
+    >>> todo = bw.job("clear", config="tiny", overrides=["source.count=300"])
+    >>> todo.config.source.count, todo.overrides
+    (300, {'source.count': 300})
+    >>> bw.job("clear", config="tiny", overrides=["source.number=300"])
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.config.ConfigError: clear/tiny.toml: source.number: there is no such setting; there are kind, count
     """
     benchmark = find(name)
     toml = find_config(benchmark.origin, config)

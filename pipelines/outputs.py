@@ -49,6 +49,15 @@ def train(
         WrongUse: for a benchmark without baselines, a method or protocol that is not known, or a run that is not in a local
             folder.
         StoreError: where the run is not finished, or its dataset is not what its settings made.
+
+    >>> import benchwright as bw
+    >>> scores = bw.train("out", methods=["nap-finetune"])
+    >>> scores["iid"]["nap-finetune"]["runs"]  # seeds
+    5
+    >>> bw.train("out", methods=["nap-finetuned"])
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.errors.WrongUse: no method 'nap-finetuned': there are ...; did you mean 'nap-finetune'?
     """
     _check_local(out, "baselines are trained")
     todo = job_of(out, pipeline=pipeline)
@@ -67,6 +76,11 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
 
     Raises:
         StoreError: where the run is not finished, or its dataset is not what its settings made.
+
+    >>> import benchwright as bw
+    >>> iid = bw.scores("out")["iid"]["nap-finetune"]
+    >>> sorted(iid["mean"]), 0.5 < iid["mean"]["acc"] <= 1
+    (['acc', 'bwt', 'fwt', 'in-domain', 'next-domain'], True)
     """
     todo = job_of(out, pipeline=pipeline)
     check_finished(out)
@@ -91,6 +105,10 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     Raises:
         WrongUse: for a benchmark that has none.
         StoreError: where there is too little for a report yet, or the dataset is not what the settings of the run made.
+
+    >>> import benchwright as bw
+    >>> bw.report("out")
+    'out/report.html'
     """
     _check_local(out, "reports are written")
     todo = job_of(out, pipeline=pipeline)

@@ -29,7 +29,11 @@ OWNERS = "its owner's; this run does not know it"
 
 
 def finished_stages(store: Store) -> dict[str, Artifact]:
-    """The finished stages of a run by name, in the order of the plan."""
+    """The finished stages of a run by name, in the order of the plan.
+
+    >>> [name for name, made in finished_stages(Store("out")).items() if made.kind == "source"]
+    ['listed']
+    """
     found = [load_artifact(store, stage) for stage in load_run(store).stages]
     return {artifact.stage: artifact for artifact in found if artifact is not None}
 
@@ -83,6 +87,10 @@ def write_page(
 
     Returns:
         Its path.
+
+    >>> shown = [Section("Words", [Text(["Texts of fewer than three words were left out."])])]
+    >>> write_page("Words", "texts and their words", shown, finished_stages(Store("out")), "out", drawn="drawn from a seed")
+    'out/report.html'
     """
     store = Store(out)
     table = pipeline_section([stage_row(store, artifact) for artifact in made.values()])

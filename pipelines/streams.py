@@ -160,6 +160,24 @@ def stream_training(
 
     Raises:
         WrongUse: settings that are wrong, or a method that does not fit.
+
+    >>> from benchwright.pipelines.column_streams import SETTINGS
+    >>> methods, models = "benchwright.training.methods", "benchwright.training.models"
+    >>> training = stream_training(
+    ...     protocol="tasks",
+    ...     method=("er", f"{methods}.replay:er"),
+    ...     model=("mlp", f"{models}.mlp:mlp"),
+    ...     settings={**SETTINGS, "method": {}},
+    ...     seed=0,
+    ...     prepare="benchwright.pipelines.column_streams:prepare",
+    ...     measures={},
+    ...     runs=Runs("out/dataset"),
+    ...     labels="one",
+    ...     classes="new",
+    ...     change="settings.schedule.learning_rate",
+    ... )
+    >>> training.method, training.model, training.facts()["seed"]
+    ('er', 'mlp', 0)
     """
     try:
         parts_of(settings, load(method[1]), load(model[1]), labels=labels, classes=classes, given=given)
@@ -184,7 +202,11 @@ def stream_training(
 
 
 def short(name: str) -> str:
-    """A name as tables have it: of code in a file without the folders that lead there, which are others on other machines."""
+    """A name as tables have it: of code in a file without the folders that lead there, which are others on other machines.
+
+    >>> short("/home/me/mine.py:calm"), short("reservoir")
+    ('mine.py:calm', 'reservoir')
+    """
     place, colon, attribute = name.rpartition(":")
     return f"{Path(place).name}:{attribute}" if colon and place.endswith(".py") else name
 

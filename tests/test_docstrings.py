@@ -102,7 +102,7 @@ def has_example(thing: Any) -> bool:
 
 def without_example(things: Mapping[str, Any]) -> list[str]:
     """Names of those that have none. Of values that are neither functions nor classes none is asked for."""
-    return [name for name, each in things.items() if (callable(each) or inspect.isclass(each)) and not has_example(each)]
+    return [name for name, each in things.items() if (inspect.isroutine(each) or inspect.isclass(each)) and not has_example(each)]
 
 
 def public(module: ModuleType) -> dict[str, Any]:
