@@ -230,11 +230,10 @@ class Shape:
 
     A dimension of -1 is settled by the first part (the width of an encoder, say); all rows must agree.
 
-    >>> from typing import Annotated
     >>> @dataclasses.dataclass(frozen=True)
     ... class Pose:
     ...     key: str
-    ...     joints: Annotated[np.ndarray, Shape((20, 3), "float32")]  # metres
+    ...     joints: typing.Annotated[np.ndarray, Shape((20, 3), "float32")]  # metres
     >>> schema_of(Pose).field("joints").metadata
     {b'shape': b'20,3', b'dtype': b'float32'}
     """

@@ -53,8 +53,13 @@ class StoreError(RuntimeError):
     """Something in a store is missing, damaged, or not what its record says."""
 
 
-@functools.cache
 def _filesystem(url: str) -> tuple[Any, str]:
+    # A relative path is relative to where the process stands now, and not to where it stood when the name first came up.
+    return _opened(url, "" if "://" in url or url.startswith("/") else os.getcwd())
+
+
+@functools.cache
+def _opened(url: str, standing: str) -> tuple[Any, str]:
     # Others write here, too: a listing from before would say that what a worker has just written is missing.
     fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
     return fs, root.rstrip("/")

@@ -1,8 +1,8 @@
 """The examples in docstrings run as they stand, and every public name of the API has one.
 
 An example is what a user would type where the names of its module are imported. It runs in a folder of its own, in which
-``out`` is a finished run of the tiny CLEAR with one baseline trained, ``words.py`` is the benchmark of ``docs/examples``, and
-``texts`` has three text files for it.
+``out`` is a finished run of the tiny CLEAR with one baseline trained, ``words.py`` and ``shapes.py`` are those of ``docs/examples``,
+and ``texts`` has three text files.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import inspect
 import io
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -65,16 +66,18 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The working directory of the examples, without ``out``."""
-    shutil.copy(ROOT / "docs" / "examples" / "words.py", tmp_path)
-    shutil.copy(ROOT / "docs" / "examples" / "words.toml", tmp_path)
+    for name in ("words.py", "words.toml", "shapes.py"):
+        shutil.copy(ROOT / "docs" / "examples" / name, tmp_path)
     (tmp_path / "texts").mkdir()
     for name, text in {"one": "a rose is a rose", "two": "to be or not to be", "short": "hm"}.items():
         (tmp_path / "texts" / f"{name}.txt").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    return tmp_path
+    yield tmp_path
+    for name in ("words", "shapes"):
+        sys.modules.pop(name, None)  # the next folder has files of its own
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
@@ -102,7 +105,9 @@ def has_example(thing: Any) -> bool:
 
 def without_example(things: Mapping[str, Any]) -> list[str]:
     """Names of those that have none. Of values that are neither functions nor classes none is asked for."""
-    return [name for name, each in things.items() if (inspect.isroutine(each) or inspect.isclass(each)) and not has_example(each)]
+    return [
+        name for name, each in things.items() if (inspect.isroutine(each) or inspect.isclass(each)) and not has_example(each)
+    ]
 
 
 def public(module: ModuleType) -> dict[str, Any]:

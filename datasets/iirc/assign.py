@@ -48,6 +48,13 @@ class Shares:
         subclass: of what is left, the last, given under the subclass. Lone subclasses keep all.
         cap: see above.
         test: of all samples of a source without splits, the last; 0 where the source says which samples test. Ours.
+
+    >>> Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8).subclass
+    0.8
+    >>> Shares(in_task=0.6, post_task=0.6, superclass=0.4, subclass=0.8, cap=8)
+    Traceback (most recent call last):
+        ...
+    ValueError: in_task 0.6 + post_task 0.6 <= 1, cap 8 >= 1 are wanted
     """
 
     in_task: float
@@ -284,7 +291,12 @@ def _sorted_rows(rows: Rows, classes: pa.Array, wanted: set[int]) -> NDArray[np.
 
 
 def ranks(group: Ints) -> tuple[Ints, Ints]:
-    """Place of each row in its group, in row order, and the rows of its group: both (n,), of the type of ``group``."""
+    """Place of each row in its group, in row order, and the rows of its group: both (n,), of the type of ``group``.
+
+    >>> place, size = ranks(np.array([7, 3, 7, 7]))
+    >>> place, size
+    (array([0, 0, 1, 2]), array([3, 1, 3, 3]))
+    """
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=group[order[:1]] - 1))
     counts = np.diff(starts, append=len(group))
@@ -326,6 +338,13 @@ def assign_labels(code: Ints, role: Ints, tree: Hierarchy, shares: Shares) -> tu
     Args:
         code: (n,) place in ``tree.subclasses``; rows of a class in file order.
         role: (n,) place in ``ROLES``.
+
+    >>> tree = Hierarchy((("animal", ("cat", "dog")),), ())
+    >>> shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8)
+    >>> cats = np.zeros(10, dtype=np.int64)  # ten training samples of the first subclass
+    >>> above, below = assign_labels(cats, np.zeros(10, dtype=np.int64), tree, shares)
+    >>> int(above.sum()), int(below.sum()), int((above & below).sum())  # given as animal, as cat, as both
+    (4, 8, 2)
     """
     tops = {name: place for place, (name, _) in enumerate(tree.superclasses)}
     top = np.asarray([-1 if name is None else tops[name] for name in tree.parents.values()], dtype=np.int64)

@@ -96,12 +96,23 @@ def class_order(counts: np.ndarray, preset: Preset) -> np.ndarray:
         counts: training samples of each class, classes in the order of their names.
         preset: ``as_released``: rarest first; ``as_written``: most frequent first. Equal counts are taken in the order of names
             in both: the sort is stable, whereas numpy's default, which the released code calls, leaves them to chance.
+
+    >>> class_order(np.array([30, 10, 20]), "as_released"), class_order(np.array([30, 10, 20]), "as_written")
+    (array([1, 2, 0]), array([0, 2, 1]))
     """
     return np.argsort(counts if preset == "as_released" else -counts, kind="stable")
 
 
 def class_cuts(classes: int, increments: int, preset: Preset) -> np.ndarray:
-    """Bounds of the classes of each increment, int64 (increments + 1,): 227 in 5 are 46, 46, 46, 46, 43 as released."""
+    """Bounds of the classes of each increment, int64 (increments + 1,): 227 in 5 are 46, 46, 46, 46, 43 as released.
+
+    Args:
+        classes, increments: how many.
+        preset: ``as_released`` or ``as_written``, see the module.
+
+    >>> class_cuts(227, 5, "as_released")
+    array([  0,  46,  92, 138, 184, 227])
+    """
     size = -(-classes // increments) if preset == "as_released" else classes // increments
     cuts = np.minimum(np.arange(increments + 1) * size, classes)
     cuts[-1] = classes
@@ -119,6 +130,11 @@ def plan_increments(
         release: int64 (n,): 0 for the first release, ``r`` for ``later[r - 1]``.
         later: (increments, seed) of each later release.
         preset: see the module.
+
+    >>> label = np.array([0, 0, 1, 2, 1])  # class 0 is known at the start; 1 and 2 come with the second release
+    >>> plan = plan_increments(label, np.zeros(5, int), np.array([0, 0, 1, 1, 1]), later=[(2, 0)], preset="as_released")
+    >>> plan.increment, plan.novel, plan.novel_classes
+    (array([0, 0, 2, 1, 2]), array([False, False,  True,  True,  True]), (array([], dtype=int64), array([2]), array([1])))
     """
     assign = _Assign(label, role)
     assign.first(release == 0)
@@ -205,6 +221,9 @@ def folds(labels: np.ndarray, count: int, seed: int) -> list[np.ndarray]:
     """Places of the rows of each of ``count`` stratified folds, int64, ascending in each; one fold takes all.
 
     scikit-learn's ``StratifiedKFold(count, shuffle=True, random_state=seed)``, as the released code calls it.
+
+    >>> folds(np.array([0, 0, 1, 1]), count=2, seed=0)
+    [array([1, 2]), array([0, 3])]
     """
     if count == 1 or not len(labels):
         return [np.arange(len(labels))] + [np.empty(0, dtype=np.int64)] * (count - 1)

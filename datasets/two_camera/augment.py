@@ -121,6 +121,11 @@ def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray | None = 
 
     Raises:
         Reject: ``singular``: none has a matrix.
+
+    >>> chart = np.random.default_rng(0).uniform(0.1, 0.9, (24, 3))
+    >>> [change] = to_light(chart, np.stack([chart * [2.0, 1.0, 0.5]]))
+    >>> np.diag(change).round(6)
+    array([2. , 1. , 0.5])
     """
     if clear is None or clear.all():
         gram = np.einsum("ni,nj->ij", own, own)

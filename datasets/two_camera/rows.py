@@ -133,6 +133,10 @@ def numbers(column: pa.ChunkedArray | pa.Array, width: int) -> np.ndarray:
 
     Raises:
         ValueError: for a list of another length.
+
+    >>> numbers(pa.array([[1.0, 2.0, 3.0], None]), 3)
+    array([[ 1.,  2.,  3.],
+           [nan, nan, nan]])
     """
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     lengths = whole.value_lengths()
@@ -150,6 +154,9 @@ def lists(values: np.ndarray) -> pa.Array:
     """Numbers (n, ...) as a column of lists of the numbers of each row; null where all of a row are NaN.
 
     They are rounded to float32, as the released ones are: processors differ in the last digits of sums, and bytes should not.
+
+    >>> lists(np.array([[0.5, 1.0, 0.25], [np.nan, np.nan, np.nan]])).to_pylist()
+    [[0.5, 1.0, 0.25], None]
     """
     flat = np.asarray(values, dtype=np.float32).astype(np.float64).reshape(len(values), -1)
     width = flat.shape[1]

@@ -17,12 +17,22 @@ class ClipName(NamedTuple):
 
 
 def parse_name(stem: str) -> ClipName | None:
-    """Parts of a file's name without extension; None where it is not of that form."""
+    """Parts of a file's name without extension; None where it is not of that form.
+
+    >>> parse_name("v_HandStandPushups_g01_c02")
+    ClipName(class_name='HandStandPushups', group='g01', clip='c02')
+    >>> parse_name("holiday") is None
+    True
+    """
     found = _NAME.match(stem)
     return ClipName(found[1], found[2], found[3]) if found else None
 
 
 def group_of(stem: str, label: str) -> str:
-    """Name of a clip's group, different for different classes: ``Surfing/g22``; the clip itself where the name has none."""
+    """Name of a clip's group, different for different classes: ``Surfing/g22``; the clip itself where the name has none.
+
+    >>> group_of("v_Surfing_g22_c04", "Surfing"), group_of("holiday", "Surfing")
+    ('Surfing/g22', 'holiday')
+    """
     name = parse_name(stem)
     return f"{label}/{name.group}" if name else stem

@@ -30,7 +30,13 @@ AVERAGE = "average"
 
 
 def no_pictures(keys: NDArray[np.str_]) -> Any:
-    """Stands in a fold for its pictures where the estimator has not said that it needs them."""
+    """Stands in a fold for its pictures where the estimator has not said that it needs them.
+
+    >>> no_pictures(np.array(["pair7"]))
+    Traceback (most recent call last):
+        ...
+    ValueError: pictures of 1 pairs: an estimator that looks at pictures says so: needs_pictures = True
+    """
     raise ValueError(f"pictures of {len(keys)} pairs: an estimator that looks at pictures says so: needs_pictures = True")
 
 
@@ -50,6 +56,19 @@ class Fold:
         gt_test: (m, 3) float64; None where it is held back from the estimator.
         pictures: keys of measured pairs -> their ``training.illuminants.pictures.Pictures``, of both cameras; for estimators
             that have ``needs_pictures = True``.
+
+    >>> rows = PairExamples(
+    ...     key=np.array(["a", "b", "a-as-b"]),
+    ...     pair=np.array(["a", "b", "a"]),
+    ...     light=np.array(["a", "b", "b"]),
+    ...     X=np.zeros((3, 9), np.float32),
+    ...     gt=np.ones((3, 3)),
+    ...     fold=np.array([0, 1, 0]),
+    ...     original=np.array([True, True, False]),
+    ... )
+    >>> fold = rotating_folds(rows)[1]  # pair b is tested: what is lit as b is lit is not learned from
+    >>> fold.key_test.tolist(), fold.pair_train.tolist(), fold.X_train.shape, fold.gt_test
+    (['b'], ['a'], (1, 9), None)
     """
 
     name: str
@@ -72,6 +91,11 @@ class Estimator(Protocol):
     It may have more: ``looks_at_test = True`` where it needs ``gt_test``, which the results then say; ``needs_pictures = True``
     where it looks at ``Fold.pictures``; ``artifacts()``, file name -> bytes of what is worth keeping of the last call
     (weights); and ``progress``, which is set to a function that is told one line now and then.
+
+    >>> class MeanLight:
+    ...     def estimate_folds(self, folds):
+    ...         return {0: [np.tile(fold.gt_train.mean(axis=0), (len(fold.key_test), 1)) for fold in folds]}
+    >>> estimator: Estimator = MeanLight()
     """
 
     def estimate_folds(self, folds: Sequence[Fold]) -> Mapping[int, Sequence[Lights]]:
@@ -134,6 +158,11 @@ def rotating_folds(rows: PairExamples, *, reveal_test: bool = False, lights_of_t
 
     Raises:
         ValueError: fewer than two folds, or a fold without measured rows.
+
+    >>> pairs = np.array(["a", "b", "c"])
+    >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((3, 9), np.float32), np.ones((3, 3)), np.arange(3), np.ones(3, bool))
+    >>> [(fold.name, fold.key_test.tolist(), fold.pair_train.tolist()) for fold in rotating_folds(rows)]
+    [('fold 0', ['a'], ['b', 'c']), ('fold 1', ['b'], ['a', 'c']), ('fold 2', ['c'], ['a', 'b'])]
     """
     numbers = np.unique(rows.fold)
     if len(numbers) < 2:
@@ -147,7 +176,14 @@ def rotating_folds(rows: PairExamples, *, reveal_test: bool = False, lights_of_t
 
 
 def fixed_parts(rows: PairExamples, *, reveal_test: bool = False) -> list[Fold]:
-    """The radiometric set's one fold: part 0 is learned from, 1 validates, 2 is tested. (The released code tests part 0.)"""
+    """The radiometric set's one fold: part 0 is learned from, 1 validates, 2 is tested. (The released code tests part 0.)
+
+    >>> pairs = np.array(["a", "b", "c"])
+    >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((3, 9), np.float32), np.ones((3, 3)), np.arange(3), np.ones(3, bool))
+    >>> [fold] = fixed_parts(rows)
+    >>> fold.pair_train.tolist(), len(fold.X_validate), fold.key_test.tolist()
+    (['a'], 1, ['c'])
+    """
     return [_fold("test part", rows, rows.fold == 0, rows.fold == 1, rows.fold == 2, reveal_test)]
 
 
@@ -207,6 +243,15 @@ def estimate_folds(
 
     Raises:
         ValueError: the estimates do not fit the folds.
+
+    >>> class MeanLight:
+    ...     def estimate_folds(self, folds):
+    ...         return {0: [np.tile(fold.gt_train.mean(axis=0), (len(fold.key_test), 1)) for fold in folds]}
+    >>> pairs, lights = np.array(list("abcdef")), np.linspace([0.5, 1.0, 0.7], [0.7, 1.0, 0.5], 6)
+    >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((6, 9), np.float32), lights, np.arange(6) % 2, np.ones(6, bool))
+    >>> [table] = estimate_folds(MeanLight(), rows, parts="rotating")
+    >>> table.select(["fold", "name", "gt_r_g"]).to_pylist()[0]
+    {'fold': 'fold 0', 'name': 'a', 'gt_r_g': 0.5}
     """
     reveal = bool(getattr(estimator, "looks_at_test", False))
     if parts == "fixed":
@@ -259,6 +304,16 @@ class Estimates:
         truth: (m, 3) lights of each fold, green 1.
         runs: seed or number of the run -> (m, 3) estimates of each fold, green 1; of several runs there is ``AVERAGE``, too.
         errors: run -> (m,) errors in degrees of each fold.
+
+    >>> class MeanLight:
+    ...     def estimate_folds(self, folds):
+    ...         return {0: [np.tile(fold.gt_train.mean(axis=0), (len(fold.key_test), 1)) for fold in folds]}
+    >>> pairs, lights = np.array(list("abcdef")), np.linspace([0.5, 1.0, 0.7], [0.7, 1.0, 0.5], 6)
+    >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((6, 9), np.float32), lights, np.arange(6) % 2, np.ones(6, bool))
+    >>> [table] = estimate_folds(MeanLight(), rows, parts="rotating")
+    >>> found = estimates_of(table)
+    >>> found.names, found.errors[0][0].round(1)  # degrees
+    ([['a', 'c', 'e'], ['b', 'd', 'f']], array([7.4, 2.5, 2.5]))
     """
 
     folds: list[str]

@@ -36,6 +36,13 @@ class OrderedStream:
         tasks: classes of each task, in the order learned.
         accuracy: after each task, that of each class learned so far on the test sequences, in the order learned.
         val_accuracy: likewise, on those that validate; NaN where there are none.
+
+    >>> one = OrderedStream(0, ((2, 0), (1,)), [[1.0, 0.5], [0.5, 0.5, 1.0]], [[float("nan")] * 2, [float("nan")] * 3])
+    >>> one.classes, one.matrix()
+    ([2, 0, 1], array([[0.75,  nan],
+           [0.5 , 1.  ]]))
+    >>> one.measures()["af_from_best", "test"]  # the first task fell from 0.75 to 0.5
+    0.25
     """
 
     order: int
@@ -89,6 +96,16 @@ def streams(rows: Sequence[Mapping[str, Any]]) -> Iterator[OrderedStream]:
 
     Raises:
         ValueError: a stream of which a task is missing or stands twice.
+
+    >>> nan = float("nan")
+    >>> first = {"order_index": 0, "k": 1, "classes": [2], "sizes": [1], "class_accuracy": [1.0], "val_class_accuracy": [nan]}
+    >>> second = first | {"k": 2, "classes": [2, 0], "sizes": [1, 1], "class_accuracy": [0.5, 1.0], "val_class_accuracy": [nan, nan]}
+    >>> next(streams([first, second])).tasks
+    ((2,), (0,))
+    >>> list(streams([second]))
+    Traceback (most recent call last):
+        ...
+    ValueError: order 0: results after [2] tasks: 1, 2, ... each once
     """
     found: dict[int, list[Mapping[str, Any]]] = {}
     for row in rows:
@@ -146,6 +163,11 @@ def values_of(found: Sequence[OrderedStream], *, together: bool) -> Iterator[Val
     After each task ``class_accuracy`` of each class, and ``accuracy`` of each task, which is named by its classes, ascending,
     with + between them; after the last ``OrderedStream.measures``. And those of the whole training: their means over its
     orders, where ``together``.
+
+    >>> one = OrderedStream(0, ((0,), (1,)), [[1.0], [0.5, 1.0]], [[1.0], [0.5, 1.0]])
+    >>> whole = [value for value in values_of([one], together=True) if value.position is None and value.split == "test"]
+    >>> {value.metric: value.value for value in whole}
+    {'aa': 0.75, 'af_from_best': 0.5, 'af_final_minus_diagonal': -0.5, 'bound': 0.5, 'bound_own': 0.5}
     """
     for one in found:
         for k, row in enumerate(one.accuracy, start=1):
@@ -170,6 +192,11 @@ def differences(final: Mapping[Key, Mapping[str, float]]) -> tuple[list[str], Or
 
     Args:
         final: of each stream, the accuracy at the end by what is tested: a task, or a class.
+
+    >>> final = {(0, "task", 0): {"0": 1.0, "1": 0.5}, (0, "task", 1): {"0": 0.5, "1": 0.5}}  # repeat, kind, order
+    >>> names, found = differences(final)
+    >>> names, found.opd
+    (['0', '1'], array([[0.5, 0. ]]))
     """
     orders = sorted({(kind, index) for _, kind, index in final})
     repeats = sorted({repeat for repeat, _, _ in final})
