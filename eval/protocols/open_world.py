@@ -155,34 +155,12 @@ def run_open_world(
     ...     return Samples(uids, np.zeros((len(y), 4), np.float32), np.array(y, np.int64))
     >>> first = Increment("old", samples(0, [0, 0, 1]), samples(3, [0]), samples(4, [1]))
     >>> second = Increment("new", samples(5, [2, 2]), samples(7, []), samples(7, [2]))
-    >>> Path("work").mkdir()
-    Traceback (most recent call last):
-        ...
-    FileExistsError: [Errno 17] File exists: 'work'
-    >>> rows = run_open_world(Majority(), [first, second], ["a", "b", "c"], setting=Setting(feedback=0.5), folder=Path("work"))
+    >>> Path("worlds").mkdir()
+    >>> half = Setting(feedback=0.5)
+    >>> rows = run_open_world(Majority(), [first, second], ["a", "b", "c"], setting=half, folder=Path("worlds"))
     >>> table = pa.concat_tables(rows)
-    Traceback (most recent call last):
-        ...
-    pyarrow.lib.ArrowInvalid: No match for FieldRef.Name(name) in key: string
-    position: int32
-    tested: string
-    split: string
-    samples: int64
-    keys: list<element: string>
-    labels: list<element: int32>
-    predicted: list<element: int32>
-    class_names: list<element: string>
-    memory_samples: int64
-    memory_parts: int64
-    record: string
-    __fragment_index: int32
-    __batch_index: int32
-    __last_in_fragment: bool
-    __filename: string
     >>> table.select(["increment", "phase", "split"]).to_pylist()[-1]
-    Traceback (most recent call last):
-        ...
-    NameError: name 'table' is not defined
+    {'increment': 1, 'phase': 'post', 'split': 'test'}
     """
     _check(increments, classes)
     checkpoint = Checkpoint(folder)

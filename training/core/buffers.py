@@ -19,7 +19,11 @@ Removal = Literal["as_released", "as_written"]
 
 
 def current_rows(sizes: Sequence[int]) -> RowNumbers:
-    """Row numbers of the last domain of a stream whose domains have ``sizes`` rows."""
+    """Row numbers of the last domain of a stream whose domains have ``sizes`` rows.
+
+    >>> current_rows([3, 2])
+    array([3, 4])
+    """
     return np.arange(sum(sizes[:-1]), sum(sizes), dtype=np.int64)
 
 
@@ -32,6 +36,11 @@ def acceptance(alpha: float, capacity: int, seen: int, *, dynamic: bool) -> floa
 
     Raises:
         ValueError: alpha is negative, or capacity or seen is not positive.
+
+    >>> acceptance(1.0, capacity=100, seen=400, dynamic=False)  # 1 * 100 / 400
+    0.25
+    >>> acceptance(1.0, capacity=100, seen=400, dynamic=True)
+    1.0
     """
     if alpha < 0 or capacity < 1 or seen < 1:
         raise ValueError(f"alpha {alpha}, capacity {capacity}, seen {seen}: alpha >= 0 and the others >= 1")
@@ -57,6 +66,13 @@ def biased_reservoir(
     Returns:
         k row numbers. Where a domain larger than k has more than k accepted rows, a random k of them stay (our choice:
         the paper's domains have equal size, so that this cannot happen).
+
+    >>> kept = biased_reservoir(np.array([], np.int64), [4], seed=0, alpha=1.0, dynamic=False)
+    >>> kept  # the first domain fills the buffer
+    array([0, 1, 2, 3])
+    >>> kept = biased_reservoir(kept, [4, 4], seed=0, alpha=2.0, dynamic=False)
+    >>> len(kept), bool((kept >= 4).all())  # the probability is 2 * 4 / 8: every row of the present is accepted
+    (4, True)
     """
     if removal not in ("as_released", "as_written"):
         raise ValueError(f"removal {removal!r}: 'as_released' or 'as_written'")

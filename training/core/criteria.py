@@ -14,7 +14,11 @@ Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Softmax over all classes seen so far, mean over samples."""
+    """Softmax over all classes seen so far, mean over samples.
+
+    >>> round(cross_entropy(torch.zeros(1, 4), torch.tensor([2])).item(), 4)  # ln 4
+    1.3863
+    """
     return nn.functional.cross_entropy(logits, targets)
 
 
@@ -22,6 +26,10 @@ def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """A sigmoid a class, mean over samples and over the classes seen so far (IIRC's loss).
 
     ``targets`` may be (b, k) sets of class indices too, filled up with -1.
+
+    >>> sets = torch.tensor([[0, 2], [1, -1]])  # two labels, and one
+    >>> round(binary_cross_entropy(torch.zeros(2, 3), sets).item(), 4)  # ln 2
+    0.6931
     """
     if not targets.is_floating_point():
         targets = multi_hot(targets, logits.shape[1])
@@ -38,11 +46,20 @@ def softened_distillation(logits: Tensor, old: Tensor, temperature: float) -> Te
 
     Returns:
         (...): a number a model, where several stand side by side.
+
+    >>> old = torch.tensor([[4.0, 0.0]])
+    >>> round(softened_distillation(old, old, temperature=2.0).item(), 4)  # what is left is the entropy of softmax(2, 0)
+    0.3653
     """
     target = torch.softmax(old / temperature, dim=-1)
     return -(target * torch.log_softmax(logits / temperature, dim=-1)).sum(-1).mean(-1)
 
 
 def sigmoid_distillation(logits: Tensor, old: Tensor, temperature: float) -> Tensor:
-    """Binary cross-entropy of the sigmoids of ``logits`` / T against those of ``old`` / T, mean over samples and classes."""
+    """Binary cross-entropy of the sigmoids of ``logits`` / T against those of ``old`` / T, mean over samples and classes.
+
+    >>> old = torch.tensor([[4.0, 0.0]])
+    >>> round(sigmoid_distillation(torch.zeros(1, 2), old, temperature=1.0).item(), 4)  # ln 2
+    0.6931
+    """
     return nn.functional.binary_cross_entropy_with_logits(logits / temperature, torch.sigmoid(old / temperature))

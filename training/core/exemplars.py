@@ -24,6 +24,13 @@ class Capacity:
         size: in all, or of each class.
         unit: "samples" (the released code: whole clips) or "parts" (the frames of clips, as they are kept).
         per_class: ``size`` is a class's own, so that the memory grows with the classes (IIRC).
+
+    >>> Capacity(2000).quota(classes=100), Capacity(20, per_class=True).quota(classes=100)
+    (20, 20)
+    >>> Capacity(10).quota(classes=20)
+    Traceback (most recent call last):
+        ...
+    ValueError: a memory of 10 samples has no room for 20 classes: one each is the least
     """
 
     size: int
@@ -60,6 +67,9 @@ def herding(features: NDArray[np.float64], count: int) -> RowNumbers:
 
     Returns:
         Row numbers, each once, best first; the first of equals.
+
+    >>> herding(np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]]), 2)  # the third is nearest to the mean of all
+    array([2, 1])
     """
     unit = normalised(features)
     mean, total = unit.mean(0), np.zeros(unit.shape[1])
@@ -89,13 +99,22 @@ def by_class(rows: RowNumbers, labels: Labels) -> dict[int, RowNumbers]:
     """Class -> its rows in their order, classes ascending; ``labels`` are those of ``rows``.
 
     A sample with a set of labels (n, k) belongs to the first.
+
+    >>> by_class(np.array([5, 6, 7]), np.array([1, 0, 1]))
+    {0: array([6]), 1: array([5, 7])}
     """
     own = labels if labels.ndim == 1 else labels[:, 0]
     return {int(label): rows[own == label] for label in np.unique(own)}
 
 
 def nearest_means(features: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(n,) the nearest of ``means`` (classes, d) to each normalised row of ``features`` (n, d), the first of equals."""
+    """(n,) int64: the nearest of ``means`` (classes, d), of length 1, to each normalised row of ``features`` (n, d).
+
+    Of equals the first.
+
+    >>> nearest_means(np.array([[3.0, 0.1], [0.2, 5.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]))
+    array([0, 1])
+    """
     unit = normalised(features)
     # |a - b|^2 = 2 - 2 a b for vectors of length 1: the largest product is the nearest.
     return np.asarray((unit @ means.T).argmax(1), dtype=np.int64)
@@ -106,6 +125,9 @@ def class_means(features: NDArray[np.float64], labels: Labels, classes: int) -> 
 
     Raises:
         ValueError: a class has no exemplar.
+
+    >>> class_means(np.array([[3.0, 4.0], [6.0, 8.0]]), np.array([0, 0]), classes=1)  # of vectors of length 1
+    array([[0.6, 0.8]])
     """
     unit = normalised(features)
     empty = np.setdiff1d(np.arange(classes), labels)
@@ -115,6 +137,11 @@ def class_means(features: NDArray[np.float64], labels: Labels, classes: int) -> 
 
 
 def normalised(features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows of length 1; a row of zeros stays one."""
+    """Rows of length 1; a row of zeros stays one.
+
+    >>> normalised(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
     values = np.asarray(features, dtype=np.float64)
     return values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)

@@ -11,6 +11,10 @@ def multi_hot(labels: Tensor, classes: int) -> Tensor:
 
     Args:
         labels: (b,) or (b, k) int64 class indices below ``classes``; -1 where a set has fewer than k.
+
+    >>> multi_hot(torch.tensor([[2, 0], [1, -1]]), 3)
+    tensor([[1., 0., 1.],
+            [0., 1., 0.]])
     """
     at = labels[:, None] if labels.ndim == 1 else labels
     # One column more takes what only fills up.
@@ -19,7 +23,11 @@ def multi_hot(labels: Tensor, classes: int) -> Tensor:
 
 
 def predicted_sets(logits: Tensor) -> Tensor:
-    """(b, classes) bool: a sigmoid above one half, which is a logit above 0."""
+    """(b, classes) bool: a sigmoid above one half, which is a logit above 0.
+
+    >>> predicted_sets(torch.tensor([[1.5, -0.2]]))  # a probability above a half
+    tensor([[ True, False]])
+    """
     return logits > 0
 
 
@@ -29,6 +37,9 @@ def precision_weighted_jaccard(predicted: Tensor, labels: Tensor) -> Tensor:
     Args:
         predicted: (b, classes) bool.
         labels: see ``multi_hot``.
+
+    >>> precision_weighted_jaccard(torch.tensor([[True, False, True]]), torch.tensor([[0, 1]]))  # 1/3 * 1/2
+    tensor([0.1667], dtype=torch.float64)
     """
     true = multi_hot(labels, predicted.shape[1]).bool()
     common = (true & predicted).sum(1).double()

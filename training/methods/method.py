@@ -42,6 +42,15 @@ class Method:
         predict: by the largest output of the head, or by the nearest mean of the exemplars' features (iCaRL).
         labels: which labels of a sample it can learn: one class, or a set of them.
         classes: what a position of a stream may bring: "new" classes (tasks), or the "same" ones (domains).
+
+    >>> from benchwright.training.methods.finetune import present
+    >>> mine = Method("mine", present, "finetune", {"strength": 0.1})
+    >>> mine.rule(buffer=[], sizes=[3, 2], seed=0)  # rows of the stream that the model trains on next
+    array([3, 4])
+    >>> Method("mine", present, "again")
+    Traceback (most recent call last):
+        ...
+    ValueError: method 'mine': start 'again': one of scratch, finetune
     """
 
     name: str
@@ -66,7 +75,14 @@ class Method:
             raise ValueError(f"method {self.name!r}: the nearest mean of exemplars needs exemplars")
 
     def check_fits(self, *, labels: Labels, classes: Classes) -> None:
-        """Raise ``ValueError`` where it cannot learn such a stream."""
+        """Raise ``ValueError`` where it cannot learn such a stream.
+
+        >>> from benchwright.training.methods.icarl import icarl
+        >>> icarl().check_fits(labels="sets", classes="new")
+        Traceback (most recent call last):
+            ...
+        ValueError: method 'icarl' takes one class a sample, and samples here have sets of labels
+        """
         if labels not in self.labels or (labels == "sets" and self.predict == "nearest_mean"):
             raise ValueError(f"method {self.name!r} takes one class a sample, and samples here have sets of labels")
         if classes not in self.classes:

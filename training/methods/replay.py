@@ -11,7 +11,11 @@ from .method import Method, Predict
 
 
 def replay(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
-    """All rows of the current task, then the memory. Nothing is drawn."""
+    """All rows of the current task, then the memory. Nothing is drawn.
+
+    >>> replay(current_rows([2]), [2, 2], seed=0)
+    array([2, 3, 0, 1])
+    """
     return np.concatenate([current_rows(sizes), buffer])
 
 
@@ -22,5 +26,8 @@ def er(*, predict: Predict = "head") -> Method:
     Args:
         predict: "head" (``as_released``: what the code does), or "nearest_mean" (``as_written``: the supplement says that
             it uses iCaRL's rule).
+
+    >>> er().exemplars
+    'random'
     """
     return Method("er", replay, "finetune", {"predict": predict}, exemplars="random", predict=predict)
