@@ -373,8 +373,11 @@ class Rows:
         return list(self.schema.names)
 
     def repetitive(self) -> list[str]:
-        """Text columns that are stored as dictionaries, by the first part."""
-        return self.store.dictionaries(self.parts[0].name) if self.parts else []
+        """Text columns that are stored as dictionaries, by the first part; of rows that are in memory alone none."""
+        first = next((part.name for part in self.parts), None)
+        if first is None or (first in self.recent and not self.store.exists(first)):
+            return []
+        return self.store.dictionaries(first)
 
     def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
         """One Arrow table a part, in order; never more than one part in memory.

@@ -1,8 +1,8 @@
 """The examples in docstrings run as they stand, and every public name of the API has one.
 
 An example is what a user would type where the names of its module are imported. It runs in a folder of its own, in which
-``out`` is a finished run of the tiny CLEAR with one baseline trained, ``words.py`` and ``shapes.py`` are those of ``docs/examples``,
-and ``texts`` has three text files.
+``out`` is a finished run of the tiny CLEAR with one baseline trained, ``words.py`` and ``shapes.py`` are those of
+``docs/examples``, and ``texts`` has three text files.
 """
 
 from __future__ import annotations

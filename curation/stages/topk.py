@@ -246,6 +246,11 @@ def top_k(
     Returns:
         Scores (q, k) float64, descending, and row numbers (q, k) int64 counted over all blocks, in the order
         (-score, id); -inf and -1 where there are fewer than k rows that have a direction.
+
+    >>> vectors = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]], np.float32)
+    >>> scores, rows = top_k([vectors], np.array([[1.0, 0.0]], np.float32), k=2)
+    >>> scores.round(2), rows
+    (array([[1. , 0.6]]), array([[0, 2]]))
     """
     state = TopK(queries, k)
     order = None if ids is None else np.argsort(np.asarray(ids), kind="stable")

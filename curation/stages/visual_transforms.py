@@ -45,7 +45,13 @@ def our_ranges() -> Ranges:
 
 
 def transform_by(function: OwnTransform, frames: np.ndarray, seed: int, key: str) -> np.ndarray:
-    """``transform_frames`` by a transform of somebody's own. Raises ``ValueError`` where it gives other than what it takes."""
+    """``transform_frames`` by a transform of somebody's own. Raises ``ValueError`` where it gives other than what it takes.
+
+    >>> def mirror(frames, draw):
+    ...     return frames[:, :, ::-1]
+    >>> transform_by(mirror, np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3), 0, "video7")[0, 0, :, 0]
+    array([3, 0], dtype=uint8)
+    """
     name = getattr(function, "__name__", str(function))
     made = np.asarray(function(frames.copy(), rng(seed, f"{_STAGE}.own", key)))
     if made.shape != frames.shape or made.dtype != np.uint8:
@@ -136,12 +142,20 @@ def _colour(p: Parameters) -> tuple[int, int, int]:
 
 
 def colour_invert(frame: np.ndarray) -> np.ndarray:
-    """Every level becomes 255 less itself."""
+    """Every level becomes 255 less itself.
+
+    >>> colour_invert(np.full((1, 1, 3), 55, np.uint8))
+    array([[[200, 200, 200]]], dtype=uint8)
+    """
     return 255 - frame
 
 
 def vertical_flip(frame: np.ndarray) -> np.ndarray:
-    """Upside down."""
+    """Upside down.
+
+    >>> vertical_flip(np.array([[[1, 1, 1]], [[2, 2, 2]]], np.uint8))[:, 0, 0]
+    array([2, 1], dtype=uint8)
+    """
     return frame[::-1].copy()
 
 
@@ -152,7 +166,15 @@ def gaussian_noise(frame: np.ndarray, std_levels: float, draw: np.random.Generat
 
 
 def rotation(frame: np.ndarray, angle_deg: float, fill: tuple[int, int, int]) -> np.ndarray:
-    """Turned about its centre; corners take one colour."""
+    """Turned about its centre; corners take one colour.
+
+    >>> frame = np.zeros((3, 3, 3), np.uint8)
+    >>> frame[0, 0] = 255
+    >>> rotation(frame, 90, fill=(0, 0, 0))[..., 0]
+    array([[  0,   0,   0],
+           [  0,   0,   0],
+           [255,   0,   0]], dtype=uint8)
+    """
     return np.asarray(Image.fromarray(frame).rotate(angle_deg, Image.Resampling.BILINEAR, fillcolor=fill))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from benchwright.curation.store import StoreError
 from benchwright.pipelines import api, experiments
 from benchwright.pipelines.experiments import Diverged
 
