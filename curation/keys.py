@@ -169,12 +169,20 @@ def codes_in(value: Any) -> Iterator[Any]:
 
 
 def sha256(data: bytes | str) -> str:
-    """SHA-256 as 64 hexadecimal digits."""
+    """SHA-256 as 64 hexadecimal digits.
+
+    >>> sha256("a rose is a rose")[:12]
+    '82da1ad07463'
+    """
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
 def canonical(value: Any) -> str:
-    """JSON text of a JSON-like value with sorted keys: equal values give equal text."""
+    """JSON text of a JSON-like value with sorted keys: equal values give equal text.
+
+    >>> canonical({"b": 1, "a": [True, None]})
+    '{"a":[true,null],"b":1}'
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -247,6 +255,9 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
 
     Raises:
         FileNotFoundError: where nothing is there.
+
+    >>> fingerprint("texts/one.txt").content[:12]  # the SHA-256 of its 16 bytes
+    '82da1ad07463'
     """
     known = {} if known is None else known
     fs, root = fsspec.core.url_to_fs(path)

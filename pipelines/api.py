@@ -74,7 +74,15 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
 
 
 def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[str, str]:
-    """Why a run would not use what is there, or what it waits for: stage -> one line, for the stages without artifact."""
+    """Why a run would not use what is there, or what it waits for: stage -> one line, for the stages without artifact.
+
+    >>> import benchwright as bw
+    >>> todo = bw.job("words.py")
+    >>> done = bw.run(todo, "reasons")
+    >>> stricter = bw.job("words.py", overrides=["min_words=6"])
+    >>> reasons(bw.plan(stricter, "reasons"), "reasons")["counted"]
+    'stale: setting min_words = 6, which was 3'
+    """
     store = Store(out)
     told: dict[str, str] = {}
     for stage, artifact in planned:
@@ -259,6 +267,9 @@ def kept(out: str) -> dict[str, dict[str, Any]]:
     """Stages that are used though their code changed since they were made: name -> what ``curation.artifact.Artifact`` says.
 
     Stages of which nothing can be said, since their records are missing or damaged, are left out.
+
+    >>> kept("out")
+    {}
     """
     store = Store(out)
     found: dict[str, dict[str, Any]] = {}

@@ -110,7 +110,12 @@ class Training:
 
 
 def dataset_digest(out: str) -> str:
-    """Content digest of the published dataset. Raises ``WrongUse`` where there is none."""
+    """Content digest of the published dataset. Raises ``WrongUse`` where there is none.
+
+    >>> import benchwright as bw
+    >>> dataset_digest("out") == bw.show("out")["digest"]
+    True
+    """
     store, name = Store(out), posixpath.join(DATASET, "dataset.json")
     if not store.exists(name):
         raise WrongUse(f"{out} has no dataset yet: run it to its end first")
@@ -238,7 +243,11 @@ class Trained:
 
 
 def trained(out: str) -> Iterator[Trained]:
-    """Every finished training of a run, of whatever dataset, settings and code, in the order of training."""
+    """Every finished training of a run, of whatever dataset, settings and code, in the order of training.
+
+    >>> [(one.facts["protocol"], one.facts["seed"], one.stale) for one in trained("out")][:2]
+    [('iid', 0, ''), ('iid', 1, '')]
+    """
     store = Store(posixpath.join(out, FOLDER))
     if not store.exists("run.json"):
         return

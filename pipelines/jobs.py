@@ -106,6 +106,9 @@ def job_of(out: str, *, pipeline: str | None = None) -> Job:
         StoreError: where ``out`` holds no run, or its settings are not those of the benchmark.
         LeavesRun: where something in a local folder leads out of it.
         NotNamed: where it names code that the user has not named.
+
+    >>> job_of("out").config.seed
+    0
     """
     if "://" not in out:
         check_tree(out)

@@ -94,6 +94,9 @@ def _scores(todo: Job, out: str) -> Any:
 def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     """Results that ``scores`` and ``report`` leave out, since the code that made them changed, or they are of another dataset:
     protocol and method -> why. ``train`` makes them again.
+
+    >>> stale("out")  # nothing changed since
+    {}
     """
     job_of(out, pipeline=pipeline)
     return experiments.stale_trainings(out)
@@ -132,6 +135,9 @@ def release(out: str, folder: str, *, pipeline: str | None = None) -> int:
     Raises:
         WrongUse: for a benchmark that has no such layout.
         StoreError: where the run is not finished, or its dataset is not what its settings made.
+
+    >>> release("out", "clear-release")
+    210
     """
     todo = job_of(out, pipeline=pipeline)
     if todo.benchmark.release is None:
@@ -159,6 +165,11 @@ def qa_export(
 
     Raises:
         WrongUse: where the pipeline asks nobody, or has no such round.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("shapes.py"), "shapes")
+    >>> [path.name for path in qa_export("shapes")]
+    ['labels.html', 'sensitive.html', 'bucket00.csv']
     """
     from ..curation.qa.rounds import export_questions
 

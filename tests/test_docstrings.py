@@ -23,24 +23,49 @@ from typing import Any
 
 import benchwright
 import pytest
+from benchwright.curation.named import load
+from benchwright.curation.registry import Registry
+from benchwright.curation.stages.transforms import TRANSFORMS
+from benchwright.eval.metrics.registry import METRICS
 from benchwright.pipelines import api
+from benchwright.training.methods.registry import METHODS
+from benchwright.training.models.registry import MODELS
+from benchwright.training.predictors.registry import PREDICTORS
 
 ROOT = Path(__file__).resolve().parents[1]
 ROOMS = ("curation", "datasets", "training", "eval", "pipelines")
 EXAMPLE = re.compile(r"^ *>>> ", re.MULTILINE)
 
-EVERY_NAME = [
-    "eval.metrics.accuracy",
-    "eval.metrics.angular",
-    "eval.metrics.class_incremental",
-    "eval.metrics.clear",
-    "eval.metrics.confusion",
-    "eval.metrics.label_sets",
-    "eval.metrics.novelty",
-    "eval.metrics.order_sensitivity",
+EVERY_FUNCTION = [
+    *("eval/metrics/" + name for name in ("accuracy", "angular", "class_incremental", "clear", "confusion", "label_sets")),
+    *("eval/metrics/" + name for name in ("novelty", "order_sensitivity")),
+    *("eval/protocols/" + name for name in ("domain_incremental", "open_world", "predictions", "streams")),
+    "eval/results",
+    "datasets/clear/splits",
+    "datasets/iirc/tasks",
+    "datasets/iirc/view",
+    "datasets/kowl/increments",
+    "datasets/kowl/splits",
+    "datasets/kowl/transitions",
+    "datasets/reader/dataset",
+    "datasets/skeleton/orders",
+    "datasets/skeleton/splits",
+    "datasets/two_camera/folds",
+    "datasets/two_camera/transforms",
+    "datasets/ucf101/names",
+    "datasets/vclimb/splits",
+    "datasets/videos/rows",
+    "training/core/buffers",
+    "training/core/criteria",
+    "training/core/label_sets",
+    "training/illuminants/pictures",
+    "curation/qa/options",
+    "curation/rng",
+    *("curation/stages/" + name for name in ("buckets", "choose", "dates", "exif", "images", "reorder", "shortage")),
 ]
-"""Modules of which every public function and class has an example, beside the front door and what the documents name."""
+"""Modules whose public functions all have an example, beside the front door, built-in names, and what documents name."""
 
+REGISTRIES = [METHODS, METRICS, MODELS, PREDICTORS, TRANSFORMS]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "examples").glob("*.py"))]
 
 
@@ -68,7 +93,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The working directory of the examples, without ``out``."""
-    for name in ("words.py", "words.toml", "shapes.py"):
+    for name in ("words.py", "words.toml", "shapes.py", "shapes.toml"):
         shutil.copy(ROOT / "docs" / "examples" / name, tmp_path)
     (tmp_path / "texts").mkdir()
     for name, text in {"one": "a rose is a rose", "two": "to be or not to be", "short": "hm"}.items():
@@ -110,12 +135,12 @@ def without_example(things: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def public(module: ModuleType) -> dict[str, Any]:
-    """Functions and classes that the module defines."""
+def functions_of(module: ModuleType) -> dict[str, Any]:
+    """Public functions that the module defines."""
     return {
-        f"{module.__name__}.{name}": each
+        name: each
         for name, each in vars(module).items()
-        if not name.startswith("_") and getattr(each, "__module__", "") == module.__name__
+        if not name.startswith("_") and inspect.isroutine(each) and each.__module__ == module.__name__
     }
 
 
@@ -156,14 +181,23 @@ def test_every_name_of_the_front_door_has_an_example() -> None:
     assert without_example({name: getattr(benchwright, name) for name in benchwright.__all__}) == []
 
 
-@pytest.mark.parametrize("name", EVERY_NAME)
-def test_every_name_of_a_module_has_an_example(name: str) -> None:
-    assert without_example(public(importlib.import_module(f"benchwright.{name}"))) == []
+@pytest.mark.parametrize("name", EVERY_FUNCTION)
+def test_every_function_of_a_module_has_an_example(name: str) -> None:
+    functions = functions_of(importlib.import_module(f"benchwright.{name.replace('/', '.')}"))
+    assert functions
+    assert without_example(functions) == []
+
+
+@pytest.mark.parametrize("registry", REGISTRIES, ids=lambda registry: registry.kind)
+def test_every_built_in_name_has_an_example(registry: Registry) -> None:
+    assert without_example({name: load(reference) for name, reference in registry.builtin.items()}) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_name_in_a_document_has_an_example(page: Path) -> None:
-    assert without_example({name: found(name) for name in documented(page)}) == []
+def test_every_name_in_a_document_is_there_and_has_an_example(page: Path) -> None:
+    names = {name: found(name) for name in documented(page)}
+    assert [name for name, each in names.items() if each is None] == []
+    assert without_example(names) == []
 
 
 def bare(number: int) -> int:

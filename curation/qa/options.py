@@ -69,7 +69,13 @@ def check_options(options: Sequence[Option], *, background: str) -> None:
 
 
 def check_text(text: str, what: str) -> None:
-    """Raise ``ValueError`` for text that ``text_rule`` has something against."""
+    """Raise ``ValueError`` for text that ``text_rule`` has something against.
+
+    >>> check_text(" disc", "option")
+    Traceback (most recent call last):
+        ...
+    ValueError: option ' disc': it must not be empty nor have white space around it
+    """
     if rule := text_rule(text):
         raise ValueError(f"{what} {text!r}: {rule}")
 

@@ -140,6 +140,16 @@ def assign(
         ValueError: no row, no class of the hierarchy or one without a sample, a split other than ``train``, ``test`` and "",
             a source with splits and a test share, or one without both, a configuration that there is not or that does not
             fit the hierarchy.
+
+    >>> from benchwright.curation.store import Rows
+    >>> splits, classes = ["train", "train", "test", "test"], ["cat", "dog", "cat", "dog"]
+    >>> table = pa.table({"key": list("abcd"), "split": splits, "class_name": classes, "file": list("abcd")})
+    >>> shares = Shares(in_task=0.0, post_task=0.0, superclass=1.0, subclass=1.0, cap=8)
+    >>> tree = Hierarchy((("animal", ("cat", "dog")),), ())
+    >>> given = {"hierarchy": tree, "shares": shares, "tasks": DrawnTasks(first=1, later=2, seed=0), "configurations": [0]}
+    >>> found = pa.concat_tables(each.kept for each in assign(Rows.of(table), **given))
+    >>> found.select(["class_name", "role", "super_task0", "sub_task0"]).to_pylist()[0]  # an animal, and later a cat
+    {'class_name': 'cat', 'role': 'train', 'super_task0': 0, 'sub_task0': 1}
     """
     found: set[str] = set()
     for batch in rows.batches(["class_name"]):
@@ -312,6 +322,11 @@ def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
     Args:
         code: (n,) its class; rows of a class in file order.
         split: (n,) place in ``SPLITS``.
+
+    >>> shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8)
+    >>> role = assign_roles(np.zeros(10, np.int64), np.full(10, SPLITS.index("train")), shares)
+    >>> [ROLES[each] for each in role]
+    ['intask_valid', 'posttask_valid', 'train', 'train', 'train', 'train', 'train', 'train', 'train', 'train']
     """
     names = [SPLITS[place] for place in np.unique(split).tolist()]
     if "" in names and len(names) > 1:

@@ -246,6 +246,11 @@ def positions(plan: Plan, role: np.ndarray, *, order: Order, draws: Callable[[],
             the blocks spread evenly over the increment, each in its own order. The last two are ours.
         draws: gives a number in [0, 1) for each row; called for ``shuffled`` alone.
         seed: where the blocks of ``interleaved`` begin.
+
+    >>> label = np.array([0, 0, 1, 2, 1])
+    >>> plan = plan_increments(label, np.zeros(5, int), np.array([0, 0, 1, 1, 1]), later=[(1, 0)], preset="as_released")
+    >>> positions(plan, np.zeros(5, int), order="as_released", draws=lambda: np.zeros(5), seed=0)
+    array([0, 1, 0, 1, 2])
     """
     group = plan.increment * len(ROLES) + role
     count = len(group)
@@ -296,6 +301,14 @@ def assign_increments(
 
     Raises:
         ValueError: for a release that is not named, fewer than one increment, or a preset that is not known.
+
+    >>> from benchwright.curation.store import Rows
+    >>> labels, releases = ["run", "jump", "dive", "run"], ["k400", "k400", "k600", "k600"]
+    >>> table = pa.table({"key": list("abcd"), "label_recent_first": labels, "taken_release": releases, "role": ["train"] * 4})
+    >>> given = {"later": [Later("k600", count=1, seed=0)], "preset": "as_released", "order": "as_released", "seed": 0}
+    >>> found = pa.concat_tables(assign_increments(Rows.of(table), first="k400", **given))
+    >>> found.select(["key", "increment", "novel"]).to_pylist()[2:]
+    [{'key': 'd', 'increment': 1, 'novel': False}, {'key': 'c', 'increment': 1, 'novel': True}]
     """
     if preset not in ("as_released", "as_written"):
         raise ValueError(f"preset is {preset!r}, not 'as_released' or 'as_written'")

@@ -62,6 +62,12 @@ def choose(rows: Rows, *, classes: Sequence[str] | None, only: Mapping[str, str]
 
     Raises:
         ValueError: a class twice, or of which no sequence is left; a protocol that the source does not have.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "class_name": ["wave", "sit", "wave"], "name": ["a", "b", "c"]}))
+    >>> kept, rejected = choose(rows, classes=["wave"], only={})
+    >>> kept.select(["key", "label", "position"]).to_pylist(), rejected["reason"].to_pylist()
+    ([{'key': 'a', 'label': 0, 'position': 0}, {'key': 'c', 'label': 0, 'position': 1}], ['other_class'])
     """
     table = rows.table()
     names = np.asarray(table["class_name"].to_pylist(), dtype=object)

@@ -105,6 +105,11 @@ class TransformPairs:
         gt_1: float64 (n, 3); so is ``gt_2``.
         transform_1to2: float64 (n, 3, 3); so is ``transform_2to1``.
         transform_chart_1to2: float64 (n, 3, 3), NaN where there is no chart; so is ``transform_chart_2to1``.
+
+    >>> key, T, gt = np.array(["a", "b"]), np.stack([np.eye(3)] * 2), np.ones((2, 3))
+    >>> pairs = TransformPairs(key, key, key, key, np.ones(2, bool), np.arange(2), gt, gt, T, T, T, T)
+    >>> len(pairs), pairs.take(pairs.fold == 1).key
+    (2, array(['b'], dtype='<U1'))
     """
 
     key: np.ndarray

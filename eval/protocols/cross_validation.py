@@ -113,6 +113,11 @@ class PairExamples:
         gt: (n, 3) float64, divided by green.
         fold: (n,) int64.
         original: (n,) bool.
+
+    >>> key = np.array(["a", "b"])
+    >>> rows = PairExamples(key, key, key, np.zeros((2, 9), np.float32), np.ones((2, 3)), np.arange(2), np.ones(2, bool))
+    >>> [fold.key_test.tolist() for fold in rotating_folds(rows)]
+    [['a'], ['b']]
     """
 
     key: NDArray[np.str_]
@@ -135,6 +140,13 @@ def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False
 
     Raises:
         ValueError: a transform is not there (NaN), or a light has no green.
+
+    >>> from benchwright.datasets.two_camera.rows import TransformPairs
+    >>> key, T, gt = np.array(["a"]), np.eye(3)[None], np.array([[0.5, 0.5, 0.25]])
+    >>> pairs = TransformPairs(key, key, key, np.array([""]), np.array([True]), np.array([0]), gt, gt, T, T, T, T)
+    >>> rows = examples(pairs, direction="1to2")
+    >>> rows.X, rows.gt  # lights are divided by green
+    (array([[1., 0., 0., 0., 1., 0., 0., 0., 1.]], dtype=float32), array([[1. , 1. , 0.5]]))
     """
     one, other = direction.split("to")
     transforms = getattr(pairs, f"transform_{'chart_' if chart else ''}{one}to{other}")
@@ -324,7 +336,14 @@ class Estimates:
 
 
 def estimates_of(rows: Rows | pa.Table) -> Estimates:
-    """The estimates among the rows of ``ESTIMATES`` that a training left."""
+    """The estimates among the rows of ``ESTIMATES`` that a training left.
+
+    >>> row = {"key": "0/fold 0/a", "run": 0, "fold": "fold 0", "name": "a", "gt_r_g": 1.0, "gt_b_g": 1.0}
+    >>> table = pa.Table.from_pylist([{**row, "estimate_r_g": 0.5, "estimate_b_g": 1.0}], schema=ESTIMATES)
+    >>> found = estimates_of(table)
+    >>> found.folds, found.runs[0][0], found.errors[0][0].round(2)
+    (['fold 0'], array([[0.5, 1. , 1. ]]), array([15.79]))
+    """
     table = rows.table(ESTIMATES.names[1:-1]) if isinstance(rows, Rows) else rows
     table = table.filter(pc.is_valid(table["run"]))
     names: dict[str, list[str]] = {}
@@ -400,6 +419,13 @@ def measure_own(*, predictions: Rows, metric: Callable[[Estimates], float | Mapp
         predictions: what the training left.
         metric: takes ``Estimates`` and gives a number, or numbers by name.
         name: of the metric, where it gives one number.
+
+    >>> from benchwright.curation.store import Rows
+    >>> row = {"key": "0/fold 0/a", "run": 0, "fold": "fold 0", "name": "a", "gt_r_g": 1.0, "gt_b_g": 1.0}
+    >>> rows = Rows.of(pa.Table.from_pylist([{**row, "estimate_r_g": 0.5, "estimate_b_g": 1.0}], schema=ESTIMATES))
+    >>> worst = lambda found: max(each.max() for folds in found.errors.values() for each in folds)
+    >>> [(value.metric, round(value.value, 2)) for value in measure_own(predictions=rows, metric=worst, name="worst")]
+    [('worst', 15.79)]
     """
     if predictions.num_rows:
         found = metric(estimates_of(predictions))

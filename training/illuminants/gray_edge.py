@@ -89,12 +89,24 @@ def magnitude(images: Images, *, order: int, sigma: float) -> Images:
 
 
 def gradients(images: Images, *, sigma: float) -> tuple[Images, Images]:
-    """Gaussian derivatives along x and along y, each (n, h, w, 3)."""
+    """Gaussian derivatives along x and along y, each (n, h, w, 3).
+
+    >>> ramp = np.tile(np.linspace(0, 31, 32, dtype=np.float32)[None, None, :, None], (1, 32, 1, 3))
+    >>> x, y = gradients(ramp, sigma=1)
+    >>> float(x[0, 16, 16, 0].round(3)), float(y[0, 16, 16, 0].round(3))  # one a pixel to the right, none downwards
+    (1.0, 0.0)
+    """
     return _filtered(images, sigma, 0, 1), _filtered(images, sigma, 1, 0)
 
 
 def or_gray_world(estimates: Illuminants, pictures: Pictures) -> Illuminants:
-    """The estimates, or gray world's where one has no direction: nothing but zeros, or not finite."""
+    """The estimates, or gray world's where one has no direction: nothing but zeros, or not finite.
+
+    >>> pictures = Pictures.of(np.full((2, 2, 2, 3), [0.3, 0.0, 0.4]))
+    >>> or_gray_world(np.array([[0.0, 0.0, 0.0], [0.0, 3.0, 4.0]]), pictures).round(3)
+    array([[0.3, 0. , 0.4],
+           [0. , 3. , 4. ]])
+    """
     none = ~(np.isfinite(estimates).all(axis=1) & (estimates > 0).any(axis=1))
     if none.any():
         estimates = estimates.copy()

@@ -20,6 +20,9 @@ def lwf(*, strength: float, temperature: float, by_task: bool = False) -> Method
         strength: lambda.
         temperature: T.
         by_task: a softmax for each old task's classes, their losses added; False: one over all old classes.
+
+    >>> lwf(strength=1.0, temperature=2.0).settings
+    {'strength': 1.0, 'temperature': 2.0, 'by_task': False}
     """
     teach = functools.partial(_teach, strength=strength, temperature=temperature, by_task=by_task)
     settings = {"strength": strength, "temperature": temperature, "by_task": by_task}

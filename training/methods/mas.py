@@ -24,6 +24,9 @@ def mas(*, strength: float) -> Method:
 
     Args:
         strength: lambda, 3e5 in the paper.
+
+    >>> mas(strength=3e5).settings
+    {'strength': 300000.0}
     """
     teach = functools.partial(importance.teach, strength=strength, loss=output_norm, weigh=lambda gradient: gradient.abs())
     return Method("mas", present, "finetune", {"strength": strength}, teach)
