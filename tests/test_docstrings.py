@@ -28,6 +28,7 @@ from benchwright.curation.registry import Registry
 from benchwright.curation.stages.transforms import TRANSFORMS
 from benchwright.eval.metrics.registry import METRICS
 from benchwright.pipelines import api
+from benchwright.training.illuminants.registry import ESTIMATORS
 from benchwright.training.methods.registry import METHODS
 from benchwright.training.models.registry import MODELS
 from benchwright.training.predictors.registry import PREDICTORS
@@ -65,7 +66,7 @@ EVERY_FUNCTION = [
 ]
 """Modules whose public functions all have an example, beside the front door, built-in names, and what documents name."""
 
-REGISTRIES = [METHODS, METRICS, MODELS, PREDICTORS, TRANSFORMS]
+REGISTRIES = [ESTIMATORS, METHODS, METRICS, MODELS, PREDICTORS, TRANSFORMS]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "examples").glob("*.py"))]
 
 

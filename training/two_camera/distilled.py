@@ -35,6 +35,18 @@ def distilled(
     Raises:
         TypeError: a hyper-parameter is missing, or there is no such.
         ValueError: a value that makes no sense.
+
+    >>> from benchwright.training.two_camera.networks import settings
+    >>> teacher = {"parameters": 1460, "hyper": settings("decayed"), "seeds": [0, 1, 2], "measured_times": 1}
+    >>> student = distilled(
+    ...     teacher=teacher, parameters=200, hyper=settings("pupil"), seeds=[0], rows=5000, measured_times=1
+    ... )
+    >>> type(student).__name__  # for eval.protocols.cross_validation.estimate_folds
+    'DistilledEstimator'
+    >>> distilled(teacher=teacher, parameters=200, hyper=settings("as_written"), seeds=[0], rows=5000, measured_times=1)
+    Traceback (most recent call last):
+        ...
+    ValueError: a network that is taught by others needs a preset with a decay
     """
     chosen = hyper_of(hyper)
     if not isinstance(chosen, Newton):

@@ -54,6 +54,9 @@ def settings(preset: str) -> dict[str, Any]:
 
     Raises:
         ValueError: there is no such preset.
+
+    >>> settings("as_written")["batch_size"]
+    256
     """
     presets = package_toml(__package__, "two_camera.toml")
     if preset not in presets:
@@ -67,6 +70,9 @@ def hyper_of(values: Mapping[str, Any]) -> Hyper | Newton:
     Raises:
         TypeError: a setting is missing, or there is no such.
         ValueError: a value that makes no sense.
+
+    >>> hyper_of({**settings("as_written"), "epochs": 100}).epochs
+    100
     """
     return Newton(**values) if "decay" in values else Hyper(**values)
 
@@ -77,6 +83,15 @@ def network(*, parameters: int, hyper: Mapping[str, Any], seeds: Sequence[int], 
     Raises:
         TypeError: a hyper-parameter is missing, or there is no such.
         ValueError: a value that makes no sense.
+
+    >>> from benchwright.eval.protocols.cross_validation import PairExamples, rotating_folds
+    >>> pairs, draw = np.array([f"pair{n}" for n in range(12)]), np.random.default_rng(0)
+    >>> X, lights = draw.random((12, 9)).astype(np.float32), draw.uniform(0.5, 1.0, (12, 3))
+    >>> rows = PairExamples(pairs, pairs, pairs, X, lights / lights[:, 1:2], np.arange(12) % 3, np.ones(12, bool))
+    >>> few = {**settings("as_written"), "epochs": 10, "batch_size": 4, "check_epochs": 5, "patience_epochs": 10}
+    >>> found = network(parameters=200, hyper=few, seeds=[0, 1]).estimate_folds(rotating_folds(rows))
+    >>> sorted(found), [lights.shape for lights in found[0]]  # by seed: the lights of each fold's test rows
+    ([0, 1], [(4, 3), (4, 3), (4, 3)])
     """
     return NetworkEstimator(parameters, hyper_of(hyper), seeds, measured_times=measured_times)
 
@@ -208,7 +223,18 @@ def with_green(ratios: NDArray[np.floating[Any]]) -> Lights:
 
 
 class LinearEstimator:
-    """Least squares from the nine numbers and a constant to [R/G, B/G]: the "linear regression" of the paper's Table 3."""
+    """Least squares from the nine numbers and a constant to [R/G, B/G]: the "linear regression" of the paper's Table 3.
+
+    >>> from benchwright.eval.protocols.cross_validation import PairExamples, rotating_folds
+    >>> pairs, draw = np.array([f"pair{n}" for n in range(24)]), np.random.default_rng(0)
+    >>> X = draw.random((24, 9)).astype(np.float32)
+    >>> lights = np.stack([X[:, 0] + 0.5, np.ones(24), X[:, 8] + 0.5], axis=1)  # linear in two of the nine numbers
+    >>> rows = PairExamples(pairs, pairs, pairs, X, lights, np.arange(24) % 2, np.ones(24, bool))
+    >>> folds = rotating_folds(rows, reveal_test=True)
+    >>> [first, _] = LinearEstimator().estimate_folds(folds)[0]
+    >>> bool(np.allclose(first, folds[0].gt_test, atol=1e-4))
+    True
+    """
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Lights]]:
         """0 -> (n, 3) lights of each fold's test rows, green 1; ratios are kept above 0.001."""
