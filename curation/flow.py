@@ -94,6 +94,11 @@ def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
 
     A type checker refuses a setting that the function does not have; this call refuses it as well.
 
+    Args:
+        function: at the top level of a module.
+        settings: its keyword-only arguments: numbers, text, lists, tables, frozen dataclasses, functions and classes; marked
+            with ``where``, ``how``, ``named`` or ``rows_of`` where they are more than values.
+
     Raises:
         PlanError: for a function that worker processes could not find, or settings that do not fit it.
 
@@ -170,6 +175,9 @@ class StageRef:
 
 def rows_of(stage: str) -> Any:
     """A setting that becomes the ``store.Rows`` of another stage when the step is called: a second input.
+
+    Args:
+        stage: its name in the plan.
 
     >>> import benchwright as bw
     >>> from words import Text, read_texts
@@ -389,6 +397,9 @@ def source(
 
 def join(*flows: Flow) -> Flow:
     """Several plans as one, for a later stage that reads more than one (``rows_of``); the last flow's end is the end.
+
+    Args:
+        flows: at least one; stages of one name are one stage, the last of them.
 
     >>> import benchwright as bw
     >>> from words import read_texts

@@ -68,6 +68,8 @@ class Named(str):
 def where(path: str | Path) -> str:
     """Mark a setting as the place of a source: a local path or an fsspec URL, of a file or a folder.
 
+    Its content is part of the key of the stage, its place is not.
+
     >>> import benchwright as bw
     >>> from words import read_texts
     >>> todo = bw.step(read_texts, folder=bw.where("texts"))
@@ -89,7 +91,7 @@ def where_of_rows(path: str) -> str:
 
 
 def how(value: T) -> T:
-    """Mark a setting as one that changes the speed and never the result.
+    """Mark a setting as one that changes the speed and never the result: it is no part of the key of the stage.
 
     >>> import benchwright as bw
     >>> def fetch(url: str, *, timeout_s: float) -> bytes: ...

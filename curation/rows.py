@@ -79,6 +79,11 @@ def check_reason(reason: str) -> None:
 class Rejected(NamedTuple):
     """A reject as a value, for a source or a batch step that yields some rows and rejects others.
 
+    Attributes:
+        key: of the row.
+        reason: snake_case words, fixed in the code.
+        detail: the value that was seen and the rule that it broke.
+
     >>> import benchwright as bw
     >>> bw.Rejected("photo7", "no_date", "photo7.png")
     Rejected(key='photo7', reason='no_date', detail='photo7.png')

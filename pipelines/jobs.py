@@ -76,6 +76,10 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
             settings, or for a Python file the TOML file beside it.
         overrides: ``a.b=value`` each.
 
+    Raises:
+        UnknownBenchmark: nothing has that name.
+        ConfigError: a setting that is missing, unknown or wrong.
+
     >>> import benchwright as bw
     >>> todo = bw.job("clear", config="tiny", overrides=["source.count=300"])
     >>> todo.config.source.count, todo.overrides

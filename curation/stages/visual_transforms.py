@@ -150,7 +150,7 @@ def _colour(p: Parameters) -> tuple[int, int, int]:
 
 
 def colour_invert(frame: np.ndarray) -> np.ndarray:
-    """Every level becomes 255 less itself.
+    """Every level becomes 255 less itself: uint8 (height, width, 3) to the same.
 
     >>> colour_invert(np.full((1, 1, 3), 55, np.uint8))
     array([[[200, 200, 200]]], dtype=uint8)
@@ -159,7 +159,7 @@ def colour_invert(frame: np.ndarray) -> np.ndarray:
 
 
 def vertical_flip(frame: np.ndarray) -> np.ndarray:
-    """Upside down.
+    """Upside down: uint8 (height, width, 3) to the same.
 
     >>> vertical_flip(np.array([[[1, 1, 1]], [[2, 2, 2]]], np.uint8))[:, 0, 0]
     array([2, 1], dtype=uint8)
@@ -169,6 +169,11 @@ def vertical_flip(frame: np.ndarray) -> np.ndarray:
 
 def gaussian_noise(frame: np.ndarray, std_levels: float, draw: np.random.Generator) -> np.ndarray:
     """Normal noise on every level.
+
+    Args:
+        frame: uint8 (height, width, 3).
+        std_levels: standard deviation, in levels of 255.
+        draw: gives the noise.
 
     >>> noisy = gaussian_noise(np.full((32, 32, 3), 128, np.uint8), 10.0, np.random.default_rng(0))
     >>> noisy.dtype, bool(9 < noisy.std() < 11)
@@ -180,6 +185,11 @@ def gaussian_noise(frame: np.ndarray, std_levels: float, draw: np.random.Generat
 
 def rotation(frame: np.ndarray, angle_deg: float, fill: tuple[int, int, int]) -> np.ndarray:
     """Turned about its centre; corners take one colour.
+
+    Args:
+        frame: uint8 (height, width, 3) RGB.
+        angle_deg: counter-clockwise.
+        fill: R, G, B of what is not seen, 0 to 255.
 
     >>> frame = np.zeros((3, 3, 3), np.uint8)
     >>> frame[0, 0] = 255
@@ -194,6 +204,11 @@ def rotation(frame: np.ndarray, angle_deg: float, fill: tuple[int, int, int]) ->
 def colour_jitter(frame: np.ndarray, brightness: float, hue_turns: float) -> np.ndarray:
     """Brightness, then hue, the latter in Pillow's HSV of 8 bits a channel.
 
+    Args:
+        frame: uint8 (height, width, 3) RGB.
+        brightness: factor.
+        hue_turns: of the circle of hues: 0.5 is the opposite hue.
+
     >>> colour_jitter(np.full((1, 1, 3), 100, np.uint8), brightness=1.5, hue_turns=0.5)[0, 0]  # grey has no hue
     array([150, 150, 150], dtype=uint8)
     """
@@ -205,6 +220,10 @@ def colour_jitter(frame: np.ndarray, brightness: float, hue_turns: float) -> np.
 
 def gaussian_blur(frame: np.ndarray, sigma_px: float) -> np.ndarray:
     """Gaussian of radius 3 sigma, along height and then width; beyond the border the picture is mirrored.
+
+    Args:
+        frame: uint8 (height, width, 3).
+        sigma_px: in pixels.
 
     >>> frame = np.zeros((5, 5, 3), np.uint8)
     >>> frame[2, 2] = 255
@@ -225,6 +244,11 @@ def gaussian_blur(frame: np.ndarray, sigma_px: float) -> np.ndarray:
 
 def perspective(frame: np.ndarray, shifts: Sequence[float], fill: tuple[int, int, int]) -> np.ndarray:
     """Move each corner inwards by its shares of half a side, and the picture with them.
+
+    Args:
+        frame: uint8 (height, width, 3) RGB.
+        shifts: eight shares: x and y of the upper left corner, and on clockwise.
+        fill: R, G, B of what is not seen, 0 to 255.
 
     >>> frame = np.full((8, 8, 3), 200, np.uint8)
     >>> perspective(frame, [0.5] * 8, fill=(0, 0, 0))[..., 0][4]  # all corners half-way to the middle

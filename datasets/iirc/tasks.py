@@ -1,4 +1,7 @@
-"""Task configurations: which labels come in which task, official or drawn from a seed."""
+"""Task configurations: which labels come in which task, official or drawn from a seed.
+
+Source: Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.1, and its files.
+"""
 
 from __future__ import annotations
 

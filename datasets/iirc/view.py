@@ -176,6 +176,10 @@ def label_sets(labels: NDArray[np.int64], classes: int) -> NDArray[np.bool_]:
 def names_of(labels: Sequence[int], classes: Sequence[str]) -> tuple[str, ...]:
     """Names of a label set.
 
+    Args:
+        labels: class indices in the order of learning; -1 only fills up.
+        classes: names of all classes, in that order.
+
     >>> names_of([2, 0, -1], ["animal", "house", "dog"])
     ('dog', 'animal')
     """

@@ -120,7 +120,16 @@ def solve(gram: np.ndarray, cross: np.ndarray) -> Fitted:
 def checked_fit(
     colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, what: str, max_condition: float = MAX_CONDITION
 ) -> tuple[np.ndarray, float]:
-    """One fit: T (3, 3) and its condition. Raises ``Reject("singular", ...)`` above ``max_condition``.
+    """One fit: T, float64 (3, 3), and its condition.
+
+    Args:
+        colours_1, colours_2: linear raw colours (n, 3) of both cameras, row for row.
+        preset: see the module.
+        what: named in the reject.
+        max_condition: see ``MAX_CONDITION``.
+
+    Raises:
+        Reject: ``singular`` above ``max_condition``.
 
     >>> grey = np.full((4, 3), 0.5)
     >>> checked_fit(grey, grey, preset="as_written", what="pair 7")

@@ -1,8 +1,8 @@
 """Angular error between illuminants, and the six statistics that papers on illuminant estimation give of it.
 
 The error and the quartiles' rules are those of the released code of Abdelhamed, Punnappurath and Brown ("Leveraging the
-Availability of Two Cameras for Illuminant Estimation", CVPR 2021). Over folds there are three ways to
-average, and they differ: ``pooled``, ``fold_mean`` and the ``first_two_folds_mean`` of the released job script.
+Availability of Two Cameras for Illuminant Estimation", CVPR 2021, section 4 and Tables 1 to 3). Over folds there are three
+ways to average, and they differ: ``pooled``, ``fold_mean`` and the ``first_two_folds_mean`` of the released job script.
 """
 
 from __future__ import annotations

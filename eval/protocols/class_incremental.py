@@ -1,7 +1,7 @@
 """vCLIMB's protocol: tasks bring classes of their own, and after each one all classes seen so far compete.
 
-Villa et al., CVPR 2022. After task i the evaluation samples of each task j <= i are predicted. Accuracy is measured by class
-and by task, so that R, both weightings and tables of classes follow from it.
+Villa et al., CVPR 2022, section 3. After task i the evaluation samples of each task j <= i are predicted. Accuracy is
+measured by class and by task, so that R, both weightings and tables of classes follow from it.
 """
 
 from __future__ import annotations

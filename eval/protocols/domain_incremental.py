@@ -1,4 +1,4 @@
-"""CLEAR's two protocols over time buckets, iid and streaming (Lin et al., NeurIPS 2021, evaluation protocols)."""
+"""CLEAR's two protocols over time buckets, iid and streaming (Lin et al., NeurIPS 2021, sections 4.1 and 4.2)."""
 
 from __future__ import annotations
 

@@ -14,7 +14,11 @@ Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Softmax over all classes seen so far, mean over samples.
+    """Softmax over all classes seen so far, mean over samples, in nats.
+
+    Args:
+        logits: (b, classes).
+        targets: (b,) int64 class indices, or (b, classes) float in [0, 1].
 
     >>> round(cross_entropy(torch.zeros(1, 4), torch.tensor([2])).item(), 4)  # ln 4
     1.3863
@@ -23,7 +27,7 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 
 
 def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """A sigmoid a class, mean over samples and over the classes seen so far (IIRC's loss).
+    """A sigmoid a class, mean over samples and over the classes seen so far, in nats (IIRC's loss).
 
     ``targets`` may be (b, k) sets of class indices too, filled up with -1.
 

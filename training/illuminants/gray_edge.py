@@ -89,7 +89,7 @@ def magnitude(images: Images, *, order: int, sigma: float) -> Images:
 
 
 def gradients(images: Images, *, sigma: float) -> tuple[Images, Images]:
-    """Gaussian derivatives along x and along y, each (n, h, w, 3).
+    """Gaussian derivatives along x and along y, each (n, h, w, 3), a pixel; ``sigma`` is in pixels, above 0.
 
     >>> ramp = np.tile(np.linspace(0, 31, 32, dtype=np.float32)[None, None, :, None], (1, 32, 1, 3))
     >>> x, y = gradients(ramp, sigma=1)

@@ -27,7 +27,11 @@ def affine(inputs: int, outputs: int, init: torch.Generator) -> nn.Linear:
 
 
 def linear(init: torch.Generator, *, sample: Sequence[int]) -> Classifier:
-    """A head on vectors, of ``sample`` = (d,) numbers each. CLEAR's linear baseline.
+    """A head on vectors, of ``sample`` = (d,) numbers each, float32. CLEAR's linear baseline (section 5).
+
+    Args:
+        init: not used: weights are drawn when outputs are added.
+        sample: (d,).
 
     >>> classifier = linear(torch.Generator(), sample=(4,))
     >>> classifier.grow(3, torch.Generator())

@@ -15,6 +15,11 @@ from .weights import init_network
 def mlp(init: torch.Generator, *, sample: Sequence[int], hidden: int = 2048) -> Classifier:
     """Vectors of ``sample`` = (d,) numbers -> hidden -> ReLU -> head. CLEAR's "2-layer MLP".
 
+    Args:
+        init: of the hidden layer's weights.
+        sample: (d,).
+        hidden: width of the hidden layer.
+
     >>> classifier = mlp(torch.Generator().manual_seed(0), sample=(4,), hidden=8)
     >>> classifier.penultimate(torch.zeros(1, 4)).shape
     torch.Size([1, 8])

@@ -26,6 +26,13 @@ def st_gcn(
 ) -> GraphBackbone:
     """An ST-GCN on sequences of graphs, ``sample`` = (C, T, V); see ``StGcn``.
 
+    Args:
+        init: of all weights.
+        sample: (C, T, V): channels, frames, joints.
+        partitions: (K, V, V) float.
+        width: channels of each block.
+        depth: blocks, at least 2.
+
     >>> network = st_gcn(torch.Generator().manual_seed(0), sample=(3, 16, 4), partitions=torch.eye(4)[None], width=8)
     >>> network(torch.zeros(2, 3, 16, 4)).shape, network.width
     (torch.Size([2, 8]), 8)
