@@ -27,6 +27,13 @@ class Budget:
         setting: dotted name of the setting that says so, for the message.
         expected: reasons that do not count, such as files that are no videos in a folder of videos; nor do their rows count
             among those of which ``limit`` is a share.
+
+    >>> budget = Budget(0.01, "images.max_rejects", expected=("not_an_image",))
+    >>> budget.check(Store("photos"), "decoded", {"not_an_image": 500, "truncated": 1}, rows_in=1000, files=[])
+    >>> budget.check(Store("photos"), "decoded", {"truncated": 20}, rows_in=1000, files=[])
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.budget.TooManyRejects: stage 'decoded' rejected 20 rows, and max_rejects is 1.0% of 1000: ...
     """
 
     limit: float | None = 0

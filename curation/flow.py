@@ -93,8 +93,22 @@ def step(function: Callable[..., Any], *args: Any, **settings: Any) -> Step:
 
     A type checker refuses a setting that the function does not have; this call refuses it as well.
 
+    Args:
+        function: at the top level of a module.
+        settings: its keyword-only arguments: numbers, text, lists, tables, frozen dataclasses, functions and classes; marked
+            with ``where``, ``how``, ``named`` or ``rows_of`` where they are more than values.
+
     Raises:
         PlanError: for a function that worker processes could not find, or settings that do not fit it.
+
+    >>> import benchwright as bw
+    >>> from words import count_words
+    >>> bw.step(count_words, min_words=3).settings
+    {'min_words': 3}
+    >>> bw.step(count_words, minimum=3)
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.flow.PlanError: step count_words: no setting 'minimum'; it has min_words
     """
     name = getattr(function, "__qualname__", repr(function))
     if "<" in name or not inspect.isroutine(function):
@@ -159,7 +173,19 @@ class StageRef:
 
 
 def rows_of(stage: str) -> Any:
-    """A setting that becomes the ``store.Rows`` of another stage when the step is called: a second input."""
+    """A setting that becomes the ``store.Rows`` of another stage when the step is called: a second input.
+
+    Args:
+        stage: its name in the plan.
+
+    >>> import benchwright as bw
+    >>> from words import Text, read_texts
+    >>> def unseen(row: Text, *, known: Any) -> Text: ...
+    >>> old, new = (bw.source(name, bw.step(read_texts, folder=bw.where(name))) for name in ("old", "new"))
+    >>> flow = bw.join(old, new).each("unseen", bw.step(unseen, known=bw.rows_of("old")), max_rejects=None)
+    >>> flow.stage("unseen").inputs()
+    ('new', 'old')
+    """
     return StageRef(stage)
 
 
@@ -208,6 +234,19 @@ class Flow:
         rows_per_part: rows that one task takes. It changes neither rows nor digests.
         gives: row dataclass of the columns that a ``table`` or ``whole`` step adds or changes, or their schema where settings
             decide on them; None where it gives the columns that it takes.
+
+    >>> import benchwright as bw
+    >>> from words import Placed, count_words, place, read_texts, sample
+    >>> flow = (
+    ...     bw.source("listed", bw.step(read_texts, folder=bw.where("texts")))
+    ...     .each("counted", bw.step(count_words, min_words=3), max_rejects=0.5)
+    ...     .whole("placed", bw.step(place, files_per_shard=4), gives=Placed)
+    ...     .shards("shards", bw.step(sample))
+    ... )
+    >>> flow.last, [stage.name for stage in flow.stages]
+    ('shards', ['listed', 'counted', 'placed', 'shards'])
+    >>> flow.schemas()["shards"].names
+    ['key', 'words', 'commonest', 'shard', 'offset', 'size', 'sha256']
     """
 
     stages: tuple[Stage, ...]
@@ -349,13 +388,29 @@ def source(
         max_rejects: as for ``Flow``.
         rows_per_part: without ``pieces``, rows that are held until they are written; few where each brings a payload.
         may_be_empty: whether no rows are an answer, as of a list of what is missing; else the run fails.
+
+    >>> import benchwright as bw
+    >>> from words import read_texts
+    >>> flow = bw.source("listed", bw.step(read_texts, folder=bw.where("texts")))
+    >>> flow.schemas()["listed"].names
+    ['key', 'text']
     """
     made = Stage(name, "source", step, None, pieces, gives, rows_per_part, max_rejects, may_be_empty=may_be_empty)
     return Flow((made,))
 
 
 def join(*flows: Flow) -> Flow:
-    """Several plans as one, for a later stage that reads more than one (``rows_of``); the last flow's end is the end."""
+    """Several plans as one, for a later stage that reads more than one (``rows_of``); the last flow's end is the end.
+
+    Args:
+        flows: at least one; stages of one name are one stage, the last of them.
+
+    >>> import benchwright as bw
+    >>> from words import read_texts
+    >>> old, new = (bw.source(name, bw.step(read_texts, folder=bw.where(name))) for name in ("old", "new"))
+    >>> bw.join(old, new).last
+    'new'
+    """
     return Flow(tuple({stage.name: stage for flow in flows for stage in flow.stages}.values()))
 
 

@@ -66,7 +66,16 @@ class Named(str):
 
 
 def where(path: str | Path) -> str:
-    """Mark a setting as the place of a source: a local path or an fsspec URL, of a file or a folder."""
+    """Mark a setting as the place of a source: a local path or an fsspec URL, of a file or a folder.
+
+    Its content is part of the key of the stage, its place is not.
+
+    >>> import benchwright as bw
+    >>> from words import read_texts
+    >>> todo = bw.step(read_texts, folder=bw.where("texts"))
+    >>> todo.settings["folder"]  # other texts make other rows; the same texts in another place do not
+    'texts'
+    """
     return Where(str(path))
 
 
@@ -74,12 +83,21 @@ def where_of_rows(path: str) -> str:
     """Mark a setting as the place of a source that is about certain rows, those that the step is given.
 
     The start of their content digest stands before the extension of the file: other rows have another file.
+
+    >>> where_of_rows("qa/votes.parquet").of("0123456789abcdef0123")
+    'qa/votes-0123456789abcdef.parquet'
     """
     return WhereOfRows(path)
 
 
 def how(value: T) -> T:
-    """Mark a setting as one that changes the speed and never the result."""
+    """Mark a setting as one that changes the speed and never the result: it is no part of the key of the stage.
+
+    >>> import benchwright as bw
+    >>> def fetch(url: str, *, timeout_s: float) -> bytes: ...
+    >>> bw.step(fetch, timeout_s=bw.how(30.0)).settings["timeout_s"].value  # the function is given 30.0
+    30.0
+    """
     return How(value)  # type: ignore[return-value]  # the engine unwraps it before the step is called
 
 
@@ -95,6 +113,14 @@ def named(reference: str, **settings: Any) -> Any:
 
     Raises:
         LookupError: where nothing of that name is there.
+
+    >>> import benchwright as bw
+    >>> bw.named("words.py:count_words", min_words=3)
+    'words.py:count_words'
+    >>> bw.named("words.py:count_letters")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.named.UnknownName: 'words.py:count_letters': words.py has no 'count_letters'
     """
     reached(reference)
     return Named(reference, settings)
@@ -112,6 +138,9 @@ def work_folder() -> str:
     The folder is named by what the part is made from, so a part that was interrupted finds what it left there, and code,
     settings or inputs that changed find an empty one. It is removed when the stage is finished. Runs that are not in a local
     folder have a temporary one, which is lost with the process.
+
+    >>> work_folder().value  # the engine puts the folder there when the step is called
+    ''
     """
     return WorkFolder("")  # type: ignore[return-value]  # the engine replaces it before the step is called
 
@@ -142,12 +171,20 @@ def codes_in(value: Any) -> Iterator[Any]:
 
 
 def sha256(data: bytes | str) -> str:
-    """SHA-256 as 64 hexadecimal digits."""
+    """SHA-256 as 64 hexadecimal digits.
+
+    >>> sha256("a rose is a rose")[:12]
+    '82da1ad07463'
+    """
     return hashlib.sha256(data.encode() if isinstance(data, str) else data).hexdigest()
 
 
 def canonical(value: Any) -> str:
-    """JSON text of a JSON-like value with sorted keys: equal values give equal text."""
+    """JSON text of a JSON-like value with sorted keys: equal values give equal text.
+
+    >>> canonical({"b": 1, "a": [True, None]})
+    '{"a":[true,null],"b":1}'
+    """
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
@@ -220,6 +257,9 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
 
     Raises:
         FileNotFoundError: where nothing is there.
+
+    >>> fingerprint("texts/one.txt").content[:12]  # the SHA-256 of its 16 bytes
+    '82da1ad07463'
     """
     known = {} if known is None else known
     fs, root = fsspec.core.url_to_fs(path)

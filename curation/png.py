@@ -13,7 +13,7 @@ _BLOCK = 0xFFFF
 
 
 def stored_png(pixels: NDArray[np.uint8]) -> bytes:
-    """A picture as a lossless PNG (ISO/IEC 15948), a few bytes longer than its pixels.
+    r"""A picture as a lossless PNG (ISO/IEC 15948), a few bytes longer than its pixels.
 
     For sources whose pictures are no files: compressed, the same pixels would give other bytes with every release of zlib.
 
@@ -22,6 +22,14 @@ def stored_png(pixels: NDArray[np.uint8]) -> bytes:
 
     Raises:
         ValueError: another dtype or shape, or no pixel.
+
+    >>> png = stored_png(np.zeros((2, 3), np.uint8))  # 2 rows of 3 black pixels
+    >>> png[:4], len(png)
+    (b'\x89PNG', 76)
+    >>> stored_png(np.zeros((2, 3)))
+    Traceback (most recent call last):
+        ...
+    ValueError: pixels float64 (2, 3): uint8 (height, width, 3) or (height, width)
     """
     grey = pixels.ndim == 2
     if pixels.dtype != np.uint8 or not (grey or (pixels.ndim == 3 and pixels.shape[2] == 3)) or not pixels.size:

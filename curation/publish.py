@@ -43,6 +43,9 @@ class DatasetCard:
             "shape": [512]}}``.
         columns: label column -> one line of meaning.
         tags: words for a hub's search.
+
+    >>> DatasetCard("Words", "Texts, and how many words each has.", "words", digest="0" * 64, licence="CC0-1.0").licence
+    'CC0-1.0'
     """
 
     title: str

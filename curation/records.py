@@ -62,6 +62,13 @@ class Problem:
         found: what was found.
         recorded: what the record says.
         remove: file or folder that has to go so that the next run mends this; "" where it needs nothing to go, or cannot.
+
+    >>> import benchwright as bw
+    >>> from pathlib import Path
+    >>> done = bw.run(bw.job("words.py"), "words")
+    >>> Path("words/dataset/README.md").unlink()
+    >>> [(each.place, each.found) for each in bw.verify("words")]
+    [('dataset/README.md', 'the file is missing')]
     """
 
     place: str

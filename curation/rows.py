@@ -40,6 +40,20 @@ class Reject(Exception):
     Args:
         reason: snake_case words, fixed in the code (``too_small``), never built from data.
         detail: the value that was seen and the rule that it broke.
+
+    >>> import benchwright as bw
+    >>> def checked(width: int) -> int:
+    ...     if width < 64:
+    ...         raise bw.Reject("too_small", f"{width} pixels, 64 wanted")
+    ...     return width
+    >>> checked(8)
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.rows.Reject: too_small: 8 pixels, 64 wanted
+    >>> bw.Reject("Too small!")
+    Traceback (most recent call last):
+        ...
+    ValueError: reject reason 'Too small!' is not snake_case
     """
 
     def __init__(self, reason: str, detail: str = "") -> None:
@@ -47,6 +61,9 @@ class Reject(Exception):
         super().__init__(reason, detail)
         self.reason = reason
         self.detail = detail
+
+    def __str__(self) -> str:
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
 
 class MachineFault(RuntimeError):
@@ -61,7 +78,17 @@ def check_reason(reason: str) -> None:
 
 
 class Rejected(NamedTuple):
-    """A reject as a value, for a source or a batch step that yields some rows and rejects others."""
+    """A reject as a value, for a source or a batch step that yields some rows and rejects others.
+
+    Attributes:
+        key: of the row.
+        reason: snake_case words, fixed in the code.
+        detail: the value that was seen and the rule that it broke.
+
+    >>> import benchwright as bw
+    >>> bw.Rejected("photo7", "no_date", "photo7.png")
+    Rejected(key='photo7', reason='no_date', detail='photo7.png')
+    """
 
     key: str
     reason: str
@@ -96,7 +123,11 @@ def without_addresses(text: str) -> str:
 
 
 class Sifted(NamedTuple):
-    """What a ``table`` or ``whole`` step returns when it rejects rows: the kept rows, and a table of ``REJECTS``."""
+    """What a ``table`` or ``whole`` step returns when it rejects rows: the kept rows, and a table of ``REJECTS``.
+
+    >>> sift(pa.table({"key": ["a", "b"]}), {"too_small": [False, True]}).rejected.to_pylist()
+    [{'key': 'b', 'reason': 'too_small', 'detail': ''}]
+    """
 
     kept: pa.Table
     rejected: pa.Table
@@ -112,6 +143,13 @@ def sift(table: pa.Table, rules: Mapping[str, Any], *, detail: str | None = None
 
     Returns:
         The rows that break no rule, and the others as rejects, both in the order of ``table``.
+
+    >>> table = pa.table({"key": ["a", "b", "c"], "width": [640, 8, 0]})
+    >>> kept, rejected = sift(table, {"empty": [False, False, True], "too_small": [False, True, True]}, detail="width")
+    >>> kept["key"].to_pylist()
+    ['a']
+    >>> rejected.to_pylist()
+    [{'key': 'b', 'reason': 'too_small', 'detail': '8'}, {'key': 'c', 'reason': 'empty', 'detail': '0'}]
     """
     reasons = np.full(table.num_rows, -1, dtype=np.int64)
     for index, (reason, broken) in enumerate(rules.items()):
@@ -133,7 +171,11 @@ def sift(table: pa.Table, rules: Mapping[str, Any], *, detail: str | None = None
 
 
 def with_column(table: pa.Table, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Table:
-    """``table`` with ``column`` as its last, in place of one of that name if there is one."""
+    """``table`` with ``column`` as its last, in place of one of that name if there is one.
+
+    >>> with_column(pa.table({"key": ["a", "b"], "task": [0, 0]}), "task", pa.array([3, 4])).to_pylist()
+    [{'key': 'a', 'task': 3}, {'key': 'b', 'task': 4}]
+    """
     kept = table.drop_columns([name]) if name in table.column_names else table
     return kept.append_column(name, column)
 
@@ -143,6 +185,13 @@ class Blob:
 
     Args:
         data: the bytes; or None with ``ref`` and ``fetch`` where they lie in a store.
+
+    >>> import benchwright as bw
+    >>> payload = bw.Blob(b"a rose is a rose")
+    >>> payload
+    Blob(16 bytes, sha256 82da1ad07463)
+    >>> payload.size, payload.read()
+    (16, b'a rose is a rose')
     """
 
     __slots__ = ("_data", "_fetch", "ref")
@@ -194,6 +243,13 @@ class Shape:
     """Annotation of an array column: ``Annotated[np.ndarray, Shape((512,), "float32")]``.
 
     A dimension of -1 is settled by the first part (the width of an encoder, say); all rows must agree.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Pose:
+    ...     key: str
+    ...     joints: typing.Annotated[np.ndarray, Shape((20, 3), "float32")]  # metres
+    >>> schema_of(Pose).field("joints").metadata
+    {b'shape': b'20,3', b'dtype': b'float32'}
     """
 
     shape: tuple[int, ...]
@@ -219,6 +275,14 @@ def schema_of(row_type: type | pa.Schema) -> pa.Schema:
 
     Raises:
         TypeError: for what is neither, has no ``key``, or a field that a column cannot hold.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Photo:
+    ...     key: str
+    ...     taken: int | None
+    >>> schema_of(Photo)
+    key: string not null
+    taken: int64
     """
     if isinstance(row_type, pa.Schema):
         if "key" not in row_type.names:

@@ -26,7 +26,15 @@ __all__ = ["Busy", "Progress", "Run", "TooManyRejects", "check_folder", "lock", 
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A run that ended: its artifacts in order, and what it waits for where it did not reach its end."""
+    """A run that ended: its artifacts in order, and what it waits for where it did not reach its end.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("words.py"), "words")
+    >>> done.result.stage, done.result.rows, done.waiting
+    ('shards', 2, '')
+    >>> done.rows("counted").table(["key", "words"]).to_pylist()
+    [{'key': 'one', 'words': 5}, {'key': 'two', 'words': 6}]
+    """
 
     store: Store
     artifacts: tuple[Artifact, ...]
@@ -87,6 +95,12 @@ def run(
         NoRows: where a source has no rows left.
         Busy: where another run is at work in ``out``.
         ConnectionError: where a ``dask.distributed`` scheduler went away.
+
+    >>> from words import count_words, read_texts
+    >>> from benchwright import source, step, where
+    >>> flow = source("listed", step(read_texts, folder=where("texts"))).each("counted", step(count_words, min_words=1))
+    >>> run(flow, "counted", scheduler="sync").rows().table(["key", "commonest"]).to_pylist()
+    [{'key': 'one', 'commonest': 'a'}, {'key': 'short', 'commonest': 'hm'}, {'key': 'two', 'commonest': 'be'}]
     """
     schemas = flow.schemas()
     stages = flow.ordered()
@@ -146,7 +160,14 @@ def _make(
 
 
 def status(flow: Flow, out: str) -> list[tuple[Stage, Artifact | None]]:
-    """Every stage in order, with its artifact where a run would use it as it is. Writes nothing."""
+    """Every stage in order, with its artifact where a run would use it as it is. Writes nothing.
+
+    >>> from words import read_texts
+    >>> from benchwright import source, step, where
+    >>> flow = source("listed", step(read_texts, folder=where("texts")))
+    >>> status(flow, "elsewhere")[0][1] is None  # the stage is not made yet
+    True
+    """
     schemas = flow.schemas()
     store = Store(out)
     made: dict[str, Artifact] = {}

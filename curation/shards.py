@@ -253,7 +253,11 @@ class _HasTable(Protocol):
 
 @dataclass(frozen=True)
 class Placed:
-    """Column that ``assign_shards`` adds, for the ``gives`` of a stage."""
+    """Column that ``assign_shards`` adds, for the ``gives`` of a stage.
+
+    >>> Placed(key="a", shard="bucket01-train-00000").shard
+    'bucket01-train-00000'
+    """
 
     key: str
     shard: str
@@ -283,6 +287,11 @@ def assign_shards(
 
     Raises:
         ValueError: a limit below 1, a null in ``by``, or two values that differ but give one name.
+
+    >>> table = pa.table({"key": ["a", "b", "c", "d"], "bucket": [2, 1, 2, 2]})
+    >>> placed = assign_shards(table, by=["bucket"], max_samples=2)
+    >>> list(zip(placed["key"].to_pylist(), placed["shard"].to_pylist()))
+    [('b', 'bucket01-00000'), ('a', 'bucket02-00000'), ('c', 'bucket02-00000'), ('d', 'bucket02-00001')]
     """
     table = cast(pa.Table, rows) if isinstance(rows, pa.Table) else rows.table()
     if max_samples < 1 or (max_bytes is not None and max_bytes < 1):

@@ -65,8 +65,13 @@ def told_of(place: str) -> Iterator[None]:
         raise OSError(errno.EIO, " ".join(str(error).split()) or type(error).__name__, place) from error
 
 
-@functools.cache
 def _filesystem(url: str) -> tuple[Any, str]:
+    # A relative path is relative to where the process stands now, and not to where it stood when the name first came up.
+    return _opened(url, "" if "://" in url or url.startswith("/") else os.getcwd())
+
+
+@functools.cache
+def _opened(url: str, standing: str) -> tuple[Any, str]:
     # Others write here, too: a listing from before would say that what a worker has just written is missing.
     fs, root = fsspec.core.url_to_fs(url, use_listings_cache=False)
     return fs, root.rstrip("/")
@@ -312,12 +317,27 @@ class Rows:
         schema: their columns; payload columns hold references (``rows.BLOB``, ``rows.ARRAY``).
         parts: the parts in order.
         recent: file name -> rows, of parts that are still in memory and need not be read.
+
+    >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "year": [2004, 2005, 2004]}))
+    >>> rows.num_rows, rows.column_names
+    (3, ['key', 'year'])
+    >>> rows.table(["year"])["year"].to_pylist()
+    [2004, 2005, 2004]
     """
 
     store: Store
     schema: pa.Schema
     parts: tuple[PartInfo, ...]
     recent: Mapping[str, pa.Table] = dataclasses.field(default_factory=dict[str, pa.Table], repr=False, compare=False)
+
+    @classmethod
+    def of(cls, table: pa.Table) -> Rows:
+        """Rows that are in memory, to try a ``whole`` step out without a run: its columns have no payloads.
+
+        >>> Rows.of(pa.table({"key": ["a", "b"]})).slice(1, 2).to_pylist()
+        [{'key': 'b'}]
+        """
+        return cls(Store("."), table.schema, (PartInfo("rows", table.num_rows),), {"rows": table})
 
     @property
     def num_rows(self) -> int:
@@ -330,9 +350,12 @@ class Rows:
         return list(self.schema.names)
 
     def repetitive(self) -> list[str]:
-        """Text columns that are stored as dictionaries, by the first part."""
+        """Text columns that are stored as dictionaries, by the first part; of rows that are in memory alone none."""
+        first = next((part.name for part in self.parts), None)
+        if first is None or (first in self.recent and not self.store.exists(first)):
+            return []
         texts = [field.name for field in self.schema if pa.types.is_string(field.type)]
-        return repetitive(self._part(self.parts[0].name, texts, 0, SAMPLE)) if self.parts else []
+        return repetitive(self._part(first, texts, 0, SAMPLE))
 
     def batches(self, columns: Sequence[str] | None = None, *, encoded: Sequence[str] = ()) -> Iterator[pa.Table]:
         """One Arrow table a part, in order; never more than one part in memory.

@@ -57,6 +57,10 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
 
     Raises:
         StoreError: where ``url`` holds no run, or its ``run.json`` does not fit its seal.
+
+    >>> import benchwright as bw
+    >>> bw.verify("out")  # every byte matches its record
+    []
     """
     store = Store(url)
     problems: list[Problem] = []
@@ -257,6 +261,9 @@ class Difference:
         changed: column -> keys of rows that both have with another value.
         moved: whether the common rows stand in another order.
         columns: columns that only one of them has.
+
+    >>> Difference("counted", (3, 2), ["short"], [], {}, moved=False, columns=[]).same
+    False
     """
 
     stage: str
@@ -287,6 +294,12 @@ def compare(first: str, second: str, *, stage: str | None = None) -> list[Differ
 
     Raises:
         StoreError: where a folder holds no run, a stage is not in both, or a file is missing or cut off.
+
+    >>> import benchwright as bw
+    >>> for name, least in (("loose", 1), ("strict", 3)):
+    ...     done = bw.run(bw.job("words.py", overrides=[f"min_words={least}"]), name)
+    >>> [(each.stage, each.rows, each.only_first) for each in bw.compare("loose", "strict") if not each.same]
+    [('counted', (3, 2), ['short']), ('placed', (3, 2), ['short']), ('shards', (3, 2), ['short'])]
     """
     stores = Store(first), Store(second)
     names = [set(load_run(store).stages) for store in stores]

@@ -32,6 +32,9 @@ class Value:
         memory_parts: frames, or other parts of samples, that it held.
         order: which order of tasks or classes was learned, where a benchmark has several; else 0.
         seed: of the run, where one training carries out several side by side; else None.
+
+    >>> measured("accuracy", 0.5, position=2, tested="2005").metric
+    'accuracy'
     """
 
     key: str
@@ -99,6 +102,11 @@ class Line:
         settings: all of them, by dotted name.
         label: the method, and every setting in which it differs from the other lines of its protocol.
         rows: its part of the table of results.
+
+    >>> import benchwright as bw
+    >>> line = lines(bw.results("out"))[0]
+    >>> line.protocol, line.label, line.runs
+    ('iid', 'nap-finetune', [(0, 0), (0, 1), (0, 2), (0, 3), (0, 4)])
     """
 
     protocol: str
@@ -115,14 +123,24 @@ class Line:
         return sorted((each["order"], each["seed"]) for each in pairs)
 
     def values(self, metric: str, *, split: str | None = None, stratum: str = "", at: int | None = None) -> NDArray[np.float64]:
-        """(runs,) values of a metric of the whole training, or after ``at`` positions; NaN where it is undefined."""
+        """(runs,) values of a metric of the whole training, or after ``at`` positions; NaN where it is undefined.
+
+        >>> import benchwright as bw
+        >>> lines(bw.results("out"))[0].values("acc").shape  # one value a run
+        (5,)
+        """
         rows = self.select(metric, split=split, stratum=stratum)
         rows = rows.filter(pc.is_null(rows["position"]) if at is None else pc.equal(rows["position"], at))
         found = {(each["order"], each["seed"]): each["value"] for each in rows.select(["order", "seed", "value"]).to_pylist()}
         return np.array([np.nan if found.get(run) is None else found[run] for run in self.runs], dtype=np.float64)
 
     def matrix(self, metric: str, tested: Sequence[str], *, split: str | None = None) -> NDArray[np.float64]:
-        """(runs, positions, len(tested)) values after each position, NaN where nothing was tested."""
+        """(runs, positions, len(tested)) values after each position, NaN where nothing was tested.
+
+        >>> import benchwright as bw
+        >>> lines(bw.results("out"))[0].matrix("accuracy", ["1", "2", "3"]).shape  # runs, positions, domains
+        (5, 3, 3)
+        """
         rows = self.select(metric, split=split)
         rows = rows.filter(pc.is_valid(rows["position"]))
         positions = sorted(pc.unique(rows["position"]).to_pylist())
@@ -141,7 +159,12 @@ class Line:
 
 
 def lines(results: pa.Table) -> list[Line]:
-    """The lines of a table of results, in the order in which they stand there."""
+    """The lines of a table of results, in the order in which they stand there.
+
+    >>> import benchwright as bw
+    >>> [(line.protocol, line.label) for line in lines(bw.results("out"))]
+    [('iid', 'nap-finetune'), ('streaming', 'nap-finetune')]
+    """
     if not results.num_rows:
         return []
     columns = [results[name].unify_dictionaries().combine_chunks() for name in SERIES]
@@ -161,7 +184,11 @@ def lines(results: pa.Table) -> list[Line]:
 
 
 def line_label(method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
-    """The method with every setting in which the others differ from it: ``er, memory.samples = 200``."""
+    """The method with every setting in which the others differ from it: ``er, memory.samples = 200``.
+
+    >>> labelled("er", {"memory.size": 200, "seed": 0}, [{"memory.size": 100, "seed": 0}])
+    'er, memory.size = 200'
+    """
     others = list(others)
     names = dict.fromkeys(name for one in [settings, *others] for name in one)
     differ = [name for name in names if any(one.get(name) != settings.get(name) for one in others)]
@@ -169,7 +196,11 @@ def line_label(method: str, settings: Mapping[str, Any], others: Iterable[Mappin
 
 
 def flat(settings: Mapping[str, Any], *place: str) -> dict[str, Any]:
-    """Nested settings by dotted name."""
+    """Nested settings by dotted name.
+
+    >>> flat({"memory": {"size": 200}, "epochs": 20})
+    {'memory.size': 200, 'epochs': 20}
+    """
     found: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping) and value:

@@ -75,7 +75,20 @@ __all__ = [
 
 
 def open_dataset(url: str, **where: _Any) -> "DatasetIndex":
-    """The index of published shards: ``open_dataset("out/dataset", where={"bucket": 3})``; see ``DatasetIndex.open``."""
+    """The index of published shards: ``open_dataset("out/dataset", where={"bucket": 3})``; see ``DatasetIndex.open``.
+
+    Args:
+        url: folder or fsspec URL of a published dataset.
+        where: column -> value, or values of which any will do.
+
+    Raises:
+        FileNotFoundError: there is no index.
+        ValueError: no such column, or no row.
+
+    >>> import benchwright as bw
+    >>> len(bw.open_dataset("out/dataset")), len(bw.open_dataset("out/dataset", where={"bucket": 3}))
+    (210, 70)
+    """
     from .datasets.reader.index import DatasetIndex
 
     return DatasetIndex.open(url, **where)

@@ -62,13 +62,29 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
 
     Raises:
         PlanError: as ``run``.
+
+    >>> import benchwright as bw
+    >>> todo = bw.job("words.py")
+    >>> [(stage.name, made is not None) for stage, made in bw.plan(todo, "planned")]
+    [('listed', False), ('counted', False), ('placed', False), ('shards', False)]
+    >>> done = bw.run(todo, "planned")
+    >>> [(stage.name, made is not None) for stage, made in bw.plan(todo, "planned")]
+    [('listed', True), ('counted', True), ('placed', True), ('shards', True)]
     """
     engine.check_folder(Store(out), todo.benchmark.name)
     return engine.status(todo.flow(out), out)
 
 
 def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[str, str]:
-    """Why a run would not use what is there, or what it waits for: stage -> one line, for the stages without artifact."""
+    """Why a run would not use what is there, or what it waits for: stage -> one line, for the stages without artifact.
+
+    >>> import benchwright as bw
+    >>> todo = bw.job("words.py")
+    >>> done = bw.run(todo, "reasons")
+    >>> stricter = bw.job("words.py", overrides=["min_words=6"])
+    >>> reasons(bw.plan(stricter, "reasons"), "reasons")["counted"]
+    'stale: setting min_words = 6, which was 3'
+    """
     store = Store(out)
     told: dict[str, str] = {}
     for stage, artifact in planned:
@@ -113,6 +129,13 @@ def run(
 
     Returns:
         The run; its ``waiting`` says what a person has to do where it could not reach its end.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("words.py", overrides=["min_words=3"]), "words")
+    >>> done.rows().table(["key", "words"]).to_pylist()
+    [{'key': 'one', 'words': 5}, {'key': 'two', 'words': 6}]
+    >>> done.waiting  # nobody has to do anything
+    ''
     """
     told = _Once(on_progress)
     rounds = todo.rounds()
@@ -207,6 +230,10 @@ def show(out: str) -> dict[str, Any]:
     """What ``out`` holds: ``pipeline``, ``digest`` (of the final artifact; None where the run is not finished),
     ``stages`` (``name``, ``rows``, ``rejects`` by reason, ``digest``, ``seconds``, and ``kept`` where earlier code made it) and
     ``provenance``.
+
+    >>> import benchwright as bw
+    >>> [(stage["name"], stage["rows"], stage["rejects"]) for stage in bw.show("out")["stages"]][:2]
+    [('listed', 900, {}), ('checked', 864, {'not_an_image': 2, 'truncated': 34})]
     """
     store = Store(out)
     record = load_run(store)
@@ -268,6 +295,15 @@ def rejects(out: str, *, stage: str | None = None, reason: str | None = None) ->
 
     Raises:
         StoreError: where the run has no such stage.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("words.py", overrides=["min_words=3"]), "rejecting")
+    >>> list(bw.rejects("rejecting"))
+    [{'stage': 'counted', 'key': 'short', 'reason': 'too_short', 'detail': '1 words'}]
+    >>> list(bw.rejects("rejecting", reason="too_small"))
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.store.StoreError: no row of rejecting was rejected for 'too_small': there are too_short
     """
     store = Store(out)
     record = load_run(store)
@@ -301,7 +337,15 @@ def _check_reason(store: Store, files: Mapping[str, Sequence[str]], reason: str,
 
 
 def describe_differences(differences: Sequence[Difference]) -> list[str]:
-    """One line for every way in which two runs differ."""
+    r"""One line for every way in which two runs differ.
+
+    >>> import benchwright as bw
+    >>> for name, least in (("loose", 1), ("strict", 3)):
+    ...     done = bw.run(bw.job("words.py", overrides=[f"min_words={least}"]), name)
+    >>> print("\n".join(describe(bw.compare("loose", "strict", stage="counted"))))
+    counted: 3 rows against 2
+      only in the first: 1 rows, such as short
+    """
     lines: list[str] = []
     for each in differences:
         if each.same:

@@ -44,6 +44,12 @@ class Benchmark:
             ``find``: see ``report.write_default``.
         release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
         entry: where it was found; ``find`` fills it in. Beside its module lie its settings, see ``config.find_config``.
+
+    >>> import benchwright as bw
+    >>> from words import Config, plan
+    >>> mine = bw.Benchmark("words", "Text files and their words", Config, plan)
+    >>> mine.plan(Config(folder="texts", min_words=3, max_rejects=0.5, files_per_shard=4), "out").last
+    'shards'
     """
 
     name: str
@@ -87,6 +93,13 @@ def find(name: str) -> Benchmark:
 
     Raises:
         UnknownBenchmark: where there is none.
+
+    >>> find("clear").title
+    'CLEAR: time buckets of photos, retrieved concepts, crowd QA; iid and streaming protocols'
+    >>> find("claer")
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.benchmark.UnknownBenchmark: no benchmark 'claer': there are clear, iirc, ...; did you mean 'clear'?
     """
     try:
         entry = BENCHMARKS.find(name)

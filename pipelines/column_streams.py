@@ -93,6 +93,14 @@ def stream_trainings(
     Raises:
         WrongUse: a method, protocol or column that there is not, settings that do not fit, or a task or domain that lacks
             what is learned or tested.
+
+    >>> columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
+    >>> [each.method for each in stream_trainings("out", [], **columns, seeds=[0, 1])]
+    ['finetune', 'finetune', 'er', 'er', 'cumulative', 'cumulative']
+    >>> stream_trainings("out", [], **{**columns, "label": "class"})
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.errors.WrongUse: out/dataset has no column 'class' for label: there are ...
     """
     from ..training.methods.registry import METHODS
     from .names import reference_of

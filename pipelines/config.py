@@ -83,6 +83,11 @@ def load(
 
     Raises:
         ConfigError: for a file that cannot be read, or a setting that is unknown, missing or wrong.
+
+    >>> from words import Config
+    >>> config, values, changed = load(Config, Path("words.toml"), ["min_words=5"])
+    >>> config.min_words, changed
+    (5, {'min_words': 5})
     """
     try:
         return _load(config_type, toml, overrides, benchmark, used)
@@ -283,6 +288,9 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
 
     Raises:
         ConfigError: for a word that is neither a variant nor a file.
+
+    >>> find_config("clear", "tiny").name
+    'tiny.toml'
     """
     beside = _beside(benchmark)
     if name is None:
@@ -333,6 +341,9 @@ def with_changes(settings: Mapping[str, Any], *changes: Mapping[str, Mapping[str
 
     Raises:
         ValueError: for a table or a name that ``settings`` does not have.
+
+    >>> with_changes({"schedule": {"epochs": 20, "momentum": 0.9}}, {"schedule": {"epochs": 5}})
+    {'schedule': {'epochs': 5, 'momentum': 0.9}}
     """
     changed = dict(settings)
     for table, values in ((table, values) for tables in changes for table, values in tables.items()):

@@ -65,6 +65,12 @@ class Training:
         order: which order of tasks or classes, where the benchmark has several.
         pieces: names what ``learn`` makes apart, see ``flow.source``.
         change: the setting to change where it diverges.
+
+    >>> from benchwright.pipelines.column_streams import stream_trainings
+    >>> columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
+    >>> trainings = stream_trainings("out", ["finetune", "er"], **columns)
+    >>> [(each.protocol, each.method, each.model, each.seed) for each in trainings]
+    [('domains', 'finetune', 'mlp', 0), ('domains', 'er', 'mlp', 0)]
     """
 
     protocol: str
@@ -105,7 +111,12 @@ class Training:
 
 
 def dataset_digest(out: str) -> str:
-    """Content digest of the published dataset. Raises ``WrongUse`` where there is none."""
+    """Content digest of the published dataset. Raises ``WrongUse`` where there is none.
+
+    >>> import benchwright as bw
+    >>> dataset_digest("out") == bw.show("out")["digest"]
+    True
+    """
     store, name = Store(out), posixpath.join(DATASET, "dataset.json")
     if not store.exists(name):
         raise WrongUse(f"{out} has no dataset yet: run it to its end first")
@@ -244,7 +255,11 @@ def reading_once() -> Iterator[None]:
 
 
 def finished_trainings(out: str) -> list[Trained]:
-    """Every finished training of a run, of whatever dataset, settings and code, in the order of training."""
+    """Every finished training of a run, of whatever dataset, settings and code, in the order of training.
+
+    >>> [(one.facts["protocol"], one.facts["seed"], one.stale) for one in trained("out")][:2]
+    [('iid', 0, ''), ('iid', 1, '')]
+    """
     known = _read.get()
     if known is None:
         return list(_finished(out))
@@ -307,11 +322,22 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
         stale: whether values count that earlier code made.
 
     Raises:
-        StoreError: where a stage is damaged.
+        StoreError: where ``out`` holds no run, or a stage is damaged.
+
+    >>> import benchwright as bw
+    >>> import polars as pl
+    >>> table = pl.DataFrame(bw.results("out"))
+    >>> table.filter(protocol="streaming", metric="fwt").select("method", "seed").rows()
+    [('nap-finetune', 0), ('nap-finetune', 1), ('nap-finetune', 2), ('nap-finetune', 3), ('nap-finetune', 4)]
+    >>> bw.results("nowhere")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.store.StoreError: nowhere holds no run: there is no run.json in it
     """
     if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
         return RESULTS.empty_table()
-    dataset, benchmark = dataset_digest(out), load_run(Store(out)).pipeline
+    benchmark = load_run(Store(out)).pipeline
+    dataset = dataset_digest(out)
     store = Store(posixpath.join(out, FOLDER))
     tables: list[pa.Table] = []
     for one in finished_trainings(out):
@@ -349,7 +375,13 @@ def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, An
     Args:
         out: the run.
         stale: whether trainings count that earlier code made.
+
+    >>> import benchwright as bw
+    >>> facts, rows = next(bw.predictions("out"))
+    >>> facts["protocol"], facts["method"], facts["seed"], rows.num_rows
+    ('iid', 'nap-finetune', 0, 15)
     """
+    load_run(Store(out))  # a folder without one is an error, and no run without trainings
     store, found = Store(posixpath.join(out, FOLDER)), finished_trainings(out)
     dataset = dataset_digest(out) if found else ""
     for one in found:

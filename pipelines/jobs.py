@@ -34,6 +34,11 @@ class Job:
         values: the settings as JSON-like values, for the record.
         overrides: those given for this run alone.
         used: the code that the settings name.
+
+    >>> import benchwright as bw
+    >>> todo = bw.job("words.py", overrides=["folder=texts"])
+    >>> todo.benchmark.title, todo.config.min_words
+    ('Text files and their words', 3)
     """
 
     benchmark: Benchmark
@@ -70,6 +75,19 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
         config: a TOML file, or the name of a variant that comes with the benchmark (``tiny``). By default the published
             settings, or for a Python file the TOML file beside it.
         overrides: ``a.b=value`` each.
+
+    Raises:
+        UnknownBenchmark: nothing has that name.
+        ConfigError: a setting that is missing, unknown or wrong.
+
+    >>> import benchwright as bw
+    >>> todo = bw.job("clear", config="tiny", overrides=["source.count=300"])
+    >>> todo.config.source.count, todo.overrides
+    (300, {'source.count': 300})
+    >>> bw.job("clear", config="tiny", overrides=["source.number=300"])
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.config.ConfigError: clear/tiny.toml: source.number: there is no such setting; there are kind, count
     """
     benchmark = find(name)
     toml = find_config(benchmark.origin, config)
@@ -92,6 +110,9 @@ def job_of(out: str, *, pipeline: str | None = None) -> Job:
         StoreError: where ``out`` holds no run, or its settings are not those of the benchmark.
         LeavesRun: where something in a local folder leads out of it.
         NotNamed: where it names code that the user has not named.
+
+    >>> job_of("out").config.seed
+    0
     """
     if "://" not in out:
         check_tree(out)

@@ -98,6 +98,10 @@ def beside(name: str, base: Path) -> str:
 
 
 def short(name: str) -> str:
-    """A name as tables have it: of code in a file without the folders that lead there, which are others on other machines."""
+    """A name as tables have it: of code in a file without the folders that lead there, which are others on other machines.
+
+    >>> short("/home/me/mine.py:calm"), short("reservoir")
+    ('mine.py:calm', 'reservoir')
+    """
     place, colon, attribute = name.rpartition(":")
     return f"{Path(place).name}:{attribute}" if colon and place.endswith(".py") else name

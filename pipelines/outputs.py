@@ -49,6 +49,15 @@ def train(
         WrongUse: for a benchmark without baselines, a method or protocol that is not known, or a run that is not in a local
             folder.
         StoreError: where the run is not finished, or its dataset is not what its settings made.
+
+    >>> import benchwright as bw
+    >>> scores = bw.train("out", methods=["nap-finetune"])
+    >>> scores["iid"]["nap-finetune"]["runs"]  # seeds
+    5
+    >>> bw.train("out", methods=["nap-finetuned"])
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.errors.WrongUse: no method 'nap-finetuned': there are ...; did you mean 'nap-finetune'?
     """
     _check_local(out, "baselines are trained")
     todo = job_of(out, pipeline=pipeline)
@@ -67,6 +76,11 @@ def scores(out: str, *, pipeline: str | None = None) -> Any:
 
     Raises:
         StoreError: where the run is not finished, or its dataset is not what its settings made.
+
+    >>> import benchwright as bw
+    >>> iid = bw.scores("out")["iid"]["nap-finetune"]
+    >>> sorted(iid["mean"]), 0.5 < iid["mean"]["acc"] <= 1
+    (['acc', 'bwt', 'fwt', 'in-domain', 'next-domain'], True)
     """
     todo = job_of(out, pipeline=pipeline)
     check_finished(out)
@@ -80,6 +94,9 @@ def _scores(todo: Job, out: str) -> Any:
 def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     """Results that ``scores`` and ``report`` leave out, since the code that made them changed, or they are of another dataset:
     protocol and method -> why. ``train`` makes them again.
+
+    >>> stale("out")  # nothing changed since
+    {}
     """
     job_of(out, pipeline=pipeline)
     return experiments.stale_trainings(out)
@@ -91,6 +108,10 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     Raises:
         WrongUse: for a benchmark that has none.
         StoreError: where there is too little for a report yet, or the dataset is not what the settings of the run made.
+
+    >>> import benchwright as bw
+    >>> bw.report("out")
+    'out/report.html'
     """
     _check_local(out, "reports are written")
     todo = job_of(out, pipeline=pipeline)
@@ -114,6 +135,9 @@ def release(out: str, folder: str, *, pipeline: str | None = None) -> int:
     Raises:
         WrongUse: for a benchmark that has no such layout.
         StoreError: where the run is not finished, or its dataset is not what its settings made.
+
+    >>> release("out", "clear-release")
+    210
     """
     todo = job_of(out, pipeline=pipeline)
     if todo.benchmark.release is None:
@@ -141,6 +165,11 @@ def qa_export(
 
     Raises:
         WrongUse: where the pipeline asks nobody, or has no such round.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("shapes.py"), "shapes")
+    >>> [path.name for path in qa_export("shapes")]
+    ['labels.html', 'sensitive.html', 'bucket00.csv']
     """
     from ..curation.qa.rounds import export_questions
 

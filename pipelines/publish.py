@@ -28,6 +28,13 @@ def publish_shards(run: Run, card: DatasetCard, into: str, *, leave_out: Collect
         card: what the dataset says of itself; its ``digest`` is the run's.
         into: folder within the run's store.
         leave_out: columns that do not go into the index.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("words.py"), "words")
+    >>> card = DatasetCard("Words", "Texts, and how many words each has.", "words", done.result.digest, licence="other")
+    >>> publish_shards(done, card, "words/again", leave_out=["commonest"])
+    >>> bw.open_dataset("words/again").table.column_names
+    ['key', 'shard', 'offset', 'size', 'words', 'sha256']
     """
     store, artifact = run.store, run.result
     tars = {posixpath.basename(n): facts for n, facts in artifact.files().items() if n.endswith(".tar")}
@@ -39,7 +46,14 @@ def publish_shards(run: Run, card: DatasetCard, into: str, *, leave_out: Collect
 
 
 def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[str] = ()) -> None:
-    """Make ``files`` all that a folder holds, but for those to ``keep``; one that is there already is not written again."""
+    """Make ``files`` all that a folder holds, but for those to ``keep``; one that is there already is not written again.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("two_camera", config="tiny"), "cameras")
+    >>> scores = bw.train("cameras", methods=["gray_world"])
+    >>> [path.name for path in write_files("cameras", "weights")]
+    ['test-part.npz']
+    """
     for name, data in files.items():
         if target.size(name) != len(data) or target.read(name) != data:
             target.write(name, data)
@@ -47,7 +61,14 @@ def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[s
 
 
 def publish_plainly(run: Run, config: Any, folder: str) -> None:
-    """Publish the shards of a run with a card that names its pipeline, and says nothing of licence or content."""
+    """Publish the shards of a run with a card that names its pipeline, and says nothing of licence or content.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("words.py"), "plain")
+    >>> publish_plainly(done, None, "plain/again")
+    >>> len(bw.open_dataset("plain/again"))
+    2
+    """
     name = load_run(run.store).pipeline
     publish_shards(run, DatasetCard(name, "", name, run.result.digest, licence="other"), folder)
 

@@ -86,7 +86,11 @@ class ReportedRun:
 
 
 def finished_stages(store: Store) -> dict[str, Artifact]:
-    """The finished stages of a run by name, in the order of the plan."""
+    """The finished stages of a run by name, in the order of the plan.
+
+    >>> [name for name, made in finished_stages(Store("out")).items() if made.kind == "source"]
+    ['listed']
+    """
     found = [load_artifact(store, stage) for stage in load_run(store).stages]
     return {artifact.stage: artifact for artifact in found if artifact is not None}
 
@@ -147,6 +151,10 @@ def write_page(
 
     Returns:
         Its path.
+
+    >>> shown = [Section("Words", [Text(["Texts of fewer than three words were left out."])])]
+    >>> write_page("Words", "texts and their words", shown, finished_stages(Store("out")), "out", drawn="drawn from a seed")
+    'out/report.html'
     """
     record, made, last = load_run(run.store), run.made, run.made[list(run.made)[-1]]
     pending = [name for name in record.stages if name not in made]

@@ -162,6 +162,24 @@ def stream_training(
 
     Raises:
         WrongUse: settings that are wrong, or a method or model that does not fit.
+
+    >>> from benchwright.pipelines.column_streams import SETTINGS
+    >>> methods, models = "benchwright.training.methods", "benchwright.training.models"
+    >>> training = stream_training(
+    ...     protocol="tasks",
+    ...     method=("er", f"{methods}.replay:er"),
+    ...     model=("mlp", f"{models}.mlp:mlp"),
+    ...     settings={**SETTINGS, "method": {}},
+    ...     seed=0,
+    ...     prepare="benchwright.pipelines.column_streams:prepare",
+    ...     measures={},
+    ...     runs=Runs("out/dataset"),
+    ...     labels="one",
+    ...     classes="new",
+    ...     change="settings.schedule.learning_rate",
+    ... )
+    >>> training.method, training.model, training.facts()["seed"]
+    ('er', 'mlp', 0)
     """
     try:
         check_takes(model[0], samples)

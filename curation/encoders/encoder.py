@@ -17,6 +17,13 @@ class Encoder(Protocol):
 
     Every vector depends on its own image or text alone, not on the others of the call, and not on the number of threads;
     methods may be called from several threads at once.
+
+    >>> from benchwright.curation.encoders.colours import ColourEncoder
+    >>> encoder: Encoder = ColourEncoder()
+    >>> images = encoder.encode_images([np.full((4, 4, 3), [200, 30, 30], np.uint8)])
+    >>> texts = encoder.encode_texts(["something red", "something blue"])
+    >>> images.shape, (images @ texts.T).argmax(axis=1)  # the cosine with "something red" is the greater
+    ((1, 11), array([0]))
     """
 
     @property
@@ -54,7 +61,12 @@ MakeEncoder = Callable[..., Any]
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """``vectors``, shape (n, d), divided by their L2 norms, which are taken in float64; float32. Zero rows stay zero."""
+    """``vectors``, shape (n, d), divided by their L2 norms, which are taken in float64; float32. Zero rows stay zero.
+
+    >>> unit_rows(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]], dtype=float32)
+    """
     wide = vectors.astype(np.float64)
     norms = np.sqrt((wide * wide).sum(axis=1, keepdims=True))
     return (wide / np.where(norms == 0, 1, norms)).astype(np.float32)

@@ -19,6 +19,9 @@ class Option:
         name: the word that the worker reads and that the answer carries, such as ``computer``.
         class_name: the class that it stands for in the table, such as ``laptop``; "" means the same as ``name``.
         hint: what stands in brackets behind the name, such as ``laptop/tablet/desktop/keyboard/etc.``.
+
+    >>> Option("computer", class_name="laptop", hint="or a desktop").shown
+    'computer (or a desktop)'
     """
 
     name: str
@@ -41,6 +44,11 @@ def check_options(options: Sequence[Option], *, background: str) -> None:
 
     Two options may not share a name, a shown text or a class; none may be called "None of the above" or stand for the
     background class; names are non-empty, without control characters and without white space around them.
+
+    >>> check_options([Option("disc"), Option("square", class_name="disc")], background="")
+    Traceback (most recent call last):
+        ...
+    ValueError: option 'square' for class 'disc' repeats another: an answer would be ambiguous
     """
     if not options:
         raise ValueError("the label form has no options: at least one class is needed")
@@ -63,13 +71,23 @@ def check_options(options: Sequence[Option], *, background: str) -> None:
 
 
 def check_text(text: str, what: str) -> None:
-    """Raise ``ValueError`` for text that ``text_rule`` has something against."""
+    """Raise ``ValueError`` for text that ``text_rule`` has something against.
+
+    >>> check_text(" disc", "option")
+    Traceback (most recent call last):
+        ...
+    ValueError: option ' disc': it must not be empty nor have white space around it
+    """
     if rule := text_rule(text):
         raise ValueError(f"{what} {text!r}: {rule}")
 
 
 def text_rule(text: str) -> str:
-    """What is wrong with text that is empty, has white space around it or has control characters in it; else ""."""
+    """What is wrong with text that is empty, has white space around it or has control characters in it; else "".
+
+    >>> text_rule("disc"), text_rule(" disc")
+    ('', 'it must not be empty nor have white space around it')
+    """
     if not text or text != text.strip():
         return "it must not be empty nor have white space around it"
     if any(unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp") for letter in text):
@@ -78,12 +96,20 @@ def text_rule(text: str) -> str:
 
 
 def answers_to_classes(options: Sequence[Option]) -> dict[str, str]:
-    """Answer -> class. An answer may be the bare name or the name with its hint, as forms of both kinds return."""
+    """Answer -> class. An answer may be the bare name or the name with its hint, as forms of both kinds return.
+
+    >>> answers_to_classes([Option("computer", class_name="laptop", hint="or a desktop")])
+    {'computer': 'laptop', 'computer (or a desktop)': 'laptop'}
+    """
     return {text: option.stands_for for option in options for text in (option.name, option.shown)}
 
 
 def classes_to_answers(options: Sequence[Option]) -> Mapping[str, str]:
-    """Class -> the name that workers answer."""
+    """Class -> the name that workers answer.
+
+    >>> classes_to_answers([Option("computer", class_name="laptop")])
+    {'laptop': 'computer'}
+    """
     return {option.stands_for: option.name for option in options}
 
 
@@ -97,6 +123,12 @@ def read_answer(answers: object, classes: Mapping[str, str]) -> list[str]:
     Raises:
         Reject: ``malformed_answer`` (not a list of strings), ``unknown_label`` (a name that is no option),
             ``none_with_others`` ("None of the above" beside a class).
+
+    >>> classes = answers_to_classes([Option("computer", class_name="laptop"), Option("bus")])
+    >>> read_labels(["computer", "bus"], classes)
+    ['bus', 'laptop']
+    >>> read_labels(["None of the above"], classes)
+    []
     """
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):
         raise Reject("malformed_answer", f"labels are not a list of names: {answers!r:.80}")

@@ -73,6 +73,9 @@ class Simulated:
         truth: where the right class of an image stands (null: none of the above): a text column of the rows, or a label of
             their column ``labels``, which holds the JSON objects that image sources give.
         errors: chances of wrong answers.
+
+    >>> Simulated("concept").errors  # chances of wrong answers
+    ErrorRates(none=0.05, extra=0.04, wrong=0.03, sensitive=0.0)
     """
 
     truth: str
@@ -97,6 +100,14 @@ class Round:
         group: column of whole numbers that divides the rows into batches; "" puts all into one.
         instructions: plain text above the question.
         simulated: who answers in the place of people; None where people do.
+
+    >>> asked = Round("drawn", [Option("disc"), Option("square")], seed=0, name="shape")
+    >>> asked.votes_file
+    'qa/shape/votes.parquet'
+    >>> Round("drawn", [Option("disc"), Option("square")], seed=0, name="Which shape?")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.flow.PlanError: round of questions 'Which shape?': its name must be snake_case, ...
     """
 
     stage: str
@@ -151,6 +162,15 @@ def ask(
 
     Raises:
         PlanError: where the plan ends with another stage, or that stage has not the columns that the round names.
+
+    >>> import benchwright as bw
+    >>> import shapes
+    >>> drawn = bw.source("drawn", bw.step(shapes.draw, count=4), max_rejects=None)
+    >>> flow = ask(drawn, Round("drawn", [Option("disc"), Option("square")], seed=0), "shapes")
+    >>> flow.last
+    'voted'
+    >>> flow.stage("voted").waits
+    'ask the annotators (`benchwright qa export shapes`), bring `benchwright qa import shapes RESULTS...`, run again'
     """
     if flow.last != asked.stage:
         raise PlanError(f"{asked.title} is about stage {asked.stage!r}, and its votes are counted after {flow.last!r}")

@@ -60,7 +60,13 @@ class AlignedPictures:
 
 
 def scaled(matrix: np.ndarray, *, scale_2: float, scale_1: float) -> np.ndarray:
-    """A homography of raw pixels as one of pictures whose pixels are ``scale_2`` and ``scale_1`` raw pixels wide."""
+    """A homography of raw pixels as one of pictures whose pixels are ``scale_2`` and ``scale_1`` raw pixels wide.
+
+    >>> scaled(np.eye(3), scale_2=2, scale_1=4)
+    array([[ 0.5 ,  0.  , -0.25],
+           [ 0.  ,  0.5 , -0.25],
+           [ 0.  ,  0.  ,  1.  ]])
+    """
 
     def to_raw(scale: float) -> np.ndarray:
         return np.array([[scale, 0, (scale - 1) / 2], [0, scale, (scale - 1) / 2], [0, 0, 1]])
@@ -69,7 +75,11 @@ def scaled(matrix: np.ndarray, *, scale_2: float, scale_1: float) -> np.ndarray:
 
 
 def mapped(points: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-    """Points (n, 2) under a homography, float64 (n, 2)."""
+    """Points (n, 2) under a homography, float64 (n, 2).
+
+    >>> mapped(np.array([[1.0, 2.0]]), np.diag([2.0, 2.0, 1.0]))
+    array([[2., 4.]])
+    """
     ahead = np.column_stack([np.asarray(points, dtype=np.float64), np.ones(len(points))]) @ matrix.T
     return ahead[:, :2] / ahead[:, 2:]
 

@@ -40,7 +40,13 @@ class Bucketed:
 
 @dataclasses.dataclass(frozen=True)
 class BucketLimits:
-    """First and last time of a bucket, both of them in it, as ``2007-04-09 03:27:17`` (naive)."""
+    """First and last time of a bucket, both of them in it, as ``2007-04-09 03:27:17`` (naive).
+
+    >>> checked_limits([Limits("2007-04-09 03:27:17", "2006-01-01 00:00:00")])
+    Traceback (most recent call last):
+        ...
+    ValueError: bucket limits 2007-04-09 03:27:17 to 2006-01-01 00:00:00 run backwards
+    """
 
     start: str
     end: str
@@ -55,6 +61,9 @@ def divide(count: int, parts: int) -> np.ndarray:
 
     Raises:
         ValueError: for less than one part, or a negative count.
+
+    >>> divide(11, 3)  # 4, 4 and 3 items
+    array([ 0,  4,  8, 11])
     """
     if parts < 1 or count < 0:
         raise ValueError(f"{count} items in {parts} parts: at least 0 items and 1 part are needed")
@@ -77,6 +86,12 @@ def assign_equal_count_buckets(
 
     Raises:
         ValueError: for a column of another kind, or text that is not digits.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": list("abcde"), "year": [2007, 2005, 2006, 2004, 2008]}))
+    >>> table = pa.concat_tables(assign_equal_count_buckets(rows, by="year", buckets=2))
+    >>> table["year"].to_pylist(), table["bucket"].to_pylist()
+    ([2004, 2005, 2006, 2007, 2008], [0, 0, 0, 1, 1])
     """
     times, keep = _times(rows, by)
     yield from _turned_away(rows, ~keep, "no_time", by)
@@ -98,6 +113,16 @@ def assign_buckets_by_limits(
 
     Raises:
         ValueError: for limits that overlap or run backwards.
+
+    >>> import datetime as dt
+    >>> from benchwright.curation.store import Rows
+    >>> times = pa.array([dt.datetime(2007, 5, 1), dt.datetime(2009, 5, 1)], pa.timestamp("us"))
+    >>> rows = Rows.of(pa.table({"key": ["a", "b"], "taken": times}))
+    >>> limits = [Limits("2007-01-01 00:00:00", "2007-12-31 23:59:59")]
+    >>> for table in assign_buckets_by_limits(rows, limits=limits, by="taken"):
+    ...     print(table.rejected["reason"].to_pylist() if isinstance(table, Sifted) else table["bucket"].to_pylist())
+    ['outside_every_bucket']
+    [0]
     """
     starts, ends = checked_limits(limits)
     times, keep = _times(rows, by, only_times=True)
@@ -119,6 +144,13 @@ def assign_calendar_buckets(
         period: length of a bucket.
         by: column of times.
         scratch: as for ``assign_equal_count_buckets``.
+
+    >>> import datetime as dt
+    >>> from benchwright.curation.store import Rows
+    >>> times = pa.array([dt.datetime(2007, 5, 1), dt.datetime(2007, 8, 1), dt.datetime(2009, 5, 1)], pa.timestamp("us"))
+    >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "taken": times}))
+    >>> pa.concat_tables(assign_calendar_buckets(rows, period="year", by="taken"))["bucket"].to_pylist()
+    [0, 0, 1]
     """
     if period not in ("year", "month"):
         raise ValueError(f"period {period!r}: a calendar bucket is a year or a month")
@@ -169,7 +201,12 @@ def _digit_counts(column: pa.ChunkedArray, by: str) -> np.ndarray:
 
 
 def checked_limits(limits: Sequence[BucketLimits]) -> tuple[np.ndarray, np.ndarray]:
-    """First and last microseconds of the buckets. Raises ``ValueError`` where they overlap or run backwards."""
+    """First and last microseconds of the buckets. Raises ``ValueError`` where they overlap or run backwards.
+
+    >>> first, last = checked_limits([Limits("1970-01-01 00:00:00", "1970-01-01 00:00:01")])
+    >>> first, last
+    (array([0]), array([1000000]))
+    """
     if not limits:
         raise ValueError("no limits: at least one bucket is needed")
     edges = [[dt.datetime.fromisoformat(text) for text in (limit.start, limit.end)] for limit in limits]

@@ -28,7 +28,11 @@ class Labelled:
 
 
 def class_order(concepts: Sequence[str], background: str = "") -> tuple[str, ...]:
-    """Class names in the order of their labels: alphabetical, the background first (CLEAR's ``class_names.txt``)."""
+    """Class names in the order of their labels: alphabetical, the background first (CLEAR's ``class_names.txt``).
+
+    >>> class_order(["soccer", "bus", "BACKGROUND"], background="BACKGROUND")
+    ('BACKGROUND', 'bus', 'soccer')
+    """
     return (*([background] if background else []), *sorted(name for name in concepts if name != background))
 
 
@@ -62,6 +66,12 @@ def choose(
 
     Raises:
         ValueError: for a concept that is not in ``classes``, a score that is not a number, an unknown method, or a shortage.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": list("abc"), "bucket": [1, 1, 1], "concept": ["bus"] * 3, "score": [0.2, 0.9, 0.5]}))
+    >>> kept, rejected = choose(rows, classes=["bus"], per_class=2, method="top_score", seed=0)
+    >>> kept["key"].to_pylist(), rejected["reason"].to_pylist()
+    (['b', 'c'], ['not_chosen'])
     """
     if per_class < 1 or len(set(classes)) < len(classes) or (background and background not in classes):
         raise ValueError(f"choose: per_class {per_class} of classes {', '.join(classes)}, background {background!r}")

@@ -40,7 +40,13 @@ class Patches:
 
 
 def patch_centres(corners: np.ndarray) -> np.ndarray:
-    """Centres of all patches, float64 (24, 2), from those of four: dark skin, bluish green, black, white, (4, 2)."""
+    """Centres of all patches, float64 (24, 2), from those of four: dark skin, bluish green, black, white, (4, 2).
+
+    >>> patch_centres(np.array([[0.0, 0.0], [50.0, 0.0], [50.0, 30.0], [0.0, 30.0]]))[:3]
+    array([[ 0.,  0.],
+           [10.,  0.],
+           [20.,  0.]])
+    """
     known = np.array([[0, 0], [COLUMNS - 1, 0], [COLUMNS - 1, ROWS - 1], [0, ROWS - 1]], dtype=np.float32)
     grid = np.stack(np.meshgrid(np.arange(COLUMNS), np.arange(ROWS)), axis=-1).reshape(-1, 2)
     return _placed(grid, known, corners)

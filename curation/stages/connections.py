@@ -167,7 +167,11 @@ async def _open(host: str, port: int, allow_private: bool) -> httpcore.AsyncNetw
 
 
 def is_public(address: str) -> bool:
-    """Whether an IP address is one of the public internet, looked at through the IPv6 forms that carry an IPv4 address."""
+    """Whether an IP address is one of the public internet, looked at through the IPv6 forms that carry an IPv4 address.
+
+    >>> is_public("93.184.216.34"), is_public("192.168.0.7"), is_public("::ffff:10.0.0.1")
+    (True, False, False)
+    """
     ip = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(ip, ipaddress.IPv6Address):
         nat64 = ip in ipaddress.ip_network("64:ff9b::/96")

@@ -25,6 +25,9 @@ def parse_local(text: str) -> dt.datetime | None:
 
     Returns:
         A naive datetime, or None where the text is no date.
+
+    >>> parse_local("2007-04-09"), parse_local("2007:04:09 03:27:17"), parse_local("spring")
+    (datetime.datetime(2007, 4, 9, 0, 0), datetime.datetime(2007, 4, 9, 3, 27, 17), None)
     """
     parsed = _parse(text)
     return None if parsed is None else parsed.replace(tzinfo=None)
@@ -35,6 +38,9 @@ def parse_utc(text: str) -> dt.datetime | None:
 
     Returns:
         A naive datetime in UTC, or None where the text is no date.
+
+    >>> parse_utc("1176089237"), parse_utc("2007-04-09T05:27:17+02:00")
+    (datetime.datetime(2007, 4, 9, 3, 27, 17), datetime.datetime(2007, 4, 9, 3, 27, 17))
     """
     text = text.strip()
     if text.isascii() and text.isdigit() and len(text) <= 11:
@@ -96,7 +102,7 @@ class DatesTable:
 
 
 def read_dates_csv(stream: IO[bytes], place: str) -> DatesTable:
-    """Read a CSV file with the columns ``file``, ``date_taken``, perhaps ``date_uploaded``, and labels.
+    r"""Read a CSV file with the columns ``file``, ``date_taken``, perhaps ``date_uploaded``, and labels.
 
     Args:
         stream: UTF-8, with or without a byte-order mark. Rows of a wrong number of fields, that are no UTF-8, or whose
@@ -105,6 +111,15 @@ def read_dates_csv(stream: IO[bytes], place: str) -> DatesTable:
 
     Raises:
         ValueError: the header lacks ``file`` or ``date_taken``, or names a column twice.
+
+    >>> import io
+    >>> table = read_dates_csv(io.BytesIO(b"file,date_taken\nspring/a.jpg,2007-04-09\n"), "dates.csv")
+    >>> table.take("spring")
+    {'a.jpg': ('2007-04-09', '', '{}')}
+    >>> read_dates_csv(io.BytesIO(b"name,date\n"), "dates.csv")
+    Traceback (most recent call last):
+        ...
+    ValueError: dates.csv: columns name, date: file and date_taken are needed, each once
     """
     text = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="surrogateescape", newline="")
     reader = csv.reader(text_lines(text, place))

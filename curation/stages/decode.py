@@ -108,6 +108,14 @@ def decode_rgb(data: bytes, *, min_short_side_px: int | None = None, max_pixels:
     Raises:
         Reject: ``empty_file``, ``not_an_image``, ``unsupported_format``, ``too_many_pixels``, ``too_many_scans``,
             ``truncated`` or ``corrupt``.
+
+    >>> from benchwright.curation.png import stored_png
+    >>> decode_rgb(stored_png(np.full((2, 3), 200, np.uint8)))[0, 0]  # grey becomes RGB
+    array([200, 200, 200], dtype=uint8)
+    >>> decode_rgb(b"<html>")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.rows.Reject: not_an_image: begins with b'<html>'
     """
     with decoded_rgb(data, min_short_side_px=min_short_side_px, max_pixels=max_pixels) as pixels:
         return pixels
@@ -149,7 +157,12 @@ def _pillow_bytes(header: Header) -> int:
 
 
 def read_header(data: bytes, *, max_pixels: int = MAX_PIXELS) -> Header:
-    """Format, size and pixel type, without decoding. Raises ``Reject`` like ``decode_rgb``."""
+    """Format, size and pixel type, without decoding. Raises ``Reject`` like ``decode_rgb``.
+
+    >>> from benchwright.curation.png import stored_png
+    >>> read_header(stored_png(np.zeros((48, 64, 3), np.uint8)))
+    Header(extension='png', width=64, height=48, mode='RGB', animated=False)
+    """
     if not data:
         raise Reject("empty_file", "0 bytes")
     extension = sniff_extension(data)

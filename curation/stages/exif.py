@@ -29,7 +29,11 @@ class Exif:
 
 
 def read_exif(data: bytes) -> Exif:
-    """EXIF of an image file's bytes; upright and undated where there is none. Never raises."""
+    """EXIF of an image file's bytes; upright and undated where there is none. Never raises.
+
+    >>> read_exif(b"no picture")
+    Exif(orientation=1, date_taken=None)
+    """
     block = _find_block(data)
     if block is None or block[:4] not in (b"II*\0", b"MM\0*"):
         return Exif()
@@ -46,7 +50,11 @@ def read_exif(data: bytes) -> Exif:
 
 
 def parse_exif_date(text: object) -> dt.datetime | None:
-    """``"2006:02:28 20:33:06"`` as a naive datetime; None for anything else, the blank and all-zero dates included."""
+    """``"2006:02:28 20:33:06"`` as a naive datetime; None for anything else, the blank and all-zero dates included.
+
+    >>> parse_exif_date("2006:02:28 20:33:06"), parse_exif_date("0000:00:00 00:00:00")
+    (datetime.datetime(2006, 2, 28, 20, 33, 6), None)
+    """
     if not isinstance(text, str):
         return None
     try:

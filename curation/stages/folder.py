@@ -122,6 +122,9 @@ def open_folder(url: str) -> Folder:
 
     Raises:
         FileNotFoundError: nothing is there.
+
+    >>> [(place, [entry.name for entry in entries]) for place, entries in walk(open_folder("texts"))]
+    [('', ['one.txt', 'short.txt', 'two.txt'])]
     """
     fs, root = fsspec.core.url_to_fs(url)
     protocols = (fs.protocol,) if isinstance(fs.protocol, str) else fs.protocol
@@ -146,6 +149,9 @@ def walk(folder: Folder) -> Iterator[tuple[str, list[FolderEntry]]]:
 
     Only one folder's names are in memory. Folders are descended into and not listed as entries, but for those that may
     not be entered: hidden ones, links, and those that cannot be read. Links to files within the folder are files.
+
+    >>> [(place, len(entries)) for place, entries in walk(open_folder("texts"))]
+    [('', 3)]
     """
     pending = [""]
     while pending:
@@ -225,6 +231,9 @@ def key_of(path: str) -> str:
     rule would change in any other way, and might so make equal to another, or that is too long for the name of a shard's
     member, has eight digits of its SHA-256 appended. An
     image's extension does not count: two files that differ in it alone have one key.
+
+    >>> key_of("2004/spring/img_1.jpg"), key_of("my photo.jpg")
+    ('2004--spring--img_1', 'my_photo-5fe47574')
     """
     stem, extension = posixpath.splitext(path)
     # No stem has a NUL: other files than images can have no image's key.
@@ -237,6 +246,9 @@ def safe_key(name: str, *, longest: int = _MAX_KEY) -> str:
     Args:
         name: of a file or a sample, with ``/`` between folders.
         longest: most characters of the key.
+
+    >>> safe_key("Surfing/v_Surfing_g22_c04")
+    'Surfing--v_Surfing_g22_c04'
     """
     key = name.replace("/", "--")
     if len(key) <= longest and all(_SAFE.match(part) and "--" not in part for part in name.split("/")):

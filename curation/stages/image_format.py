@@ -47,7 +47,11 @@ SNIFF_BYTES = 64
 
 
 def sniff_extension(data: bytes) -> str | None:
-    """Extension (``jpg``, ...) of the format whose signature ``data`` begins with; None for what is no image."""
+    r"""Extension (``jpg``, ...) of the format whose signature ``data`` begins with; None for what is no image.
+
+    >>> sniff_extension(b"\xff\xd8\xff\xe0"), sniff_extension(b"<html>")
+    ('jpg', None)
+    """
     for magic, extension in _MAGIC:
         if data.startswith(magic):
             return extension
@@ -65,6 +69,10 @@ def sniff_extension(data: bytes) -> str | None:
 
 
 def normal_extension(extension: str) -> str:
-    """One spelling for an extension: lower case, no dot, ``JPEG`` -> ``jpg``; "" stays ""."""
+    """One spelling for an extension: lower case, no dot, ``JPEG`` -> ``jpg``; "" stays "".
+
+    >>> normal_extension(".JPEG")
+    'jpg'
+    """
     extension = extension.removeprefix(".").lower()
     return SAME_EXTENSION.get(extension, extension)

@@ -72,6 +72,17 @@ def check_image(
             ``too_many_pixels``, ``too_many_scans``, ``too_small``, ``aspect``, ``animated``, ``mislabelled``, ``truncated``
             or ``corrupt``.
         ValueError: ``max_pixels`` is above what Pillow permits.
+
+    >>> import numpy as np
+    >>> from benchwright.curation.png import stored_png
+    >>> black = Blob(stored_png(np.zeros((48, 64, 3), np.uint8)))
+    >>> found = check_image(StoredImage("photo7", "jpg", black), min_edge_px=32)
+    >>> found.extension, found.declared_extension, found.width, found.height, found.mode
+    ('png', 'jpg', 64, 48, 'RGB')
+    >>> check_image(StoredImage("photo7", "png", black), min_edge_px=64)
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.rows.Reject: too_small: 64x48: shorter side below 64 pixels
     """
     if not 0 < max_pixels <= PILLOW_MAX_PIXELS:
         raise ValueError(f"max_pixels={max_pixels}: must be between 1 and {PILLOW_MAX_PIXELS}, Pillow's own limit")

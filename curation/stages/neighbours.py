@@ -100,6 +100,9 @@ def nearer(left: np.ndarray, right: np.ndarray, max_cosine: float) -> np.ndarray
 
     Returns:
         (n, m) bool.
+
+    >>> nearer(np.array([[1.0, 0.0]], np.float32), np.array([[0.6, 0.8], [1.0, 0.0]], np.float32), max_cosine=0.9)
+    array([[False,  True]])
     """
     cosines = left.astype(np.float64) @ right.astype(np.float64).T
     for row, column in np.argwhere(np.abs(cosines - max_cosine) <= DOUBT):

@@ -53,6 +53,9 @@ def stable_order(values: np.ndarray) -> np.ndarray:
 
     Returns:
         int64 of shape (n,).
+
+    >>> stable_order(np.array([3, 1, 3, 1]))
+    array([1, 3, 0, 2])
     """
     count = len(values)
     if not count:
@@ -86,6 +89,11 @@ def reorder(
 
     Yields:
         Place in ``order`` of the table's first row, and the table.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"]}))
+    >>> [(place, table["key"].to_pylist()) for place, table in reorder(rows, np.array([2, 0, 1]), cuts=[0, 1])]
+    [(0, ['c']), (1, ['a', 'b'])]
     """
     if not len(order):
         return

@@ -144,7 +144,13 @@ def check_concepts(concepts: Sequence[Concept], rule: Rule) -> None:
 
 
 def check_unit(vectors: np.ndarray, names: Sequence[str]) -> None:
-    """Raise ``ValueError`` where a finite vector (n, d) float32 is not of length 1 within 1 %; zeros are left to others."""
+    """Raise ``ValueError`` where a finite vector (n, d) float32 is not of length 1 within 1 %; zeros are left to others.
+
+    >>> check_unit(np.array([[3.0, 4.0]], np.float32), ["photo7"])
+    Traceback (most recent call last):
+        ...
+    ValueError: vector of 'photo7' has length 5: cosines need vectors of length 1
+    """
     lengths = np.sqrt(squared_norms(np.ascontiguousarray(vectors)))
     wrong = np.isfinite(lengths) & (lengths > 0) & (np.abs(lengths - 1) > 0.01)
     if wrong.any():

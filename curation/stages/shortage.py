@@ -26,6 +26,10 @@ def shortages(table: pa.Table, *, buckets: Sequence[int], wanted: Mapping[str, i
 
     Returns:
         Columns bucket, concept, found, wanted (int64 and string), one row a bucket and class with too few rows.
+
+    >>> rows = pa.table({"bucket": [1, 1, 2], "concept": ["bus", "bus", "bus"]})
+    >>> shortages(rows, buckets=[1, 2], wanted={"bus": 2}).to_pylist()
+    [{'bucket': 2, 'concept': 'bus', 'found': 1, 'wanted': 2}]
     """
     counts = table.group_by(["bucket", "concept"]).aggregate([([], "count_all")])
     pairs = zip(counts["bucket"].to_pylist(), counts["concept"].to_pylist(), strict=True)
@@ -41,7 +45,14 @@ def shortages(table: pa.Table, *, buckets: Sequence[int], wanted: Mapping[str, i
 
 
 def report_shortages(short: pa.Table, stage: str, on_shortage: OnShortage) -> None:
-    """Warn of what ``shortages`` found, or raise ``ValueError`` where ``on_shortage`` is ``error``."""
+    """Warn of what ``shortages`` found, or raise ``ValueError`` where ``on_shortage`` is ``error``.
+
+    >>> short = shortages(pa.table({"bucket": [1], "concept": ["bus"]}), buckets=[1], wanted={"bus": 2})
+    >>> report_shortages(short, "choose", "error")
+    Traceback (most recent call last):
+        ...
+    ValueError: choose: too few rows: bucket 1 'bus' 1 of 2
+    """
     if not short.num_rows:
         return
     told = [f"bucket {row['bucket']} {row['concept']!r} {row['found']} of {row['wanted']}" for row in short.to_pylist()]

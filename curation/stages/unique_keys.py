@@ -24,6 +24,13 @@ def take_first(rows: StoredRows, *, n: int | None = None) -> Iterator[Sifted]:
 
     Raises:
         ValueError: for a negative ``n``.
+
+    >>> import pyarrow as pa
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": ["a", "b", "a", "c"]}))
+    >>> kept, rejected = next(take_first(rows, n=2))
+    >>> kept["key"].to_pylist(), rejected.select(["key", "reason"]).to_pylist()
+    (['a', 'b'], [{'key': 'a', 'reason': 'duplicate_key'}, {'key': 'c', 'reason': 'beyond_first_n'}])
     """
     if n is not None and n < 0:
         raise ValueError(f"n is {n}: the number of rows to take is 0 or more")

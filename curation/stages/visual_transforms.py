@@ -45,7 +45,13 @@ def our_ranges() -> Ranges:
 
 
 def transform_by(function: OwnTransform, frames: np.ndarray, seed: int, key: str) -> np.ndarray:
-    """``transform_frames`` by a transform of somebody's own. Raises ``ValueError`` where it gives other than what it takes."""
+    """``transform_frames`` by a transform of somebody's own. Raises ``ValueError`` where it gives other than what it takes.
+
+    >>> def mirror(frames, draw):
+    ...     return frames[:, :, ::-1]
+    >>> transform_by(mirror, np.arange(6, dtype=np.uint8).reshape(1, 1, 2, 3), 0, "video7")[0, 0, :, 0]
+    array([3, 0], dtype=uint8)
+    """
     name = getattr(function, "__name__", str(function))
     made = np.asarray(function(frames.copy(), rng(seed, f"{_STAGE}.own", key)))
     if made.shape != frames.shape or made.dtype != np.uint8:
@@ -74,6 +80,14 @@ def transform_frames(frames: np.ndarray, kind: Kind, seed: int, key: str, *, ran
 
     Raises:
         ValueError: an array of another shape or dtype, or a kind that is not known.
+
+    >>> frames = np.full((2, 4, 4, 3), 55, np.uint8)
+    >>> transform_frames(frames, "colour_invert", 0, "video7")[0, 0, 0]
+    array([200, 200, 200], dtype=uint8)
+    >>> transform_frames(frames.astype(float), "colour_invert", 0, "video7")
+    Traceback (most recent call last):
+        ...
+    ValueError: frames of video 'video7' are float64 (2, 4, 4, 3): uint8 (n, height, width, 3) is wanted
     """
     parameters = draw_parameters(kind, seed, key, our_ranges() if ranges is None else ranges)
     if frames.ndim != 4 or frames.shape[3] != 3 or frames.dtype != np.uint8:
@@ -136,28 +150,68 @@ def _colour(p: Parameters) -> tuple[int, int, int]:
 
 
 def colour_invert(frame: np.ndarray) -> np.ndarray:
-    """Every level becomes 255 less itself."""
+    """Every level becomes 255 less itself: uint8 (height, width, 3) to the same.
+
+    >>> colour_invert(np.full((1, 1, 3), 55, np.uint8))
+    array([[[200, 200, 200]]], dtype=uint8)
+    """
     return 255 - frame
 
 
 def vertical_flip(frame: np.ndarray) -> np.ndarray:
-    """Upside down."""
+    """Upside down: uint8 (height, width, 3) to the same.
+
+    >>> vertical_flip(np.array([[[1, 1, 1]], [[2, 2, 2]]], np.uint8))[:, 0, 0]
+    array([2, 1], dtype=uint8)
+    """
     return frame[::-1].copy()
 
 
 def gaussian_noise(frame: np.ndarray, std_levels: float, draw: np.random.Generator) -> np.ndarray:
-    """Normal noise on every level."""
+    """Normal noise on every level.
+
+    Args:
+        frame: uint8 (height, width, 3).
+        std_levels: standard deviation, in levels of 255.
+        draw: gives the noise.
+
+    >>> noisy = gaussian_noise(np.full((32, 32, 3), 128, np.uint8), 10.0, np.random.default_rng(0))
+    >>> noisy.dtype, bool(9 < noisy.std() < 11)
+    (dtype('uint8'), True)
+    """
     noise = draw.standard_normal(frame.shape, dtype=np.float32)
     return _levels(frame + noise * np.float32(std_levels))
 
 
 def rotation(frame: np.ndarray, angle_deg: float, fill: tuple[int, int, int]) -> np.ndarray:
-    """Turned about its centre; corners take one colour."""
+    """Turned about its centre; corners take one colour.
+
+    Args:
+        frame: uint8 (height, width, 3) RGB.
+        angle_deg: counter-clockwise.
+        fill: R, G, B of what is not seen, 0 to 255.
+
+    >>> frame = np.zeros((3, 3, 3), np.uint8)
+    >>> frame[0, 0] = 255
+    >>> rotation(frame, 90, fill=(0, 0, 0))[..., 0]
+    array([[  0,   0,   0],
+           [  0,   0,   0],
+           [255,   0,   0]], dtype=uint8)
+    """
     return np.asarray(Image.fromarray(frame).rotate(angle_deg, Image.Resampling.BILINEAR, fillcolor=fill))
 
 
 def colour_jitter(frame: np.ndarray, brightness: float, hue_turns: float) -> np.ndarray:
-    """Brightness, then hue, the latter in Pillow's HSV of 8 bits a channel."""
+    """Brightness, then hue, the latter in Pillow's HSV of 8 bits a channel.
+
+    Args:
+        frame: uint8 (height, width, 3) RGB.
+        brightness: factor.
+        hue_turns: of the circle of hues: 0.5 is the opposite hue.
+
+    >>> colour_jitter(np.full((1, 1, 3), 100, np.uint8), brightness=1.5, hue_turns=0.5)[0, 0]  # grey has no hue
+    array([150, 150, 150], dtype=uint8)
+    """
     bright = _levels(frame * np.float32(brightness))
     hsv = np.array(Image.fromarray(bright).convert("HSV"))
     hsv[..., 0] += np.uint8(round(hue_turns * 256) % 256)
@@ -165,7 +219,17 @@ def colour_jitter(frame: np.ndarray, brightness: float, hue_turns: float) -> np.
 
 
 def gaussian_blur(frame: np.ndarray, sigma_px: float) -> np.ndarray:
-    """Gaussian of radius 3 sigma, along height and then width; beyond the border the picture is mirrored."""
+    """Gaussian of radius 3 sigma, along height and then width; beyond the border the picture is mirrored.
+
+    Args:
+        frame: uint8 (height, width, 3).
+        sigma_px: in pixels.
+
+    >>> frame = np.zeros((5, 5, 3), np.uint8)
+    >>> frame[2, 2] = 255
+    >>> gaussian_blur(frame, sigma_px=0.7)[..., 0][2]
+    array([ 1, 30, 83, 30,  1], dtype=uint8)
+    """
     radius = max(1, math.ceil(3 * sigma_px))
     weights = [math.exp(-0.5 * (offset / sigma_px) ** 2) for offset in range(-radius, radius + 1)]
     values = frame.astype(np.float32)
@@ -179,7 +243,17 @@ def gaussian_blur(frame: np.ndarray, sigma_px: float) -> np.ndarray:
 
 
 def perspective(frame: np.ndarray, shifts: Sequence[float], fill: tuple[int, int, int]) -> np.ndarray:
-    """Move each corner inwards by its shares of half a side, and the picture with them."""
+    """Move each corner inwards by its shares of half a side, and the picture with them.
+
+    Args:
+        frame: uint8 (height, width, 3) RGB.
+        shifts: eight shares: x and y of the upper left corner, and on clockwise.
+        fill: R, G, B of what is not seen, 0 to 255.
+
+    >>> frame = np.full((8, 8, 3), 200, np.uint8)
+    >>> perspective(frame, [0.5] * 8, fill=(0, 0, 0))[..., 0][4]  # all corners half-way to the middle
+    array([  0,   0, 200, 200, 200, 200,   0,   0], dtype=uint8)
+    """
     height, width = frame.shape[:2]
     ways = ((1, 1), (-1, 1), (-1, -1), (1, -1))  # inwards, from the upper left corner clockwise
     corners = ((0, 0), (1, 0), (1, 1), (0, 1))

@@ -42,13 +42,22 @@ def keep_taken_before_upload(table: pa.Table) -> Sifted:
 
     As the released code does, the camera's local time and the upload's UTC are compared as they stand. Rows that lack one of
     the two pass.
+
+    >>> taken, uploaded = [dt.datetime(2007, 5, day) for day in (1, 3)], [dt.datetime(2007, 5, 2)] * 2
+    >>> kept, rejected = keep_taken_before_upload(pa.table({"key": ["a", "b"], "date_taken": taken, "date_uploaded": uploaded}))
+    >>> kept["key"].to_pylist(), rejected["reason"].to_pylist()
+    (['a'], ['taken_not_before_upload'])
     """
     late = pc.greater_equal(table["date_taken"], table["date_uploaded"]).fill_null(False)
     return sift(table, {"taken_not_before_upload": late}, detail="date_taken")
 
 
 def keep_labelled_buckets(table: pa.Table, *, first: int) -> Sifted:
-    """Turn away the rows of buckets before ``first``, which CLEAR keeps for pre-training: ``bucket_not_labelled``."""
+    """Turn away the rows of buckets before ``first``, which CLEAR keeps for pre-training: ``bucket_not_labelled``.
+
+    >>> keep_labelled_buckets(pa.table({"key": ["a", "b"], "bucket": [0, 1]}), first=1).rejected["key"].to_pylist()
+    ['a']
+    """
     return sift(table, {"bucket_not_labelled": pc.less(table["bucket"], first)})
 
 

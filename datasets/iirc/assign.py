@@ -48,6 +48,13 @@ class Shares:
         subclass: of what is left, the last, given under the subclass. Lone subclasses keep all.
         cap: see above.
         test: of all samples of a source without splits, the last; 0 where the source says which samples test. Ours.
+
+    >>> Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8).subclass
+    0.8
+    >>> Shares(in_task=0.6, post_task=0.6, superclass=0.4, subclass=0.8, cap=8)
+    Traceback (most recent call last):
+        ...
+    ValueError: in_task 0.6 + post_task 0.6 <= 1, cap 8 >= 1 are wanted
     """
 
     in_task: float
@@ -132,6 +139,16 @@ def assign(
         ValueError: no row, no class of the hierarchy or one without a sample, a split other than ``train``, ``test`` and "",
             a source with splits and a test share, or one without both, a configuration that there is not or that does not
             fit the hierarchy.
+
+    >>> from benchwright.curation.store import Rows
+    >>> splits, classes = ["train", "train", "test", "test"], ["cat", "dog", "cat", "dog"]
+    >>> table = pa.table({"key": list("abcd"), "split": splits, "class_name": classes, "file": list("abcd")})
+    >>> shares = Shares(in_task=0.0, post_task=0.0, superclass=1.0, subclass=1.0, cap=8)
+    >>> tree = Hierarchy((("animal", ("cat", "dog")),), ())
+    >>> given = {"hierarchy": tree, "shares": shares, "tasks": DrawnTasks(first=1, later=2, seed=0), "configurations": [0]}
+    >>> found = pa.concat_tables(each.kept for each in assign(Rows.of(table), **given))
+    >>> found.select(["class_name", "role", "super_task0", "sub_task0"]).to_pylist()[0]  # an animal, and later a cat
+    {'class_name': 'cat', 'role': 'train', 'super_task0': 0, 'sub_task0': 1}
     """
     found: set[str] = set()
     for batch in rows.batches(["class_name"]):
@@ -224,7 +241,12 @@ def _in_file_order(rows: Rows, tree: Hierarchy) -> tuple[NDArray[np.int64], Ints
 
 
 def ranks(group: Ints) -> tuple[Ints, Ints]:
-    """Place of each row in its group, in row order, and the rows of its group: both (n,), of the type of ``group``."""
+    """Place of each row in its group, in row order, and the rows of its group: both (n,), of the type of ``group``.
+
+    >>> place, size = ranks(np.array([7, 3, 7, 7]))
+    >>> place, size
+    (array([0, 0, 1, 2]), array([3, 1, 3, 3]))
+    """
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=group[order[:1]] - 1))
     counts = np.diff(starts, append=len(group))
@@ -240,6 +262,11 @@ def assign_roles(code: Ints, split: Ints, shares: Shares) -> Ints:
     Args:
         code: (n,) its class; rows of a class in file order.
         split: (n,) place in ``SPLITS``.
+
+    >>> shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8)
+    >>> role = assign_roles(np.zeros(10, np.int64), np.full(10, SPLITS.index("train")), shares)
+    >>> [ROLES[each] for each in role]
+    ['intask_valid', 'posttask_valid', 'train', 'train', 'train', 'train', 'train', 'train', 'train', 'train']
     """
     names = [SPLITS[place] for place in np.unique(split).tolist()]
     if "" in names and len(names) > 1:
@@ -266,6 +293,13 @@ def assign_labels(code: Ints, role: Ints, tree: Hierarchy, shares: Shares) -> tu
     Args:
         code: (n,) place in ``tree.subclasses``; rows of a class in file order.
         role: (n,) place in ``ROLES``.
+
+    >>> tree = Hierarchy((("animal", ("cat", "dog")),), ())
+    >>> shares = Shares(in_task=0.1, post_task=0.1, superclass=0.4, subclass=0.8, cap=8)
+    >>> cats = np.zeros(10, dtype=np.int64)  # ten training samples of the first subclass
+    >>> above, below = assign_labels(cats, np.zeros(10, dtype=np.int64), tree, shares)
+    >>> int(above.sum()), int(below.sum()), int((above & below).sum())  # given as animal, as cat, as both
+    (4, 8, 2)
     """
     tops = {name: place for place, (name, _) in enumerate(tree.superclasses)}
     top = np.asarray([-1 if name is None else tops[name] for name in tree.parents.values()], dtype=np.int64)

@@ -34,6 +34,10 @@ class Hierarchy:
 
     Raises:
         ValueError: a name twice, two parents, more than two levels, a circle, a superclass without subclass, an empty name.
+
+    >>> tree = Hierarchy((("animal", ("cat", "dog")),), ("house",))
+    >>> tree.labels, tree.parents
+    (('animal', 'cat', 'dog', 'house'), {'cat': 'animal', 'dog': 'animal', 'house': None})
     """
 
     superclasses: tuple[tuple[str, tuple[str, ...]], ...]
@@ -228,6 +232,10 @@ def propose(
 
     Raises:
         ValueError: limits that exclude each other, a circle, a class that is an ancestor of another.
+
+    >>> parents = {"cat": ["animal"], "dog": ["animal"], "animal": ["thing"], "house": ["thing"]}
+    >>> propose(["cat", "dog", "house"], parents, min_subclasses=2, max_subclasses=2)
+    Hierarchy(superclasses=(('animal', ('cat', 'dog')),), lone=('house',))
     """
     if not 1 <= min_subclasses <= max_subclasses:
         raise ValueError(f"min_subclasses {min_subclasses}, max_subclasses {max_subclasses}: 1 <= min <= max")

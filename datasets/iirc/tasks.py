@@ -1,4 +1,7 @@
-"""Task configurations: which labels come in which task, official or drawn from a seed."""
+"""Task configurations: which labels come in which task, official or drawn from a seed.
+
+Source: Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.1, and its files.
+"""
 
 from __future__ import annotations
 
@@ -38,6 +41,10 @@ def draw_tasks(hierarchy: Hierarchy, drawn: DrawnTasks, configuration: int) -> T
 
     All labels but those of the first task get a random order; a task takes the first ``later`` of it whose superclass, if
     they have one, came in an earlier task. Where fewer are ready the task is smaller.
+
+    >>> tree = Hierarchy((("animal", ("cat", "dog")), ("vehicle", ("bus", "van"))), ())
+    >>> draw_tasks(tree, DrawnTasks(first=2, later=2, seed=0), configuration=0)  # superclasses come before their subclasses
+    (('animal', 'vehicle'), ('van', 'dog'), ('cat', 'bus'))
     """
     generator = rng(drawn.seed, "iirc_tasks", f"configuration_{configuration}")
     tops = [name for name, _ in hierarchy.superclasses]
@@ -59,6 +66,11 @@ def read_tasks(path: str) -> dict[int, Tasks]:
 
     Raises:
         ValueError: another structure; names the file.
+
+    >>> from pathlib import Path
+    >>> _ = Path("orders.json").write_text('{"configuration_1": {"task_0": ["animal"], "task_1": ["dog", "cat"]}}')
+    >>> read_tasks("orders.json")
+    {1: (('animal',), ('dog', 'cat'))}
     """
     try:
         value = parse_json(read_utf8(path).encode())
@@ -95,6 +107,11 @@ def check_tasks(tasks: Sequence[Sequence[str]], hierarchy: Hierarchy) -> None:
     Raises:
         ValueError: an empty task, a label that is not the hierarchy's or comes twice, a superclass that comes after, or
             together with, one of its subclasses.
+
+    >>> check_tasks([["cat"], ["animal"]], Hierarchy((("animal", ("cat", "dog")),), ()))
+    Traceback (most recent call last):
+        ...
+    ValueError: superclass 'animal' comes in task 1, its subclass 'cat' in task 0: before it
     """
     come: dict[str, int] = {}
     known = set(hierarchy.labels)
@@ -115,7 +132,11 @@ def check_tasks(tasks: Sequence[Sequence[str]], hierarchy: Hierarchy) -> None:
 
 
 def restricted_tasks(tasks: Sequence[Sequence[str]], hierarchy: Hierarchy) -> Tasks:
-    """A configuration without the labels that the hierarchy does not have, and without tasks that are empty then."""
+    """A configuration without the labels that the hierarchy does not have, and without tasks that are empty then.
+
+    >>> restricted_tasks([["animal"], ["cat", "zebra"], ["yak"]], Hierarchy((("animal", ("cat", "dog")),), ()))
+    (('animal',), ('cat',))
+    """
     known = set(hierarchy.labels)
     kept = (tuple(label for label in task if label in known) for task in tasks)
     return tuple(task for task in kept if task)

@@ -96,12 +96,23 @@ def increment_class_order(counts: np.ndarray, preset: Preset) -> np.ndarray:
         counts: training samples of each class, classes in the order of their names.
         preset: ``as_released``: rarest first; ``as_written``: most frequent first. Equal counts are taken in the order of names
             in both: the sort is stable, whereas numpy's default, which the released code calls, leaves them to chance.
+
+    >>> class_order(np.array([30, 10, 20]), "as_released"), class_order(np.array([30, 10, 20]), "as_written")
+    (array([1, 2, 0]), array([0, 2, 1]))
     """
     return np.argsort(counts if preset == "as_released" else -counts, kind="stable")
 
 
 def class_cuts(classes: int, increments: int, preset: Preset) -> np.ndarray:
-    """Bounds of the classes of each increment, int64 (increments + 1,): 227 in 5 are 46, 46, 46, 46, 43 as released."""
+    """Bounds of the classes of each increment, int64 (increments + 1,): 227 in 5 are 46, 46, 46, 46, 43 as released.
+
+    Args:
+        classes, increments: how many.
+        preset: ``as_released`` or ``as_written``, see the module.
+
+    >>> class_cuts(227, 5, "as_released")
+    array([  0,  46,  92, 138, 184, 227])
+    """
     size = -(-classes // increments) if preset == "as_released" else classes // increments
     cuts = np.minimum(np.arange(increments + 1) * size, classes)
     cuts[-1] = classes
@@ -119,6 +130,11 @@ def plan_increments(
         release: int64 (n,): 0 for the first release, ``r`` for ``later[r - 1]``.
         later: (increments, seed) of each later release.
         preset: see the module.
+
+    >>> label = np.array([0, 0, 1, 2, 1])  # class 0 is known at the start; 1 and 2 come with the second release
+    >>> plan = plan_increments(label, np.zeros(5, int), np.array([0, 0, 1, 1, 1]), later=[(2, 0)], preset="as_released")
+    >>> plan.increment, plan.novel, plan.novel_classes
+    (array([0, 0, 2, 1, 2]), array([False, False,  True,  True,  True]), (array([], dtype=int64), array([2]), array([1])))
     """
     assign = _Assign(label, role)
     assign.first(release == 0)
@@ -205,6 +221,9 @@ def folds(labels: np.ndarray, count: int, seed: int) -> list[np.ndarray]:
     """Places of the rows of each of ``count`` stratified folds, int64, ascending in each; one fold takes all.
 
     scikit-learn's ``StratifiedKFold(count, shuffle=True, random_state=seed)``, as the released code calls it.
+
+    >>> folds(np.array([0, 0, 1, 1]), count=2, seed=0)
+    [array([1, 2]), array([0, 3])]
     """
     if count == 1 or not len(labels):
         return [np.arange(len(labels))] + [np.empty(0, dtype=np.int64)] * (count - 1)
@@ -227,6 +246,11 @@ def positions(plan: Plan, role: np.ndarray, *, order: Order, draws: Callable[[],
             the blocks spread evenly over the increment, each in its own order. The last two are ours.
         draws: gives a number in [0, 1) for each row; called for ``shuffled`` alone.
         seed: where the blocks of ``interleaved`` begin.
+
+    >>> label = np.array([0, 0, 1, 2, 1])
+    >>> plan = plan_increments(label, np.zeros(5, int), np.array([0, 0, 1, 1, 1]), later=[(1, 0)], preset="as_released")
+    >>> positions(plan, np.zeros(5, int), order="as_released", draws=lambda: np.zeros(5), seed=0)
+    array([0, 1, 0, 1, 2])
     """
     group = plan.increment * len(ROLES) + role
     count = len(group)
@@ -277,6 +301,14 @@ def assign_increments(
 
     Raises:
         ValueError: for a release that is not named, fewer than one increment, or a preset that is not known.
+
+    >>> from benchwright.curation.store import Rows
+    >>> labels, releases = ["run", "jump", "dive", "run"], ["k400", "k400", "k600", "k600"]
+    >>> table = pa.table({"key": list("abcd"), "label_recent_first": labels, "taken_release": releases, "role": ["train"] * 4})
+    >>> given = {"later": [Later("k600", count=1, seed=0)], "preset": "as_released", "order": "as_released", "seed": 0}
+    >>> found = pa.concat_tables(assign_increments(Rows.of(table), first="k400", **given))
+    >>> found.select(["key", "increment", "novel"]).to_pylist()[2:]
+    [{'key': 'd', 'increment': 1, 'novel': False}, {'key': 'c', 'increment': 1, 'novel': True}]
     """
     if preset not in ("as_released", "as_written"):
         raise ValueError(f"preset is {preset!r}, not 'as_released' or 'as_written'")

@@ -70,6 +70,13 @@ def assign_splits(rows: Rows, *, turns: Sequence[Turn], seed: int) -> Iterator[S
 
     Raises:
         ValueError: for a role that is not known, a share outside 0 to 1, a turn named twice, or a release without a column.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": ["a", "b"], "split_k400": ["train", None], "split_k600": ["test", "train"]}))
+    >>> turns = [Turn("k400", "train", "train"), Turn("k600", "train", "train")]
+    >>> [found] = assign_splits(rows, turns=turns, seed=0)
+    >>> found.kept.select(["key", "taken_release", "role"]).to_pylist()
+    [{'key': 'a', 'taken_release': 'k400', 'role': 'train'}, {'key': 'b', 'taken_release': 'k600', 'role': 'train'}]
     """
     places = [(turn.release, turn.split) for turn in turns]
     for number, turn in enumerate(turns):

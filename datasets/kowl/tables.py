@@ -117,6 +117,10 @@ def transitions(samples: pa.Table, releases: Sequence[str], *, consecutive: bool
     Returns:
         ``from_release``, ``to_release``, ``from_label``, ``to_label``, ``samples`` (int64), ``kind``; by pair of releases, then
         by kind in the order of ``KINDS``, falling counts and names.
+
+    >>> table = pa.table({"label_old": ["juggling", "juggling", "diving"], "label_new": ["juggling balls"] * 2 + ["diving"]})
+    >>> [(row["from_label"], row["to_label"], row["kind"]) for row in transitions(table, ["old", "new"]).to_pylist()]
+    [('diving', 'diving', 'kept'), ('juggling', 'juggling balls', 'renamed')]
     """
     frame = pl.DataFrame(pl.from_arrow(samples.select([f"label_{release}" for release in releases])))
     pairs = list(itertools.pairwise(releases) if consecutive else itertools.combinations(releases, 2))
@@ -128,6 +132,10 @@ def transition_counts(edges: pa.Table) -> pa.Table:
 
     Returns:
         ``from_release``, ``to_release``, ``kind``, and int64 ``from_labels``, ``to_labels``, ``samples``.
+
+    >>> table = pa.table({"label_old": ["juggling", "juggling", "diving"], "label_new": ["juggling balls"] * 2 + ["diving"]})
+    >>> transition_counts(transitions(table, ["old", "new"])).select(["kind", "from_labels", "samples"]).to_pylist()
+    [{'kind': 'kept', 'from_labels': 1, 'samples': 1}, {'kind': 'renamed', 'from_labels': 1, 'samples': 2}]
     """
     frame = pl.DataFrame(pl.from_arrow(edges))
     counted = frame.group_by("from_release", "to_release", "kind", maintain_order=True).agg(

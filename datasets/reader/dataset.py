@@ -35,6 +35,9 @@ def global_steps(
     ``world_size * batch_size`` samples, the nodes share them evenly: sizes differ by one at most, and nodes get none only
     where there are fewer samples than nodes. So all nodes have the same number of batches save in that last case;
     ``drop_last`` leaves out the last incomplete step on all nodes, which is the one way in which samples are lost.
+
+    >>> [list(global_steps(10, start=0, batch_size=2, rank=rank, world_size=2, drop_last=False)) for rank in (0, 1)]
+    [[(0, 2), (4, 6), (8, 9)], [(2, 4), (6, 8), (9, 10)]]
     """
     stride = batch_size * world_size
     full, rest = divmod(samples - start, stride)
@@ -68,6 +71,11 @@ class ShardDataset(IterableDataset[Sample]):
     Raises:
         ShardError: a shard that the rows name is missing or too short.
         ValueError: an unknown column, one that is named as a member, or a rank outside the world.
+
+    >>> dataset = ShardDataset("out/dataset", extensions=["embedding.npy"], columns=["class_name"], seed=0)
+    >>> sample = dataset[0]
+    >>> sorted(sample), sample["embedding.npy"].dtype
+    (['__key__', 'class_name', 'embedding.npy'], dtype('float32'))
     """
 
     def __init__(
@@ -104,7 +112,13 @@ class ShardDataset(IterableDataset[Sample]):
         self._cursor = torch.zeros(2, dtype=torch.int64).share_memory_()
 
     def set_epoch(self, epoch: int, consumed: int = 0) -> None:
-        """Begin the next iteration in ``epoch``, after the first ``consumed`` samples of its order (of all nodes together)."""
+        """Begin the next iteration in ``epoch``, after the first ``consumed`` samples of its order (of all nodes together).
+
+        >>> dataset = ShardDataset("out/dataset", seed=0)
+        >>> dataset.set_epoch(3, consumed=200)
+        >>> dataset.position, len(dataset)
+        ((3, 200), 10)
+        """
         if epoch < 0 or not 0 <= consumed <= len(self.index):
             raise ValueError(f"epoch {epoch} must be 0 or more, consumed {consumed} from 0 to {len(self.index)}")
         self._cursor[0], self._cursor[1] = epoch, consumed
@@ -174,6 +188,10 @@ class ShardDataset(IterableDataset[Sample]):
             options: of ``torch.utils.data.DataLoader`` (``num_workers``, ``collate_fn``, ``pin_memory``, ...), save
                 ``batch_size``, ``drop_last``, ``shuffle`` and samplers, which the dataset settles, and ``in_order``:
                 batches out of order could not be counted.
+
+        >>> dataset = ShardDataset("out/dataset", extensions=["embedding.npy"], seed=0, batch_size=64)
+        >>> [len(batch) for batch in dataset.loader(collate_fn=list)]
+        [64, 64, 64, 18]
         """
         return ShardLoader(self, options)
 
@@ -183,6 +201,11 @@ class ShardLoader(Iterable[Any]):
 
     It stands at (epoch, samples consumed by all nodes). Iterating goes on from there to the end of the epoch and leaves it at
     the start of the next; after a ``break``, or ``load_state_dict``, the rest of the epoch comes.
+
+    >>> loader = ShardDataset("out/dataset", extensions=[], seed=0, batch_size=64).loader(collate_fn=list)
+    >>> first = next(iter(loader))
+    >>> loader.state_dict()["consumed"]
+    64
     """
 
     def __init__(self, dataset: ShardDataset, options: Mapping[str, Any]) -> None:
@@ -232,6 +255,11 @@ class ShardLoader(Iterable[Any]):
         """Where the loader stands, as JSON values: the epoch, the samples consumed by all nodes, and what they were counted in.
 
         Nodes in step have the same state; it may be loaded with any other number of nodes, workers or batch size.
+
+        >>> import json
+        >>> loader = ShardDataset("out/dataset", seed=0, batch_size=64).loader(collate_fn=list)
+        >>> {name: value for name, value in loader.state_dict().items() if name != "index"}
+        {'epoch': 0, 'consumed': 0, 'seed': 0, 'rows': 210}
         """
         dataset = self.dataset
         epoch, consumed = self._place()

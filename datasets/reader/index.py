@@ -41,6 +41,10 @@ class DatasetIndex:
         positions: place of each row in the whole index, int64 (n,). Shuffling goes by it, so that a sample's place in
             the order of an epoch, relative to another's, does not change with the selection.
         total: rows of the whole index.
+
+    >>> index = DatasetIndex.open("out/dataset")
+    >>> len(index), len(index.select({"class_name": "red", "bucket": [1, 2]}))
+    (210, 40)
     """
 
     url: str
@@ -56,6 +60,10 @@ class DatasetIndex:
             FileNotFoundError: there is no index.
             ShardError: the index is no Parquet file, or lacks one of key, shard, offset, size, or a value of them.
             ValueError: ``where`` names no such column, or no row.
+
+        >>> train = DatasetIndex.open("out/dataset", where={"iid_seed0": "train", "bucket": 3})
+        >>> train.table.select(["bucket", "iid_seed0"]).to_pylist()[0]
+        {'bucket': 3, 'iid_seed0': 'train'}
         """
         fs, root = url_to_fs(str(url))
         path = f"{root.rstrip('/')}/index.parquet"
@@ -103,6 +111,11 @@ class DatasetIndex:
         Raises:
             ValueError: no such column; a value of another type than the column's; or no row is left, which is nearly
                 always a slip.
+
+        >>> DatasetIndex.open("out/dataset").select({"class_name": "read"})
+        Traceback (most recent call last):
+            ...
+        ValueError: out/dataset: no row has class_name='read'; the column holds ...
         """
         keep = np.ones(len(self), dtype=bool)
         for column, wanted in where.items():
@@ -131,6 +144,12 @@ class DatasetIndex:
 
         The words are the raw output of Philox, whose n-th value is a function of its key and n alone; ``seed=None``
         gives the order of the index.
+
+        >>> index = DatasetIndex.open("out/dataset", where={"class_name": "red", "bucket": 1})
+        >>> index.order(seed=0, epoch=0)[:5], index.order(seed=0, epoch=1)[:5]
+        (array([16, 17,  9, 18, 12]), array([17,  4, 12, 19, 11]))
+        >>> index.order(seed=None, epoch=0)[:5]
+        array([0, 1, 2, 3, 4])
         """
         if seed is None:
             return np.arange(len(self))

@@ -1,4 +1,8 @@
-"""Orders in which tasks and classes are learned: all of the tasks, seeded ones of the classes; as columns of a table."""
+"""Orders in which tasks and classes are learned: all of the tasks, seeded ones of the classes; as columns of a table.
+
+Source: Wei, De Schepper and Mets, arXiv:2401.18054, section 4.4 and Table 2: all 120 orders of five tasks, and random orders of
+the classes. How they are drawn is ours.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +35,21 @@ def task_orders(tasks: int = 5, n: int | None = None, *, seed: int | None = None
 
     Raises:
         ValueError: for all orders of more than ``MAX_TASKS``, or more orders than there are.
+
+    >>> task_orders(3)
+    array([[0, 1, 2],
+           [0, 2, 1],
+           [1, 0, 2],
+           [1, 2, 0],
+           [2, 0, 1],
+           [2, 1, 0]])
+    >>> task_orders(5, 2, seed=0)
+    array([[0, 1, 2, 3, 4],
+           [1, 2, 3, 0, 4]])
+    >>> task_orders(20)
+    Traceback (most recent call last):
+        ...
+    ValueError: 20 tasks: all orders of 1 to 7 are listed; of more, say how many to draw
     """
     if n is None:
         if not 1 <= tasks <= MAX_TASKS:
@@ -46,6 +65,10 @@ def class_orders(classes: int = 10, n: int = 100, *, seed: int) -> NDArray[np.in
 
     Raises:
         ValueError: for more orders than there are.
+
+    >>> class_orders(4, 2, seed=0)
+    array([[0, 3, 1, 2],
+           [2, 0, 3, 1]])
     """
     return _drawn(classes, n, seed, "class_orders")
 
@@ -64,7 +87,11 @@ def _drawn(items: int, n: int, seed: int, stage: str) -> NDArray[np.int64]:
 
 
 def order_columns(task_count: int, class_count: int) -> tuple[list[str], list[str]]:
-    """Names of the columns of so many task orders and class orders: ``task_order000``, ..., ``class_order000``, ..."""
+    """Names of the columns of so many task orders and class orders: ``task_order000``, ..., ``class_order000``, ...
+
+    >>> order_columns(2, 1)
+    (['task_order000', 'task_order001'], ['class_order000'])
+    """
     return [f"task_order{n:03d}" for n in range(task_count)], [f"class_order{n:03d}" for n in range(class_count)]
 
 
@@ -73,6 +100,9 @@ def orders_row(task_count: int, class_count: int) -> type:
 
     ``key``; ``label`` and ``class_name``; ``task``: of the class in the default order; and for each order a column: the place
     of the class among all as they are learned, from 0. In a task order the classes of a task stay in label order.
+
+    >>> [field.name for field in dataclasses.fields(orders_row(2, 1))]
+    ['key', 'label', 'class_name', 'task', 'task_order000', 'task_order001', 'class_order000']
     """
     fields: list[tuple[str, Any]] = [("key", str), ("label", int), ("class_name", str), ("task", int)]
     names = itertools.chain(*order_columns(task_count, class_count))
@@ -91,6 +121,12 @@ def list_orders(*, rows: Rows, tasks: int, of_tasks: int | None, of_classes: int
 
     Raises:
         ValueError: the rows have another number of tasks; or as ``task_orders`` and ``class_orders`` do.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"label": [0, 1, 2], "class_name": ["wave", "sit", "stand"], "task": [0, 0, 1]}))
+    >>> [table] = list_orders(rows=rows, tasks=2, of_tasks=None, of_classes=1, seed=0)
+    >>> table["task_order000"].to_pylist(), table["task_order001"].to_pylist()  # places: the second order learns task 1 first
+    ([0, 1, 2], [1, 2, 0])
     """
     table = rows.table(["label", "class_name", "task"]).group_by(["label", "class_name", "task"]).aggregate([]).sort_by("label")
     task = table["task"].to_numpy()

@@ -64,6 +64,12 @@ def select_sequences(
 
     Raises:
         ValueError: a class twice, or of which no sequence is left; a protocol that the source does not have.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "class_name": ["wave", "sit", "wave"], "name": ["a", "b", "c"]}))
+    >>> kept, rejected = choose(rows, classes=["wave"], only={})
+    >>> kept.select(["key", "label", "position"]).to_pylist(), rejected["reason"].to_pylist()
+    ([{'key': 'a', 'label': 0, 'position': 0}, {'key': 'c', 'label': 0, 'position': 1}], ['other_class'])
     """
     table = rows.table()
     names = np.asarray(table["class_name"].to_pylist(), dtype=object)
@@ -106,6 +112,12 @@ def split(rows: Rows, *, rule: SplitRule, val_share: float, test_share: float, c
 
     Raises:
         ValueError: a class too small to have a sequence of each role, or a sequence that the protocol gives no side.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": list("abcdefgh"), "label": [0, 0, 0, 0, 1, 1, 1, 1]}))
+    >>> table = split(rows, rule="shares", val_share=0.25, test_share=0.25, classes_per_task=1)
+    >>> table.select(["role", "task"]).to_pylist()[:4]
+    [{'role': 'train', 'task': 0}, {'role': 'train', 'task': 0}, {'role': 'val', 'task': 0}, {'role': 'test', 'task': 0}]
     """
     table = rows.table()
     labels = table["label"].to_numpy()

@@ -115,6 +115,11 @@ def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray) -> np.nd
 
     Raises:
         Reject: ``singular``: none has a matrix.
+
+    >>> chart = np.random.default_rng(0).uniform(0.1, 0.9, (24, 3))
+    >>> [change] = to_light(chart, np.stack([chart * [2.0, 1.0, 0.5]]))
+    >>> np.diag(change).round(6)
+    array([2. , 1. , 0.5])
     """
     found = fit(np.broadcast_to(own, others.shape), others, preset="as_written", valid=clear).matrix
     if len(others) and not np.isfinite(found).any():

@@ -28,7 +28,11 @@ class Facts:
 
 @functools.cache
 def facts() -> Facts:
-    """The facts."""
+    """The facts.
+
+    >>> dict(zip(STATISTICS, facts().tables["nus"]["gray world"]))  # degrees
+    {'mean': 4.43, 'median': 3.42, 'best 25 %': 0.9, 'worst 25 %': 9.82, 'Q1': 1.54, 'Q3': 6.11}
+    """
     raw: dict[str, Any] = package_toml(__package__, "facts.toml")
     tables = {name: {method: tuple(row) for method, row in table.items()} for name, table in raw["tables"].items()}
     return Facts(

@@ -40,6 +40,11 @@ def parts(count: int, folds: int, seed: int) -> list[np.ndarray]:
         count: pairs.
         folds: at least 2.
         seed: of numpy's legacy generator; 999 gives the published folds. Its stream is frozen by numpy's policy (NEP 19).
+
+    >>> parts(7, folds=3, seed=999)
+    [array([3, 2, 5]), array([6, 1]), array([4, 0])]
+    >>> [len(part) for part in parts(162, folds=3, seed=999)]
+    [54, 54, 54]
     """
     if not 2 <= folds <= max(count, 2):
         raise ValueError(f"{folds} folds of {count} pairs: from 2 to the number of pairs are wanted")
@@ -47,7 +52,12 @@ def parts(count: int, folds: int, seed: int) -> list[np.ndarray]:
 
 
 def assign_folds(rows: Rows, *, folds: int, seed: int) -> pa.Table:
-    """Whole step: add the column ``fold``. The order of the rows is the order that the permutation is of."""
+    """Whole step: add the column ``fold``. The order of the rows is the order that the permutation is of.
+
+    >>> from benchwright.curation.store import Rows
+    >>> assign_folds(Rows.of(pa.table({"key": list("abcdef")})), folds=3, seed=999)["fold"].to_pylist()
+    [2, 1, 0, 1, 2, 0]
+    """
     table = rows.table()
     return _with_fold(table, parts(table.num_rows, folds, seed))
 
@@ -96,7 +106,13 @@ def _with_fold(table: pa.Table, of_folds: Sequence[np.ndarray], rows: np.ndarray
 
 
 def no_pictures(keys: NDArray[np.str_]) -> Any:
-    """Stands in a fold for its pictures where the estimator has not said that it needs them."""
+    """Stands in a fold for its pictures where the estimator has not said that it needs them.
+
+    >>> no_pictures(np.array(["pair7"]))
+    Traceback (most recent call last):
+        ...
+    ValueError: pictures of 1 pairs: an estimator that looks at pictures says so: needs_pictures = True
+    """
     raise ValueError(f"pictures of {len(keys)} pairs: an estimator that looks at pictures says so: needs_pictures = True")
 
 
@@ -116,6 +132,19 @@ class Fold:
         gt_test: (m, 3) float64; None where it is held back from the estimator.
         pictures: keys of measured pairs -> their ``training.illuminants.pictures.LinearPictures``, of both cameras; for
             estimators that have ``needs_pictures = True``.
+
+    >>> rows = PairExamples(
+    ...     key=np.array(["a", "b", "a-as-b"]),
+    ...     pair=np.array(["a", "b", "a"]),
+    ...     light=np.array(["a", "b", "b"]),
+    ...     X=np.zeros((3, 9), np.float32),
+    ...     gt=np.ones((3, 3)),
+    ...     fold=np.array([0, 1, 0]),
+    ...     original=np.array([True, True, False]),
+    ... )
+    >>> fold = rotating_folds(rows)[1]  # pair b is tested: what is lit as b is lit is not learned from
+    >>> fold.key_test.tolist(), fold.pair_train.tolist(), fold.X_train.shape, fold.gt_test
+    (['b'], ['a'], (1, 9), None)
     """
 
     name: str

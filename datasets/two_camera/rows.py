@@ -97,6 +97,11 @@ class TransformPairs:
         gt_1: float64 (n, 3); so is ``gt_2``.
         transform_1to2: float64 (n, 3, 3); so is ``transform_2to1``.
         transform_chart_1to2: float64 (n, 3, 3), NaN where there is no chart; so is ``transform_chart_2to1``.
+
+    >>> key, T, gt = np.array(["a", "b"]), np.stack([np.eye(3)] * 2), np.ones((2, 3))
+    >>> pairs = TransformPairs(key, key, key, key, np.ones(2, bool), np.arange(2), gt, gt, T, T, T, T)
+    >>> len(pairs), pairs.take(pairs.fold == 1).key
+    (2, array(['b'], dtype='<U1'))
     """
 
     key: np.ndarray
@@ -125,6 +130,10 @@ def numbers(column: pa.ChunkedArray | pa.Array, width: int) -> np.ndarray:
 
     Raises:
         ValueError: for a list of another length.
+
+    >>> numbers(pa.array([[1.0, 2.0, 3.0], None]), 3)
+    array([[ 1.,  2.,  3.],
+           [nan, nan, nan]])
     """
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     lengths = whole.value_lengths()
@@ -142,6 +151,9 @@ def lists(values: np.ndarray) -> pa.Array:
     """Numbers (n, ...) as a column of lists of the numbers of each row; null where all of a row are NaN.
 
     They are rounded to float32, as the released ones are: processors differ in the last digits of sums, and bytes should not.
+
+    >>> lists(np.array([[0.5, 1.0, 0.25], [np.nan, np.nan, np.nan]])).to_pylist()
+    [[0.5, 1.0, 0.25], None]
     """
     flat = np.asarray(values, dtype=np.float32).astype(np.float64).reshape(len(values), -1)
     width = flat.shape[1]

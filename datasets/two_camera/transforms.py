@@ -24,7 +24,13 @@ MAX_CONDITION = 1e4
 
 
 class TransformFit(NamedTuple):
-    """``matrix`` float64 (..., 3, 3); ``condition`` float64 (...): largest over least singular value of the colours."""
+    """``matrix`` float64 (..., 3, 3); ``condition`` float64 (...): largest over least singular value of the colours.
+
+    >>> colours = np.array([[0.2, 0.3, 0.1], [0.4, 0.1, 0.2], [0.1, 0.2, 0.5]])
+    >>> found = fit(colours, 2 * colours, preset="as_written")
+    >>> np.diag(found.matrix).round(6), bool(found.condition < 10)
+    (array([2., 2., 2.]), True)
+    """
 
     matrix: np.ndarray
     condition: np.ndarray
@@ -42,6 +48,15 @@ def fit(colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, valid: 
 
     Returns:
         NaN and an infinite condition where fewer than three colours are left, or where they span no volume.
+
+    >>> main = np.array([[0.2, 0.3, 0.1], [0.4, 0.1, 0.2], [0.1, 0.2, 0.5], [0.3, 0.3, 0.3]])  # four pixels, raw R, G, B
+    >>> second = main @ np.diag([0.5, 1.0, 0.8])
+    >>> np.diag(fit(main, second, preset="as_written").matrix).round(6)
+    array([0.5, 1. , 0.8])
+    >>> fit(main, second, preset="weighted").matrix.sum(axis=1).round(6)  # of chromaticities: rows sum to 1
+    array([1., 1., 1.])
+    >>> fit(main[:2], second[:2], preset="as_written").condition  # two colours span no volume
+    array(inf)
     """
     # Channels first: sums then run along long axes, which is several times faster.
     one, two = (np.array(np.swapaxes(colours, -1, -2), dtype=np.float64, order="C") for colours in (colours_1, colours_2))
@@ -84,7 +99,14 @@ def from_normal_equations(gram: np.ndarray, cross: np.ndarray) -> TransformFit:
 def checked_fit(
     colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, what: str, max_condition: float = MAX_CONDITION
 ) -> tuple[np.ndarray, float]:
-    """One fit: T (3, 3) and its condition. Raises ``Reject("singular", ...)`` above ``max_condition``."""
+    """One fit: T (3, 3) and its condition. Raises ``Reject("singular", ...)`` above ``max_condition``.
+
+    >>> grey = np.full((4, 3), 0.5)
+    >>> checked_fit(grey, grey, preset="as_written", what="pair 7")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.rows.Reject: singular: pair 7: condition inf of the colours, limit 10000
+    """
     matrix, condition = fit(colours_1, colours_2, preset=preset)
     if not condition <= max_condition:
         raise Reject("singular", f"{what}: condition {float(condition):.3g} of the colours, limit {max_condition:g}")
@@ -92,7 +114,15 @@ def checked_fit(
 
 
 def checked_light(value: Any, what: str) -> list[float]:
-    """Three finite numbers above zero. Raises ``Reject("bad_numbers", ...)``."""
+    """Three finite numbers above zero. Raises ``Reject("bad_numbers", ...)``.
+
+    >>> checked_light([0.5, 1, 0.7], "gt_1")
+    [0.5, 1.0, 0.7]
+    >>> checked_light([0.5, 0, 0.7], "gt_1")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.rows.Reject: bad_numbers: gt_1: [0.5, 0.0, 0.7], where a light is above zero in every channel
+    """
     found = checked_numbers(value, what, 3)
     if not (found > 0).all():
         raise Reject("bad_numbers", f"{what}: {found.tolist()}, where a light is above zero in every channel")
@@ -100,7 +130,11 @@ def checked_light(value: Any, what: str) -> list[float]:
 
 
 def checked_matrix(value: Any, what: str) -> list[float]:
-    """Nine finite numbers, 3 x 3 row by row, of a matrix that can be inverted. Raises ``Reject("bad_numbers", ...)``."""
+    """Nine finite numbers, 3 x 3 row by row, of a matrix that can be inverted. Raises ``Reject("bad_numbers", ...)``.
+
+    >>> checked_matrix(np.eye(3), "transform_1to2")
+    [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0]
+    """
     found = checked_numbers(value, what, 9)
     if np.linalg.matrix_rank(found.reshape(3, 3)) < 3:
         raise Reject("bad_numbers", f"{what}: a matrix without inverse")

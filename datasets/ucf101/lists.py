@@ -72,12 +72,22 @@ _NAME = re.compile(r"v_([A-Za-z0-9]+)_(g\d{2})_(c\d{2})\Z")
 
 def parse_name(stem: str) -> tuple[str, str, str] | None:
     """Class as the file writes it (``HandStandPushups``), group ``g01`` to ``g25`` and clip ``c01`` and on, of a file's name
-    without extension; None where it is not of that form. Clips of one group share people, place or recording."""
+    without extension; None where it is not of that form. Clips of one group share people, place or recording.
+
+    >>> parse_name("v_HandStandPushups_g01_c02")
+    ClipName(class_name='HandStandPushups', group='g01', clip='c02')
+    >>> parse_name("holiday") is None
+    True
+    """
     found = _NAME.match(stem)
     return (found[1], found[2], found[3]) if found else None
 
 
 def group_of(stem: str, label: str) -> str:
-    """Name of a clip's group, different for different classes: ``Surfing/g22``; the clip itself where the name has none."""
+    """Name of a clip's group, different for different classes: ``Surfing/g22``; the clip itself where the name has none.
+
+    >>> group_of("v_Surfing_g22_c04", "Surfing"), group_of("holiday", "Surfing")
+    ('Surfing/g22', 'holiday')
+    """
     name = parse_name(stem)
     return f"{label}/{name[1]}" if name else stem

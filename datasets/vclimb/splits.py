@@ -75,6 +75,13 @@ def untrim(
             only segments of no or negative length fail.
         several_labels: ``reject`` videos with more than one label, as released, or give them the label whose segments
             cover the longest time in sum (``longest``, ours).
+
+    >>> from benchwright.curation.store import Rows
+    >>> segments = {"key": ["a-0000000-0004000", "a-0006000-0008000"], "name": ["a", "a"], "role": ["train", "train"]}
+    >>> times = {"t_start": [0.0, 6.0], "t_end": [4.0, 8.0], "video_s": [10.0, 10.0], "label": ["surfing", "surfing"]}
+    >>> kept, rejected = next(untrim(Rows.of(pa.table({**segments, **times}))))
+    >>> kept.select(["key", "coverage"]).to_pylist(), rejected["reason"].to_pylist()
+    ([{'key': 'a', 'coverage': 0.4}], ['same_video'])
     """
     if several_labels not in ("reject", "longest"):
         raise ValueError(f"several_labels is {several_labels!r}: reject or longest")
@@ -115,6 +122,13 @@ def role_counts(clips: int, train_share: float, val_share: float) -> tuple[int, 
 
     ``0.7 + 0.1`` is a little less than 0.8, so that a class of 110 clips has 87 and not 88 before its test clips: this and
     nothing else gives the counts of all 101 classes.
+
+    Args:
+        clips: of the class.
+        train_share, val_share: in [0, 1]; what is left is test.
+
+    >>> role_counts(110, 0.7, 0.1)
+    (77, 10, 23)
     """
     train, before_test = int(train_share * clips), int((train_share + val_share) * clips)
     return train, before_test - train, clips - before_test
@@ -140,6 +154,12 @@ def assign_clip_roles(
         train_share: of the clips of a class.
         val_share: likewise; what is left is test.
         seed: of the draw.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": [f"clip{n}" for n in range(20)], "label": ["surfing"] * 20, "group": ["g01"] * 20}))
+    >>> roles = assign_roles(rows, rule="by_class", train_share=0.7, val_share=0.1, seed=0).kept["role"].to_pylist()
+    >>> {role: roles.count(role) for role in ROLES}, role_counts(20, 0.7, 0.1)
+    ({'train': 14, 'val': 1, 'test': 5}, (14, 1, 5))
     """
     if rule not in ("listed", "by_class", "by_group"):
         raise ValueError(f"rule is {rule!r}: listed, by_class or by_group")
@@ -186,6 +206,13 @@ def task_sizes(classes: int, tasks: int) -> list[int]:
 
     Raises:
         ValueError: for fewer classes than tasks, or no task.
+
+    >>> task_sizes(101, 10)
+    [11, 10, 10, 10, 10, 10, 10, 10, 10, 10]
+    >>> task_sizes(3, 5)
+    Traceback (most recent call last):
+        ...
+    ValueError: 3 classes in 5 tasks: at least one task, and at most one a class, are wanted
     """
     if not 1 <= tasks <= classes:
         raise ValueError(f"{classes} classes in {tasks} tasks: at least one task, and at most one a class, are wanted")
@@ -212,6 +239,12 @@ def assign_tasks(
 
     Raises:
         ValueError: where ``order`` does not name the classes that are there, each once.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "label": ["surfing", "archery", "diving"]}))
+    >>> kept, _ = assign_tasks(rows, tasks=2, order="sorted", seed=0)
+    >>> kept["class_index"].to_pylist(), kept["task"].to_pylist()
+    ([2, 0, 1], [1, 0, 0])
     """
     table = rows.table()
     labels = table["label"].to_pylist()

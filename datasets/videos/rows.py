@@ -44,19 +44,31 @@ class ListedClip:
 
 
 def key_of_name(name: str) -> str:
-    """Key of a video from its name: ``safe_key`` of 60 characters at most."""
+    """Key of a video from its name: ``safe_key`` of 60 characters at most.
+
+    >>> key_of_name("Surfing/v_Surfing_g22_c04")
+    'Surfing--v_Surfing_g22_c04'
+    """
     return safe_key(name, longest=_MAX_KEY)
 
 
 def segment_key(key: str, t_start: float | None, t_end: float | None) -> str:
-    """Key of a segment: that of its video, start and end in milliseconds, seven digits each; the video's own without times."""
+    """Key of a segment: that of its video, start and end in milliseconds, seven digits each; the video's own without times.
+
+    >>> segment_key("v_abc", 1.5, 12.0), segment_key("v_abc", None, None)
+    ('v_abc-0001500-0012000', 'v_abc')
+    """
     if t_start is None or t_end is None:
         return key
     return f"{key}-{round(t_start * 1000):07d}-{round(t_end * 1000):07d}"
 
 
 def read_time(text: object) -> float | None:
-    """Seconds that a field of a list gives; None unless they are a number from 0 to a million."""
+    """Seconds that a field of a list gives; None unless they are a number from 0 to a million.
+
+    >>> read_time("12.5"), read_time("-1"), read_time("soon")
+    (12.5, None, None)
+    """
     try:
         value = float(str(text))
     except ValueError:

@@ -1,8 +1,8 @@
 """Angular error between illuminants, and the six statistics that papers on illuminant estimation give of it.
 
 The error and the quartiles' rules are those of the released code of Abdelhamed, Punnappurath and Brown ("Leveraging the
-Availability of Two Cameras for Illuminant Estimation", CVPR 2021). Over folds there are three ways to
-average, and they differ: ``pooled``, ``fold_mean`` and the ``first_two_folds_mean`` of the released job script.
+Availability of Two Cameras for Illuminant Estimation", CVPR 2021, section 4 and Tables 1 to 3). Over folds there are three
+ways to average, and they differ: ``pooled``, ``fold_mean`` and the ``first_two_folds_mean`` of the released job script.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ class AngularStatistics:
         best_25: mean of the round(n / 4) lowest, half to even (54 errors -> 14, 162 -> 40).
         worst_25: mean of as many highest.
         q1, q3: quartiles, numpy's linear rule.
+
+    >>> found = angular_statistics([9, 1, 2, 4, 3, 5, 1, 7])
+    >>> found.best_25, found.worst_25  # (1 + 1) / 2 and (7 + 9) / 2
+    (1.0, 8.0)
     """
 
     mean: float
@@ -48,6 +52,13 @@ def angular_error_deg(estimate: ArrayLike, truth: ArrayLike) -> NDArray[np.float
 
     Raises:
         ValueError: shapes that are not (n, 3) or do not pair, values that are not finite, a row shorter than 0.1.
+
+    >>> angular_error_deg([[1, 1, 0], [0, 1, 0]], [[0, 1, 0], [0, 1, 0]]).round(3).tolist()
+    [45.0, 0.008]
+    >>> angular_error_deg([[0, 0, 0]], [[1, 1, 1]])
+    Traceback (most recent call last):
+        ...
+    ValueError: row 0: estimate [0.0, 0.0, 0.0], truth [1.0, 1.0, 1.0]: finite values are needed, divided by green
     """
     a, b = np.asarray(estimate, dtype=np.float64), np.asarray(truth, dtype=np.float64)
     if a.ndim != 2 or a.shape[1] != 3 or a.shape != b.shape:
@@ -68,6 +79,13 @@ def angular_statistics(errors_deg: ArrayLike) -> AngularStatistics:
 
     Raises:
         ValueError: fewer than three errors (a quarter of them rounds to none), another shape, or a value outside [0, 180].
+
+    >>> angular_statistics([1, 2, 3, 4, 5, 6, 7, 8])
+    AngularStatistics(mean=4.5, median=4.5, best_25=1.5, worst_25=7.5, q1=2.75, q3=6.25)
+    >>> angular_statistics([3, 1])
+    Traceback (most recent call last):
+        ...
+    ValueError: errors (2,): (n,) with n of 3 or more is needed
     """
     errors = np.asarray(errors_deg, dtype=np.float64)
     if errors.ndim != 1 or len(errors) < 3:
@@ -88,17 +106,41 @@ def angular_statistics(errors_deg: ArrayLike) -> AngularStatistics:
 
 
 def pooled(folds_deg: Sequence[ArrayLike]) -> AngularStatistics:
-    """Statistics of all folds' errors together, as if there were one test set."""
+    """Statistics of all folds' errors together, in degrees, as if there were one test set.
+
+    Args:
+        folds_deg: (n,) errors in degrees of each fold.
+
+    Raises:
+        ValueError: as ``angular_statistics``.
+
+    >>> pooled([[1, 1, 1], [2, 2, 2, 2, 2, 2, 2, 2, 2]]).mean  # (3 * 1 + 9 * 2) / 12
+    1.75
+    """
     return angular_statistics(np.concatenate([np.asarray(fold, dtype=np.float64) for fold in folds_deg]))
 
 
 def fold_mean(folds_deg: Sequence[ArrayLike]) -> AngularStatistics:
-    """Mean over folds of each fold's statistics: nearest to the paper's tables 2 and 3."""
+    """Mean over folds of each fold's statistics, in degrees: nearest to the paper's tables 2 and 3.
+
+    Args:
+        folds_deg: (n,) errors in degrees of each fold.
+
+    Raises:
+        ValueError: no fold, or as ``angular_statistics`` of any.
+
+    >>> fold_mean([[1, 1, 1], [2, 2, 2, 2, 2, 2, 2, 2, 2]]).mean  # (1 + 2) / 2
+    1.5
+    """
     return mean_statistics([angular_statistics(fold) for fold in folds_deg])
 
 
 def first_two_folds_mean(folds_deg: Sequence[ArrayLike]) -> AngularStatistics:
-    """``as_released``: what the job script writes as the mean of three folds, whose slice ``[:2, 1:]`` leaves the third out."""
+    """``as_released``: what the job script writes as the mean of three folds, whose slice ``[:2, 1:]`` leaves the third out.
+
+    >>> first_two_folds_mean([[1, 1, 1], [2, 2, 2], [9, 9, 9]]).mean
+    1.5
+    """
     return fold_mean(folds_deg[:2])
 
 
@@ -107,6 +149,9 @@ def mean_statistics(statistics: Sequence[AngularStatistics]) -> AngularStatistic
 
     Raises:
         ValueError: nothing to average.
+
+    >>> mean_statistics([AngularStatistics(1, 1, 1, 1, 1, 1), AngularStatistics(3, 2, 1, 3, 2, 1)])
+    AngularStatistics(mean=2.0, median=1.5, best_25=1.0, worst_25=2.0, q1=1.5, q3=1.0)
     """
     if not statistics:
         raise ValueError("no statistics to average: at least one fold is needed")

@@ -1,8 +1,9 @@
 """Final accuracy and backward forgetting of class-incremental learning, with and without weights.
 
-Source: Villa et al., "vCLIMB: A Novel Video Class Incremental Learning Benchmark", CVPR 2022. R[i, j] is the accuracy on the
-evaluation videos of task j after learning tasks 0..i, all classes seen so far competing. Paper: plain means over tasks.
-Released code: means weighted by the number of classes of each task. They differ where tasks differ in size (UCF101 alone).
+Source: Villa et al., "vCLIMB: A Novel Video Class Incremental Learning Benchmark", CVPR 2022, section 3, Eq. 1. R[i, j] is
+the accuracy on the evaluation videos of task j after learning tasks 0..i, all classes seen so far competing. Paper: plain
+means over tasks. Released code: means weighted by the number of classes of each task. They differ where tasks differ in
+size (UCF101 alone).
 
 Rules for all: R is (N, N) with values in [0, 1]; cells above the diagonal are not used and may be NaN.
 """
@@ -21,6 +22,15 @@ def final_accuracy(matrix: ArrayLike, weights: ArrayLike | None = None) -> float
     Args:
         matrix: R.
         weights: (N,) numbers of classes, as the released code has it; None: the paper's plain mean.
+
+    Raises:
+        ValueError: as ``learned_cells``; weights of another length, or not above 0.
+
+    >>> R = [[0.75, float("nan")], [0.5, 1.0]]
+    >>> final_accuracy(R)
+    0.75
+    >>> final_accuracy(R, weights=[3, 1])  # (3 * 0.5 + 1 * 1.0) / 4
+    0.625
     """
     values = learned_cells(matrix)
     return _mean(values[-1], weights, len(values))
@@ -34,6 +44,13 @@ def backward_forgetting(matrix: ArrayLike, weights: ArrayLike | None = None) -> 
     Args:
         matrix: R.
         weights: (N,) numbers of classes, as the released code has it; None: the paper's plain mean.
+
+    Raises:
+        ValueError: as ``final_accuracy``.
+
+    >>> nan = float("nan")
+    >>> backward_forgetting([[0.75, nan, nan], [0.5, 1.0, nan], [0.25, 0.5, 0.5]])  # (0.75 - 0.25 + 1.0 - 0.5) / 2
+    0.5
     """
     values = learned_cells(matrix)
     if len(values) == 1:
@@ -42,7 +59,11 @@ def backward_forgetting(matrix: ArrayLike, weights: ArrayLike | None = None) -> 
 
 
 def accuracy_curve(matrix: ArrayLike, weights: ArrayLike | None = None) -> NDArray[np.float64]:
-    """(N,): after each task, the mean accuracy over the tasks seen so far; its last value is ``final_accuracy``."""
+    """(N,) float64: after each task, the mean accuracy over the tasks seen so far; its last value is ``final_accuracy``.
+
+    >>> accuracy_curve([[0.75, float("nan")], [0.5, 1.0]])
+    array([0.75, 0.75])
+    """
     values = learned_cells(matrix)
     return np.array([_mean(values[i, : i + 1], weights, len(values)) for i in range(len(values))])
 
@@ -52,6 +73,11 @@ def learned_cells(matrix: ArrayLike) -> NDArray[np.float64]:
 
     Raises:
         ValueError: not square, a cell outside [0, 1], or one that was not tested.
+
+    >>> learned_cells([[0.9, float("nan")], [float("nan"), 0.7]])
+    Traceback (most recent call last):
+        ...
+    ValueError: R[1, 0] was not tested: every task is tested after it and after each later one
     """
     values = check_matrix(matrix)
     untested = np.argwhere(np.isnan(values) & np.tri(len(values), dtype=bool))

@@ -1,9 +1,10 @@
 """CLEAR's five summaries of an accuracy matrix.
 
-Source: Lin, Shi, Pathak and Ramanan, "The CLEAR Benchmark: Continual LEArning on Real-World Imagery", NeurIPS 2021
-Datasets and Benchmarks (arXiv:2201.06289), evaluation metrics. Each is the plain mean of a region of R, where R[i, j] is
-the accuracy on domain j after training on domain i, both in time order. Nothing is subtracted: "backward transfer" and
-"forward transfer" are accuracies here, unlike those of Lopez-Paz and Ranzato (NeurIPS 2017), which are differences.
+Source: Lin, Shi, Pathak and Ramanan, "The CLEAR Benchmark: Continual LEArning on Real-World Imagery", NeurIPS 2021 Datasets
+and Benchmarks (arXiv:2201.06289), sections 4.1 and 4.2, and section 3 of its supplement. Each is the plain mean of a region
+of R, where R[i, j] is the accuracy on domain j after training on domain i, both in time order. Nothing is subtracted:
+"backward transfer" and "forward transfer" are accuracies here, unlike those of Lopez-Paz and Ranzato (NeurIPS 2017), which
+are differences.
 
 Rules for all: R is (N, N), values in [0, 1]. A region without cells (all but the diagonal of a single domain) is
 undefined and gives NaN. NaN in a cell means "not tested": a metric whose region holds one is an error, never an average
@@ -23,6 +24,11 @@ def check_matrix(matrix: ArrayLike) -> NDArray[np.float64]:
 
     Raises:
         ValueError: not square, empty, or a tested cell outside [0, 1] (percent must be divided by 100).
+
+    >>> check_matrix([[90, 80], [70, 60]])
+    Traceback (most recent call last):
+        ...
+    ValueError: R[0, 0] = 90.0: accuracies lie in [0, 1]
     """
     values = np.asarray(matrix, dtype=np.float64)
     if values.ndim != 2 or values.shape[0] != values.shape[1] or values.shape[0] == 0:
@@ -45,29 +51,59 @@ def _region_mean(matrix: ArrayLike, metric: str, rows: NDArray[np.intp], columns
 
 
 def in_domain_diagonal_mean(matrix: ArrayLike) -> float:
-    """In-domain accuracy: (1/N) sum_i R[i, i], in [0, 1]."""
+    """In-domain accuracy (supplement, Eq. 4): (1/N) sum_i R[i, i], in [0, 1].
+
+    >>> in_domain_diagonal_mean([[1.0, 0.0], [0.0, 0.5]])
+    0.75
+    """
     size = len(check_matrix(matrix))
     return _region_mean(matrix, "in-domain", np.arange(size), np.arange(size))
 
 
 def next_domain_superdiagonal_mean(matrix: ArrayLike) -> float:
-    """Next-domain accuracy: 1/(N-1) sum_{i<N} R[i, i+1], in [0, 1]; NaN for N = 1."""
+    """Next-domain accuracy (Eq. 1): 1/(N-1) sum_{i<N} R[i, i+1], in [0, 1]; NaN for N = 1.
+
+    >>> next_domain_superdiagonal_mean([[0.0, 0.75, 0.0], [0.0, 0.0, 0.25], [0.0, 0.0, 0.0]])
+    0.5
+    """
     size = len(check_matrix(matrix))
     return _region_mean(matrix, "next-domain", np.arange(size - 1), np.arange(1, size))
 
 
 def acc_lower_triangle_mean(matrix: ArrayLike) -> float:
-    """Acc: mean of R[i, j] over j <= i, N(N+1)/2 cells, in [0, 1]. Not the mean of the last row that others call so."""
+    """Acc (supplement, Eq. 1): mean of R[i, j] over j <= i, N(N+1)/2 cells, in [0, 1].
+
+    Not the mean of the last row that others call so.
+
+    >>> acc_lower_triangle_mean([[1.0, 0.0], [0.5, 0.75]])  # (1.0 + 0.5 + 0.75) / 3
+    0.75
+    """
     return _region_mean(matrix, "acc", *np.tril_indices(len(check_matrix(matrix))))
 
 
 def bwt_below_diagonal_mean(matrix: ArrayLike) -> float:
-    """BwT: mean of R[i, j] over j < i, N(N-1)/2 cells, in [0, 1]; NaN for N = 1. The diagonal is not subtracted."""
+    """BwT (supplement, Eq. 2): mean of R[i, j] over j < i, N(N-1)/2 cells, in [0, 1]; NaN for N = 1.
+
+    The diagonal is not subtracted.
+
+    >>> bwt_below_diagonal_mean([[1.0, 0.0], [0.5, 0.75]])  # 0.5, and not 0.5 - 1.0
+    0.5
+    """
     return _region_mean(matrix, "bwt", *np.tril_indices(len(check_matrix(matrix)), -1))
 
 
 def fwt_above_diagonal_mean(matrix: ArrayLike) -> float:
-    """FwT: mean of R[i, j] over j > i, N(N-1)/2 cells, in [0, 1]; NaN for N = 1. No chance level is subtracted."""
+    """FwT (supplement, Eq. 3): mean of R[i, j] over j > i, N(N-1)/2 cells, in [0, 1]; NaN for N = 1.
+
+    No chance level is subtracted.
+
+    >>> fwt_above_diagonal_mean([[1.0, 0.5, 0.25], [0.0, 1.0, 0.75], [0.0, 0.0, 1.0]])  # (0.5 + 0.25 + 0.75) / 3
+    0.5
+    >>> fwt_above_diagonal_mean([[1.0, float("nan")], [0.5, 0.75]])
+    Traceback (most recent call last):
+        ...
+    ValueError: R[0, 1] was not tested: fwt is the mean over 1 cells
+    """
     return _region_mean(matrix, "fwt", *np.triu_indices(len(check_matrix(matrix)), 1))
 
 

@@ -35,6 +35,14 @@ class Confusion:
     Attributes:
         truth, predicted: (m,) int64 labels; no pair comes twice.
         count: (m,) int64, samples in the cell, > 0.
+
+    >>> first, second = Confusion.of([0, 0, 1], [0, 1, 1]), Confusion.of([0], [0])
+    >>> both = first + second
+    >>> both.n, both.trace, both.labels
+    (4, 3, array([0, 1]))
+    >>> both.matrix([0, 1], [0, 1])
+    array([[2, 1],
+           [0, 1]])
     """
 
     truth: Labels
@@ -50,6 +58,9 @@ class Confusion:
 
         Raises:
             ValueError: the shapes differ, or an array is not one-dimensional or not of integers.
+
+        >>> Confusion.of([0, 0, 0, 1], [0, 0, 1, 1]).count  # of the cells (0, 0), (0, 1) and (1, 1)
+        array([2, 1, 1])
         """
         left, right = np.asarray(truth), np.asarray(predicted)
         if left.ndim != 1 or left.shape != right.shape:
@@ -75,7 +86,11 @@ class Confusion:
 
     @property
     def n(self) -> int:
-        """Number of samples."""
+        """Number of samples.
+
+        >>> Confusion.of([0, 0, 1], [0, 1, 1]).n
+        3
+        """
         return int(self.count.sum())
 
     @property
@@ -117,6 +132,12 @@ def reduce_labels(labels: ArrayLike, known: ArrayLike, task: Task) -> Labels:
     Args:
         labels: any shape, integers.
         known: class indices of the known classes, in any order.
+
+    >>> labels = [0, 1, 9, -2]  # known, known, novel, a cluster that was found
+    >>> reduce_labels(labels, [0, 1], "classification")
+    array([ 0,  1, -1, -1])
+    >>> reduce_labels(labels, [0, 1], "recognition") == KNOWN
+    array([ True,  True, False, False])
     """
     if task not in TASKS:
         raise ValueError(f"task {task!r}: one of {', '.join(TASKS)}")
@@ -141,6 +162,10 @@ def top_labels(columns: ArrayLike, probabilities: ArrayLike, k: int, *, batch_si
 
     Raises:
         ValueError: shapes that do not pair, k < 1, or a NaN.
+
+    >>> top_labels([-1, 4, 7], [[0.2, 0.5, 0.3], [0.4, 0.2, 0.4]], k=2)  # of equals the first column
+    array([[ 4,  7],
+           [-1,  7]])
     """
     labels, scores = np.asarray(columns, dtype=np.int64), np.asarray(probabilities)
     if scores.ndim != 2 or labels.shape != scores.shape[1:] or k < 1:
@@ -168,6 +193,10 @@ class Ordered:
 
     After a reduction several of a sample's k labels may be one label. Only the first of them is kept, so that a sample is
     counted once in top-k accuracy (our choice; a plain sum would count a novel sample once a cluster).
+
+    >>> two = Ordered.of(truth=[4, 7], top=[[4, 7], [-1, 7]])
+    >>> two.top_accuracy(1), two.top_accuracy(2)
+    (0.5, 1.0)
     """
 
     ranks: tuple[Confusion, ...]
@@ -180,6 +209,9 @@ class Ordered:
             truth: (n,) class indices.
             top: (n, k) labels from ``top_labels``.
             known, task: see ``reduce_labels``.
+
+        >>> Ordered.of([9], [[-2, -1]], known=[0, 1], task="detection").top_accuracy(2)  # twice "unknown" counts once
+        1.0
         """
         labels = reduce_labels(truth, known, task)
         ranked = reduce_labels(top, known, task)
@@ -204,7 +236,11 @@ class Ordered:
 
 
 def accuracy(confusion: Confusion) -> float:
-    """trace / n, in [0, 1]; NaN without samples."""
+    """trace / n, in [0, 1]; NaN without samples.
+
+    >>> accuracy(Confusion.of([0, 0, 1, 1], [0, 1, 1, 1]))
+    0.75
+    """
     return confusion.trace / confusion.n if confusion.n else math.nan
 
 
@@ -222,6 +258,11 @@ def matthews_correlation(confusion: Confusion) -> float:
 
     Source: Gorodkin, "Comparing two K-category assignments by a K-category correlation coefficient", Computational Biology
     and Chemistry 28 (2004). Sums are whole numbers until the last division.
+
+    >>> round(matthews_correlation(Confusion.of([0, 0, 1, 1], [0, 1, 1, 1])), 3)  # (3 * 4 - (2 * 1 + 2 * 3)) / sqrt(8 * 6)
+    0.577
+    >>> matthews_correlation(Confusion.of([0, 0, 0, 1], [0, 0, 0, 0]))  # always the commonest class: an accuracy of 0.75
+    0.0
     """
     if not confusion.n:
         return math.nan
@@ -241,7 +282,11 @@ def _entropy(counts: Labels, n: int) -> float:
 
 
 def mutual_information(confusion: Confusion) -> float:
-    """I(truth; prediction) in nats, >= 0; NaN without samples."""
+    """I(truth; prediction) in nats, >= 0; NaN without samples.
+
+    >>> round(mutual_information(Confusion.of([0, 1], [5, 3])), 4)  # ln 2: how clusters are called does not matter
+    0.6931
+    """
     if not confusion.n:
         return math.nan
     truth, predicted = _marginals(confusion)
@@ -256,6 +301,11 @@ def normalised_mutual_information(confusion: Confusion) -> float:
     """Arithmetic NMI: I / ((H(truth) + H(prediction)) / 2), in [0, 1]; NaN without samples.
 
     Where both are constant it is 0/0: we say 0 (our choice; scikit-learn says 1), since nothing was told apart.
+
+    >>> round(normalised_mutual_information(Confusion.of([0, 1], [5, 3])), 4)
+    1.0
+    >>> normalised_mutual_information(Confusion.of([0, 0], [3, 3]))
+    0.0
     """
     if not confusion.n:
         return math.nan

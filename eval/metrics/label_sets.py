@@ -1,7 +1,8 @@
 """How well sets of labels are predicted: Jaccard similarity, precision-weighted Jaccard similarity, exact match, recall.
 
-Source: Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, and its released code. All four are
-formulas on three numbers a sample: labels in both sets, true labels, predicted labels. Y is the true set, P the predicted one.
+Source: Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.2, and its released
+code. All four are formulas on three numbers a sample: labels in both sets, true labels, predicted labels. Y is the true
+set, P the predicted one.
 
 Rules for all: sets are (n, classes) bool; a true set is never empty, a predicted one may be; values are in [0, 1]; of no sample
 at all they are NaN.
@@ -26,6 +27,13 @@ class Overlaps:
         common: |Y and P|.
         true: |Y|, at least 1.
         predicted: |P|.
+
+    >>> Overlaps(common=np.array([1]), true=np.array([2]), predicted=np.array([3]))
+    Overlaps(common=array([1]), true=array([2]), predicted=array([3]))
+    >>> Overlaps(common=np.array([0]), true=np.array([0]), predicted=np.array([3]))
+    Traceback (most recent call last):
+        ...
+    ValueError: sample 0 has no true label: every sample needs one
     """
 
     common: NDArray[np.int64]
@@ -37,7 +45,12 @@ class Overlaps:
             raise ValueError(f"sample {int(np.argmin(self.true))} has no true label: every sample needs one")
 
     def take(self, rows: ArrayLike) -> Overlaps:
-        """Those of some samples, by number or mask."""
+        """Those of some samples, by number (m,) or mask (n,).
+
+        >>> counts = Overlaps(np.array([1, 0]), np.array([2, 1]), np.array([1, 3]))
+        >>> counts.take([False, True]).predicted
+        array([3])
+        """
         at = np.asarray(rows)
         return Overlaps(self.common[at], self.true[at], self.predicted[at])
 
@@ -54,28 +67,56 @@ def overlaps(true: ArrayLike, predicted: ArrayLike) -> Overlaps:
 
     Raises:
         ValueError: other types or shapes, a sample without a true label.
+
+    >>> true = np.array([[True, True, False]])  # animal and dog, and not cat
+    >>> overlaps(true, np.array([[True, False, True]]))
+    Overlaps(common=array([1]), true=array([2]), predicted=array([2]))
     """
     y, p = _sets(true, predicted)
     return Overlaps((y & p).sum(1), y.sum(1), p.sum(1))
 
 
 def jaccard_similarity(counts: Overlaps) -> float:
-    """JS: mean over samples of |Y and P| / |Y or P|."""
+    """JS: mean over samples of |Y and P| / |Y or P|.
+
+    >>> true, predicted = np.array([[True, True, False]]), np.array([[True, False, True]])
+    >>> round(jaccard_similarity(overlaps(true, predicted)), 4)  # 1 label in common of 3
+    0.3333
+    """
     return _mean(_jaccard(counts))
 
 
 def precision_weighted_jaccard(counts: Overlaps) -> float:
-    """pw-JS: mean over samples of |Y and P| / |Y or P| * |Y and P| / |P|, 0 where P is empty. IIRC's main measure."""
+    """pw-JS: mean over samples of |Y and P| / |Y or P| * |Y and P| / |P|, 0 where P is empty.
+
+    IIRC's main measure, Eqs. 1 and 2.
+
+    >>> true = np.array([[True, True, False]])
+    >>> round(precision_weighted_jaccard(overlaps(true, np.array([[True, False, False]]))), 4)  # 1/2 * 1/1
+    0.5
+    >>> round(precision_weighted_jaccard(overlaps(true, np.array([[True, False, True]]))), 4)  # 1/3 * 1/2
+    0.1667
+    """
     return _mean(_jaccard(counts) * counts.common / (counts.predicted + EPSILON))
 
 
 def exact_match(counts: Overlaps) -> float:
-    """Share of samples with P = Y."""
+    """Share of samples with P = Y, the paper's match ratio.
+
+    >>> true = np.array([[True, True], [True, False]])
+    >>> exact_match(overlaps(true, np.array([[True, False], [True, False]])))
+    0.5
+    """
     return _mean((counts.common == counts.true) & (counts.common == counts.predicted))
 
 
 def label_recall(counts: Overlaps) -> float:
-    """Share of all true labels that are predicted. The released code averages it over batches, by their number of samples."""
+    """Share of all true labels that are predicted. The released code averages it over batches, by their number of samples.
+
+    >>> true = np.array([[True, True], [True, False]])
+    >>> round(label_recall(overlaps(true, np.array([[True, False], [True, False]]))), 4)  # 2 of 3 labels
+    0.6667
+    """
     return float(counts.common.sum() / counts.true.sum()) if len(counts) else float("nan")
 
 
@@ -93,6 +134,21 @@ def co_predictions(true: ArrayLike, predicted: ArrayLike) -> NDArray[np.int64]:
 
     Divided by the samples of i it is the confusion matrix of the paper's Figure 6. Rows do not add up to 1: a sample has
     several labels. ``co_predictions(true, true)`` is what would be right, with the samples of each class on its diagonal.
+
+    Args:
+        true: (n, classes) bool.
+        predicted: likewise.
+
+    Raises:
+        ValueError: other types or shapes, or 2^24 samples and more.
+
+    >>> true, predicted = np.array([[True, False], [True, True]]), np.array([[True, True], [True, False]])
+    >>> co_predictions(true, predicted)  # both samples have label 0, and one is predicted to have label 1
+    array([[2, 1],
+           [1, 0]])
+    >>> co_predictions(true, true)
+    array([[2, 1],
+           [1, 1]])
     """
     y, p = _sets(true, predicted)
     # float32 counts exactly up to 2^24, and multiplies a hundred times faster than integers do.

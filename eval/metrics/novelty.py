@@ -19,12 +19,27 @@ Detection = Literal["any", "strict"]
 
 
 def is_novel(truth: ArrayLike, known: ArrayLike) -> NDArray[np.bool_]:
-    """(n,) whether the class is none of ``known``."""
+    """(n,) bool: whether the class is none of ``known``.
+
+    Args:
+        truth: (n,) class indices.
+        known: (k,) class indices, in any order: those of the predictor, or of the evaluator.
+
+    >>> is_novel([0, 7, 2], known=[0, 1, 2])
+    array([False,  True, False])
+    """
     return ~np.isin(np.asarray(truth, dtype=np.int64), np.asarray(known, dtype=np.int64))
 
 
 def says_unknown(predicted: ArrayLike) -> NDArray[np.bool_]:
-    """(n,) whether the prediction is "unknown" or a recognised cluster of unknowns: a negative label."""
+    """(n,) bool: whether the prediction is "unknown" or a recognised cluster of unknowns: a negative label.
+
+    Args:
+        predicted: (n,) labels, see ``confusion``.
+
+    >>> says_unknown([3, -1, -2])  # a class, "unknown", and the cluster unknown_0
+    array([False,  True,  True])
+    """
     return np.asarray(predicted, dtype=np.int64) < 0
 
 
@@ -38,6 +53,10 @@ class Reaction:
         end: z, position of the last sample, or of the last novel one.
         novel: r, novel samples in all.
         novel_until: m, novel samples in [a, d], d itself included; r where nothing is detected.
+
+    >>> never = Reaction(first=0, detected=None, end=9, novel=5, novel_until=5)
+    >>> never.time
+    1.0
     """
 
     first: int | None
@@ -52,6 +71,9 @@ class Reaction:
 
         It is the harmonic mean of the share of samples and the share of novel samples that passed until the detection.
         d = a gives 0 (the limit); nothing detected is d = z + 1 and m = r, which gives 1; NaN without a novel sample.
+
+        >>> round(Reaction(first=2, detected=4, end=9, novel=4, novel_until=2).time, 3)  # 2 / (8/2 + 4/2)
+        0.333
         """
         if self.first is None:
             return math.nan
@@ -73,6 +95,13 @@ def reaction(novel: ArrayLike, unknown: ArrayLike, *, end: End = "last_sample", 
 
     Raises:
         ValueError: the shapes differ, arrays are not (n,) bool, or a word is none of the above.
+
+    >>> novel = np.array([False, True, True, False, True])
+    >>> unknown = np.array([True, False, True, False, False])  # the alarm before the first novel sample does not count
+    >>> reaction(novel, unknown)
+    Reaction(first=1, detected=2, end=4, novel=3, novel_until=2)
+    >>> round(reaction(novel, unknown).time, 3)  # 2 / (4/1 + 3/2)
+    0.364
     """
     is_new, called = np.asarray(novel), np.asarray(unknown)
     if is_new.ndim != 1 or is_new.shape != called.shape or is_new.dtype != bool or called.dtype != bool:
@@ -93,7 +122,18 @@ def reaction(novel: ArrayLike, unknown: ArrayLike, *, end: End = "last_sample", 
 
 
 def reaction_times(novel: ArrayLike, unknown: ArrayLike) -> dict[str, float]:
-    """All four readings: "<end>.<detection>" -> time."""
+    """All four readings: "<end>.<detection>" -> time in [0, 1], or NaN.
+
+    Args:
+        novel, unknown: see ``reaction``.
+
+    Raises:
+        ValueError: as ``reaction``.
+
+    >>> times = reaction_times(np.array([True, False, True, False]), np.array([False, True, True, False]))
+    >>> {name: round(time, 2) for name, time in times.items()}
+    {'last_sample.any': 0.33, 'last_sample.strict': 0.67, 'last_novel.any': 0.4, 'last_novel.strict': 0.8}
+    """
     return {
         f"{end}.{detection}": reaction(novel, unknown, end=end, detection=detection).time
         for end, detection in itertools.product(get_args(End), get_args(Detection))

@@ -1,8 +1,9 @@
 """What the order of tasks or classes does to a learner: forgetting, its bound, and the performance difference over orders.
 
-Source: the paper on continual graph learning of skeletons. R[i, j] is the accuracy on the task learned j-th
-after learning tasks 0..i, all classes seen so far competing; (N, N) in [0, 1], cells above the diagonal are not used. The
-paper's AA_k is ``class_incremental.accuracy_curve``. Forgetting has three definitions here, of two signs:
+Source: Wei, De Schepper and Mets, "Benchmarking sensitivity of continual graph learning for skeleton-based action recognition"
+(arXiv:2401.18054), section 3.2. R[i, j] is the accuracy on the task learned j-th after learning tasks 0..i, all classes seen so
+far competing; (N, N) in [0, 1], cells above the diagonal are not used. The paper's AA_k (Eq. 2) is
+``class_incremental.accuracy_curve``. Forgetting has three definitions here, of two signs:
 
 ===============================  =====================================================  ======================
 ``forgetting_from_best``         best accuracy before task k, minus the accuracy now    positive is forgetting
@@ -25,7 +26,19 @@ from .class_incremental import backward_forgetting, learned_cells
 
 
 def forgetting_from_best(matrix: ArrayLike) -> float:
-    """AF of the paper: mean over j < N-1 of max_{l < N-1} R[l, j] - R[N-1, j], in [-1, 1]. NaN for one task."""
+    """AF of the paper (Eq. 3): mean over j < N-1 of max_{l < N-1} R[l, j] - R[N-1, j], in [-1, 1]. NaN for one task.
+
+    Args:
+        matrix: R.
+
+    Raises:
+        ValueError: as ``class_incremental.learned_cells``.
+
+    >>> nan = float("nan")
+    >>> R = [[0.5, nan, nan], [0.75, 0.5, nan], [0.25, 0.5, 1.0]]
+    >>> forgetting_from_best(R)  # (0.75 - 0.25 + 0.5 - 0.5) / 2: the first task was known best after the second
+    0.25
+    """
     values = learned_cells(matrix)
     if len(values) == 1:
         return float("nan")
@@ -34,20 +47,39 @@ def forgetting_from_best(matrix: ArrayLike) -> float:
 
 
 def final_minus_diagonal(matrix: ArrayLike) -> float:
-    """AF as CGLB's code prints it: mean over j < N-1 of R[N-1, j] - R[j, j], in [-1, 1]. NaN for one task."""
+    """AF as CGLB's code prints it: mean over j < N-1 of R[N-1, j] - R[j, j], in [-1, 1]. NaN for one task.
+
+    Args:
+        matrix: R.
+
+    Raises:
+        ValueError: as ``class_incremental.learned_cells``.
+
+    >>> nan = float("nan")
+    >>> final_minus_diagonal([[0.5, nan, nan], [0.75, 0.5, nan], [0.25, 0.5, 1.0]])  # (0.25 - 0.5 + 0.5 - 0.5) / 2
+    -0.125
+    """
     return -backward_forgetting(matrix)
 
 
 def forgetting_bound(average_accuracy: ArrayLike, tasks: int, newest: ArrayLike = 1.0) -> NDArray[np.float64]:
-    """Theorem 1: ``forgetting_from_best`` is at most 1 - k/(k-1) AA_k + a_kk/(k-1).
+    """Theorem 1 (section 4.1, appendix A): ``forgetting_from_best`` is at most 1 - k/(k-1) AA_k + a_kk/(k-1).
 
     Args:
         average_accuracy: AA_k in [0, 1], any shape.
         tasks: k, 2 or more.
         newest: a_kk, the accuracy on the task just learned; 1, as the paper plots it, makes the bound hold for every learner.
 
+    Returns:
+        The bound, of the shape of ``average_accuracy``; below 0 where the accuracy leaves no room for forgetting.
+
     Raises:
         ValueError: fewer than two tasks, of which none is old.
+
+    >>> forgetting_bound([1.0, 0.75], tasks=2)  # an average of 0.75 leaves room for half of the first task to be forgotten
+    array([0. , 0.5])
+    >>> forgetting_bound([0.75], tasks=2, newest=0.5)
+    array([0.])
     """
     if tasks < 2:
         raise ValueError(f"{tasks} tasks: forgetting needs an old one and a new one")
@@ -67,6 +99,10 @@ def task_accuracy_matrix(class_accuracy: Sequence[ArrayLike], sizes: Sequence[in
 
     Raises:
         ValueError: arrays of other lengths than the sizes say.
+
+    >>> task_accuracy_matrix([[1.0, 0.5], [0.5, 0.5, 1.0]], sizes=[2, 1])
+    array([[0.75,  nan],
+           [0.5 , 1.  ]])
     """
     ends = np.cumsum(sizes)
     lengths = [np.shape(row) for row in class_accuracy]
@@ -81,12 +117,15 @@ def task_accuracy_matrix(class_accuracy: Sequence[ArrayLike], sizes: Sequence[in
 
 @dataclasses.dataclass(frozen=True)
 class OrderDifference:
-    """Order-normalised performance difference: how much a final accuracy depends on the order, in [0, 1].
+    """Order-normalised performance difference (section 3.2, Eq. 4): how much a final accuracy depends on the order, in [0, 1].
 
     Attributes:
         opd: (S, T) of each repeat and task (or class): highest minus lowest final accuracy over the orders.
         aopd: (S,) mean over tasks.
         mopd: (S,) maximum over tasks.
+
+    >>> order_difference([[[1.0, 0.5], [0.75, 0.5]]])
+    OrderDifference(opd=array([[0.25, 0.  ]]), aopd=array([0.125]), mopd=array([0.25]))
     """
 
     opd: NDArray[np.float64]
@@ -103,6 +142,13 @@ def order_difference(final: ArrayLike) -> OrderDifference:
 
     Raises:
         ValueError: another shape, nothing in it, a value outside [0, 1] or NaN.
+
+    >>> final = [[[1.0, 0.5], [0.75, 0.5]]]  # one repeat: two orders, and under each of them the tasks A and B
+    >>> found = order_difference(final)
+    >>> found.opd  # A: 1.0 - 0.75, B: 0.5 - 0.5
+    array([[0.25, 0.  ]])
+    >>> found.aopd, found.mopd
+    (array([0.125]), array([0.25]))
     """
     values = np.asarray(final, dtype=np.float64)
     if values.ndim != 3 or values.size == 0:
@@ -119,6 +165,10 @@ def mean_and_deviation(repeats: ArrayLike) -> tuple[NDArray[np.float64], NDArray
 
     Raises:
         ValueError: no repeat.
+
+    >>> mean, deviation = mean_and_deviation([[0.5, 1.0], [0.5, 0.5], [0.5, 0.0]])  # three repeats of two values
+    >>> mean, deviation
+    (array([0.5, 0.5]), array([0. , 0.5]))
     """
     values = np.asarray(repeats, dtype=np.float64)
     if values.ndim == 0 or len(values) == 0:

@@ -1,7 +1,7 @@
 """vCLIMB's protocol: tasks bring classes of their own, and after each one all classes seen so far compete.
 
-Villa et al., CVPR 2022. After task i the evaluation samples of each task j <= i are predicted. Accuracy is measured by class
-and by task, so that R, both weightings and tables of classes follow from it.
+Villa et al., CVPR 2022, section 3. After task i the evaluation samples of each task j <= i are predicted. Accuracy is
+measured by class and by task, so that R, both weightings and tables of classes follow from it.
 """
 
 from __future__ import annotations
@@ -38,6 +38,14 @@ def class_stream(
     Raises:
         ValueError: a class index with two names or in two tasks, a role that no row of a task has, or a class without samples
             for training or for the test.
+
+    >>> from benchwright.training.data.examples import ArrayExamples
+    >>> X, y = np.zeros((8, 2), np.float32), np.array([0, 0, 1, 1, 2, 2, 3, 3])
+    >>> names, roles = ["cat", "cat", "dog", "dog", "bus", "bus", "van", "van"], ["train", "test"] * 4
+    >>> samples = lambda rows: ArrayExamples(X[rows], y[rows])
+    >>> stream = class_stream(y // 2, roles, y, names, samples, roles=("train", None, "test"))
+    >>> [(task.classes, task.tests) for task in stream.positions]
+    [(('cat', 'dog'), (0,)), (('bus', 'van'), (0, 1))]
     """
     tasks, places = np.asarray(number, dtype=np.int64), np.asarray(class_index, dtype=np.int64)
     parts, names = np.asarray(role, dtype=np.str_), np.asarray(label, dtype=np.str_)
@@ -88,7 +96,18 @@ def _check_classes(task: int, part: str, found: NDArray[np.int64], own: NDArray[
 
 
 def hits(predictions: Predictions) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Right predictions by class after each task, (N, C), -1 where the class was not seen yet; and (C,) how many are tested."""
+    """Right predictions by class after each task, (N, C), -1 where the class was not seen yet; and (C,) how many are tested.
+
+    >>> import pyarrow as pa
+    >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
+    >>> rows = [
+    ...     row(ONE_LABEL, "0000/0/test", 0, "0", "test", 4, keys=list("abcd"), labels=[0, 0, 0, 1]),
+    ...     row(ONE_LABEL, "0001", 1, "0", "", 9, class_names=["cat", "dog"], record="{}"),
+    ...     row(ONE_LABEL, "0001/0/test", 1, "0", "test", 4, predicted=[0, 0, 1, 0]),
+    ... ]
+    >>> hits(Predictions(Rows.of(pa.concat_tables(rows))))  # two of three cats, and no dog of one
+    (array([[2, 0]]), array([3, 1]))
+    """
     classes = len(predictions.classes)
     correct = np.full((len(predictions.positions), classes), -1, dtype=np.int64)
     tested = np.zeros(classes, dtype=np.int64)

@@ -37,6 +37,11 @@ class Estimator(Protocol):
     where it looks at ``Fold.pictures``; ``artifacts()``, file name -> bytes of what is worth keeping of the last call
     (weights); ``progress``, which is set to a function that is told one line now and then; and ``folder``, which is set to a
     local folder (``pathlib.Path``) of the training's own: what is there when it is interrupted is there when it is resumed.
+
+    >>> class MeanLight:
+    ...     def estimate_folds(self, folds):
+    ...         return {0: [np.tile(fold.gt_train.mean(axis=0), (len(fold.key_test), 1)) for fold in folds]}
+    >>> estimator: Estimator = MeanLight()
     """
 
     def estimate_folds(self, folds: Sequence[Fold]) -> Mapping[int, Sequence[Lights]]:
@@ -54,6 +59,11 @@ class PairExamples:
         gt: (n, 3) float64, divided by green.
         fold: (n,) int64.
         original: (n,) bool.
+
+    >>> key = np.array(["a", "b"])
+    >>> rows = PairExamples(key, key, key, np.zeros((2, 9), np.float32), np.ones((2, 3)), np.arange(2), np.ones(2, bool))
+    >>> [fold.key_test.tolist() for fold in rotating_folds(rows)]
+    [['a'], ['b']]
     """
 
     key: NDArray[np.str_]
@@ -76,6 +86,13 @@ def examples(pairs: TransformPairs, *, direction: Direction, chart: bool = False
 
     Raises:
         ValueError: a transform is not there (NaN), or a light has no green.
+
+    >>> from benchwright.datasets.two_camera.rows import TransformPairs
+    >>> key, T, gt = np.array(["a"]), np.eye(3)[None], np.array([[0.5, 0.5, 0.25]])
+    >>> pairs = TransformPairs(key, key, key, np.array([""]), np.array([True]), np.array([0]), gt, gt, T, T, T, T)
+    >>> rows = examples(pairs, direction="1to2")
+    >>> rows.X, rows.gt  # lights are divided by green
+    (array([[1., 0., 0., 0., 1., 0., 0., 0., 1.]], dtype=float32), array([[1. , 1. , 0.5]]))
     """
     one, other = direction.split("to")
     transforms = getattr(pairs, f"transform_{'chart_' if chart else ''}{one}to{other}")
@@ -99,6 +116,11 @@ def rotating_folds(rows: PairExamples, *, reveal_test: bool = False, lights_of_t
 
     Raises:
         ValueError: fewer than two folds, or a fold without measured rows.
+
+    >>> pairs = np.array(["a", "b", "c"])
+    >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((3, 9), np.float32), np.ones((3, 3)), np.arange(3), np.ones(3, bool))
+    >>> [(fold.name, fold.key_test.tolist(), fold.pair_train.tolist()) for fold in rotating_folds(rows)]
+    [('fold 0', ['a'], ['b', 'c']), ('fold 1', ['b'], ['a', 'c']), ('fold 2', ['c'], ['a', 'b'])]
     """
     numbers = np.unique(rows.fold)
     if len(numbers) < 2:
@@ -112,7 +134,14 @@ def rotating_folds(rows: PairExamples, *, reveal_test: bool = False, lights_of_t
 
 
 def fixed_parts(rows: PairExamples, *, reveal_test: bool = False) -> list[Fold]:
-    """The radiometric set's one fold: part 0 is learned from, 1 validates, 2 is tested. (The released code tests part 0.)"""
+    """The radiometric set's one fold: part 0 is learned from, 1 validates, 2 is tested. (The released code tests part 0.)
+
+    >>> pairs = np.array(["a", "b", "c"])
+    >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((3, 9), np.float32), np.ones((3, 3)), np.arange(3), np.ones(3, bool))
+    >>> [fold] = fixed_parts(rows)
+    >>> fold.pair_train.tolist(), len(fold.X_validate), fold.key_test.tolist()
+    (['a'], 1, ['c'])
+    """
     return [_fold("test part", rows, rows.fold == 0, rows.fold == 1, rows.fold == 2, reveal_test)]
 
 
@@ -172,6 +201,15 @@ def estimate_folds(
 
     Raises:
         ValueError: the estimates do not fit the folds.
+
+    >>> class MeanLight:
+    ...     def estimate_folds(self, folds):
+    ...         return {0: [np.tile(fold.gt_train.mean(axis=0), (len(fold.key_test), 1)) for fold in folds]}
+    >>> pairs, lights = np.array(list("abcdef")), np.linspace([0.5, 1.0, 0.7], [0.7, 1.0, 0.5], 6)
+    >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((6, 9), np.float32), lights, np.arange(6) % 2, np.ones(6, bool))
+    >>> [table] = estimate_folds(MeanLight(), rows, parts="rotating")
+    >>> table.select(["fold", "name", "gt_r_g"]).to_pylist()[0]
+    {'fold': 'fold 0', 'name': 'a', 'gt_r_g': 0.5}
     """
     reveal = bool(getattr(estimator, "looks_at_test", False))
     if parts == "fixed":
@@ -224,6 +262,16 @@ class Estimates:
         truth: (m, 3) lights of each fold, green 1.
         runs: seed or number of the run -> (m, 3) estimates of each fold, green 1; of several runs there is ``AVERAGE``, too.
         errors: run -> (m,) errors in degrees of each fold.
+
+    >>> class MeanLight:
+    ...     def estimate_folds(self, folds):
+    ...         return {0: [np.tile(fold.gt_train.mean(axis=0), (len(fold.key_test), 1)) for fold in folds]}
+    >>> pairs, lights = np.array(list("abcdef")), np.linspace([0.5, 1.0, 0.7], [0.7, 1.0, 0.5], 6)
+    >>> rows = PairExamples(pairs, pairs, pairs, np.zeros((6, 9), np.float32), lights, np.arange(6) % 2, np.ones(6, bool))
+    >>> [table] = estimate_folds(MeanLight(), rows, parts="rotating")
+    >>> found = estimates_of(table)
+    >>> found.names, found.errors[0][0].round(1)  # degrees
+    ([['a', 'c', 'e'], ['b', 'd', 'f']], array([7.4, 2.5, 2.5]))
     """
 
     folds: list[str]
@@ -234,7 +282,14 @@ class Estimates:
 
 
 def estimates_of(rows: Rows | pa.Table) -> Estimates:
-    """The estimates among the rows of ``ESTIMATES`` that a training left."""
+    """The estimates among the rows of ``ESTIMATES`` that a training left.
+
+    >>> row = {"key": "0/fold 0/a", "run": 0, "fold": "fold 0", "name": "a", "gt_r_g": 1.0, "gt_b_g": 1.0}
+    >>> table = pa.Table.from_pylist([{**row, "estimate_r_g": 0.5, "estimate_b_g": 1.0}], schema=ESTIMATES)
+    >>> found = estimates_of(table)
+    >>> found.folds, found.runs[0][0], found.errors[0][0].round(2)
+    (['fold 0'], array([[0.5, 1. , 1. ]]), array([15.79]))
+    """
     table = rows.table(ESTIMATES.names[1:-1]) if isinstance(rows, Rows) else rows
     table = table.filter(pc.is_valid(table["run"]))
     names: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""CLEAR's two protocols over time buckets, iid and streaming (Lin et al., NeurIPS 2021, evaluation protocols)."""
+"""CLEAR's two protocols over time buckets, iid and streaming (Lin et al., NeurIPS 2021, sections 4.1 and 4.2)."""
 
 from __future__ import annotations
 
@@ -31,6 +31,13 @@ def iid_stream(
 
     Raises:
         ValueError: another word in ``split``, arrays of different lengths, a bucket without one of the two.
+
+    >>> from benchwright.training.data.examples import ArrayExamples
+    >>> X, y = np.zeros((8, 2), np.float32), np.array([0, 1] * 4)
+    >>> samples = lambda rows: ArrayExamples(X[rows], y[rows])
+    >>> stream = iid_stream([1, 1, 1, 1, 2, 2, 2, 2], ["train", "train", "test", "test"] * 2, samples, ["cat", "dog"])
+    >>> [(one.name, one.classes, one.tests) for one in stream.positions]
+    [('1', ('cat', 'dog'), (0, 1)), ('2', (), (0, 1))]
     """
     buckets, splits = np.asarray(bucket), np.asarray(split).astype(str)
     if buckets.shape != splits.shape:
@@ -59,6 +66,12 @@ def streaming_stream(bucket: ArrayLike, samples: Callable[[NDArray[np.int64]], S
 
     Raises:
         ValueError: fewer than two buckets, which have no future.
+
+    >>> from benchwright.training.data.examples import ArrayExamples
+    >>> X, y = np.zeros((6, 2), np.float32), np.array([0, 1] * 3)
+    >>> stream = streaming_stream([1, 1, 2, 2, 3, 3], lambda rows: ArrayExamples(X[rows], y[rows]), ["cat", "dog"])
+    >>> [one.name for one in stream.positions], [test.tested for test in stream.tests]  # what comes next is the test
+    (['1', '2'], ['2', '3'])
     """
     buckets = np.asarray(bucket)
     names = np.unique(buckets).tolist()
@@ -76,6 +89,13 @@ def streaming_stream(bucket: ArrayLike, samples: Callable[[NDArray[np.int64]], S
 def accuracy_matrix(predictions: Predictions) -> NDArray[np.float64]:
     """R, (N, N): accuracy on each domain, in the order of time, after each; NaN where not tested, as where it was not
     learned.
+
+    >>> import benchwright as bw
+    >>> streaming = next(rows for facts, rows in bw.predictions("out") if facts["protocol"] == "streaming")
+    >>> np.isnan(accuracy_matrix(Predictions(streaming))).astype(int)  # only the future is tested
+    array([[1, 0, 0],
+           [1, 1, 0],
+           [1, 1, 1]])
     """
     names = domain_names(predictions)
     found, matrix = predictions.matrix(), np.full((len(names), len(names)), np.nan)
@@ -85,7 +105,13 @@ def accuracy_matrix(predictions: Predictions) -> NDArray[np.float64]:
 
 
 def domain_names(predictions: Predictions) -> list[str]:
-    """Names of the domains in the order of time: the last one may be tested alone."""
+    """Names of the domains in the order of time: the last one may be tested alone.
+
+    >>> import benchwright as bw
+    >>> streaming = next(rows for facts, rows in bw.predictions("out") if facts["protocol"] == "streaming")
+    >>> domain_names(Predictions(streaming))
+    ['1', '2', '3']
+    """
     return list(dict.fromkeys([*(one.name for one in predictions.positions), *(test.tested for test in predictions.tests)]))
 
 
@@ -95,6 +121,11 @@ def measure_domains(*, predictions: Rows, protocol: Protocol) -> Iterator[Value]
     Args:
         predictions: what the training left; nothing where it diverged.
         protocol: whose summaries.
+
+    >>> import benchwright as bw
+    >>> iid = next(rows for facts, rows in bw.predictions("out") if facts["protocol"] == "iid")
+    >>> [value.metric for value in measure_domains(predictions=iid, protocol="iid") if value.position is None]
+    ['in_domain', 'next_domain', 'acc', 'bwt', 'fwt']
     """
     if not predictions.num_rows:
         return

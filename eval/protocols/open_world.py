@@ -41,6 +41,13 @@ class SplitSamples:
         uid: (n,) strings, unique in the whole run.
         X: (n, d) float32; may be memory-mapped. n may be 0.
         y: (n,) int64 class indices >= 0.
+
+    >>> Samples(np.array(["a", "b"]), np.zeros((2, 4), np.float32), np.array([0, 1])).X.shape
+    (2, 4)
+    >>> Samples(np.array(["a", "b"]), np.zeros((2, 4)), np.array([0, 1]))
+    Traceback (most recent call last):
+        ...
+    ValueError: uids <U1, features float64, labels int64: str, float32, int64 are needed
     """
 
     uid: Uids
@@ -60,7 +67,12 @@ class SplitSamples:
 
 @dataclasses.dataclass(frozen=True)
 class Increment:
-    """One increment. A split that a data set lacks is empty (Kinetics-700 has no test rows of its own)."""
+    """One increment. A split that a data set lacks is empty (Kinetics-700 has no test rows of its own).
+
+    >>> some, none = (Samples(np.array(u, str), np.zeros((len(u), 4), np.float32), np.zeros(len(u), int)) for u in (["a"], []))
+    >>> list(Increment("2005", train=some, validate=none, test=none).splits)
+    ['train']
+    """
 
     name: str
     train: SplitSamples
@@ -81,6 +93,13 @@ class Setting:
     Attributes:
         feedback: share in [0, 1] of an increment's training rows whose labels are given, increment 0 excepted.
         experience_limit: rows that the predictor may learn from; the newest stay (our choice). None: all.
+
+    >>> Setting(feedback=0.5).labels_given(increment=0, rows=7), Setting(feedback=0.5).labels_given(increment=1, rows=7)
+    (7, 3)
+    >>> Setting(feedback=50)
+    Traceback (most recent call last):
+        ...
+    ValueError: feedback 50: a share in [0, 1]
     """
 
     feedback: float
@@ -119,6 +138,29 @@ def run_open_world(
 
     Raises:
         ArithmeticError: the predictor's weights did not stay finite. Nothing was given then.
+
+    >>> class Majority:  # see eval.protocols.predictor.Predictor
+    ...     def fit(self, experience, validation):
+    ...         y = np.concatenate([y for _, _, y in experience])
+    ...         self.classes, counts = np.unique(y[y >= 0], return_counts=True)
+    ...         self.share = (counts / counts.sum()).astype(np.float32)
+    ...     def predict(self, uid, X):
+    ...         return self.classes, np.tile(self.share, (len(X), 1))
+    ...     def request(self, uid, X):
+    ...         return list(uid)
+    ...     def state(self):
+    ...         return {"classes": self.classes, "share": self.share}
+    >>> def samples(start, y):
+    ...     uids = np.array([f"clip{start + n}" for n in range(len(y))], str)
+    ...     return Samples(uids, np.zeros((len(y), 4), np.float32), np.array(y, np.int64))
+    >>> first = Increment("old", samples(0, [0, 0, 1]), samples(3, [0]), samples(4, [1]))
+    >>> second = Increment("new", samples(5, [2, 2]), samples(7, []), samples(7, [2]))
+    >>> Path("worlds").mkdir()
+    >>> half = Setting(feedback=0.5)
+    >>> rows = run_open_world(Majority(), [first, second], ["a", "b", "c"], setting=half, folder=Path("worlds"))
+    >>> table = pa.concat_tables(rows)
+    >>> table.select(["increment", "phase", "split"]).to_pylist()[-1]
+    {'increment': 1, 'phase': 'post', 'split': 'test'}
     """
     _check(increments, classes)
     checkpoint = Checkpoint(folder)

@@ -101,6 +101,11 @@ def values_of(found: Sequence[OrderPredictions], *, together: bool) -> Iterator[
     After each task ``class_accuracy`` of each class, and ``accuracy`` of each task, which is named by its classes, ascending,
     with + between them; after the last ``OrderPredictions.measures``. And those of the whole training: their means over its
     orders, where ``together``.
+
+    >>> one = OrderedStream(0, ((0,), (1,)), [[1.0], [0.5, 1.0]], [[1.0], [0.5, 1.0]])
+    >>> whole = [value for value in values_of([one], together=True) if value.position is None and value.split == "test"]
+    >>> {value.metric: value.value for value in whole}
+    {'aa': 0.75, 'af_from_best': 0.5, 'af_final_minus_diagonal': -0.5, 'bound': 0.5, 'bound_own': 0.5}
     """
     measures_of = [one.measures() for one in found]
     for one, measures in zip(found, measures_of, strict=True):
@@ -126,6 +131,11 @@ def differences(final: Mapping[Key, Mapping[str, float]]) -> tuple[list[str], Or
 
     Args:
         final: of each stream, the accuracy at the end by what is tested: a task, or a class.
+
+    >>> final = {(0, "task", 0): {"0": 1.0, "1": 0.5}, (0, "task", 1): {"0": 0.5, "1": 0.5}}  # repeat, kind, order
+    >>> names, found = differences(final)
+    >>> names, found.opd
+    (['0', '1'], array([[0.5, 0. ]]))
     """
     orders = sorted({(kind, index) for _, kind, index in final})
     repeats = sorted({repeat for repeat, _, _ in final})

@@ -32,6 +32,9 @@ def columns(label: pa.DataType) -> pa.Schema:
       ``samples``, what the memory holds, and the learner's ``record`` as JSON;
     * for each position and test set one with ``predicted``: class indices of those of its samples that have a label which is
       known by then, in the order of ``keys``.
+
+    >>> columns(ONE_LABEL).names[:5], columns(LABEL_SETS).field("labels").type
+    (['key', 'position', 'tested', 'split', 'samples'], ListType(list<item: list<item: int32>>))
     """
     return pa.schema(
         [
@@ -52,14 +55,24 @@ def columns(label: pa.DataType) -> pa.Schema:
 
 
 def row(label: pa.DataType, key: str, position: int, tested: str, split: str, samples: int, **values: Any) -> pa.Table:
-    """One row; columns that are not named are null."""
+    """One row; columns that are not named are null.
+
+    >>> row(ONE_LABEL, "0001//test", 1, "", "test", 2, predicted=[0, 3]).select(["position", "split", "predicted"]).to_pylist()
+    [{'position': 1, 'split': 'test', 'predicted': [0, 3]}]
+    """
     given = {"key": key, "position": position, "tested": tested, "split": split, "samples": samples, **values}
     schema = columns(label)
     return pa.table({f.name: pa.array([given.get(f.name)], f.type) for f in schema}, schema=schema)
 
 
 def as_column(labels: NDArray[Any]) -> list[int] | list[list[int]]:
-    """Class indices (n,), sets of them (n, k) filled up with -1, or sets as (n, classes) bool, as values of a column."""
+    """Class indices (n,), sets of them (n, k) filled up with -1, or sets as (n, classes) bool, as values of a column.
+
+    >>> as_column(np.array([[2, 0], [1, -1]]))
+    [[2, 0], [1]]
+    >>> as_column(np.array([[True, False, True]]))
+    [[0, 2]]
+    """
     if labels.ndim == 1:
         return labels.tolist()
     if labels.dtype == np.bool_:
@@ -68,7 +81,13 @@ def as_column(labels: NDArray[Any]) -> list[int] | list[list[int]]:
 
 
 def asked(labels: NDArray[Any], known: int) -> NDArray[np.int64]:
-    """Rows (m,) of the samples that have a label among the first ``known`` classes; ``labels`` are (n,) or (n, k)."""
+    """Rows (m,) of the samples that have a label among the first ``known`` classes; ``labels`` are (n,) or (n, k).
+
+    >>> asked(np.array([0, 3, 1]), known=2)  # class 3 comes later
+    array([0, 2])
+    >>> asked(np.array([[3, 0], [3, -1]]), known=2)
+    array([0])
+    """
     fits = (labels >= 0) & (labels < known)
     return np.flatnonzero(fits if fits.ndim == 1 else fits.any(1))
 
@@ -104,6 +123,11 @@ class TestSet:
         split: their role.
         keys: n unique keys.
         labels: (n,) int64 class indices, or (n, k) sets of them, filled up with -1.
+
+    >>> import benchwright as bw
+    >>> _, rows = next(bw.predictions("out"))
+    >>> [(test.tested, test.split) for test in Predictions(rows).tests]
+    [('1', 'test'), ('2', 'test'), ('3', 'test')]
     """
 
     __test__ = False  # no test of pytest's
@@ -129,6 +153,14 @@ class Predictions:
 
     Raises:
         ValueError: the rows are of several orders, and none is named.
+
+    >>> import benchwright as bw
+    >>> facts, rows = next(bw.predictions("out"))
+    >>> predictions = Predictions(rows)
+    >>> [one.name for one in predictions.positions], [test.tested for test in predictions.tests]
+    (['1', '2', '3'], ['1', '2', '3'])
+    >>> predictions.matrix().shape  # accuracy after each domain, on each
+    (3, 3)
     """
 
     def __init__(self, rows: Rows, order: int | None = None, columns: dict[str, pa.ChunkedArray] | None = None) -> None:
@@ -176,12 +208,29 @@ class Predictions:
 
         Returns:
             (m,) int64 class indices, or sets of them (m, k), filled up with -1.
+
+        >>> import benchwright as bw
+        >>> predictions = Predictions(next(bw.predictions("out"))[1])
+        >>> test = predictions.tests[0]
+        >>> guess = predictions.predicted(1, test)
+        >>> guess.dtype, guess.shape == test.labels.shape
+        (dtype('int64'), True)
         """
         place = self._at.get((position, test.tested, test.split))
         return None if place is None else self._labels(self._take(["predicted"], [place])["predicted"][0].as_py())
 
     def matrix(self) -> NDArray[np.float64]:
-        """(positions, tests) accuracy in [0, 1], NaN where not tested. Of samples with one label each."""
+        """(positions, tests) accuracy in [0, 1], NaN where not tested. Of samples with one label each.
+
+        >>> import pyarrow as pa
+        >>> rows = [
+        ...     row(ONE_LABEL, "0000//test", 0, "", "test", 4, keys=list("abcd"), labels=[0, 1, 0, 1]),
+        ...     row(ONE_LABEL, "0001", 1, "2005", "", 9, class_names=["cat", "dog"], record="{}"),
+        ...     row(ONE_LABEL, "0001//test", 1, "", "test", 4, predicted=[0, 1, 1, 1]),
+        ... ]
+        >>> Predictions(Rows.of(pa.concat_tables(rows))).matrix()
+        array([[0.75]])
+        """
         found = np.full((len(self.positions), len(self.tests)), np.nan)
         for i, learned in enumerate(self.positions):
             for j, test in enumerate(self.tests):

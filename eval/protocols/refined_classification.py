@@ -26,6 +26,16 @@ def refined_stream(positions: Sequence[Position], tests: Sequence[Test]) -> Stre
 
     Raises:
         ValueError: labels that do not fit the tasks, or a task without a training sample of one of its classes.
+
+    >>> from benchwright.eval.protocols.streams import Position, Test
+    >>> from benchwright.training.data.examples import ArrayExamples
+    >>> train = ArrayExamples(np.zeros((2, 2), np.float32), [[1, 0], [0, -1]])  # a dog, and an animal
+    >>> refined_stream([Position("0", train, ("animal", "dog"), (0,))], [Test("", "test", train)]).sets
+    True
+    >>> refined_stream([Position("0", train, ("animal", "dog", "cat"), (0,))], [Test("", "test", train)])
+    Traceback (most recent call last):
+        ...
+    ValueError: task '0' has no training sample of class 'cat'
     """
     known = 0
     for task in positions:
@@ -37,7 +47,20 @@ def refined_stream(positions: Sequence[Position], tests: Sequence[Test]) -> Stre
 
 
 def sets_after(predictions: Predictions, position: int, test: TestSet) -> tuple[Sets, Sets]:
-    """True and predicted sets, (n, known) each, of the samples that have a label which is known after a position (from 1)."""
+    """True and predicted sets, (n, known) each, of the samples that have a label which is known after a position (from 1).
+
+    >>> import pyarrow as pa
+    >>> from benchwright.eval.protocols.predictions import LABEL_SETS, row
+    >>> rows = [
+    ...     row(LABEL_SETS, "0000//test", 0, "", "test", 2, keys=["a", "b"], labels=[[1, 0], [0]]),
+    ...     row(LABEL_SETS, "0001", 1, "0", "", 9, class_names=["animal", "dog"], record="{}"),
+    ...     row(LABEL_SETS, "0001//test", 1, "", "test", 2, predicted=[[0], [0, 1]]),
+    ... ]
+    >>> found = Predictions(Rows.of(pa.concat_tables(rows)))
+    >>> true, predicted = sets_after(found, 1, found.tests[0])
+    >>> true.tolist(), predicted.tolist()
+    ([[True, True], [True, False]], [[True, False], [True, True]])
+    """
     known = predictions.positions[position - 1].known
     true = label_sets(test.labels[asked(test.labels, known)], known)
     guess = predictions.predicted(position, test)

@@ -26,7 +26,13 @@ _LOGGER = logging.getLogger("benchwright.training")
 
 
 class Samples(Protocol):
-    """Labelled samples, of which a protocol looks at keys and labels alone; what they are is the learner's business."""
+    """Labelled samples, of which a protocol looks at keys and labels alone; what they are is the learner's business.
+
+    >>> from benchwright.training.data.examples import ArrayExamples
+    >>> samples = ArrayExamples(np.zeros((2, 4), np.float32), [0, 1], keys=["a", "b"])
+    >>> samples.take(np.array([1])).keys
+    ['b']
+    """
 
     @property
     def keys(self) -> Sequence[str]:
@@ -44,7 +50,20 @@ class Samples(Protocol):
 
 
 class StreamLearner(Protocol):
-    """A model that meets positions one after another. Anything with these members can be evaluated; nothing is inherited."""
+    """A model that meets positions one after another. Anything with these members can be evaluated; nothing is inherited.
+
+    >>> class Commonest:
+    ...     record = {}
+    ...     def learn(self, train, validate, *, classes):
+    ...         self.label = np.bincount(train.labels).argmax()
+    ...     def predict(self, samples):
+    ...         return np.full(len(samples.labels), self.label)
+    ...     def save(self, path):
+    ...         path.write_text(str(self.label))
+    ...     def load(self, path, seen):
+    ...         self.label = int(path.read_text())
+    >>> learner: StreamLearner = Commonest()
+    """
 
     @property
     def record(self) -> Mapping[str, Any]:
@@ -76,6 +95,10 @@ class Test:
         tested: what tables call them: a domain or task, "" for all.
         split: their role, such as "test".
         samples: with labels below the number of all classes.
+
+    >>> from benchwright.training.data.examples import ArrayExamples
+    >>> Test("2005", "test", ArrayExamples(np.zeros((2, 4), np.float32), [0, 1])).samples.labels
+    array([0, 1])
     """
 
     __test__ = False  # no test of pytest's
@@ -95,6 +118,11 @@ class Position:
         classes: names of its new classes; their indices go on from those of the positions before.
         tests: which of the stream's tests are made after it; only samples with a label that is known by then are asked.
         validate: what epochs are chosen by; may be empty.
+
+    >>> from benchwright.training.data.examples import ArrayExamples
+    >>> train = ArrayExamples(np.zeros((2, 4), np.float32), [0, 1])
+    >>> Position("2005", train, classes=("cat", "dog"), tests=(0,)).classes
+    ('cat', 'dog')
     """
 
     name: str
@@ -112,6 +140,15 @@ class Stream:
         positions: at least one.
         tests: sets of samples; no two with the same ``tested`` and ``split``.
         sets: whether samples have sets of labels.
+
+    >>> from benchwright.training.data.examples import ArrayExamples
+    >>> pictures = ArrayExamples(np.zeros((2, 4), np.float32), [0, 1])
+    >>> Stream((Position("2005", pictures, ("cat", "dog"), (0,)),), (Test("2005", "test", pictures),)).sets
+    False
+    >>> Stream((Position("2005", pictures, ("cat",), (0,)),), (Test("2005", "test", pictures),))
+    Traceback (most recent call last):
+        ...
+    ValueError: '2005', train: labels from 0 to 1: 0..0 are known by then
     """
 
     positions: tuple[Position, ...]
@@ -153,6 +190,26 @@ def run_stream(
 
     Raises:
         ArithmeticError: the loss did not stay finite. Nothing was given then.
+
+    >>> from benchwright.eval.protocols.predictions import Predictions
+    >>> from benchwright.curation.store import Rows
+    >>> from benchwright.training.data.examples import ArrayExamples
+    >>> class Commonest:  # any object with these members: see StreamLearner
+    ...     record = {}
+    ...     def learn(self, train, validate, *, classes):
+    ...         self.label = np.bincount(train.labels).argmax()
+    ...     def predict(self, samples):
+    ...         return np.full(len(samples.labels), self.label)
+    ...     def save(self, path):
+    ...         path.write_text(str(self.label))
+    >>> first, then = (ArrayExamples(np.zeros((4, 2), np.float32), y) for y in ([0, 0, 0, 1], [0, 1, 1, 1]))
+    >>> positions = Position("2005", first, ("cat", "dog"), (0, 1)), Position("2006", then, (), (0, 1))
+    >>> stream = Stream(positions, (Test("2005", "test", first), Test("2006", "test", then)))
+    >>> Path("work").mkdir()
+    >>> tables = list(run_stream(Commonest(), stream, folder=Path("work")))
+    >>> Predictions(Rows.of(pa.concat_tables(tables))).matrix()
+    array([[0.75, 0.25],
+           [0.25, 0.75]])
     """
     label = LABEL_SETS if stream.sets else ONE_LABEL
     checkpoint = Checkpoint(folder)

@@ -185,6 +185,12 @@ def write_artifacts(out: str, folder: str) -> list[Path]:
 
     Raises:
         ValueError: an estimator has given a file a name with folders in it.
+
+    >>> import benchwright as bw
+    >>> done = bw.run(bw.job("two_camera", config="tiny"), "cameras")
+    >>> scores = bw.train("cameras", methods=["gray_world"])
+    >>> [path.name for path in write_files("cameras", "weights")]
+    ['test-part.npz']
     """
     from ...curation.files import write_whole
 

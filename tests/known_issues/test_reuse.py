@@ -189,3 +189,15 @@ def test_a_full_disk_names_the_file(tmp_path: Path) -> None:
     with full, pytest.raises(OSError, match=r"No space left on device: .*stages/made/part"), store.writing("stages/made/part"):
         full.write(b"x")
     assert list((tmp_path / "stages/made").iterdir()) == []
+
+
+def test_a_relative_folder_is_relative_to_where_the_process_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("first", "second"):
+        (tmp_path / name).mkdir()
+        monkeypatch.chdir(tmp_path / name)
+        Store("out").write("name.txt", name.encode())
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*.txt"))] == [
+        "first/out/name.txt",
+        "second/out/name.txt",
+    ]
+    assert Store("out").read("name.txt") == b"second"

@@ -14,6 +14,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+from benchwright.curation.store import StoreError
 from benchwright.pipelines import api, experiments
 from benchwright.pipelines.experiments import Diverged
 
@@ -74,6 +75,12 @@ def test_results_hold_one_row_a_value_for_every_training(bw: Cli, tmp_path: Path
     cells = found.filter((pl.col("metric") == "accuracy") & (pl.col("protocol") == "iid") & (pl.col("seed") == 2))
     diagonal = cells.filter(pl.col("position").cast(pl.String) == pl.col("tested").rank("dense").cast(pl.String))
     assert diagonal["value"].mean() == pytest.approx(whole.filter(pl.col("seed") == 2)["value"][0])
+
+
+def test_a_folder_without_a_run_is_an_error_and_no_run_without_results(tmp_path: Path) -> None:
+    for asked in (experiments.results, lambda out: next(experiments.predictions(out))):
+        with pytest.raises(StoreError, match="holds no run"):
+            asked(str(tmp_path))
 
 
 def test_what_is_trained_is_not_trained_again_and_other_settings_stand_beside(bw: Cli, tmp_path: Path) -> None:

@@ -13,6 +13,10 @@ def multi_hot(labels: Tensor, classes: int) -> Tensor:
 
     Args:
         labels: (b,) or (b, k) int64 class indices below ``classes``; -1 where a set has fewer than k.
+
+    >>> multi_hot(torch.tensor([[2, 0], [1, -1]]), 3)
+    tensor([[1., 0., 1.],
+            [0., 1., 0.]])
     """
     at = labels[:, None] if labels.ndim == 1 else labels
     # One column more takes what only fills up.
@@ -21,7 +25,11 @@ def multi_hot(labels: Tensor, classes: int) -> Tensor:
 
 
 def predicted_sets(logits: Tensor) -> Tensor:
-    """(b, classes) bool: a sigmoid above one half, which is a logit above 0."""
+    """(b, classes) bool: a sigmoid above one half, which is a logit above 0.
+
+    >>> predicted_sets(torch.tensor([[1.5, -0.2]]))  # a probability above a half
+    tensor([[ True, False]])
+    """
     return logits > 0
 
 
@@ -31,6 +39,16 @@ def sample_pw_jaccard(predicted: Tensor, labels: Tensor) -> Tensor:
     Args:
         predicted: (b, classes) bool.
         labels: see ``multi_hot``.
+
+
+    >>> precision_weighted_jaccard(torch.tensor([[True, False, True]]), torch.tensor([[0, 1]]))  # 1/3 * 1/2
+    tensor([0.1667], dtype=torch.float64)
+    """
+    >>> true = np.array([[True, True, False]])
+    >>> round(precision_weighted_jaccard(overlaps(true, np.array([[True, False, False]]))), 4)  # 1/2 * 1/1
+    0.5
+    >>> round(precision_weighted_jaccard(overlaps(true, np.array([[True, False, True]]))), 4)  # 1/3 * 1/2
+    0.1667
     """
     true = multi_hot(labels, predicted.shape[1]).bool()
     common = (true & predicted).sum(1).double()
@@ -42,14 +60,26 @@ Criterion = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Softmax over all classes seen so far, mean over samples."""
+    """Softmax over all classes seen so far, mean over samples, in nats.
+
+    Args:
+        logits: (b, classes).
+        targets: (b,) int64 class indices, or (b, classes) float in [0, 1].
+
+    >>> round(cross_entropy(torch.zeros(1, 4), torch.tensor([2])).item(), 4)  # ln 4
+    1.3863
+    """
     return nn.functional.cross_entropy(logits, targets)
 
 
 def binary_cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """A sigmoid a class, mean over samples and over the classes seen so far (IIRC's loss).
+    """A sigmoid a class, mean over samples and over the classes seen so far, in nats (IIRC's loss).
 
     ``targets`` may be (b, k) sets of class indices too, filled up with -1.
+
+    >>> sets = torch.tensor([[0, 2], [1, -1]])  # two labels, and one
+    >>> round(binary_cross_entropy(torch.zeros(2, 3), sets).item(), 4)  # ln 2
+    0.6931
     """
     if not targets.is_floating_point():
         targets = multi_hot(targets, logits.shape[1])
@@ -66,11 +96,20 @@ def softened_distillation(logits: Tensor, old: Tensor, temperature: float) -> Te
 
     Returns:
         (...): a number a model, where several stand side by side.
+
+    >>> old = torch.tensor([[4.0, 0.0]])
+    >>> round(softened_distillation(old, old, temperature=2.0).item(), 4)  # what is left is the entropy of softmax(2, 0)
+    0.3653
     """
     target = torch.softmax(old / temperature, dim=-1)
     return -(target * torch.log_softmax(logits / temperature, dim=-1)).sum(-1).mean(-1)
 
 
 def sigmoid_distillation(logits: Tensor, old: Tensor, temperature: float) -> Tensor:
-    """Binary cross-entropy of the sigmoids of ``logits`` / T against those of ``old`` / T, mean over samples and classes."""
+    """Binary cross-entropy of the sigmoids of ``logits`` / T against those of ``old`` / T, mean over samples and classes.
+
+    >>> old = torch.tensor([[4.0, 0.0]])
+    >>> round(sigmoid_distillation(torch.zeros(1, 2), old, temperature=1.0).item(), 4)  # ln 2
+    0.6931
+    """
     return nn.functional.binary_cross_entropy_with_logits(logits / temperature, torch.sigmoid(old / temperature))

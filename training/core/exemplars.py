@@ -26,6 +26,13 @@ class Capacity:
         size: in all, or of each class.
         unit: "samples" (the released code: whole clips) or "parts" (the frames of clips, as they are kept).
         per_class: ``size`` is a class's own, so that the memory grows with the classes (IIRC).
+
+    >>> Capacity(2000).quota(classes=100), Capacity(20, per_class=True).quota(classes=100)
+    (20, 20)
+    >>> Capacity(10).quota(classes=20)
+    Traceback (most recent call last):
+        ...
+    ValueError: a memory of 10 samples has no room for 20 classes: one each is the least
     """
 
     size: int
@@ -62,6 +69,9 @@ def herding(features: NDArray[np.float64], count: int) -> RowNumbers:
 
     Returns:
         Row numbers, each once, best first; the first of equals.
+
+    >>> herding(np.array([[1.0, 0.0], [0.0, 1.0], [0.8, 0.6]]), 2)  # the third is nearest to the mean of all
+    array([2, 1])
     """
     unit = normalised(features)
     mean, total = unit.mean(0), np.zeros(unit.shape[1])
@@ -91,13 +101,22 @@ def rows_by_class(rows: RowNumbers, labels: Labels) -> dict[int, RowNumbers]:
     """Class -> its rows in their order, classes ascending; ``labels`` are those of ``rows``.
 
     A sample with a set of labels (n, k) belongs to the first.
+
+    >>> by_class(np.array([5, 6, 7]), np.array([1, 0, 1]))
+    {0: array([6]), 1: array([5, 7])}
     """
     own = labels if labels.ndim == 1 else labels[:, 0]
     return {int(label): rows[own == label] for label in np.unique(own)}
 
 
 def nearest_means(features: NDArray[np.float64], means: NDArray[np.float64]) -> NDArray[np.int64]:
-    """(n,) the nearest of ``means`` (classes, d) to each normalised row of ``features`` (n, d), the first of equals."""
+    """(n,) int64: the nearest of ``means`` (classes, d), of length 1, to each normalised row of ``features`` (n, d).
+
+    Of equals the first.
+
+    >>> nearest_means(np.array([[3.0, 0.1], [0.2, 5.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]))
+    array([0, 1])
+    """
     unit = normalised(features)
     # |a - b|^2 = 2 - 2 a b for vectors of length 1: the largest product is the nearest.
     return np.asarray((unit @ means.T).argmax(1), dtype=np.int64)
@@ -108,6 +127,9 @@ def class_means(features: NDArray[np.float64], labels: Labels, classes: int) -> 
 
     Raises:
         ValueError: a class has no exemplar.
+
+    >>> class_means(np.array([[3.0, 4.0], [6.0, 8.0]]), np.array([0, 0]), classes=1)  # of vectors of length 1
+    array([[0.6, 0.8]])
     """
     unit = normalised(features)
     empty = np.setdiff1d(np.arange(classes), labels)
@@ -117,7 +139,12 @@ def class_means(features: NDArray[np.float64], labels: Labels, classes: int) -> 
 
 
 def normalised(features: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Rows of length 1; a row of zeros stays one."""
+    """Rows of length 1; a row of zeros stays one.
+
+    >>> normalised(np.array([[3.0, 4.0], [0.0, 0.0]]))
+    array([[0.6, 0.8],
+           [0. , 0. ]])
+    """
     values = np.asarray(features, dtype=np.float64)
     return values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
 
@@ -126,7 +153,11 @@ Removal = Literal["as_released", "as_written"]
 
 
 def current_rows(sizes: Sequence[int]) -> RowNumbers:
-    """Row numbers of the last domain of a stream whose domains have ``sizes`` rows."""
+    """Row numbers of the last domain of a stream whose domains have ``sizes`` rows.
+
+    >>> current_rows([3, 2])
+    array([3, 4])
+    """
     return np.arange(sum(sizes[:-1]), sum(sizes), dtype=np.int64)
 
 
@@ -139,6 +170,11 @@ def acceptance(alpha: float, capacity: int, seen: int, *, dynamic: bool) -> floa
 
     Raises:
         ValueError: alpha is negative, or capacity or seen is not positive.
+
+    >>> acceptance(1.0, capacity=100, seen=400, dynamic=False)  # 1 * 100 / 400
+    0.25
+    >>> acceptance(1.0, capacity=100, seen=400, dynamic=True)
+    1.0
     """
     if alpha < 0 or capacity < 1 or seen < 1:
         raise ValueError(f"alpha {alpha}, capacity {capacity}, seen {seen}: alpha >= 0 and the others >= 1")
@@ -164,6 +200,13 @@ def biased_reservoir(
     Returns:
         k row numbers. Where a domain larger than k has more than k accepted rows, a random k of them stay (our choice:
         the paper's domains have equal size, so that this cannot happen).
+
+    >>> kept = biased_reservoir(np.array([], np.int64), [4], seed=0, alpha=1.0, dynamic=False)
+    >>> kept  # the first domain fills the buffer
+    array([0, 1, 2, 3])
+    >>> kept = biased_reservoir(kept, [4, 4], seed=0, alpha=2.0, dynamic=False)
+    >>> len(kept), bool((kept >= 4).all())  # the probability is 2 * 4 / 8: every row of the present is accepted
+    (4, True)
     """
     if removal not in ("as_released", "as_written"):
         raise ValueError(f"removal {removal!r}: 'as_released' or 'as_written'")

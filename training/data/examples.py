@@ -65,6 +65,14 @@ class ArrayExamples:
         X: (n, ...) float32.
         y: (n,) class indices, or (n, k) sets of them.
         keys: n unique keys; the row numbers by default.
+
+    >>> samples = ArrayExamples(np.eye(3, dtype=np.float32), [0, 1, 1], keys=["a", "b", "c"])
+    >>> samples.take(np.array([2])).keys, samples.load([0], None)
+    (['c'], tensor([[1., 0., 0.]]))
+    >>> ArrayExamples(np.eye(3), [0, 1, 1])
+    Traceback (most recent call last):
+        ...
+    ValueError: float64 (3, 3), labels (3,), 3 keys: float32 and one n are needed
     """
 
     def __init__(self, X: NDArray[np.float32], y: ArrayLike, keys: Sequence[str] | None = None) -> None:

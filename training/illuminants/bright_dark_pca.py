@@ -24,6 +24,10 @@ def bright_dark_pca(pictures: LinearPictures, *, fraction: float) -> Illuminants
 
     Returns:
         (n, 3) of length 1.
+
+    >>> pixels = np.linspace(0.1, 1.0, 64).reshape(1, 8, 8, 1) * [0.6, 0.64, 0.48]  # one hue, dark to bright
+    >>> bright_dark_pca(Pictures.of(pixels), fraction=0.1).round(3)
+    array([[0.6 , 0.64, 0.48]])
     """
     if not 0 < fraction <= 0.5:
         raise ValueError(f"fraction {fraction}: each end takes a share in (0, 0.5]")

@@ -23,6 +23,14 @@ def bright_pixels(pictures: LinearPictures, *, fraction: float, p: float) -> Ill
 
     Returns:
         (n, 3) of length 1.
+
+    Raises:
+        ValueError: settings outside these ranges.
+
+    >>> view = np.full((4, 4, 3), 0.1)
+    >>> view[0, 0] = [0.6, 0.0, 0.8]
+    >>> bright_pixels(Pictures.of(view), fraction=0.05, p=1).round(6)
+    array([[0.6, 0. , 0.8]])
     """
     if not 0 < fraction <= 1 or not p >= 1:
         raise ValueError(f"fraction {fraction}, p {p}: a fraction in (0, 1] and p >= 1 are needed")

@@ -28,6 +28,12 @@ def fit_chromagenic(
     Returns:
         "maps": (lights, 3, 3), rows times map; "lights": (lights, 3) of length 1. A light whose pixels do not fill
         three dimensions gets the map of least norm.
+
+    >>> view = np.random.default_rng(0).random((1, 8, 8, 3))
+    >>> pictures = Pictures.of(view, second=view * [0.5, 1.0, 0.8])
+    >>> state = fit_chromagenic(pictures, np.array([[1.0, 1.0, 1.0]]), chromaticities=False)
+    >>> np.diag(state["maps"][0]).round(3)
+    array([0.5, 1. , 0.8])
     """
     lights, group = np.unique(np.round(unit(illuminants), 6), axis=0, return_inverse=True)
     pp, pq, _ = _products(pictures, chromaticities)
@@ -40,7 +46,16 @@ def fit_chromagenic(
 def chromagenic(
     pictures: LinearPictures, maps: NDArray[np.float64], lights: NDArray[np.float64], *, chromaticities: bool
 ) -> Illuminants:
-    """The illuminant of each pair in the first camera, (n, 3) of length 1: one of ``lights``, the first of equals."""
+    """The illuminant of each pair in the first camera, (n, 3) of length 1: one of ``lights``, the first of equals.
+
+    >>> view = np.random.default_rng(0).random((2, 8, 8, 3))
+    >>> view[1] *= [2.0, 1.0, 1.0]  # under a red light, which the two filters see otherwise
+    >>> pictures = Pictures.of(view, second=np.stack([view[0] * [0.5, 1.0, 0.8], view[1] * [0.4, 1.0, 0.9]]))
+    >>> state = fit_chromagenic(pictures, np.array([[1.0, 1.0, 1.0], [2.0, 1.0, 1.0]]), chromaticities=False)
+    >>> chromagenic(pictures, **state, chromaticities=False).round(2)
+    array([[0.58, 0.58, 0.58],
+           [0.82, 0.41, 0.41]])
+    """
     pp, pq, qq = _products(pictures, chromaticities)
     # |P T - Q|^2 = tr(T' P'P T) - 2 tr(T' P'Q) + |Q|^2: linear in (T T', T), so that all lights are one product of matrices.
     of_map = np.concatenate([(maps @ maps.transpose(0, 2, 1)).reshape(-1, 9), -2 * maps.reshape(-1, 9)], axis=1)

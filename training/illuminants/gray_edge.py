@@ -35,6 +35,14 @@ def gray_edge(pictures: LinearPictures, *, order: int, p: float, sigma: float) -
 
     Raises:
         ValueError: settings outside these ranges.
+
+    >>> reddish = Pictures.of(np.random.default_rng(0).random((1, 8, 8, 3)) * [2.0, 1.0, 1.0])
+    >>> gray_edge(reddish, order=0, p=1, sigma=0).round(2)  # gray world: near (2, 1, 1) / sqrt(6)
+    array([[0.82, 0.42, 0.38]])
+    >>> gray_edge(reddish, order=1, p=1, sigma=0)
+    Traceback (most recent call last):
+        ...
+    ValueError: sigma 0: a derivative needs a Gaussian wider than 0 pixels, and narrower than 10,000
     """
     if not p >= 1:
         raise ValueError(f"p {p}: a Minkowski norm has p >= 1")
@@ -42,7 +50,11 @@ def gray_edge(pictures: LinearPictures, *, order: int, p: float, sigma: float) -
 
 
 def norm(values: NDArray[np.floating], usable: NDArray[np.bool_], *, p: float) -> Illuminants:
-    """Minkowski means of the usable pixels, (n, 3), of values >= 0 of shape (n, h, w, 3)."""
+    """Minkowski means of the usable pixels, (n, 3), of values >= 0 of shape (n, h, w, 3).
+
+    >>> norm(np.array([[[[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]]]), np.ones((1, 1, 2), bool), p=1)
+    array([[2., 2., 2.]])
+    """
     counts = usable.sum(axis=(1, 2))[:, None]
     kept = np.ascontiguousarray(np.moveaxis(values, 3, 1)).reshape(len(values), 3, -1)  # numpy sums slowly along short axes
     if not usable.all():
@@ -61,6 +73,10 @@ def magnitude(images: Images, *, order: int, sigma: float) -> Images:
     """Length of each channel's derivative, (n, h, w, 3), by Gaussian derivatives; beyond the border the border's pixels go on.
 
     The second order is sqrt(fxx^2 + 4 fxy^2 + fyy^2), as in the code that the authors of gray edge released.
+
+    >>> ramp = np.tile(np.linspace(0, 1, 32, dtype=np.float32)[None, None, :, None], (1, 32, 1, 3))
+    >>> magnitude(ramp, order=1, sigma=1)[0, 16, 16].round(3)  # a step of 1 / 31 a pixel
+    array([0.032, 0.032, 0.032], dtype=float32)
     """
     if order == 0:
         return images if sigma == 0 else _filtered(images, sigma, 0, 0)
@@ -73,12 +89,24 @@ def magnitude(images: Images, *, order: int, sigma: float) -> Images:
 
 
 def gradients(images: Images, *, sigma: float) -> tuple[Images, Images]:
-    """Gaussian derivatives along x and along y, each (n, h, w, 3)."""
+    """Gaussian derivatives along x and along y, each (n, h, w, 3).
+
+    >>> ramp = np.tile(np.linspace(0, 31, 32, dtype=np.float32)[None, None, :, None], (1, 32, 1, 3))
+    >>> x, y = gradients(ramp, sigma=1)
+    >>> float(x[0, 16, 16, 0].round(3)), float(y[0, 16, 16, 0].round(3))  # one a pixel to the right, none downwards
+    (1.0, 0.0)
+    """
     return _filtered(images, sigma, 0, 1), _filtered(images, sigma, 1, 0)
 
 
 def or_gray_world(estimates: Illuminants, pictures: LinearPictures) -> Illuminants:
-    """The estimates, or gray world's where one has no direction: nothing but zeros, or not finite."""
+    """The estimates, or gray world's where one has no direction: nothing but zeros, or not finite.
+
+    >>> pictures = Pictures.of(np.full((2, 2, 2, 3), [0.3, 0.0, 0.4]))
+    >>> or_gray_world(np.array([[0.0, 0.0, 0.0], [0.0, 3.0, 4.0]]), pictures).round(3)
+    array([[0.3, 0. , 0.4],
+           [0. , 3. , 4. ]])
+    """
     none = ~(np.isfinite(estimates).all(axis=1) & (estimates > 0).any(axis=1))
     if none.any():
         estimates = estimates.copy()

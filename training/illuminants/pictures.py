@@ -21,6 +21,12 @@ class LinearPictures:
             that a mask's outline is no edge.
         usable: (n, h, w) bool; each image has a usable pixel above 0.
         second: the same views by a second camera, (n, h, w, 3), under the same mask; None where there is one camera.
+
+    >>> view = np.full((2, 2, 3), 0.5)
+    >>> view[0, 0] = 1.0  # saturated: filled with the colour of the nearest usable pixel
+    >>> pictures = Pictures.of(view, saturation=1.0)
+    >>> len(pictures), int(pictures.usable.sum()), float(pictures.images.max())
+    (1, 3, 0.5)
     """
 
     images: Images
@@ -47,6 +53,11 @@ class LinearPictures:
         Raises:
             ValueError: a wrong shape; or an image, which is named by its number, with no usable pixel, with nothing but black,
                 or with a NaN or infinity in a usable pixel.
+
+        >>> Pictures.of(np.zeros((1, 4, 4, 3)))
+        Traceback (most recent call last):
+            ...
+        ValueError: image 0 is black: no usable pixel is above 0
         """
         views = [_four_axes(images, "images")] + ([] if second is None else [_four_axes(second, "second")])
         shape = views[0].shape
@@ -80,6 +91,13 @@ def unit(vectors: NDArray[Any]) -> Illuminants:
 
     Raises:
         ValueError: a row of zeros, or one that is not finite.
+
+    >>> unit(np.array([[3.0, 0.0, 4.0]]))
+    array([[0.6, 0. , 0.8]])
+    >>> unit(np.zeros((1, 3)))
+    Traceback (most recent call last):
+        ...
+    ValueError: an illuminant of zeros, NaN or infinity has no direction
     """
     rows = np.asarray(vectors, dtype=np.float64)
     largest = np.abs(rows).max(axis=-1, keepdims=True)

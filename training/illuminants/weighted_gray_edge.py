@@ -33,6 +33,10 @@ def weighted_gray_edge(
 
     Returns:
         (n, 3) of length 1. A picture without an edge gets gray world's answer.
+
+    >>> reddish = Pictures.of(np.random.default_rng(0).random((1, 16, 16, 3)) * [2.0, 1.0, 1.0])
+    >>> weighted_gray_edge(reddish, p=1, sigma=1, kappa=0).round(2)  # kappa 0: gray edge of the first order
+    array([[0.86, 0.37, 0.34]])
     """
     if not 1 <= p < math.inf or not kappa >= 0 or rounds < 1:
         raise ValueError(f"p {p}, kappa {kappa}, rounds {rounds}: 1 <= p < inf, kappa >= 0 and a round are needed")

@@ -21,6 +21,9 @@ def agem() -> Method:
 
     Before each step the gradient of the loss over the old classes' outputs is taken on a batch drawn from the memory, and
     what points against it is removed. The memory is drawn at random.
+
+    >>> agem().exemplars, agem().start
+    ('random', 'finetune')
     """
     return Method("agem", replay, "finetune", {}, _teach, "random")
 

@@ -34,6 +34,9 @@ def bic(*, share: float = 0.9, temperature: float = 2.0, softened: Softened = "s
         temperature: T.
         softened: "softmax" over the old classes, or "sigmoid" of each, for classes that do not exclude one another (our
             choice for IIRC, whose paper names BiC and whose code lacks it).
+
+    >>> bic(share=0.8).settings
+    {'share': 0.8, 'temperature': 2.0, 'softened': 'softmax'}
     """
     if not 0 < share < 1:
         raise ValueError(f"bic: share {share} must lie between 0 and 1")

@@ -15,15 +15,26 @@ def cumulative(*, start: Start = "finetune") -> Method:
 
     Args:
         start: "scratch" draws new weights for each domain or task, "finetune" goes on with the last ones.
+
+    >>> cumulative().rule([], [3, 2], seed=0)
+    array([0, 1, 2, 3, 4])
     """
     return Method("cumulative", all_rows, start, {"start": start})
 
 
 def joint(*, start: Start = "scratch") -> Method:
-    """The upper end: each task trains on all samples so far. Only the last task counts where the bound alone is wanted."""
+    """The upper end: each task trains on all samples so far. Only the last task counts where the bound alone is wanted.
+
+    >>> joint().start
+    'scratch'
+    """
     return Method("joint", all_rows, start, {"start": start}, learners=("one", "streams"), any_order=start == "scratch")
 
 
 def all_rows(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
-    """All rows of the stream so far. Nothing is drawn."""
+    """All rows of the stream so far. Nothing is drawn.
+
+    >>> all_rows([], [3, 2], seed=0)
+    array([0, 1, 2, 3, 4])
+    """
     return np.arange(sum(sizes), dtype=np.int64)

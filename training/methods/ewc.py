@@ -18,6 +18,9 @@ def ewc(*, strength: float) -> Method:
     Args:
         strength: lambda. Paper: 3e3 (UCF101), 5e2 (Kinetics), 3e5 (ActivityNet); the one released configuration, for
             Kinetics, has 3e3.
+
+    >>> ewc(strength=3e3).settings
+    {'strength': 3000.0}
     """
     teach = functools.partial(
         importance.teach, strength=strength, loss=lambda step: step.classification(), weigh=lambda gradient: gradient**2

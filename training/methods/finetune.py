@@ -9,10 +9,18 @@ from .method import Method, Start
 
 
 def finetune(*, start: Start = "finetune") -> Method:
-    """The lower end: the classification loss on the present, and nothing against forgetting."""
+    """The lower end: the classification loss on the present, and nothing against forgetting.
+
+    >>> finetune().start, finetune(start="scratch").start
+    ('finetune', 'scratch')
+    """
     return Method("finetune", present, start, {"start": start}, learners=("one", "streams"))
 
 
 def present(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
-    """All rows of the current domain or task. The buffer is not used, and nothing is drawn."""
+    """All rows of the current domain or task. The buffer is not used, and nothing is drawn.
+
+    >>> present([], [3, 2], seed=0)  # the last domain's two rows of five
+    array([3, 4])
+    """
     return current_rows(sizes)

@@ -30,6 +30,11 @@ def icarl(*, targets: Targets = "all_rows", predict: Literal["head", "nearest_me
             "replaced" is IIRC's: there is one loss, the classification, in whose targets the sigmoids of the old model's
             outputs on the same batch stand for all old classes, whatever the labels say.
         predict: "nearest_mean", or "head".
+
+    >>> icarl().predict, icarl().exemplars
+    ('nearest_mean', 'herding')
+    >>> icarl(predict="head", targets="replaced").labels
+    ('one', 'sets')
     """
     if targets not in ("all_rows", "as_released", "replaced"):
         raise ValueError(f"icarl: targets {targets!r}: 'all_rows', 'as_released' or 'replaced'")

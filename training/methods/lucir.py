@@ -23,6 +23,9 @@ def lucir(*, strength: float = 5.0, margin: float = 0.5, rivals: int = 2) -> Met
     ``strength`` sqrt(old classes / new classes). The third pushes, for every sample of the memory, the cosine of its label
     ``margin`` above those of the ``rivals`` new classes that are nearest. Weights of new classes start as the mean of their
     normalised features, as long as the old weights are on average; those of old classes do not move.
+
+    >>> lucir(strength=10.0).settings
+    {'strength': 10.0, 'margin': 0.5, 'rivals': 2}
     """
     if strength < 0 or margin < 0 or rivals < 1:
         raise ValueError(f"lucir: strength {strength}, margin {margin}, rivals {rivals}: not negative, and at least one rival")

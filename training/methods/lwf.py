@@ -24,6 +24,9 @@ def lwf(*, strength: float, temperature: float, by_task: bool = False, heads: Li
         temperature: T.
         by_task: a softmax for each old task's classes, their losses added; False: one over all old classes.
         heads: which classes compete in the classification loss: those of the task alone (CGLB), or all seen so far.
+
+    >>> lwf(strength=1.0, temperature=2.0).settings
+    {'strength': 1.0, 'temperature': 2.0, 'by_task': False}
     """
     settings = {"strength": strength, "temperature": temperature, "by_task": by_task, "heads": heads}
     teach = functools.partial(_teach, **settings)

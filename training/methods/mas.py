@@ -42,6 +42,9 @@ def mas(
             tasks so far, with one anchor, the last.
         data: of "square": taken from the "new" task's samples as it begins, or from those of the task "learned" before it.
         average: of "square": CGLB adds the number of samples where it means to multiply by it ("released").
+
+    >>> mas(strength=3e5).settings
+    {'strength': 300000.0}
     """
     settings = {"strength": strength, "omega": omega, "data": data, "average": average}
     if omega == "norm":

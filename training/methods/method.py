@@ -57,6 +57,15 @@ class Method:
         learners: who can teach by it: "one" model learns (``core.learner``), "streams" learn side by side (``graph_streams``).
         any_order: what it has learned depends on the set of tasks, and not on their order.
         attention: it needs the attention over a graph's edges, which only a ``gcn`` has.
+
+    >>> from benchwright.training.methods.finetune import present
+    >>> mine = Method("mine", present, "finetune", {"strength": 0.1})
+    >>> mine.rule(buffer=[], sizes=[3, 2], seed=0)  # rows of the stream that the model trains on next
+    array([3, 4])
+    >>> Method("mine", present, "again")
+    Traceback (most recent call last):
+        ...
+    ValueError: method 'mine': start 'again': one of scratch, finetune
     """
 
     name: str
@@ -88,7 +97,14 @@ class Method:
             check_share(self.share)
 
     def check_fits(self, *, labels: Labels, classes: Classes) -> None:
-        """Raise ``ValueError`` where it cannot learn such a stream with one model."""
+        """Raise ``ValueError`` where it cannot learn such a stream with one model.
+
+        >>> from benchwright.training.methods.icarl import icarl
+        >>> icarl().check_fits(labels="sets", classes="new")
+        Traceback (most recent call last):
+            ...
+        ValueError: method 'icarl' takes one class a sample, and samples here have sets of labels
+        """
         if "one" not in self.learners:
             raise ValueError(f"method {self.name!r} learns graphs in streams side by side alone")
         if labels not in self.labels or (labels == "sets" and self.predict == "nearest_mean"):

@@ -11,7 +11,11 @@ from .method import Method
 
 
 def nap() -> Method:
-    """Trains on the first domain alone."""
+    """Trains on the first domain alone.
+
+    >>> nap().rule([], [3], seed=0), nap().rule([0, 1, 2], [3, 2], seed=0)
+    (array([0, 1, 2]), array([], dtype=int64))
+    """
     return Method("nap", _first_domain, "finetune")
 
 

@@ -66,5 +66,12 @@ def method(name: str, **settings: Any) -> Method:
 
     Raises:
         ValueError: no method has that name, or a setting is missing, unknown or wrong.
+
+    >>> method("ewc", strength=3e3).name
+    'ewc'
+    >>> method("ewc")
+    Traceback (most recent call last):
+        ...
+    ValueError: method 'ewc', settings {}: missing a required argument: 'strength'
     """
     return made(load_name(METHODS, name), settings)

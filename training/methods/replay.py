@@ -11,7 +11,11 @@ from .method import Method, Predict
 
 
 def replay(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
-    """All rows of the current task, then the memory. Nothing is drawn."""
+    """All rows of the current task, then the memory. Nothing is drawn.
+
+    >>> replay(current_rows([2]), [2, 2], seed=0)
+    array([2, 3, 0, 1])
+    """
     return np.concatenate([current_rows(sizes), buffer])
 
 
@@ -24,6 +28,9 @@ def er(*, predict: Predict = "head", fraction: float | None = None) -> Method:
             it uses iCaRL's rule).
         fraction: of each task's samples in the memory, which then grows with the tasks (CGLB); None: all classes share a memory
             of one size.
+
+    >>> er().exemplars
+    'random'
     """
     if fraction is None:
         return Method("er", replay, "finetune", {"predict": predict}, exemplars="random", predict=predict)

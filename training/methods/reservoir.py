@@ -15,6 +15,11 @@ def reservoir(*, alpha: float, start: Start = "finetune", removal: Removal = "as
         alpha: see above; more than 1 favours the present.
         start: "scratch" draws new weights for each domain, "finetune" goes on with the last ones.
         removal: see ``core.exemplars.biased_reservoir``.
+
+    >>> method = reservoir(alpha=1.0)
+    >>> kept = method.rule([], [4], seed=0)
+    >>> kept, len(method.rule(kept, [4, 100], seed=0))  # the first domain sets the size
+    (array([0, 1, 2, 3]), 4)
     """
     rule = functools.partial(biased_reservoir, alpha=alpha, dynamic=False, removal=removal)
     return Method("reservoir", rule, start, {"alpha": alpha, "start": start, "removal": removal})
@@ -24,6 +29,9 @@ def dynamic_reservoir(*, alpha: float, start: Start = "finetune", removal: Remov
     """Alpha grows as alpha i / k, so that acceptance is min(1, alpha) throughout. The paper has .25, .5, .75 and 1.
 
     At 1 every row of the present is accepted: with domains of equal size the buffer is the current domain.
+
+    >>> dynamic_reservoir(alpha=0.5).settings
+    {'alpha': 0.5, 'start': 'finetune', 'removal': 'as_released'}
     """
     rule = functools.partial(biased_reservoir, alpha=alpha, dynamic=True, removal=removal)
     return Method("dynamic_reservoir", rule, start, {"alpha": alpha, "start": start, "removal": removal})

@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 
 class Dropout(nn.Module):
-    """Dropout whose masks come from ``generator``, on the CPU, so that every device sees the same; none: no dropout."""
+    """Dropout whose masks come from ``generator``, on the CPU, so that every device sees the same; none: no dropout.
+
+    >>> dropout = Dropout(0.5)
+    >>> dropout.generator = torch.Generator().manual_seed(0)
+    >>> sorted(set(dropout(torch.ones(100)).tolist()))  # what stays is scaled up
+    [0.0, 2.0]
+    """
 
     def __init__(self, share: float) -> None:
         super().__init__()
@@ -40,6 +46,12 @@ class Classifier(nn.Module):
         head_std: weights of new outputs are N(0, head_std) and biases 0, as TSN's are; None: uniform in +-1/sqrt(width).
         eta: None: the head is linear. Else logits are eta cos(weight, feature), without biases (LUCIR's head); the learned
             eta starts at 1 and is "kept" from task to task, or "reset" to 1 with each (IIRC's iCaRL-norm).
+
+    >>> classifier = Classifier(nn.Identity(), 4)
+    >>> classifier.grow(2, torch.Generator().manual_seed(0))
+    >>> classifier.grow(3, torch.Generator().manual_seed(1))
+    >>> classifier(torch.zeros(7, 4)).shape, classifier.groups
+    (torch.Size([7, 5]), (2, 3))
     """
 
     def __init__(
@@ -72,7 +84,15 @@ class Classifier(nn.Module):
         return len(self.bias)
 
     def grow(self, classes: int, init: torch.Generator) -> None:
-        """Add outputs for ``classes`` new classes, drawn from ``init`` alone; the old ones stay as they are."""
+        """Add outputs for ``classes`` new classes, drawn from ``init`` alone; the old ones stay as they are.
+
+        >>> classifier = Classifier(nn.Identity(), 4)
+        >>> classifier.grow(2, torch.Generator().manual_seed(0))
+        >>> old = classifier.weight.detach().clone()
+        >>> classifier.grow(1, torch.Generator().manual_seed(1))
+        >>> torch.equal(classifier.weight[:2], old)
+        True
+        """
         if classes < 1:
             raise ValueError(f"{classes} new classes: at least one")
         width = self.weight.shape[1]

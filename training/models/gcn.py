@@ -32,7 +32,22 @@ def gcn(
     hidden: int = 64,
     readout: Readout = "weighted_sum_max",
 ) -> GraphBackbone:
-    """A GCN on graphs whose nodes have vectors, ``sample`` = (V, F); see ``Gcn``."""
+    """A GCN on graphs whose nodes have vectors, ``sample`` = (V, F); see ``Gcn``.
+
+    Args:
+        init: of all weights.
+        sample: (V, F): nodes, and numbers of each.
+        adjacency: (V, V) float, with self-loops.
+        width: length of a feature vector of a node.
+        depth: layers, at least 1.
+        hidden: width of the hidden layer.
+        readout: see ``Gcn``.
+
+    >>> chain = torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0], [0.0, 1.0, 1.0]])  # three joints, each with its neighbours
+    >>> network = gcn(torch.Generator().manual_seed(0), sample=(3, 5), adjacency=chain, width=8, hidden=8)
+    >>> network(torch.zeros(2, 3, 5)).shape, network.width
+    (torch.Size([2, 8]), 8)
+    """
     if len(sample) != 2 or adjacency.ndim != 2:
         raise ValueError(f"a GCN needs node vectors (V, F) and an adjacency (V, V), not {sample}, {tuple(adjacency.shape)}")
     make = functools.partial(Gcn, adjacency, sample[1], width=width, depth=depth, hidden=hidden, readout=readout)

@@ -12,7 +12,11 @@ from .classifier import Classifier
 
 
 def affine(inputs: int, outputs: int, init: torch.Generator) -> nn.Linear:
-    """An affine layer with torch's usual start, uniform in +-1/sqrt(inputs), drawn from ``init`` alone."""
+    """An affine layer with torch's usual start, uniform in +-1/sqrt(inputs), drawn from ``init`` alone.
+
+    >>> affine(4, 2, torch.Generator().manual_seed(0)).weight.abs().max().item() <= 0.5
+    True
+    """
     # Made without values first: the constructor would draw them from the global generator.
     layer = nn.Linear(inputs, outputs, device="meta").to_empty(device="cpu")
     bound = 1 / math.sqrt(inputs)
@@ -23,5 +27,15 @@ def affine(inputs: int, outputs: int, init: torch.Generator) -> nn.Linear:
 
 
 def linear(init: torch.Generator, *, sample: Sequence[int]) -> Classifier:
-    """A head on vectors, of ``sample`` = (d,) numbers each. CLEAR's linear baseline."""
+    """A head on vectors, of ``sample`` = (d,) numbers each, float32. CLEAR's linear baseline (section 5).
+
+    Args:
+        init: not used: weights are drawn when outputs are added.
+        sample: (d,).
+
+    >>> classifier = linear(torch.Generator(), sample=(4,))
+    >>> classifier.grow(3, torch.Generator())
+    >>> classifier(torch.zeros(1, 4)).shape
+    torch.Size([1, 3])
+    """
     return Classifier(nn.Identity(), sample[0])

@@ -13,7 +13,17 @@ from .weights import init_network
 
 
 def mlp(init: torch.Generator, *, sample: Sequence[int], hidden: int = 2048) -> Classifier:
-    """Vectors of ``sample`` = (d,) numbers -> hidden -> ReLU -> head. CLEAR's "2-layer MLP"."""
+    """Vectors of ``sample`` = (d,) numbers -> hidden -> ReLU -> head. CLEAR's "2-layer MLP".
+
+    Args:
+        init: of the hidden layer's weights.
+        sample: (d,).
+        hidden: width of the hidden layer.
+
+    >>> classifier = mlp(torch.Generator().manual_seed(0), sample=(4,), hidden=8)
+    >>> classifier.penultimate(torch.zeros(1, 4)).shape
+    torch.Size([1, 8])
+    """
     return Classifier(nn.Sequential(affine(sample[0], hidden, init), nn.ReLU()), hidden)
 
 
@@ -21,6 +31,10 @@ def vector_net(inputs: int, width: int, init: torch.Generator) -> tuple[nn.Modul
     """A backbone for vectors: (b, inputs) float32 -> hidden -> norm -> ReLU -> (b, width), and ``width``.
 
     Its features have both signs, as heads of cosines need them.
+
+    >>> network, width = vector_net(4, 8, torch.Generator().manual_seed(0))
+    >>> network(torch.zeros(2, 4)).shape, width
+    (torch.Size([2, 8]), 8)
     """
     with torch.device("meta"):
         network = nn.Sequential(nn.Linear(inputs, width, bias=False), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, width))

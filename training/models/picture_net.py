@@ -52,6 +52,10 @@ def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.M
 
     Returns:
         (b, 3, h, w) float32 -> (b, 4 width), and 4 width.
+
+    >>> network, width = reduced_resnet(1, 4, torch.Generator().manual_seed(0))
+    >>> network(torch.zeros(2, 3, 32, 32)).shape, width
+    (torch.Size([2, 16]), 16)
     """
     with torch.device("meta"):
         layers: list[nn.Module] = [nn.Conv2d(3, width, 3, padding=1, bias=False), nn.BatchNorm2d(width), nn.ReLU()]
@@ -80,6 +84,12 @@ def picture_net(
 
     Raises:
         ValueError: see ``check_picture_net``.
+
+    >>> init = torch.Generator().manual_seed(0)
+    >>> classifier = picture_net(init, sample=(3, 32, 32), backbone="small_cnn", blocks=1, width=8, head="linear")
+    >>> classifier.grow(5, init)
+    >>> classifier(torch.zeros(2, 3, 32, 32)).shape
+    torch.Size([2, 5])
     """
     check_picture_net(backbone, head, vectors=len(sample) == 1)
     if backbone == "reduced_resnet":

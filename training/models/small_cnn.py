@@ -18,6 +18,10 @@ def small_cnn(width: int, init: torch.Generator, *, last_relu: bool = True) -> t
 
     Returns:
         (b, 3, h, w) float32 -> (b, 4 width), and 4 width.
+
+    >>> network, width = small_cnn(8, torch.Generator().manual_seed(0))
+    >>> network(torch.zeros(2, 3, 16, 16)).shape, width
+    (torch.Size([2, 32]), 32)
     """
     with torch.device("meta"):
         layers: list[nn.Module] = []

@@ -23,7 +23,19 @@ FRAMES = 9
 def st_gcn(
     init: torch.Generator, *, sample: Sequence[int], partitions: Tensor, width: int = 64, depth: int = 2
 ) -> GraphBackbone:
-    """An ST-GCN on sequences of graphs, ``sample`` = (C, T, V); see ``StGcn``."""
+    """An ST-GCN on sequences of graphs, ``sample`` = (C, T, V); see ``StGcn``.
+
+    Args:
+        init: of all weights.
+        sample: (C, T, V): channels, frames, joints.
+        partitions: (K, V, V) float.
+        width: channels of each block.
+        depth: blocks, at least 2.
+
+    >>> network = st_gcn(torch.Generator().manual_seed(0), sample=(3, 16, 4), partitions=torch.eye(4)[None], width=8)
+    >>> network(torch.zeros(2, 3, 16, 4)).shape, network.width
+    (torch.Size([2, 8]), 8)
+    """
     if len(sample) != 3 or partitions.ndim != 3:
         raise ValueError(f"ST-GCN needs tensors (C, T, V) and partitions (K, V, V), not {sample}, {tuple(partitions.shape)}")
     return GraphBackbone(functools.partial(StGcn, partitions, sample[0], width=width, depth=depth), width, init)

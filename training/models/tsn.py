@@ -50,6 +50,12 @@ def tsn(
 
     Raises:
         ValueError: see ``check_tsn``; or samples are no clips.
+
+    >>> init = torch.Generator().manual_seed(0)
+    >>> classifier = tsn(init, sample=(8, 3, 32, 32), backbone="small_cnn", dropout=0.5, head_std=0.001)
+    >>> classifier.grow(5, init)
+    >>> classifier(torch.zeros(2, 8, 3, 32, 32)).shape  # the mean over 8 segments
+    torch.Size([2, 5])
     """
     check_tsn(backbone, weights)
     if len(sample) != 4:

@@ -79,6 +79,16 @@ class Evm:
         setting: hyper-parameters.
         seed: of the random order of requests, the only draw.
         device: "cpu", "cuda"; distances are computed there.
+
+    >>> from benchwright.training.predictors.registry import make_predictor, paper_settings
+    >>> evm = make_predictor("evm", {**paper_settings()["evm"], "tail_size": 5}, seed=0)
+    >>> draw = np.random.default_rng(0)
+    >>> X, y = (10 * np.repeat(np.eye(2), 20, axis=0) + draw.normal(size=(40, 2))).astype(np.float32), np.repeat([0, 1], 20)
+    >>> uid = np.array([f"clip{n}" for n in range(40)])
+    >>> evm.fit([(uid, X, y)], (uid, X, y))
+    >>> labels, shares = evm.predict(uid[:1], np.array([[-90.0, -90.0]], np.float32))  # far from both
+    >>> int(labels[shares.argmax()])
+    -1
     """
 
     def __init__(self, *, setting: EvmSetting, seed: int, device: str = "cpu") -> None:

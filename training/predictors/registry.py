@@ -23,7 +23,11 @@ PREDICTORS = Registry(
 
 
 def paper_settings() -> dict[str, dict[str, Any]]:
-    """``kowl.toml``: name -> hyper-parameters."""
+    """``kowl.toml``: name -> hyper-parameters.
+
+    >>> paper_settings()["ann"]["epochs"]
+    1
+    """
     return package_toml(__package__, "kowl.toml")
 
 
@@ -50,5 +54,15 @@ def new_predictor(make: Callable[..., Any], settings: Mapping[str, Any], *, seed
 
 
 def make_predictor(name: str, settings: Mapping[str, Any], *, seed: int, device: str = "cpu") -> Any:
-    """A fresh predictor by its name: see ``new_predictor``. Raises ``UnknownName`` where there is none."""
+    """A fresh predictor by its name: see ``new_predictor``. Raises ``UnknownName`` where there is none.
+
+    >>> import numpy as np
+    >>> predictor = make_predictor("ann", {**paper_settings()["ann"], "hidden": 8, "epochs": 5}, seed=0)
+    >>> X, y = np.eye(4, dtype=np.float32), np.array([0, 0, 1, 1])
+    >>> uid = np.array(list("abcd"))
+    >>> predictor.fit([(uid, X, y)], (uid, X, y))
+    >>> columns, probabilities = predictor.predict(uid, X)
+    >>> columns, probabilities.shape, probabilities.sum(axis=1).round(3)
+    (array([-1,  0,  1]), (4, 3), array([1., 1., 1., 1.], dtype=float32))
+    """
     return new_predictor(load_name(PREDICTORS, name), settings, seed=seed, device=device)

@@ -23,7 +23,18 @@ def with_green(ratios: NDArray[np.floating[Any]]) -> Lights:
 
 
 class LinearEstimator:
-    """Least squares from the nine numbers and a constant to [R/G, B/G]: the "linear regression" of the paper's Table 3."""
+    """Least squares from the nine numbers and a constant to [R/G, B/G]: the "linear regression" of the paper's Table 3.
+
+    >>> from benchwright.eval.protocols.cross_validation import PairExamples, rotating_folds
+    >>> pairs, draw = np.array([f"pair{n}" for n in range(24)]), np.random.default_rng(0)
+    >>> X = draw.random((24, 9)).astype(np.float32)
+    >>> lights = np.stack([X[:, 0] + 0.5, np.ones(24), X[:, 8] + 0.5], axis=1)  # linear in two of the nine numbers
+    >>> rows = PairExamples(pairs, pairs, pairs, X, lights, np.arange(24) % 2, np.ones(24, bool))
+    >>> folds = rotating_folds(rows, reveal_test=True)
+    >>> [first, _] = LinearEstimator().estimate_folds(folds)[0]
+    >>> bool(np.allclose(first, folds[0].gt_test, atol=1e-4))
+    True
+    """
 
     def estimate_folds(self, folds: Sequence[Fold]) -> dict[int, list[Lights]]:
         """0 -> (n, 3) lights of each fold's test rows, green 1; ratios are kept above 0.001."""

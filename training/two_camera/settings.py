@@ -93,6 +93,9 @@ def settings(preset: str) -> dict[str, Any]:
 
     Raises:
         ValueError: there is no such preset.
+
+    >>> settings("as_written")["batch_size"]
+    256
     """
     presets = package_toml(__package__, "two_camera.toml")
     if preset not in presets:
@@ -106,5 +109,8 @@ def hyper_of(values: Mapping[str, Any]) -> Hyper | Newton:
     Raises:
         TypeError: a setting is missing, or there is no such.
         ValueError: a value that makes no sense.
+
+    >>> hyper_of({**settings("as_written"), "epochs": 100}).epochs
+    100
     """
     return Newton(**values) if "decay" in values else Hyper(**values)
