@@ -27,7 +27,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import fsspec
 import numpy as np
@@ -63,6 +63,26 @@ def told_of(place: str) -> Iterator[None]:
         raise OSError(error.errno or errno.EIO, error.strerror or str(error) or type(error).__name__, place) from error
     except Exception as error:
         raise OSError(errno.EIO, " ".join(str(error).split()) or type(error).__name__, place) from error
+
+
+class _Remote:
+    """A stream of a remote file, whose reading raises as ``told_of`` does."""
+
+    def __init__(self, stream: Any, place: str) -> None:
+        self._stream, self._place = stream, place
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __enter__(self) -> _Remote:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stream.close()
+
+    def read(self, *size: int) -> bytes:
+        with told_of(self._place):
+            return self._stream.read(*size)
 
 
 def _filesystem(url: str) -> tuple[Any, str]:
@@ -157,7 +177,8 @@ class Store:
             if self.local:
                 return open(self._plain(name), "rb")
             with self._told(name):
-                return _filesystem(self.url)[0].open(self.path(name), "rb")
+                stream = _filesystem(self.url)[0].open(self.path(name), "rb")
+            return cast("IO[bytes]", _Remote(stream, posixpath.join(self.url, name)))
         except FileNotFoundError:
             raise StoreError(f"{self.url}: file {name} is missing") from None
 
@@ -170,7 +191,7 @@ class Store:
 
     def read(self, name: str, start: int = 0, size: int | None = None) -> bytes:
         """Bytes of a file, or of a stretch of it. Raises ``StoreError`` where they are not all there."""
-        with naming(self.path(name)) if self.local else self._told(name), self.open(name) as stream:
+        with naming(self.path(name)) if self.local else contextlib.nullcontext(), self.open(name) as stream:
             stream.seek(start)
             data = stream.read() if size is None else stream.read(size)
         if size is not None and len(data) != size:
@@ -252,6 +273,8 @@ class Store:
             try:
                 yield pq.ParquetFile(stream, read_dictionary=list(encoded))
             except (pa.ArrowException, OSError, OverflowError, MemoryError, UnicodeDecodeError) as error:
+                if isinstance(error, OSError) and error.errno is not None and not self.local:
+                    raise  # of the network: nothing is known of the file
                 raise StoreError(f"{self.url}: file {name} is damaged: {error}") from None
 
     def _arrow_file(self, name: str) -> Any:

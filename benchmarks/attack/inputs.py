@@ -121,9 +121,8 @@ def cases(seed: int, *, long: bool, only: Sequence[str] = (), each: int | None =
             continue
         names = specials_of(name)
         made = [n for n, told in enumerate(names) if long or not any(word in told for word in SLOW)]
-        if not long:  # some of them each time, others with another seed
-            few = 1 + (parser.share >= 1)
-            kept = sorted(rng(seed, "attack", f"{name}/chosen").permutation(len(made) - 1)[:few].tolist())
+        if not long:  # one of them each time, another with another seed
+            kept = rng(seed, "attack", f"{name}/chosen").permutation(len(made) - 1)[:1].tolist()
             made = [0, *(made[1 + place] for place in kept)]
         count = max(1, round((each or (LONG if long else QUICK)) * parser.share))
         found += [Case(name, number, seed) for number in (*made, *range(len(names), len(names) + count))]

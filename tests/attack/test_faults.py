@@ -22,9 +22,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> kills.Whole:
 def test_killed_runs_end_in_the_same_bytes(whole: kills.Whole, tmp_path: Path) -> None:
     told: list[str] = []
     lane = kills.Lane(kills.SHORT, tmp_path / "out", rng(0, "kills"), told.append)
-    lane.go(2, whole.digests, whole.seconds)
+    lane.go(1, whole.digests, whole.seconds)
     assert told == []
-    assert lane.counts["inputs"] >= 2
+    assert lane.counts["inputs"] >= 1
     assert lane.counts["done"] >= 1
 
 

@@ -19,6 +19,7 @@ from benchwright.curation.stages.folder import open_folder
 from benchwright.curation.stages.image_sources import folder_pieces, read_folder
 from benchwright.curation.stages.tar_sources import read_tar, tar_pieces
 from benchwright.curation.store import Store
+from benchwright.curation.verify import file_sha256
 from benchwright.pipelines.cli import exits
 from fsspec.implementations.memory import MemoryFileSystem
 from PIL import Image
@@ -38,6 +39,7 @@ class Failing(MemoryFileSystem):
     store: ClassVar[dict[str, Any]] = {}
     fault: ClassVar[Exception | None] = None
     at: ClassVar[str] = ""
+    late: ClassVar[bool] = False
 
     @classmethod
     def _strip_protocol(cls, path: str) -> str:
@@ -45,6 +47,8 @@ class Failing(MemoryFileSystem):
 
     def _open(self, path: str, mode: str = "rb", **more: Any) -> Any:
         if Failing.fault is not None and path.endswith(Failing.at):
+            if Failing.late and "r" in mode:
+                return Breaking(bytes(100))
             raise Failing.fault
         return super()._open(path, mode, **more)
 
@@ -57,6 +61,14 @@ class Failing(MemoryFileSystem):
         if Failing.fault is not None and path.endswith(Failing.at):
             raise Failing.fault
         return super().info(path, **more)
+
+
+class Breaking(io.BytesIO):
+    """A file whose connection breaks while it is read."""
+
+    def read(self, *_: Any) -> bytes:
+        assert Failing.fault is not None
+        raise Failing.fault
 
 
 @pytest.fixture
@@ -75,7 +87,7 @@ def photos() -> Iterator[str]:
             tar.addfile(header, io.BytesIO(picture.getvalue()))
     fs.pipe_file("/tars/a.tar", held.getvalue())
     yield "failing://"
-    Failing.fault = None
+    Failing.fault, Failing.late = None, False
     fs.rm("/", recursive=True)
 
 
@@ -108,11 +120,12 @@ def test_a_disk_that_fails_is_no_fault_of_the_file() -> None:
 
 
 @pytest.mark.parametrize("fault", [*FAULTS.values(), RuntimeError("of a library\nin two lines")])
-@pytest.mark.parametrize("do", ["read", "size", "exists", "write", "list"])
+@pytest.mark.parametrize("do", ["read", "size", "exists", "write", "list", "parquet", "stream"])
 def test_errors_of_remote_runs_name_the_place(photos: str, fault: Exception, do: str) -> None:
     store = Store(f"{photos}/run")
     store.write("stages/a.json", b"{}")
     Failing.at, Failing.fault = "/run/stages/a.json" if do != "list" else "/run/stages", fault
+    Failing.late = do in ("parquet", "stream")
     with pytest.raises(OSError, match=r"failing:///run/stages") as told:
         {
             "read": lambda: store.read("stages/a.json"),
@@ -120,5 +133,7 @@ def test_errors_of_remote_runs_name_the_place(photos: str, fault: Exception, do:
             "exists": lambda: store.exists("stages/a.json"),
             "write": lambda: store.write("stages/a.json", b"[]"),
             "list": lambda: store.list("stages"),
+            "parquet": lambda: store.read_parquet("stages/a.json"),
+            "stream": lambda: file_sha256(store, "stages/a.json"),
         }[do]()
     assert "\n" not in exits.line_of(told.value)

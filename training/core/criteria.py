@@ -40,15 +40,8 @@ def sample_pw_jaccard(predicted: Tensor, labels: Tensor) -> Tensor:
         predicted: (b, classes) bool.
         labels: see ``multi_hot``.
 
-
-    >>> precision_weighted_jaccard(torch.tensor([[True, False, True]]), torch.tensor([[0, 1]]))  # 1/3 * 1/2
+    >>> sample_pw_jaccard(torch.tensor([[True, False, True]]), torch.tensor([[0, 1]]))  # 1/3 * 1/2
     tensor([0.1667], dtype=torch.float64)
-    """
-    >>> true = np.array([[True, True, False]])
-    >>> round(precision_weighted_jaccard(overlaps(true, np.array([[True, False, False]]))), 4)  # 1/2 * 1/1
-    0.5
-    >>> round(precision_weighted_jaccard(overlaps(true, np.array([[True, False, True]]))), 4)  # 1/3 * 1/2
-    0.1667
     """
     true = multi_hot(labels, predicted.shape[1]).bool()
     common = (true & predicted).sum(1).double()
