@@ -8,6 +8,11 @@ from typing import Any
 from ...curation.package_data import package_toml
 
 
+def presets() -> list[str]:
+    """Names of the settings of ``clear.toml``, each with its model."""
+    return list(_facts()["presets"])
+
+
 def paper_settings(preset: str) -> tuple[str, dict[str, Any]]:
     """Name of the model, and the settings of ``core.build.parts_of`` but for those of the method.
 
