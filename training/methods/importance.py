@@ -31,6 +31,11 @@ def teach(lesson: Lesson, *, strength: float, loss: Loss, weigh: Importance) -> 
         for name, parameter in trained(lesson).items():
             lesson.state[f"{lesson.task - 1:04}/importance/{name}"] = weigh(summed[name])
             lesson.state[f"{lesson.task - 1:04}/value/{name}"] = parameter.detach().clone()
+    fit(lesson, strength)
+
+
+def fit(lesson: Lesson, strength: float) -> None:
+    """Train on the task under the pull of what is in the state."""
     lesson.fit(lambda step: step.classification() + strength * penalty(trained(lesson), lesson.state))
 
 
@@ -57,6 +62,13 @@ def summed_gradients(lesson: Lesson, loss: Loss) -> State:
     return found
 
 
+def widened(values: Tensor, shape: torch.Size) -> Tensor:
+    """``values`` with zeros behind them, where a parameter has got rows of new classes since."""
+    if values.shape == shape:
+        return values
+    return torch.cat([values, values.new_zeros(shape[0] - len(values), *shape[1:])])
+
+
 def penalty(parameters: dict[str, Tensor], state: State) -> Tensor:
     """The sum over tasks and parameters of F (theta - theta*)^2, without one half.
 
@@ -65,6 +77,8 @@ def penalty(parameters: dict[str, Tensor], state: State) -> Tensor:
     terms: list[Tensor] = []
     for name, importance in state.items():
         if "/importance/" in name:
-            parameter = parameters[name.split("/", 2)[2]][: len(importance)]
+            parameter = parameters[name.split("/", 2)[2]]
+            if importance.ndim:
+                parameter = parameter[: len(importance)]
             terms.append((importance * (parameter - state[name.replace("/importance/", "/value/")]) ** 2).sum())
     return torch.stack(terms).sum() if terms else torch.zeros(())

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from ..core.buffers import RowNumbers, current_rows
 from .method import Method, Predict
+
+if TYPE_CHECKING:
+    from ..core.lesson import Lesson
+
+Batches = Literal["mixed", "paired"]
+Sampler = Literal["random", "reservoir", "balanced_reservoir"]
 
 
 def replay(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
@@ -15,12 +22,27 @@ def replay(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers
     return np.concatenate([current_rows(sizes), buffer])
 
 
-def er(*, predict: Predict = "head") -> Method:
-    """Experience replay, vCLIMB's naive replay: classification loss on new and kept samples alike, a memory drawn at random
-    after every task.
+def er(*, predict: Predict = "head", batches: Batches = "mixed", memory: Sampler = "random") -> Method:
+    """Experience replay: classification loss on new and kept samples alike. The defaults are vCLIMB's naive replay.
 
     Args:
-        predict: "head" (``as_released``: what the code does), or "nearest_mean" (``as_written``: the supplement says that
-            it uses iCaRL's rule).
+        predict: "head" (vCLIMB ``as_released``: what the code does), or "nearest_mean" (``as_written``: the supplement says
+            that it uses iCaRL's rule).
+        batches: "mixed" draws batches from new and kept samples together; "paired" takes a batch of each (Avalanche's,
+            which CLEAR ran), the kept ones again and again until the new ones are over.
+        memory: "random" fills equal quotas of the classes anew after each position; "reservoir" is a uniform sample of the
+            stream, "balanced_reservoir" one of each class.
     """
-    return Method("er", replay, "finetune", {"predict": predict}, exemplars="random", predict=predict)
+    for what, value, words in (("batches", batches, get_args(Batches)), ("memory", memory, get_args(Sampler))):
+        if value not in words:
+            raise ValueError(f"er: {what} {value!r}: one of {', '.join(words)}")
+    settings = {"predict": predict}
+    settings |= {"batches": batches} if batches != "mixed" else {}
+    settings |= {"memory": memory} if memory != "random" else {}
+    teach = _paired if batches == "paired" else None
+    return Method("er", replay, "finetune", settings, teach, exemplars=memory, predict=predict)
+
+
+def _paired(lesson: Lesson) -> None:
+    new, old = np.arange(lesson.fresh), np.arange(lesson.fresh, len(lesson.rows))
+    lesson.fit(lambda step: step.classification(), rows=(new, old) if len(old) else new)
