@@ -42,7 +42,9 @@ PLAN = Schedule(
 )
 CLIP = (8, 3, 32, 32)
 SETTINGS: dict[str, dict[str, Any]] = {
+    "der": {"alpha": 0.1, "beta": 1.0},
     "ewc": {"strength": 1.0},
+    "si": {"strength": 1.0},
     "mas": {"strength": 1.0},
     "lwf": {"strength": 1.0, "temperature": 2.0},
     "reservoir": {"alpha": 1.0},
@@ -300,14 +302,15 @@ def test_cglbs_readings_learn_with_one_model_too(name: str, settings: dict[str, 
 @pytest.mark.parametrize("name", ONE_MODEL)
 def test_every_method_learns_with_every_criterion_and_moves_no_global_generator(name: str, criterion: str):
     state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
-    learner = learn(a_learner(name, criterion=criterion), 2)
+    capacity = 60 if name == "gdumb" else 12  # all that GDumb learns from
+    learner = learn(a_learner(name, capacity, criterion), 2)
     assert torch.equal(state, torch.get_rng_state())
     np.testing.assert_array_equal(numpy_state, np.random.get_state()[1])  # type: ignore[index]
     # Nap learns the first task alone, and a reservoir a part of each.
     test = Joined([examples(lo, lo + 2, "test") for lo in {"nap": [0], "reservoir": [0, 2]}.get(name, [2])])
     assert (learner.predict(test) == test.labels).mean() > 0.5
     assert learner.model.groups == (2, 2)
-    again = learn(a_learner(name, criterion=criterion), 2)
+    again = learn(a_learner(name, capacity, criterion), 2)
     for a, b in zip(learner.model.state_dict().values(), again.model.state_dict().values(), strict=True):
         assert torch.equal(a, b)
     np.testing.assert_array_equal(learner.buffer, again.buffer)

@@ -58,6 +58,9 @@ def a_lesson(model: Classifier, train: ArrayExamples, teacher: Classifier | None
     means = Means(changes.pop("criterion", cross_entropy), plan, 7, torch.device("cpu"), **changes.pop("means", {}))
     values: dict[str, Any] = {"second": None, "previous": None, "validate": (), "state": {}, "task": 1, **changes}
     values.setdefault("fresh", len(train.labels))
+    values.setdefault("rows", np.arange(len(train.labels)))
+    values.setdefault("starts", np.array([0]))
+    values.setdefault("capacity", None)
     old = model.classes - model.groups[-1]
     return Lesson(model=model, teacher=teacher, train=train, means=means, **{"old_classes": old, **values})
 
@@ -349,7 +352,9 @@ def test_replay_follows_the_code_by_default_and_the_supplement_by_name():
 
 def test_all_methods_have_names_and_wrong_settings_are_refused():
     given: dict[str, dict[str, Any]] = {
+        "der": {"alpha": 0.5, "beta": 1.0},
         "ewc": {"strength": 1.0},
+        "si": {"strength": 1.0},
         "mas": {"strength": 1.0},
         "lwf": {"strength": 1.0, "temperature": 2.0},
         "reservoir": {"alpha": 1.0},

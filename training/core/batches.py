@@ -62,13 +62,20 @@ class Batch:
 
 
 def batches(
-    examples: Examples, order: Sequence[int] | RowNumbers, draw: Draw | None, means: Means, *, second: Examples | None = None
+    examples: Examples,
+    order: Sequence[int] | RowNumbers,
+    draw: Draw | None,
+    means: Means,
+    *,
+    second: Examples | None = None,
+    size: int | None = None,
 ) -> Iterator[Batch]:
     """``examples`` in ``order``, a batch at a time, on the device; the last may be smaller.
 
     Args:
         draw: see ``Examples.load``.
         second: the second views of the same samples.
+        size: of a batch; the schedule's by default.
     """
 
     def load(rows: list[int]) -> Batch:
@@ -77,7 +84,7 @@ def batches(
         return Batch(torch.tensor(rows), examples.load(rows, draw).to(means.device), again, targets)
 
     at = [int(row) for row in order]
-    size = means.schedule.batch_size
+    size = size or means.schedule.batch_size
     return ahead(load, (at[start : start + size] for start in range(0, len(at), size)), means.workers)
 
 

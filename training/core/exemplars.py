@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ...curation.rng import rng
+from ...curation.rng import rng, uniform
 from ..data.examples import Labels, RowNumbers
 
 
@@ -23,7 +23,7 @@ class Capacity:
     """How much a memory holds.
 
     Attributes:
-        size: in all, or of each class.
+        size: in all, or of each class; "first_position": as many samples as the first domain or task has (CLEAR: one bucket).
         unit: "samples" (the released code: whole clips) or "parts" (the frames of clips, as they are kept).
         per_class: ``size`` is a class's own, so that the memory grows with the classes (IIRC).
 
@@ -35,19 +35,33 @@ class Capacity:
     ValueError: a memory of 10 samples has no room for 20 classes: one each is the least
     """
 
-    size: int
+    size: int | Literal["first_position"]
     unit: Literal["samples", "parts"] = "samples"
     per_class: bool = False
 
     def __post_init__(self) -> None:
-        if self.size < 1 or self.unit not in ("samples", "parts"):
-            raise ValueError(f"capacity {self.size} {self.unit!r}: at least 1, in 'samples' or 'parts'")
+        number = self.size != "first_position"
+        if (number and (isinstance(self.size, str) or self.size < 1)) or self.unit not in ("samples", "parts"):
+            raise ValueError(f"capacity {self.size!r} {self.unit!r}: at least 1 or 'first_position', in 'samples' or 'parts'")
+        if not number and self.unit == "parts":
+            raise ValueError("capacity 'first_position' is in samples: give unit 'samples', or a number of parts")
         if not isinstance(self.per_class, bool):  # it was a number of samples once
             raise ValueError(f"per_class {self.per_class!r}: true or false: size says of how many")
 
+    def resolved(self, first: int) -> Capacity:
+        """The same as a number, where the first domain or task has ``first`` samples."""
+        return dataclasses.replace(self, size=first) if self.size == "first_position" else self
+
+    @property
+    def number(self) -> int:
+        """``size``, which is one. Raises ValueError where it is not resolved yet."""
+        if isinstance(self.size, str):
+            raise ValueError(f"capacity {self.size!r} is known from the first domain or task on")
+        return self.size
+
     def quota(self, classes: int) -> int:
         """m = capacity // classes seen. Raises ValueError where not one unit a class is left."""
-        quota = self.size if self.per_class else self.size // classes
+        quota = self.number if self.per_class else self.number // classes
         if not quota:
             raise ValueError(f"a memory of {self.size} {self.unit} has no room for {classes} classes: one each is the least")
         return quota
@@ -89,6 +103,48 @@ def herding(features: NDArray[np.float64], count: int) -> RowNumbers:
 def shuffled(rows: RowNumbers, *, seed: int, key: str) -> RowNumbers:
     """``rows`` in an order that depends on (seed, key) alone."""
     return rng(seed, "exemplars", key).permutation(rows)
+
+
+def reservoir(rows: RowNumbers, keys: Sequence[str], capacity: Capacity, sizes: RowNumbers, *, seed: int) -> RowNumbers:
+    """A uniform sample of all rows so far: those with the largest draws stay (reservoir sampling by random sort keys).
+
+    A draw depends on (seed, key) alone, so the sample does not depend on where domains or tasks begin.
+
+    Args:
+        rows: what was kept, and what is new.
+        keys, sizes: of ``rows``.
+    """
+    order = np.argsort(-uniform(seed, "exemplars/reservoir", keys), kind="stable")
+    if capacity.unit == "samples":
+        return np.sort(rows[order[: capacity.number]])
+    return np.sort(rows[order[: int(np.searchsorted(np.cumsum(sizes[order]), capacity.number, side="right"))]])
+
+
+def greedily_balanced(kept: RowNumbers, new: RowNumbers, labels: Labels, size: int, *, seed: int) -> RowNumbers:
+    """GDumb's sampler (Prabhu et al., ECCV 2020, algorithm 1): a new row enters while its class has less than its share.
+
+    Where the memory is full, a random row of the largest class leaves. Once all classes have their share nothing enters any
+    more: on domains of the same classes the memory stays that of the first.
+
+    Args:
+        kept: row numbers in the memory.
+        new: row numbers of the new domain or task, taken in a random order.
+        labels: (stream,) class of each row of the stream.
+        size: of the memory.
+        seed: of the draws.
+    """
+    draw = rng(seed, "exemplars/greedy", str(len(labels)))
+    held = rows_by_class(kept, labels[kept])
+    lists = {label: rows.tolist() for label, rows in held.items()}
+    for row in draw.permutation(new).tolist():
+        own = lists.setdefault(int(labels[row]), [])
+        if len(own) * len(lists) >= size:
+            continue
+        if sum(map(len, lists.values())) >= size:
+            largest = max(lists.values(), key=len)  # the first of equals
+            largest.pop(int(draw.integers(len(largest))))
+        own.append(row)
+    return np.sort(np.array([row for rows in lists.values() for row in rows], dtype=np.int64))
 
 
 def given(rows: RowNumbers, keys: Sequence[str], order: Mapping[str, int]) -> RowNumbers:

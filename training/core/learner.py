@@ -20,7 +20,18 @@ from .batches import Means, outputs
 from .build import Parts, classifier_of
 from .criteria import predicted_sets
 from .determinism import generator
-from .exemplars import Capacity, class_means, drawn_share, given, herding, nearest_means, rows_by_class, shuffled
+from .exemplars import (
+    Capacity,
+    class_means,
+    drawn_share,
+    given,
+    greedily_balanced,
+    herding,
+    nearest_means,
+    reservoir,
+    rows_by_class,
+    shuffled,
+)
 from .lesson import Lesson, State, frozen
 
 View = Callable[[Examples], Examples]
@@ -112,6 +123,9 @@ class Learner:
         teacher = frozen(self._model) if self._model is not None else None
         previous = self._seen[-1] if task else None
         self._seen.append(train)
+        self._resolve(len(self._seen[0].labels))
+        if self._method.remember == "before":
+            self.buffer = self._remember(task, known, known + classes)
         rows = self._method.rule(self.buffer, [len(part.labels) for part in self._seen], seed=self._means.seed)
         if not len(rows) and self._model is None:
             raise ValueError(f"method {self._method.name!r} chose no row of the first task")
@@ -121,11 +135,16 @@ class Learner:
         if not len(rows):
             return
         chosen = Joined(self._parts(rows))
+        starts = np.cumsum([0, *(len(part.labels) for part in self._seen[:-1])])
+        new = rows >= starts[-1]
         lesson = Lesson(
             model=model,
             teacher=teacher,
             train=chosen,
-            fresh=int((rows >= sum(len(part.labels) for part in self._seen[:-1])).sum()),
+            fresh=int(new.sum()),
+            rows=np.concatenate([rows[new], rows[~new]]),
+            starts=starts,
+            capacity=None if self._memory is None else self._memory.number,
             second=None if self._second is None else Joined([self._second.view(part) for part in chosen.parts]),
             previous=previous,
             validate=[part for part in validate if len(part.labels)],
@@ -139,7 +158,10 @@ class Learner:
                 lesson.fit(lambda step: step.classification())
             else:
                 self._method.teach(lesson)
-            self.buffer = rows if self._method.exemplars is None else self._remember(task, known)
+            if self._method.exemplars is None:
+                self.buffer = rows
+            elif self._method.remember == "after":
+                self.buffer = self._remember(task, known, self.model.classes)
         self.record = {"epochs": lesson.curve, "memory": self._statement()}
 
     def predict(self, samples: Examples) -> NDArray[Any]:
@@ -188,7 +210,12 @@ class Learner:
         self._state = {name: value.to(self._means.device) for name, value in held["state"].items()}
         self._seen = list(seen)
         self._nearest = None
+        self._resolve(len(seen[0].labels))
         self.buffer = held["buffer"].numpy()
+
+    def _resolve(self, first: int) -> None:
+        if self._memory is not None:
+            self._memory = self._memory.resolved(first)
 
     def _grown(self, task: int, classes: int, *, anew: bool) -> Classifier:
         groups: tuple[int, ...] = ()
@@ -213,16 +240,24 @@ class Learner:
         examples = Joined(self._seen).take(rows)
         return examples if self._keep is None else Joined([self._keep(part) for part in examples.parts])
 
-    def _remember(self, task: int, known: int) -> RowNumbers:
-        """The memory after a task: new quotas, old lists cut, new ones chosen (vCLIMB's released code); or the task's share."""
+    def _remember(self, task: int, known: int, classes: int) -> RowNumbers:
+        """The memory after a task: new quotas, old lists cut, new ones chosen (vCLIMB's released code); or by another sampler.
+
+        Args:
+            task: the newest.
+            known: classes before it.
+            classes: with it.
+        """
         start = sum(len(part.labels) for part in self._seen[:-1])
         new = np.arange(start, start + len(self._seen[-1].labels))
         if self._method.exemplars == "share":
             return np.concatenate([self.buffer, drawn_share(new, self._method.share, seed=self._means.seed, key=str(task))])
-        room, classes = cast(Capacity, self._memory), self.model.classes
+        room = cast(Capacity, self._memory)
+        if self._method.exemplars not in ("random", "herding", "given"):
+            return self._sampled(new, classes, room)
         lists = rows_by_class(self.buffer, Joined(self._seen).labels[self.buffer])
         for label, rows in rows_by_class(new, self._seen[-1].labels).items():
-            if known == self.model.classes:  # a further domain: its samples and those that are kept are ranked together
+            if known == classes:  # a further domain: its samples and those that are kept are ranked together
                 lists[label] = self._ranked(np.concatenate([lists.get(label, rows[:0]), rows]), room)
             elif label >= known:  # a sample may be shown again with a label that its class had before
                 lists[label] = self._ranked(rows, room)
@@ -230,6 +265,24 @@ class Learner:
             seed = self._means.seed
             lists = {label: shuffled(rows, seed=seed, key=f"{task}/{label}") for label, rows in lists.items()}
         return np.concatenate([room.cut(rows, self._kept(rows).sizes, classes) for _, rows in sorted(lists.items())])
+
+    def _sampled(self, new: RowNumbers, classes: int, capacity: Capacity) -> RowNumbers:
+        """The memory of a method whose sampler is no quota of ranked lists."""
+        kind, pool = self._method.exemplars, np.concatenate([self.buffer, new])
+        if kind == "each_position":
+            return np.concatenate([self.buffer, self._reservoir(new, capacity)])
+        if kind == "reservoir":
+            return self._reservoir(pool, capacity)
+        labels = Joined(self._seen).labels
+        if kind == "greedy":
+            own = labels if labels.ndim == 1 else labels[:, 0]
+            return greedily_balanced(self.buffer, new, own, capacity.number, seed=self._means.seed)
+        quota = dataclasses.replace(capacity, size=capacity.quota(classes), per_class=False)
+        return np.concatenate([self._reservoir(rows, quota) for rows in rows_by_class(pool, labels[pool]).values()])
+
+    def _reservoir(self, rows: RowNumbers, capacity: Capacity) -> RowNumbers:
+        kept = self._kept(rows)
+        return reservoir(rows, kept.keys, capacity, kept.sizes, seed=self._means.seed)
 
     def _ranked(self, rows: RowNumbers, memory: Capacity) -> RowNumbers:
         kept = self._kept(rows)

@@ -75,6 +75,9 @@ class Lesson:
         teacher: the model as it was before, in evaluation mode and frozen; None in the first task.
         train: the rows that the method's rule chose, rows of the task first, then those of the past, as they are kept.
         fresh: how many of ``train``'s first rows are the task's.
+        rows: (n,) int64 row numbers in the stream of ``train``'s rows.
+        starts: (task + 1,) int64, the first row number of each domain or task so far.
+        capacity: of the memory, as the settings have it; None where there is no memory.
         second: the second view of each row of ``train``, or None.
         previous: the rows of the task before, as they were; None in the first task.
         validate: validation sets, of all tasks so far or (IIRC) of this one; empty where there is none.
@@ -88,6 +91,9 @@ class Lesson:
     teacher: Classifier | None
     train: Examples
     fresh: int
+    rows: RowNumbers
+    starts: RowNumbers
+    capacity: int | None
     second: Examples | None
     previous: Examples | None
     validate: Sequence[Examples]
@@ -101,36 +107,61 @@ class Lesson:
     def __post_init__(self) -> None:
         self.model.dropout.generator = generator(self.means.seed, "dropout", str(self.task))
 
+    @property
+    def positions(self) -> RowNumbers:
+        """(n,) int64: the domain or task of each row of ``train``."""
+        return np.searchsorted(self.starts, self.rows, side="right") - 1
+
     def shuffled(self, rows: RowNumbers, stage: str) -> RowNumbers:
         """``rows`` in an order that depends on (seed, stage) alone, without the last incomplete batch under ``drop_last``."""
-        order = rows[torch.randperm(len(rows), generator=generator(self.means.seed, "order", stage)).numpy()]
+        order = self._permuted(rows, stage)
         whole = len(order) // self.means.schedule.batch_size * self.means.schedule.batch_size
         return order[:whole] if self.means.schedule.drop_last and whole else order
+
+    def _permuted(self, rows: RowNumbers, stage: str) -> RowNumbers:
+        return rows[torch.randperm(len(rows), generator=generator(self.means.seed, "order", stage)).numpy()]
+
+    def _order(self, groups: Sequence[RowNumbers], stage: str) -> tuple[RowNumbers, int]:
+        """Rows of an epoch, and the size of its batches."""
+        size = self.means.schedule.batch_size
+        first = self.shuffled(groups[0], stage)
+        columns = [first]
+        for number, rows in enumerate(groups[1:], 1):
+            times = math.ceil(len(first) / len(rows))
+            repeated = [self._permuted(rows, f"{stage}/{number}/{time}") for time in range(times)]
+            columns.append(np.concatenate(repeated)[: len(first)])
+        if len(columns) == 1:
+            return first, size
+        cuts = [column[at : at + size] for at in range(0, len(first), size) for column in columns]
+        return np.concatenate(cuts), size * len(groups)
 
     def fit(
         self,
         loss: Loss,
         *,
-        rows: RowNumbers | None = None,
+        rows: RowNumbers | Sequence[RowNumbers] | None = None,
         parameters: Sequence[nn.Parameter] | None = None,
         schedule: Schedule | None = None,
         evaluation_mode: bool = False,
         adjust: Adjust | None = None,
+        stepped: Callable[[], None] | None = None,
     ) -> None:
         """Minimise ``loss`` over ``rows`` of ``train``, with a fresh optimiser.
 
         Args:
-            rows: all of them by default.
+            rows: all of them by default. Of several groups each batch has ``batch_size`` rows of each: an epoch passes once
+                over the first, and over the others as often as that takes, in a new order each time.
             parameters: to be trained; by default all of the model that ask for a gradient.
             schedule: the learner's by default.
             evaluation_mode: no dropout, and batch norm's statistics stay.
             adjust: called after each backward pass, with the trained parameters, whose gradients it may change.
+            stepped: called after each step of the optimiser.
 
         Raises:
             ArithmeticError: the loss is no longer finite.
         """
         plan = schedule or self.means.schedule
-        chosen = np.arange(len(self.train.labels)) if rows is None else rows
+        groups = [np.arange(len(self.train.labels))] if rows is None else [rows] if isinstance(rows, np.ndarray) else list(rows)
         trained = [p for p in self.model.parameters() if p.requires_grad] if parameters is None else list(parameters)
         optimiser = plan.make(trained)
         lowered = plan.lowered(optimiser)
@@ -146,7 +177,7 @@ class Lesson:
             stage = f"{self.task}/{self._fits}/{epoch}"
             self.model.train(not evaluation_mode)
             plan.decay(optimiser, epoch)
-            mean = self._epoch(loss, chosen, trained, optimiser, scaler, plan, stage, adjust)
+            mean = self._epoch(loss, groups, trained, optimiser, scaler, plan, stage, adjust, stepped)
             seen = self.validation_score() if plan.looked_at(epoch, epochs) else None
             self.curve.append({"fit": self._fits, "epoch": epoch, "loss": mean, named: seen})
             if plan.select == "lowest_loss" and mean < lowest:
@@ -206,17 +237,18 @@ class Lesson:
     def _epoch(
         self,
         loss: Loss,
-        rows: RowNumbers,
+        groups: Sequence[RowNumbers],
         trained: Sequence[nn.Parameter],
         optimiser: torch.optim.Optimizer,
         scaler: torch.amp.GradScaler,
         plan: Schedule,
         stage: str,
         adjust: Adjust | None,
+        stepped: Callable[[], None] | None,
     ) -> float:
-        order = self.shuffled(rows, stage)
+        order, size = self._order(groups, stage)
         total = torch.zeros((), dtype=torch.float64, device=self.means.device)
-        for batch in batches(self.train, order, Draw(self.means.seed, stage), self.means, second=self.second):
+        for batch in batches(self.train, order, Draw(self.means.seed, stage), self.means, second=self.second, size=size):
             with torch.autocast(self.means.device.type, dtype=torch.float16, enabled=self._half(plan)):
                 value = loss(self.step(batch))
             optimiser.zero_grad()
@@ -229,6 +261,8 @@ class Lesson:
                 nn.utils.clip_grad_norm_(trained, plan.clip_norm)
             scaler.step(optimiser)
             scaler.update()
+            if stepped is not None:
+                stepped()
             total += value.detach() * len(batch.rows)
         mean = float(total) / len(order)
         if not math.isfinite(mean):

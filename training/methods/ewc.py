@@ -1,28 +1,84 @@
-"""Elastic weight consolidation (Kirkpatrick et al., PNAS 2017) as the released codes of vCLIMB and CGLB have it."""
+"""Elastic weight consolidation (Kirkpatrick et al., PNAS 2017) and online EWC (Schwarz et al., ICML 2018), in the readings of
+vCLIMB's, CGLB's and Avalanche's code."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+from typing import Literal, get_args
 
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.batches import batches
+from ..core.lesson import Lesson
 from . import importance
 from .finetune import present
 from .method import Method
 
+Fisher = Literal["summed", "batches", "samples"]
 
-def ewc(*, strength: float) -> Method:
-    """Loss: classification + lambda times the sum over past tasks and parameters of F (theta - theta*)^2.
 
-    F is the square of the classification loss's gradient summed over all batches of the task, not an average of squares
-    by sample, and not divided by the number of batches.
+def ewc(*, strength: float, fisher: Fisher = "summed", online: bool = False, decay: float = 1.0) -> Method:
+    """Loss: classification + lambda times the sum over past positions and parameters of F (theta - theta*)^2.
 
     Args:
-        strength: lambda. Paper: 3e3 (UCF101), 5e2 (Kinetics), 3e5 (ActivityNet); the one released configuration, for
-            Kinetics, has 3e3.
+        strength: lambda. vCLIMB: 3e3 (UCF101), 5e2 (Kinetics), 3e5 (ActivityNet); its one released configuration, for
+            Kinetics, has 3e3. CLEAR: 0.4, online. Papers of EWC itself have lambda / 2.
+        fisher: what F is. "summed" is vCLIMB's released code: the square of the loss's gradient summed over all batches of
+            the position, in training mode. "batches" is Avalanche's, which CLEAR ran: the mean over batches of the squared
+            gradient of a batch's mean loss, in evaluation mode; it falls as batches grow. "samples" is as written: the mean
+            of the squared gradients of single samples, the empirical Fisher information.
+        online: one penalty at the last weights, its F the sum of all with ``decay``, instead of one a position.
+        decay: of the past's F at each further position, in [0, 1]; CLEAR does not say its own.
+
+    Raises:
+        ValueError: a word or number that is none of these.
 
     >>> ewc(strength=3e3).settings
     {'strength': 3000.0}
+    >>> ewc(strength=0.4, fisher="batches", online=True).settings
+    {'strength': 0.4, 'fisher': 'batches', 'online': True, 'decay': 1.0}
     """
-    teach = functools.partial(
-        importance.teach, strength=strength, loss=lambda step: step.classification(), weigh=lambda gradient: gradient**2
-    )
-    return Method("ewc", present, "finetune", {"strength": strength}, teach, learners=("one", "streams"))
+    if fisher not in get_args(Fisher) or not 0 <= decay <= 1:
+        raise ValueError(f"ewc: fisher {fisher!r}: one of {', '.join(get_args(Fisher))}; decay {decay}: in [0, 1]")
+    if fisher == "summed" and not online:
+        teach = functools.partial(
+            importance.teach, strength=strength, loss=lambda step: step.classification(), weigh=lambda gradient: gradient**2
+        )
+        return Method("ewc", present, "finetune", {"strength": strength}, teach, learners=("one", "streams"))
+    teach = functools.partial(_teach, strength=strength, fisher=fisher, decay=decay if online else None)
+    return Method("ewc", present, "finetune", {"strength": strength, "fisher": fisher, "online": online, "decay": decay}, teach)
+
+
+def _teach(lesson: Lesson, *, strength: float, fisher: Fisher, decay: float | None) -> None:
+    if lesson.previous is not None:
+        if fisher == "summed":
+            found = {n: g**2 for n, g in lesson.gradients(lambda step: step.classification(), lesson.previous).items()}
+        else:
+            found = _mean_square(lesson, lesson.means.schedule.batch_size if fisher == "batches" else 1)
+        name = f"{lesson.task - 1:04}" if decay is None else "online"
+        for key, value in lesson.parameters().items():
+            known = lesson.state.get(f"{name}/importance/{key}")
+            past = 0 if known is None or decay is None else decay * importance.widened(known, value.shape)
+            lesson.state[f"{name}/importance/{key}"] = past + found[key]
+            lesson.state[f"{name}/value/{key}"] = value.detach().clone()
+    importance.fit_under_penalty(lesson, strength)
+
+
+def _mean_square(lesson: Lesson, size: int) -> dict[str, Tensor]:
+    """The mean over batches of ``size`` samples of the position before of the squared gradient, in evaluation mode."""
+    if lesson.previous is None:
+        raise RuntimeError("there is no position before the first")
+    parameters = lesson.parameters()
+    found = {name: torch.zeros_like(value) for name, value in parameters.items()}
+    means = dataclasses.replace(lesson.means, second_weight=0.0)
+    lesson.model.eval()
+    order = np.arange(len(lesson.previous.labels))
+    for count, batch in enumerate(batches(lesson.previous, order, None, means, size=size), 1):
+        loss = lesson.step(batch).classification()
+        gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
+        for name, gradient in zip(parameters, gradients, strict=True):
+            found[name] += (gradient**2 - found[name]) / count
+    return found

@@ -42,6 +42,13 @@ def fit_under_penalty(lesson: AnyLesson, strength: float) -> None:
     lesson.fit(lambda step: step.classification() + strength * penalty(lesson.parameters(), lesson.state))
 
 
+def widened(values: Tensor, shape: torch.Size) -> Tensor:
+    """``values`` with zeros behind them, where a parameter has got rows of new classes since."""
+    if values.shape == shape:
+        return values
+    return torch.cat([values, values.new_zeros(shape[0] - len(values), *shape[1:])])
+
+
 def penalty(parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Tensor:
     """The sum over tasks and parameters of F (theta - theta*)^2, without one half.
 
@@ -50,6 +57,8 @@ def penalty(parameters: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> Te
     terms: list[Tensor] = []
     for name, importance in state.items():
         if "/importance/" in name:
-            parameter = parameters[name.split("/", 2)[2]][: len(importance)]
+            parameter = parameters[name.split("/", 2)[2]]
+            if importance.ndim:
+                parameter = parameter[: len(importance)]
             terms.append((importance * (parameter - state[name.replace("/importance/", "/value/")]) ** 2).sum())
     return torch.stack(terms).sum() if terms else torch.zeros(())

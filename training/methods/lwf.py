@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
 import torch
@@ -16,25 +17,37 @@ if TYPE_CHECKING:
     from .method import AnyLesson, AnyStep
 
 
-def lwf(*, strength: float, temperature: float, by_task: bool = False, heads: Literal["task", "seen"] = "seen") -> Method:
+def lwf(
+    *,
+    strength: float | Sequence[float],
+    temperature: float,
+    by_task: bool = False,
+    heads: Literal["task", "seen"] = "seen",
+) -> Method:
     """Loss: classification + lambda times the distillation of the old outputs, softened by T.
 
     Args:
-        strength: lambda.
+        strength: lambda; or one for each position, the first of which has nothing to distil, the last for all further ones
+            (CLEAR: 0, 2/11, 4/11, ...).
         temperature: T.
         by_task: a softmax for each old task's classes, their losses added; False: one over all old classes.
         heads: which classes compete in the classification loss: those of the task alone (CGLB), or all seen so far.
 
     >>> lwf(strength=1.0, temperature=2.0).settings
-    {'strength': 1.0, 'temperature': 2.0, 'by_task': False}
+    {'strength': 1.0, 'temperature': 2.0, 'by_task': False, 'heads': 'seen'}
     """
+    by_position = [float(each) for each in strength] if isinstance(strength, Sequence) else [float(strength)]
+    if not by_position:
+        raise ValueError("lwf: strength is an empty list: one number a position, or one for all")
     settings = {"strength": strength, "temperature": temperature, "by_task": by_task, "heads": heads}
-    teach = functools.partial(_teach, **settings)
+    teach = functools.partial(_teach, by_position=by_position, temperature=temperature, by_task=by_task, heads=heads)
     learners = ("one", "streams")
     return Method("lwf", present, "finetune", settings, teach, learners=learners)
 
 
-def _teach(lesson: AnyLesson, *, strength: float, temperature: float, by_task: bool, heads: str) -> None:
+def _teach(lesson: AnyLesson, *, by_position: Sequence[float], temperature: float, by_task: bool, heads: str) -> None:
+    strength = by_position[min(lesson.task, len(by_position) - 1)]
+
     def loss(step: AnyStep) -> Tensor:
         total = step.own_classification() if heads == "task" else step.classification()
         if lesson.previous is None:

@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     AnyStep = ForwardPass | StreamStep
 
 Start = Literal["scratch", "finetune"]
-Exemplars = Literal["random", "herding", "given", "share"]
+Exemplars = Literal["random", "herding", "given", "share", "reservoir", "balanced_reservoir", "greedy", "each_position"]
+"""How rows are chosen for a memory of limited size: "random", "herding" and "given" fill equal quotas of the classes seen so
+far (vCLIMB, iCaRL); "reservoir" is a uniform sample of the stream, "balanced_reservoir" one of each class, "greedy" GDumb's
+sampler. "each_position" keeps so many of every domain or task (A-GEM), and "share" a share of each (CGLB): the memory grows."""
+Remember = Literal["after", "before"]
 Predict = Literal["head", "nearest_mean"]
 Labels = Literal["one", "sets"]
 Classes = Literal["new", "same"]
@@ -47,8 +51,9 @@ class Method:
         start: "scratch" draws new weights for each domain or task, "finetune" goes on with the last ones.
         settings: JSON values: what it was made with.
         teach: trains; None: by the classification loss alone.
-        exemplars: how rows are chosen for a memory of limited size after each task; "share": ``share`` of each task's rows are
-            drawn, and the memory grows; None: there is no memory.
+        exemplars: how rows are chosen for a memory; None: there is none.
+        remember: whether they are chosen "after" the training, or "before" it, so that ``rule`` has those of the present too
+            (GDumb trains on its memory alone).
         predict: by the largest output of the head, or by the nearest mean of the exemplars' features (iCaRL).
         labels: which labels of a sample it can learn: one class, or a set of them.
         classes: what a position of a stream may bring: "new" classes (tasks), or the "same" ones (domains).
@@ -82,15 +87,19 @@ class Method:
     learners: tuple[Learners, ...] = ("one",)
     any_order: bool = False
     attention: bool = False
+    remember: Remember = "after"
 
     def __post_init__(self) -> None:
         for what, value, words in (
             ("start", self.start, get_args(Start)),
             ("exemplars", self.exemplars, (None, *get_args(Exemplars))),
             ("predict", self.predict, get_args(Predict)),
+            ("remember", self.remember, get_args(Remember)),
         ):
             if value not in words:
                 raise ValueError(f"method {self.name!r}: {what} {value!r}: one of {', '.join(map(str, words))}")
+        if self.remember == "before" and self.exemplars in (None, "herding"):
+            raise ValueError(f"method {self.name!r}: exemplars {self.exemplars!r} cannot be chosen before the training")
         if self.predict == "nearest_mean" and self.exemplars is None:
             raise ValueError(f"method {self.name!r}: the nearest mean of exemplars needs exemplars")
         if self.exemplars == "share":

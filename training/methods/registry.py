@@ -11,6 +11,7 @@ from .method import Method
 
 _HERE = "benchwright.training.methods"
 _EVERYWHERE = "domains, tasks"
+_EVERY = ("agem", "cumulative", "cwr", "der", "er", "ewc", "finetune", "gdumb", "joint", "lwf", "mas", "nap", "si")
 
 METHODS = Registry(
     "method",
@@ -18,10 +19,13 @@ METHODS = Registry(
         "agem": f"{_HERE}.agem:agem",
         "bic": f"{_HERE}.bic:bic",
         "cumulative": f"{_HERE}.cumulative:cumulative",
+        "cwr": f"{_HERE}.cwr:cwr",
+        "der": f"{_HERE}.der:der",
         "dynamic_reservoir": f"{_HERE}.reservoir:dynamic_reservoir",
         "er": f"{_HERE}.replay:er",
         "ewc": f"{_HERE}.ewc:ewc",
         "finetune": f"{_HERE}.finetune:finetune",
+        "gdumb": f"{_HERE}.gdumb:gdumb",
         "gem": f"{_HERE}.gem:gem",
         "icarl": f"{_HERE}.icarl:icarl",
         "joint": f"{_HERE}.cumulative:joint",
@@ -30,10 +34,11 @@ METHODS = Registry(
         "mas": f"{_HERE}.mas:mas",
         "nap": f"{_HERE}.nap:nap",
         "reservoir": f"{_HERE}.reservoir:reservoir",
+        "si": f"{_HERE}.si:si",
         "twp": f"{_HERE}.twp:twp",
     },
     fits={
-        **dict.fromkeys(("agem", "cumulative", "er", "ewc", "finetune", "joint", "lwf", "mas", "nap"), _EVERYWHERE),
+        **dict.fromkeys(_EVERY, _EVERYWHERE),
         **dict.fromkeys(("dynamic_reservoir", "reservoir"), _EVERYWHERE),
         **dict.fromkeys(("bic", "lucir"), "tasks"),
         **dict.fromkeys(("gem", "twp"), "tasks of graphs"),

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
 from ..core.exemplars import RowNumbers, current_rows
 from .method import Method, Predict
+
+if TYPE_CHECKING:
+    from ..core.lesson import Lesson
+
+Batches = Literal["mixed", "paired"]
+Sampler = Literal["random", "reservoir", "balanced_reservoir"]
 
 
 def replay(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers:
@@ -19,21 +26,47 @@ def replay(buffer: RowNumbers, sizes: Sequence[int], *, seed: int) -> RowNumbers
     return np.concatenate([current_rows(sizes), buffer])
 
 
-def er(*, predict: Predict = "head", fraction: float | None = None) -> Method:
-    """Experience replay, vCLIMB's naive replay: classification loss on new and kept samples alike, a memory drawn at random
-    after every task.
+def er(
+    *,
+    predict: Predict = "head",
+    fraction: float | None = None,
+    batches: Batches = "mixed",
+    memory: Sampler = "random",
+) -> Method:
+    """Experience replay: classification loss on new and kept samples alike. The defaults are vCLIMB's naive replay.
 
     Args:
-        predict: "head" (``as_released``: what the code does), or "nearest_mean" (``as_written``: the supplement says that
-            it uses iCaRL's rule).
+        predict: "head" (vCLIMB ``as_released``: what the code does), or "nearest_mean" (``as_written``: the supplement says
+            that it uses iCaRL's rule).
         fraction: of each task's samples in the memory, which then grows with the tasks (CGLB); None: all classes share a memory
             of one size.
+        batches: "mixed" draws batches from new and kept samples together; "paired" takes a batch of each (Avalanche's,
+            which CLEAR ran), the kept ones again and again until the new ones are over.
+        memory: "random" fills equal quotas of the classes anew after each position; "reservoir" is a uniform sample of the
+            stream, "balanced_reservoir" one of each class.
 
-    >>> er().exemplars
-    'random'
+    Raises:
+        ValueError: a word that is none of these, or a fraction with another memory.
+
+    >>> er().exemplars, er(batches="paired", memory="reservoir").exemplars
+    ('random', 'reservoir')
     """
-    if fraction is None:
-        return Method("er", replay, "finetune", {"predict": predict}, exemplars="random", predict=predict)
-    settings = {"predict": predict, "fraction": fraction}
-    learners = ("one", "streams") if predict == "head" else ("one",)
-    return Method("er", replay, "finetune", settings, exemplars="share", predict=predict, share=fraction, learners=learners)
+    for what, value, words in (("batches", batches, get_args(Batches)), ("memory", memory, get_args(Sampler))):
+        if value not in words:
+            raise ValueError(f"er: {what} {value!r}: one of {', '.join(words)}")
+    if fraction is not None and (batches, memory) != ("mixed", "random"):
+        raise ValueError("er: fraction is a memory of its own, of mixed batches: leave batches and memory out, or fraction")
+    if fraction is not None:
+        settings = {"predict": predict, "fraction": fraction}
+        learners = ("one", "streams") if predict == "head" else ("one",)
+        return Method("er", replay, "finetune", settings, exemplars="share", predict=predict, share=fraction, learners=learners)
+    settings = {"predict": predict, "batches": batches, "memory": memory}
+    if (batches, memory) == ("mixed", "random"):
+        settings = {"predict": predict}
+    teach = _paired if batches == "paired" else None
+    return Method("er", replay, "finetune", settings, teach, exemplars=memory, predict=predict)
+
+
+def _paired(lesson: Lesson) -> None:
+    new, old = np.arange(lesson.fresh), np.arange(lesson.fresh, len(lesson.rows))
+    lesson.fit(lambda step: step.classification(), rows=(new, old) if len(old) else new)

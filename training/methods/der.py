@@ -1,0 +1,77 @@
+"""Dark experience replay (Buzzega et al., NeurIPS 2020): DER, and DER++."""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..core.batches import outputs
+from ..core.lesson import ForwardPass, Lesson
+from .method import Method
+from .replay import replay
+
+Sampler = Literal["reservoir", "balanced_reservoir", "random"]
+
+
+def der(*, alpha: float, beta: float, memory: Sampler = "reservoir") -> Method:
+    """Loss: classification of the present + alpha MSE of kept logits (equation 6) + beta classification of kept samples.
+
+    Each batch has as many kept samples as new ones. Logits are those of the model at the end of the position that brought the
+    sample (the paper keeps them while it trains, in one pass over the stream); outputs of later classes have none.
+
+    Args:
+        alpha: of the distance between logits, the mean over samples and over the outputs that were there.
+        beta: 0 is DER, more DER++.
+        memory: how the memory is chosen: a uniform sample of the stream, of each class, or vCLIMB's quotas.
+
+    >>> der(alpha=0.5, beta=0.5).exemplars
+    'reservoir'
+    """
+    teach = functools.partial(_teach, alpha=alpha, beta=beta)
+    return Method("der", replay, "finetune", {"alpha": alpha, "beta": beta, "memory": memory}, teach, memory)
+
+
+def _teach(lesson: Lesson, *, alpha: float, beta: float) -> None:
+    fresh = lesson.fresh
+    if lesson.teacher is None or fresh == len(lesson.rows):
+        lesson.fit(lambda step: step.classification())
+        return
+    then = _logits(lesson).to(lesson.means.device)
+
+    def loss(step: ForwardPass) -> Tensor:
+        old = (step.batch.rows >= fresh).to(step.logits.device)
+        value = torch.zeros((), device=step.logits.device)
+        if not bool(old.all()):
+            value = lesson.means.criterion(step.logits[~old], step.batch.targets[~old])
+        if bool(old.any()):
+            wanted = then[step.batch.rows.to(then.device)[old] - fresh]
+            there = ~wanted.isnan()
+            gap = (step.logits[old][:, : wanted.shape[1]] - wanted.nan_to_num())[there]
+            value = value + alpha * gap.square().mean()
+            value = value + beta * lesson.means.criterion(step.logits[old], step.batch.targets[old])
+        return value
+
+    lesson.fit(loss, rows=(np.arange(fresh), np.arange(fresh, len(lesson.rows))))
+
+
+def _logits(lesson: Lesson) -> Tensor:
+    """(kept, old classes): logits of each kept row when it entered the memory, NaN where a class came later."""
+    rows = lesson.rows[lesson.fresh :]
+    if lesson.teacher is None:
+        raise RuntimeError("there is no model before the first position")
+    found = torch.full((len(rows), lesson.old_classes), torch.nan)
+    known = {int(row): at for at, row in enumerate(lesson.state["rows"].tolist())} if "rows" in lesson.state else {}
+    new = np.array([at for at, row in enumerate(rows.tolist()) if row not in known], dtype=np.int64)
+    if len(new):
+        found[new] = outputs(lesson.teacher, lesson.train.take(lesson.fresh + new), lesson.means)
+    if known:
+        stored = lesson.state["logits"].cpu()
+        old = [(at, known[row]) for at, row in enumerate(rows.tolist()) if row in known]
+        for at, place in old:
+            found[at, : stored.shape[1]] = stored[place]
+    lesson.state["rows"], lesson.state["logits"] = torch.from_numpy(rows), found
+    return found

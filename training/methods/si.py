@@ -1,0 +1,78 @@
+"""Synaptic intelligence (Zenke et al., ICML 2017): weights that lowered the loss on the way are held where they ended."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ..core.lesson import ForwardPass, Lesson
+from . import importance
+from .finetune import present
+from .method import Method
+
+Form = Literal["as_written", "as_released"]
+
+MOST = 1e-3
+"""The largest importance of ``as_released``."""
+
+
+def si(*, strength: float, damping: float = 1e-3, form: Form = "as_written") -> Method:
+    """Loss: classification + c times the sum over parameters of Omega (theta - theta*)^2 (equation 4).
+
+    Omega grows at the end of each domain or task by -w / (Delta^2 + xi), where w is the sum over its steps of the gradient
+    times the step, and Delta the whole way (equation 5). The gradient is that of the loss that is minimised.
+
+    Args:
+        strength: c. CLEAR has 1e-4.
+        damping: xi. The paper has 1e-3 (permuted MNIST), Avalanche 1e-7.
+        form: "as_released" is Avalanche's, which CLEAR ran: half the penalty, Omega at most ``MOST``, and parameters of
+            batch norm left out.
+
+    Raises:
+        ValueError: ``form`` is no such word, or ``damping`` is not positive.
+
+    >>> si(strength=1e-4, damping=1e-7, form="as_released").name  # as CLEAR ran it
+    'si'
+    """
+    if form not in get_args(Form) or not damping > 0:
+        raise ValueError(f"si: form {form!r}: one of {', '.join(get_args(Form))}; damping {damping}: above 0")
+    teach = functools.partial(_teach, strength=strength, damping=damping, released=form == "as_released")
+    return Method("si", present, "finetune", {"strength": strength, "damping": damping, "form": form}, teach)
+
+
+def _teach(lesson: Lesson, *, strength: float, damping: float, released: bool) -> None:
+    held = lesson.parameters()
+    if released:
+        held = {name: value for name, value in held.items() if name not in _of_batch_norm(lesson.model)}
+    before = {name: value.detach().clone() for name, value in held.items()}
+    path = {name: torch.zeros_like(value) for name, value in before.items()}
+    now: dict[str, tuple[Tensor, Tensor]] = {}
+
+    def loss(step: ForwardPass) -> Tensor:
+        return step.classification() + (strength / 2 if released else strength) * importance.penalty(held, lesson.state)
+
+    def remember(parameters: Sequence[nn.Parameter]) -> None:
+        now.update({n: (p.detach().clone(), p.grad.clone()) for n, p in held.items() if p.grad is not None})
+
+    def add() -> None:
+        for name, (value, gradient) in now.items():
+            path[name] += gradient * (held[name].detach() - value)
+
+    lesson.fit(loss, adjust=remember, stepped=add)
+    for name, value in held.items():
+        way = value.detach() - before[name]
+        added = -path[name] / (way**2 + damping)
+        known = lesson.state.get(f"path/sum/{name}")
+        total = added if known is None else added + importance.widened(known, added.shape)
+        lesson.state[f"path/sum/{name}"] = total
+        lesson.state[f"path/importance/{name}"] = total.clamp(max=MOST) if released else total
+        lesson.state[f"path/value/{name}"] = value.detach().clone()
+
+
+def _of_batch_norm(model: nn.Module) -> set[str]:
+    norms = [name for name, part in model.named_modules() if isinstance(part, nn.modules.batchnorm._NormBase)]  # pyright: ignore[reportPrivateUsage]
+    return {f"{norm}.{name}" for norm in norms for name in ("weight", "bias")}
