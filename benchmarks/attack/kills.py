@@ -19,7 +19,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -315,14 +315,52 @@ def cluster(seed: int, scratch: Path, *, kills: int, tell: Callable[[str], None]
     plain = Command(name, ("run", name, "--config", "tiny", "--train"))
     wanted = undisturbed(plain, scratch).digests
     draw = rng(seed, "kills", "cluster")
-    code = (
+    out, fails = scratch / "lane-cluster", 0
+    while counts["inputs"] < kills:
+        shutil.rmtree(out, ignore_errors=True)
+        finished = False
+        while not finished:
+            with _local_cluster(scratch) as (keeper, address):
+                running = begin(plain.arguments, out, address)
+                while counts["inputs"] < kills and running.poll() is None and (workers := _workers(keeper)):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(workers[int(draw.integers(len(workers)))], signal.SIGKILL)
+                        counts["inputs"] += 1
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        running.wait(float(draw.uniform(0.5, 2.5)))
+                if not _workers(keeper):  # which the run waits for, and says so: the next cluster goes on with its folder
+                    os.killpg(running.pid, signal.SIGKILL)
+                told, hangs = ended(running)
+            if hangs:
+                counts["hang"] += 1
+                tell(f"hang: a run on a cluster: {hangs}: {told[-500:]}")
+            if "Traceback" in told:
+                counts["traceback"] += 1
+                tell(f"traceback: a run on a cluster: {told[-1500:]}")
+            finished = running.returncode == 0
+            fails += not finished
+            if fails >= 20:
+                counts["refused again"] += 1
+                tell(f"refused again: a run on a cluster: {told[-500:]}")
+                return counts
+        if different := differing(wanted, digests(out)):
+            counts["other bytes"] += 1
+            tell(f"other bytes: a run on a cluster: {', '.join(different[:5])}")
+        else:
+            counts["done"] += 1
+    return counts
+
+
+@contextlib.contextmanager
+def _local_cluster(scratch: Path) -> Iterator[tuple[int, str]]:
+    """Process and address of a cluster of two workers, which are begun again where they end."""
+    script = scratch / "cluster.py"
+    script.write_text(
         "import time\nfrom distributed import LocalCluster\n"
         "if __name__ == '__main__':\n"
         "    c = LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, scheduler_port=0)\n"
-        "    print(c.scheduler_address, *[w.pid for w in c.workers.values()], flush=True)\n    time.sleep(3600)\n"
+        "    print(c.scheduler_address, flush=True)\n    time.sleep(3600)\n"
     )
-    script = scratch / "cluster.py"
-    script.write_text(code)
     process = subprocess.Popen(
         [sys.executable, "-P", str(script)],
         stdout=subprocess.PIPE,
@@ -332,44 +370,20 @@ def cluster(seed: int, scratch: Path, *, kills: int, tell: Callable[[str], None]
     )
     try:
         assert process.stdout is not None
-        address = process.stdout.readline().split()[0]
-        out, fails = scratch / "lane-cluster", 0
-        while counts["inputs"] < kills and fails < 20:
-            shutil.rmtree(out, ignore_errors=True)
-            while True:
-                running = begin(plain.arguments, out, address)
-                while counts["inputs"] < kills:
-                    with contextlib.suppress(subprocess.TimeoutExpired):
-                        running.wait(float(draw.uniform(0.5, 2.5)))
-                    workers = [pid for pid in children_of(process.pid) if _is_worker(pid)]
-                    if running.poll() is not None or not workers:
-                        break
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(workers[int(draw.integers(len(workers)))], signal.SIGKILL)
-                        counts["inputs"] += 1
-                told, hangs = ended(running)
-                if hangs:
-                    counts["hang"] += 1
-                    tell(f"hang: a run on a cluster: {hangs}: {told[-500:]}")
-                if "Traceback" in told:
-                    counts["traceback"] += 1
-                    tell(f"traceback: a run on a cluster: {told[-1500:]}")
-                if running.returncode == 0:
-                    break
-                fails += 1
-                if fails >= 20:
-                    counts["refused again"] += 1
-                    tell(f"refused again: a run on a cluster: {told[-500:]}")
-                    return counts
-            if different := differing(wanted, digests(out)):
-                counts["other bytes"] += 1
-                tell(f"other bytes: a run on a cluster: {', '.join(different[:5])}")
-            else:
-                counts["done"] += 1
+        yield process.pid, process.stdout.readline().strip()
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    return counts
+
+
+def _workers(keeper: int, patience_s: float = 30.0) -> list[int]:
+    """The workers that a cluster has, as soon as it has one; on a busy machine it may give up beginning them again."""
+    until = time.monotonic() + patience_s
+    while True:
+        found = [pid for pid in children_of(keeper) if _is_worker(pid)]
+        if found or time.monotonic() > until:
+            return found
+        time.sleep(0.2)
 
 
 def _is_worker(pid: int) -> bool:
