@@ -103,8 +103,9 @@ def stream_trainings(
     benchwright.pipelines.errors.WrongUse: out/dataset has no column 'class' for label: there are ...
     """
     from ..training.methods.registry import METHODS
+    from .metrics import with_metrics
     from .names import reference_of
-    from .streams import Runs, trainings_of, with_metrics
+    from .streams import Runs, trainings_of
 
     protocol, columns = _columns(task, domain, protocols)
     columns |= {"label": label, "role": role, "features": features}

@@ -334,9 +334,9 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
         ...
     benchwright.curation.store.StoreError: nowhere holds no run: there is no run.json in it
     """
+    benchmark = load_run(Store(out)).pipeline
     if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
         return RESULTS.empty_table()
-    benchmark = load_run(Store(out)).pipeline
     dataset = dataset_digest(out)
     store = Store(posixpath.join(out, FOLDER))
     tables: list[pa.Table] = []

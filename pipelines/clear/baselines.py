@@ -20,8 +20,9 @@ from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
+from ..metrics import with_metrics
 from ..names import reference_of
-from ..streams import Runs, trainings_of, with_metrics
+from ..streams import Runs, trainings_of
 from .config import ClearConfig
 
 PROTOCOLS = ("iid", "streaming")

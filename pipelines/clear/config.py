@@ -261,7 +261,7 @@ class Baselines:
         preset: hyper-parameters and model of the paper.
         methods: by name; ``method_settings`` has changes of theirs.
         model: another one than the preset's, by name or reference; ``model_settings`` are its own.
-        metrics: of your own, beside the paper's: references of functions, see ``pipelines.streams.measure_by``.
+        metrics: of your own, beside the paper's: references of functions, see ``pipelines.metrics.measure_by``.
     """
 
     preset: str

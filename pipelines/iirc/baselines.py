@@ -19,8 +19,9 @@ from ...training.models.registry import MODELS
 from ..config import with_changes
 from ..errors import WrongUse
 from ..experiments import Training
+from ..metrics import with_metrics
 from ..names import reference_of
-from ..streams import Runs, short, trainings_of, with_metrics
+from ..streams import Runs, short, trainings_of
 from .config import PICTURES, IircConfig
 from .stream import SAMPLES
 from .vectors import vectors_digest

@@ -122,7 +122,7 @@ class Evaluation:
         dataset: whose settings of the paper are used.
         methods: names of ``training.baselines.iirc``, or of any other method.
         model: of all methods; ``settings.model`` are its own.
-        metrics: of your own, beside the paper's: see ``pipelines.streams.measure_by``.
+        metrics: of your own, beside the paper's: see ``pipelines.metrics.measure_by``.
         configurations: of the tasks, a run each; those of ``tasks`` by default.
         seeds: a run each.
         information: labels in training: ``incomplete``: those that the task brings; ``complete``: all known by then.

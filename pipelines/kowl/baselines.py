@@ -18,7 +18,8 @@ from ...eval.protocols.open_world_predictions import COLUMNS, OpenWorldPredictio
 from ...training.predictors.registry import PREDICTORS, new_predictor, paper_settings
 from ..errors import WrongUse
 from ..experiments import FOLDER, Training, dataset_digest
-from ..streams import short, with_metrics
+from ..metrics import with_metrics
+from ..streams import short
 from .config import KowlConfig
 from .stream import learn_open_world, measure_strata
 

@@ -27,8 +27,9 @@ from ...training.methods.registry import METHODS, made
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import Training, dataset_digest
+from ..metrics import with_metrics
 from ..names import reference_of
-from ..streams import Runs, short, stream_training, with_metrics
+from ..streams import Runs, short, stream_training
 from .config import EXPERIMENTS, Evaluation, SkeletonConfig, training_settings
 from .learning import PREDICTIONS, learn_orders, order_of, ranges_of_orders
 

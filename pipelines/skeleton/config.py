@@ -241,7 +241,7 @@ class Evaluation:
         grid: method -> setting -> values: each combination is tried by the experiment ``grid``.
         paper: whose figures of Table 2 stand beside those trainings of this run that are as the paper's; None: none do.
         memory: sequences that are kept by methods with exemplars that learn one order at a time.
-        metrics: of your own: see ``pipelines.streams.measure_by``; of a training of several orders the mean over them.
+        metrics: of your own: see ``pipelines.metrics.measure_by``; of a training of several orders the mean over them.
         device: ``cpu`` or ``cuda``.
         workers: of earlier versions, and not used any more: see ``benchwright train --scheduler processes --workers``.
         orders_per_part: orders that are trained together, sharing their common beginnings; a kill costs as many.

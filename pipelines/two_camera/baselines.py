@@ -22,8 +22,8 @@ from ...training.illuminants.registry import ESTIMATORS, candidates, functions
 from ...training.two_camera.settings import hyper_of, settings
 from ..errors import WrongUse, unknown
 from ..experiments import Training, predictions
+from ..metrics import with_metrics
 from ..names import short
-from ..streams import with_metrics
 from . import learning
 from .config import Metadata, NetworkTraining, Radiometric, TwoCameraConfig
 

@@ -22,8 +22,9 @@ from ...training.models.tsn import check_tsn
 from ..config import with_changes
 from ..errors import WrongUse
 from ..experiments import Training
+from ..metrics import with_metrics
 from ..names import reference_of
-from ..streams import Runs, short, trainings_of, weights_sha256, with_metrics
+from ..streams import Runs, short, trainings_of, weights_sha256
 from .config import VclimbConfig, VclimbEvaluation
 from .stream import clip_view, narrowings, tasks
 

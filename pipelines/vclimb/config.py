@@ -239,7 +239,7 @@ class VclimbEvaluation:
         method_settings: likewise for single methods; those of a method that the paper does not have, in ``method``.
         model: another one than the paper's, by name or reference; ``model_settings`` are its own, and ``settings.model`` is of
             the paper's alone.
-        metrics: of your own, beside the paper's: references of functions, see ``pipelines.streams.measure_by``.
+        metrics: of your own, beside the paper's: references of functions, see ``pipelines.metrics.measure_by``.
         weights: file of the model's weights; None: random ones.
         device: ``cpu`` or ``cuda``.
         workers: threads that load batches ahead.

@@ -193,7 +193,7 @@ def _sampled(stage: Artifact | None, released: str) -> str:
     """Why stored frames are not those from which the paper draws."""
     if stage is None:
         return "no frames are stored"
-    fps = facts().activitynet_fps if released == "activitynet" else None
+    fps = facts().splits.activitynet_fps if released == "activitynet" else None
     wanted = {"kind": "all", "n": None, "fps": fps, "min_frames": paper_settings("er", dataset="ucf101")["view"]["segments"]}
     return next(iter(record_differences(stage.recipe["settings"]["plan"], wanted, "frames.")), "")
 

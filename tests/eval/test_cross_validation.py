@@ -28,7 +28,7 @@ from benchwright.eval.protocols.cross_validation import (
     rotating_folds,
 )
 from benchwright.eval.results import Value
-from benchwright.pipelines.streams import measure_by
+from benchwright.pipelines.metrics import measure_by
 from benchwright.training.two_camera.linear import LinearEstimator
 from benchwright.training.two_camera.reillumination import reilluminated
 

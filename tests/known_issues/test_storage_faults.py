@@ -107,7 +107,7 @@ def test_storage_that_fails_rejects_no_row(photos: str, tmp_path: Path, kind: st
     Failing.at, Failing.fault = f"/{kind}/{file}", FAULTS[fault]
     with pytest.raises((RuntimeError, OSError)) as told:
         run(flow, str(tmp_path / "out"), scheduler="sync")
-    line = exits.line_of(told.value)
+    line = exits.error_line(told.value)
     assert f"/{kind}/{file}" in line
     assert "\n" not in line
     Failing.fault = None
@@ -136,4 +136,4 @@ def test_errors_of_remote_runs_name_the_place(photos: str, fault: Exception, do:
             "parquet": lambda: store.read_parquet("stages/a.json"),
             "stream": lambda: file_sha256(store, "stages/a.json"),
         }[do]()
-    assert "\n" not in exits.line_of(told.value)
+    assert "\n" not in exits.error_line(told.value)

@@ -30,6 +30,10 @@ STORE = store.__file__
 ENGINE = {Path(str(each.__file__)).name for each in (parts, shards)}
 
 
+def _of_a_step(code: CodeType) -> bool:
+    return Path(code.co_filename).name not in ENGINE or code is shards.assign_shards.__code__
+
+
 class Watch:
     """Notes which code of ours runs within the steps of which stage."""
 
@@ -57,7 +61,7 @@ class Watch:
             if pieces is not None and code is pieces.function.__code__:
                 self.stage = back.f_locals["stage"].name
                 self.steps.append(frame)
-        elif back is not None and back.f_code in BORDER and code not in BORDER and Path(code.co_filename).name not in ENGINE:
+        elif back is not None and back.f_code in BORDER and code not in BORDER and _of_a_step(code):
             self.steps.append(frame)
         if code.co_filename == STORE or code.co_name == "<module>":
             self.hidden.append(frame)  # reading rows, or importing

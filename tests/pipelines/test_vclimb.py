@@ -256,7 +256,7 @@ def test_methods_for_new_classes_learn_a_single_task(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "methods", "protocols", "says"),
     [
-        ([], ["gem"], [], "no method 'gem': there are agem, bic"),
+        ([], ["gen"], [], "no method 'gen': there are agem, bic"),
         ([], ["icarl+ct"], [], "no method 'icarl\\+ct'.*did you mean 'icarl'"),
         ([], [], ["iid"], "no protocol 'iid'"),
         ([], [], ["frames-0"], "no protocol 'frames-0'"),

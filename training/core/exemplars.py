@@ -15,7 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...curation.rng import rng, uniform
-from ..data.examples import Labels, RowNumbers
+
+Labels = NDArray[np.int64]
+RowNumbers = NDArray[np.int64]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -11,8 +11,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-Labels = NDArray[np.int64]
-RowNumbers = NDArray[np.int64]
+from ..core.exemplars import Labels, RowNumbers
 
 
 @dataclasses.dataclass(frozen=True)

@@ -80,5 +80,5 @@ def _mean_square(lesson: Lesson, size: int) -> dict[str, Tensor]:
         loss = lesson.step(batch).classification()
         gradients = torch.autograd.grad(loss, list(parameters.values()), materialize_grads=True)
         for name, gradient in zip(parameters, gradients, strict=True):
-            found[name] += (gradient**2 - found[name]) / count
+            found[name] += (gradient.square() - found[name]) / count
     return found
