@@ -66,6 +66,8 @@ def measured(
 
     >>> measured("accuracy", 0.5, position=2, tested="2005", split="test").key
     'accuracy/0/2/2005/test/'
+    >>> measured("backward_forgetting", float("nan")).value is None
+    True
     """
     number = None if value is None or math.isnan(value) else float(value)
     run = [] if seed is None else [str(seed)]
@@ -186,7 +188,7 @@ def lines(results: pa.Table) -> list[Line]:
 def line_label(method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
     """The method with every setting in which the others differ from it: ``er, memory.samples = 200``.
 
-    >>> labelled("er", {"memory.size": 200, "seed": 0}, [{"memory.size": 100, "seed": 0}])
+    >>> line_label("er", {"memory.size": 200, "seed": 0}, [{"memory.size": 100, "seed": 0}])
     'er, memory.size = 200'
     """
     others = list(others)

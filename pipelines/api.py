@@ -130,6 +130,9 @@ def run(
     Returns:
         The run; its ``waiting`` says what a person has to do where it could not reach its end.
 
+    Raises:
+        PlanError: and others, as ``curation.run.run``.
+
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py", overrides=["min_words=3"]), "words")
     >>> done.rows().table(["key", "words"]).to_pylist()
@@ -231,6 +234,9 @@ def show(out: str) -> dict[str, Any]:
     ``stages`` (``name``, ``rows``, ``rejects`` by reason, ``digest``, ``seconds``, and ``kept`` where earlier code made it) and
     ``provenance``.
 
+    Raises:
+        StoreError: where ``out`` holds no run, or a record is damaged.
+
     >>> import benchwright as bw
     >>> [(stage["name"], stage["rows"], stage["rejects"]) for stage in bw.show("out")["stages"]][:2]
     [('listed', 900, {}), ('checked', 864, {'not_an_image': 2, 'truncated': 34})]
@@ -280,6 +286,9 @@ def kept_stages(out: str) -> dict[str, dict[str, Any]]:
     """Stages that are used though their code changed since they were made: name -> what ``curation.artifact.Artifact`` says.
 
     Stages of which nothing can be said, since their records are missing or damaged, are left out.
+
+    >>> kept_stages("out")
+    {}
     """
     store = Store(out)
     found: dict[str, dict[str, Any]] = {}
@@ -293,8 +302,13 @@ def kept_stages(out: str) -> dict[str, dict[str, Any]]:
 def rejects(out: str, *, stage: str | None = None, reason: str | None = None) -> Iterator[dict[str, str]]:
     """Rows that were rejected, in order: ``stage``, ``key``, ``reason``, ``detail``; of stages that failed, too.
 
+    Args:
+        out: the run.
+        stage: of this stage alone.
+        reason: for this reason alone.
+
     Raises:
-        StoreError: where the run has no such stage.
+        StoreError: where ``out`` holds no run, the run has no such stage, or no row was rejected for that reason.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py", overrides=["min_words=3"]), "rejecting")
@@ -342,7 +356,7 @@ def describe_differences(differences: Sequence[Difference]) -> list[str]:
     >>> import benchwright as bw
     >>> for name, least in (("loose", 1), ("strict", 3)):
     ...     done = bw.run(bw.job("words.py", overrides=[f"min_words={least}"]), name)
-    >>> print("\n".join(describe(bw.compare("loose", "strict", stage="counted"))))
+    >>> print("\n".join(describe_differences(bw.compare("loose", "strict", stage="counted"))))
     counted: 3 rows against 2
       only in the first: 1 rows, such as short
     """

@@ -257,7 +257,7 @@ def reading_once() -> Iterator[None]:
 def finished_trainings(out: str) -> list[Trained]:
     """Every finished training of a run, of whatever dataset, settings and code, in the order of training.
 
-    >>> [(one.facts["protocol"], one.facts["seed"], one.stale) for one in trained("out")][:2]
+    >>> [(one.facts["protocol"], one.facts["seed"], one.stale) for one in finished_trainings("out")][:2]
     [('iid', 0, ''), ('iid', 1, '')]
     """
     known = _read.get()
@@ -375,6 +375,9 @@ def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, An
     Args:
         out: the run.
         stale: whether trainings count that earlier code made.
+
+    Raises:
+        StoreError: where ``out`` holds no run, or a stage is damaged.
 
     >>> import benchwright as bw
     >>> facts, rows = next(bw.predictions("out"))

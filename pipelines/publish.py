@@ -48,11 +48,11 @@ def publish_shards(run: Run, card: DatasetCard, into: str, *, leave_out: Collect
 def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[str] = ()) -> None:
     """Make ``files`` all that a folder holds, but for those to ``keep``; one that is there already is not written again.
 
-    >>> import benchwright as bw
-    >>> done = bw.run(bw.job("two_camera", config="tiny"), "cameras")
-    >>> scores = bw.train("cameras", methods=["gray_world"])
-    >>> [path.name for path in write_files("cameras", "weights")]
-    ['test-part.npz']
+    >>> target = Store("published")
+    >>> write_files(target, {"README.md": b"Words", "0000.txt": b"one"})
+    >>> write_files(target, {"0001.txt": b"two"}, keep=["README.md"])
+    >>> sorted(target.list(""))
+    ['0001.txt', 'README.md']
     """
     for name, data in files.items():
         if target.size(name) != len(data) or target.read(name) != data:

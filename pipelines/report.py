@@ -153,7 +153,7 @@ def write_page(
         Its path.
 
     >>> shown = [Section("Words", [Text(["Texts of fewer than three words were left out."])])]
-    >>> write_page("Words", "texts and their words", shown, finished_stages(Store("out")), "out", drawn="drawn from a seed")
+    >>> write_page(ReportedRun.of("out"), "Words", "texts and their words", sections=shown, drawn="drawn from a seed")
     'out/report.html'
     """
     record, made, last = load_run(run.store), run.made, run.made[list(run.made)[-1]]

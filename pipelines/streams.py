@@ -168,6 +168,7 @@ def stream_training(
     ...     prepare="benchwright.pipelines.column_streams:prepare",
     ...     measures={},
     ...     runs=Runs("out/dataset"),
+    ...     samples="vectors",
     ...     labels="one",
     ...     classes="new",
     ...     change="settings.schedule.learning_rate",

@@ -20,7 +20,7 @@ class Encoder(Protocol):
 
     >>> from benchwright.curation.encoders.colours import ColourEncoder
     >>> encoder: Encoder = ColourEncoder()
-    >>> images = encoder.encode_images([np.full((4, 4, 3), [200, 30, 30], np.uint8)])
+    >>> images = encoder.encode_prepared([encoder.prepare(np.full((4, 4, 3), [200, 30, 30], np.uint8))])
     >>> texts = encoder.encode_texts(["something red", "something blue"])
     >>> images.shape, (images @ texts.T).argmax(axis=1)  # the cosine with "something red" is the greater
     ((1, 11), array([0]))

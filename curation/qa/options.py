@@ -125,9 +125,9 @@ def read_answer(answers: object, classes: Mapping[str, str]) -> list[str]:
             ``none_with_others`` ("None of the above" beside a class).
 
     >>> classes = answers_to_classes([Option("computer", class_name="laptop"), Option("bus")])
-    >>> read_labels(["computer", "bus"], classes)
+    >>> read_answer(["computer", "bus"], classes)
     ['bus', 'laptop']
-    >>> read_labels(["None of the above"], classes)
+    >>> read_answer(["None of the above"], classes)
     []
     """
     if not isinstance(answers, list) or not all(isinstance(answer, str) for answer in answers):

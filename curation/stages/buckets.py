@@ -42,7 +42,7 @@ class Bucketed:
 class BucketLimits:
     """First and last time of a bucket, both of them in it, as ``2007-04-09 03:27:17`` (naive).
 
-    >>> checked_limits([Limits("2007-04-09 03:27:17", "2006-01-01 00:00:00")])
+    >>> checked_limits([BucketLimits("2007-04-09 03:27:17", "2006-01-01 00:00:00")])
     Traceback (most recent call last):
         ...
     ValueError: bucket limits 2007-04-09 03:27:17 to 2006-01-01 00:00:00 run backwards
@@ -118,7 +118,7 @@ def assign_buckets_by_limits(
     >>> from benchwright.curation.store import Rows
     >>> times = pa.array([dt.datetime(2007, 5, 1), dt.datetime(2009, 5, 1)], pa.timestamp("us"))
     >>> rows = Rows.of(pa.table({"key": ["a", "b"], "taken": times}))
-    >>> limits = [Limits("2007-01-01 00:00:00", "2007-12-31 23:59:59")]
+    >>> limits = [BucketLimits("2007-01-01 00:00:00", "2007-12-31 23:59:59")]
     >>> for table in assign_buckets_by_limits(rows, limits=limits, by="taken"):
     ...     print(table.rejected["reason"].to_pylist() if isinstance(table, Sifted) else table["bucket"].to_pylist())
     ['outside_every_bucket']
@@ -203,7 +203,7 @@ def _digit_counts(column: pa.ChunkedArray, by: str) -> np.ndarray:
 def checked_limits(limits: Sequence[BucketLimits]) -> tuple[np.ndarray, np.ndarray]:
     """First and last microseconds of the buckets. Raises ``ValueError`` where they overlap or run backwards.
 
-    >>> first, last = checked_limits([Limits("1970-01-01 00:00:00", "1970-01-01 00:00:01")])
+    >>> first, last = checked_limits([BucketLimits("1970-01-01 00:00:00", "1970-01-01 00:00:01")])
     >>> first, last
     (array([0]), array([1000000]))
     """

@@ -38,6 +38,9 @@ def inner_products(vectors: np.ndarray, query: np.ndarray) -> np.ndarray:
 
     Returns:
         (n,) float64.
+
+    >>> inner_products(np.array([[1.0, 0.0], [0.5, 0.25]], np.float32), np.array([2.0, 4.0], np.float32))
+    array([2., 2.])
     """
     count, width = vectors.shape
     padded = 1 << max(width - 1, 0).bit_length()
@@ -79,6 +82,12 @@ class TopK:
 
     Raises:
         ValueError: for queries of another shape or with values that are not finite, or for k < 1.
+
+    >>> found = TopK(np.array([[1.0, 0.0]], np.float32), k=2)
+    >>> found.add(np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]], np.float32), ids=np.arange(3))
+    >>> scores, ids, without_direction = found.result()
+    >>> scores.round(2), ids
+    (array([[1. , 0.6]]), array([[0, 2]]))
     """
 
     def __init__(self, queries: np.ndarray, k: int) -> None:
@@ -110,6 +119,9 @@ class TopK:
         Args:
             block: (n, d) float32 or float16, memory-mapped or not; read once, and again where rows are nominated.
             ids: (n,) int64, unique over all blocks. The smaller of two ids wins a tie.
+
+        Raises:
+            ValueError: a block of another width or type, or not one id a row.
         """
         if block.ndim != 2 or block.shape[1] != self._queries.shape[1] or block.dtype.name not in ("float32", "float16"):
             raise ValueError(

@@ -97,7 +97,8 @@ def increment_class_order(counts: np.ndarray, preset: Preset) -> np.ndarray:
         preset: ``as_released``: rarest first; ``as_written``: most frequent first. Equal counts are taken in the order of names
             in both: the sort is stable, whereas numpy's default, which the released code calls, leaves them to chance.
 
-    >>> class_order(np.array([30, 10, 20]), "as_released"), class_order(np.array([30, 10, 20]), "as_written")
+    >>> counts = np.array([30, 10, 20])
+    >>> increment_class_order(counts, "as_released"), increment_class_order(counts, "as_written")
     (array([1, 2, 0]), array([0, 2, 1]))
     """
     return np.argsort(counts if preset == "as_released" else -counts, kind="stable")

@@ -22,6 +22,17 @@ def increment_table(samples: pa.Table) -> pa.Table:
         One row an increment, int64: ``increment``; ``known_classes``, those trained before it (in increment 0, those trained in
         it); ``novel_classes``, those that it brings to training; and for each role ``<role>_known``, ``<role>_novel``
         (samples) and ``<role>_novel_classes``, which also counts classes that are never trained.
+
+    >>> samples = pa.table(
+    ...     {
+    ...         "increment": [0, 0, 1, 1, 1],
+    ...         "role": ["train", "test", "train", "val", "test"],
+    ...         "novel": [False, False, True, True, False],
+    ...         "label_recent_first": ["diving", "diving", "juggling", "juggling", "diving"],
+    ...     }
+    ... )
+    >>> increment_table(samples).select(["increment", "known_classes", "novel_classes", "val_novel"]).to_pylist()[1]
+    {'increment': 1, 'known_classes': 1, 'novel_classes': 1, 'val_novel': 1}
     """
     names = ["increment", "role", "novel", "label_recent_first"]
     frame = pl.DataFrame(pl.from_arrow(samples.select(names)))
@@ -47,6 +58,11 @@ def published_table(table: pa.Table) -> pa.Table:
     """Table 1 of the paper from ``increment_table``: val and test of every increment but the first counted together as test.
 
     Increment 0 shows its test samples alone, as the paper does.
+
+    >>> counts = {"known_classes": [1, 1], "novel_classes": [0, 1], "train_known": [8, 0], "train_novel": [0, 5]}
+    >>> counts |= {"val_known": [2, 2], "val_novel": [0, 1], "test_known": [4, 3], "test_novel": [0, 6]}
+    >>> published_table(pa.table({"increment": [0, 1], **counts})).select(["test_known", "test_novel"]).to_pylist()
+    [{'test_known': 4, 'test_novel': 0}, {'test_known': 5, 'test_novel': 7}]
     """
     later = table["increment"].to_numpy() > 0
     names = ["increment", "known_classes", "novel_classes", "train_known", "train_novel"]
@@ -66,6 +82,11 @@ def class_density(samples: pa.Table) -> pa.Table:
     Returns:
         ``increment``, ``role``, ``rank`` (from 1, the most frequent class of the increment and role first, equal counts in the
         order of names), ``label``, ``samples``, ``share`` (of the increment and role, 0 to 1), ``novel``.
+
+    >>> samples = {"increment": [0] * 4, "role": ["train"] * 4, "novel": [False] * 4}
+    >>> table = class_density(pa.table({**samples, "label_recent_first": ["diving", "juggling", "juggling", "juggling"]}))
+    >>> table.select(["rank", "label", "samples", "share"]).to_pylist()[0]
+    {'rank': 1, 'label': 'juggling', 'samples': 3, 'share': 0.75}
     """
     names = ["increment", "role", "novel", "label_recent_first"]
     frame = pl.DataFrame(pl.from_arrow(samples.select(names))).with_columns(pl.col("role").cast(pl.Enum(ROLES)))
@@ -82,7 +103,13 @@ def class_density(samples: pa.Table) -> pa.Table:
 
 
 def as_text(table: pa.Table) -> str:
-    """A table of numbers for a terminal: one row a line, right-aligned, thousands apart."""
+    """A table of numbers for a terminal: one row a line, right-aligned, thousands apart.
+
+    >>> print(as_text(pa.table({"increment": [0, 1], "train_known": [1234, 56]})), end="")
+    increment  train known
+            0        1,234
+            1           56
+    """
     rows = [[name.replace("_", " ") for name in table.column_names]]
     rows += [[f"{value:,}" if isinstance(value, int) else str(value) for value in row.values()] for row in table.to_pylist()]
     widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]

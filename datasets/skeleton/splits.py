@@ -67,7 +67,7 @@ def select_sequences(
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": ["a", "b", "c"], "class_name": ["wave", "sit", "wave"], "name": ["a", "b", "c"]}))
-    >>> kept, rejected = choose(rows, classes=["wave"], only={})
+    >>> kept, rejected = select_sequences(rows, classes=["wave"], only={})
     >>> kept.select(["key", "label", "position"]).to_pylist(), rejected["reason"].to_pylist()
     ([{'key': 'a', 'label': 0, 'position': 0}, {'key': 'c', 'label': 0, 'position': 1}], ['other_class'])
     """

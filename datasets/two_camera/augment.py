@@ -117,7 +117,7 @@ def to_light(own: np.ndarray, others: np.ndarray, *, clear: np.ndarray) -> np.nd
         Reject: ``singular``: none has a matrix.
 
     >>> chart = np.random.default_rng(0).uniform(0.1, 0.9, (24, 3))
-    >>> [change] = to_light(chart, np.stack([chart * [2.0, 1.0, 0.5]]))
+    >>> [change] = to_light(chart, np.stack([chart * [2.0, 1.0, 0.5]]), clear=np.ones((1, 24), bool))
     >>> np.diag(change).round(6)
     array([2. , 1. , 0.5])
     """

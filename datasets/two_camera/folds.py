@@ -27,7 +27,11 @@ Lights = NDArray[np.float64]
 
 
 def mark_originals(table: pa.Table) -> pa.Table:
-    """Table step: the columns of ``rows.Augmented``, for rows that were all measured."""
+    """Table step: the columns of ``rows.Augmented``, for rows that were all measured.
+
+    >>> mark_originals(pa.table({"key": ["a"]})).to_pylist()
+    [{'key': 'a', 'source_key': 'a', 'target_key': '', 'original': True}]
+    """
     table = with_column(table, "source_key", table["key"])
     table = with_column(table, "target_key", pa.array([""] * table.num_rows, pa.string()))
     return with_column(table, "original", pa.array([True] * table.num_rows))
@@ -68,6 +72,14 @@ def assign_parts(rows: Rows, *, shares: Sequence[float], seed: int) -> pa.Table:
     Args:
         shares: of the parts; they sum to 1. Published: 0.6, 0.2, 0.2 (the order is in the released file).
         seed: of the order.
+
+    Raises:
+        ValueError: a share of 0 or less, or another sum.
+
+    >>> from benchwright.curation.store import Rows
+    >>> table = assign_parts(Rows.of(pa.table({"key": list("abcdefghij")})), shares=[0.6, 0.2, 0.2], seed=0)
+    >>> np.bincount(table["fold"].to_numpy())
+    array([6, 2, 2])
     """
     if abs(sum(shares) - 1) > 1e-9 or min(shares) <= 0:
         raise ValueError(f"shares {list(shares)}: numbers above 0 that sum to 1 are wanted")
@@ -81,6 +93,15 @@ def released_parts(rows: Rows, *, path: str) -> pa.Table:
 
     Raises:
         ValueError: another form, or parts that are not of these pairs: the numbers in the keys count, from 0.
+
+    >>> from benchwright.curation.store import Rows
+    >>> from scipy.io import savemat
+    >>> lists = np.array([None, None, None])
+    >>> lists[:] = [np.array([[2, 0]]), np.array([[3]]), np.array([[1]])]
+    >>> savemat("parts.mat", {"idx_parts": lists})
+    >>> rows = Rows.of(pa.table({"key": ["pair0", "pair1", "pair2", "pair3"]}))
+    >>> released_parts(rows, path="parts.mat")["fold"].to_pylist()
+    [0, 2, 0, 1]
     """
     try:
         cells = read_mat(read_bytes(path), ["idx_parts"])["idx_parts"]
@@ -133,6 +154,7 @@ class Fold:
         pictures: keys of measured pairs -> their ``training.illuminants.pictures.LinearPictures``, of both cameras; for
             estimators that have ``needs_pictures = True``.
 
+    >>> from benchwright.eval.protocols.cross_validation import PairExamples, rotating_folds
     >>> rows = PairExamples(
     ...     key=np.array(["a", "b", "a-as-b"]),
     ...     pair=np.array(["a", "b", "a"]),

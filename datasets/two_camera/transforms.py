@@ -86,6 +86,11 @@ def from_normal_equations(gram: np.ndarray, cross: np.ndarray) -> TransformFit:
     """From the normal equations, ``gram`` = I1' I1 and ``cross`` = I1' I2, float64 (..., 3, 3) each.
 
     Three unknowns: squaring the condition leaves eight digits at ``MAX_CONDITION``.
+
+    >>> from_normal_equations(2 * np.eye(3), np.eye(3)).matrix
+    array([[0.5, 0. , 0. ],
+           [0. , 0.5, 0. ],
+           [0. , 0. , 0.5]])
     """
     gram, cross = np.nan_to_num(gram), np.nan_to_num(cross)
     values = np.maximum(np.linalg.eigvalsh(gram), 0.0)
@@ -99,7 +104,16 @@ def from_normal_equations(gram: np.ndarray, cross: np.ndarray) -> TransformFit:
 def checked_fit(
     colours_1: np.ndarray, colours_2: np.ndarray, *, preset: Preset, what: str, max_condition: float = MAX_CONDITION
 ) -> tuple[np.ndarray, float]:
-    """One fit: T (3, 3) and its condition. Raises ``Reject("singular", ...)`` above ``max_condition``.
+    """One fit: T, float64 (3, 3), and its condition.
+
+    Args:
+        colours_1, colours_2: linear raw colours (n, 3) of both cameras, row for row.
+        preset: see the module.
+        what: named in the reject.
+        max_condition: see ``MAX_CONDITION``.
+
+    Raises:
+        Reject: ``singular`` above ``max_condition``.
 
     >>> grey = np.full((4, 3), 0.5)
     >>> checked_fit(grey, grey, preset="as_written", what="pair 7")
@@ -142,7 +156,15 @@ def checked_matrix(value: Any, what: str) -> list[float]:
 
 
 def checked_numbers(value: Any, what: str, count: int) -> np.ndarray:
-    """Finite numbers, float64 (count,). Raises ``Reject("bad_numbers", ...)``."""
+    """Finite numbers, float64 (count,). Raises ``Reject("bad_numbers", ...)``.
+
+    >>> checked_numbers([[1, 2], [3, 4]], "transform", 4)
+    array([1., 2., 3., 4.])
+    >>> checked_numbers([1, float("nan")], "gt_1", 2)
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.rows.Reject: bad_numbers: gt_1: 2 finite numbers are wanted, found 2
+    """
     try:
         found = np.asarray(value, dtype=np.float64).ravel()
     except (ValueError, TypeError, OverflowError):

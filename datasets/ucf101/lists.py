@@ -18,6 +18,11 @@ def read_classes(root: str) -> dict[str, int]:
 
     Raises:
         ValueError: for a line that is not a number and a name, or one of them twice.
+
+    >>> from pathlib import Path
+    >>> done = Path("classInd.txt").write_text("1 ApplyEyeMakeup\\n2 Archery\\n")
+    >>> read_classes(".")
+    {'ApplyEyeMakeup': 1, 'Archery': 2}
     """
     classes: dict[str, int] = {}
     for number, line in enumerate(_lines(root, "classInd.txt"), 1):
@@ -38,6 +43,16 @@ def read_lists(*, root: str, split: int = 1) -> Iterator[ListedClip | Rejected]:
     Args:
         root: folder with the seven files.
         split: 1, 2 or 3. It decides ``role``, which vCLIMB does not use.
+
+    Raises:
+        ValueError: another split, or a fault of ``classInd.txt``.
+
+    >>> from pathlib import Path
+    >>> lists = {"classInd": "1 Archery", "testlist01": "Archery/v_Archery_g01_c01.avi", "trainlist01": "Archery/holiday.avi 1"}
+    >>> sizes = [Path(f"{name}.txt").write_text(text) for name, text in lists.items()]
+    >>> clip, rejected = read_lists(root=".")
+    >>> clip.key, clip.role, clip.group, rejected.reason
+    ('v_Archery_g01_c01', 'test', 'Archery/g01', 'bad_name')
     """
     if split not in (1, 2, 3):
         raise ValueError(f"split is {split}: UCF101 has 1, 2 and 3")
@@ -75,7 +90,7 @@ def parse_name(stem: str) -> tuple[str, str, str] | None:
     without extension; None where it is not of that form. Clips of one group share people, place or recording.
 
     >>> parse_name("v_HandStandPushups_g01_c02")
-    ClipName(class_name='HandStandPushups', group='g01', clip='c02')
+    ('HandStandPushups', 'g01', 'c02')
     >>> parse_name("holiday") is None
     True
     """

@@ -157,7 +157,7 @@ def assign_clip_roles(
 
     >>> from benchwright.curation.store import Rows
     >>> rows = Rows.of(pa.table({"key": [f"clip{n}" for n in range(20)], "label": ["surfing"] * 20, "group": ["g01"] * 20}))
-    >>> roles = assign_roles(rows, rule="by_class", train_share=0.7, val_share=0.1, seed=0).kept["role"].to_pylist()
+    >>> roles = assign_clip_roles(rows, rule="by_class", train_share=0.7, val_share=0.1, seed=0).kept["role"].to_pylist()
     >>> {role: roles.count(role) for role in ROLES}, role_counts(20, 0.7, 0.1)
     ({'train': 14, 'val': 1, 'test': 5}, (14, 1, 5))
     """
@@ -293,6 +293,13 @@ def cut_segments(rows: Rows, *, roles: Sequence[str]) -> pa.Table:
 
     Raises:
         ValueError: for another role, or none.
+
+    >>> from benchwright.curation.store import Rows
+    >>> video = {"key": "lake", "n_frames": 300, "fps": 30.0, "t_start": None, "t_end": None}
+    >>> for cut in cut_segments(Rows.of(pa.Table.from_pylist([video])), roles=["train", "test"]).to_pylist():
+    ...     print(cut["key"], cut["role"], cut["t_start"], cut["t_end"])
+    lake-part0 train 0.0 5.0
+    lake-part1 test 5.0 10.0
     """
     if not roles or not set(roles) <= set(ROLES):
         raise ValueError(f"roles are {', '.join(roles) or 'none'}: one a segment, each of {', '.join(ROLES)}")
@@ -333,6 +340,13 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
 
     Raises:
         ValueError: a class lost a role that is needed, and ``on_lost_role`` is ``error``.
+
+    >>> from benchwright.curation.store import Rows
+    >>> split = pa.table({"label": ["surfing", "surfing"], "role": ["train", "test"], "task": [0, 0]})
+    >>> check_roles(Rows.of(split[:1]), split=Rows.of(split), roles=["train", "test"], on_lost_role="error")
+    Traceback (most recent call last):
+        ...
+    ValueError: class 'surfing' lost all its clips with role 'test' (1): give the videos ...
     """
     table = rows.table()
     lost = lost_roles(split.table(["label", "role"]), table)
@@ -355,13 +369,27 @@ def check_roles(rows: Rows, *, split: Rows, roles: Sequence[str], on_lost_role: 
 
 
 def tell_lost_roles(before: pa.Table, after: pa.Table) -> None:
-    """Warn where decoding took all clips of a role from a class."""
+    """Warn where decoding took all clips of a role from a class.
+
+    >>> import sys
+    >>> shown = logging.StreamHandler(sys.stdout)
+    >>> logging.getLogger("benchwright").addHandler(shown)
+    >>> split = pa.table({"label": ["surfing", "surfing"], "role": ["train", "test"]})
+    >>> tell_lost_roles(split, split[:1])
+    their frames cannot be decoded: class 'surfing' lost all its clips with role 'test' (1); the run continues without them
+    >>> logging.getLogger("benchwright").removeHandler(shown)
+    """
     if lost := lost_roles(before, after):
         _LOGGER.warning("their frames cannot be decoded: %s; the run continues without them", _told(lost))
 
 
 def lost_roles(split: pa.Table, left: pa.Table) -> list[tuple[str, str, int]]:
-    """Class, role, and how many clips it had of it, wherever ``left`` has none any more; by class and role."""
+    """Class, role, and how many clips it had of it, wherever ``left`` has none any more; by class and role.
+
+    >>> split = pa.table({"label": ["surfing", "surfing", "diving"], "role": ["test", "test", "test"]})
+    >>> lost_roles(split, split[2:])
+    [('surfing', 'test', 2)]
+    """
     pair = ["label", "role"]
     had = pl.DataFrame(pl.from_arrow(split.select(pair))).group_by(pair).len()
     has = pl.DataFrame(pl.from_arrow(left.select(pair))).unique()

@@ -40,9 +40,10 @@ class Confusion:
     >>> both = first + second
     >>> both.n, both.trace, both.labels
     (4, 3, array([0, 1]))
-    >>> both.matrix([0, 1], [0, 1])
-    array([[2, 1],
-           [0, 1]])
+    >>> np.stack([both.truth, both.predicted, both.count], axis=1)  # a cell that is zero is not kept
+    array([[0, 0, 2],
+           [0, 1, 1],
+           [1, 1, 1]])
     """
 
     truth: Labels
@@ -132,6 +133,12 @@ def reduce_labels(labels: ArrayLike, known: ArrayLike, task: Task) -> Labels:
     Args:
         labels: any shape, integers.
         known: class indices of the known classes, in any order.
+
+    Returns:
+        int64, of the shape of ``labels``.
+
+    Raises:
+        ValueError: another task.
 
     >>> labels = [0, 1, 9, -2]  # known, known, novel, a cluster that was found
     >>> reduce_labels(labels, [0, 1], "classification")

@@ -42,9 +42,9 @@ class SplitSamples:
         X: (n, d) float32; may be memory-mapped. n may be 0.
         y: (n,) int64 class indices >= 0.
 
-    >>> Samples(np.array(["a", "b"]), np.zeros((2, 4), np.float32), np.array([0, 1])).X.shape
+    >>> SplitSamples(np.array(["a", "b"]), np.zeros((2, 4), np.float32), np.array([0, 1])).X.shape
     (2, 4)
-    >>> Samples(np.array(["a", "b"]), np.zeros((2, 4)), np.array([0, 1]))
+    >>> SplitSamples(np.array(["a", "b"]), np.zeros((2, 4)), np.array([0, 1]))
     Traceback (most recent call last):
         ...
     ValueError: uids <U1, features float64, labels int64: str, float32, int64 are needed
@@ -69,7 +69,8 @@ class SplitSamples:
 class Increment:
     """One increment. A split that a data set lacks is empty (Kinetics-700 has no test rows of its own).
 
-    >>> some, none = (Samples(np.array(u, str), np.zeros((len(u), 4), np.float32), np.zeros(len(u), int)) for u in (["a"], []))
+    >>> some = SplitSamples(np.array(["a"]), np.zeros((1, 4), np.float32), np.array([0]))
+    >>> none = SplitSamples(np.array([], str), np.zeros((0, 4), np.float32), np.array([], np.int64))
     >>> list(Increment("2005", train=some, validate=none, test=none).splits)
     ['train']
     """
@@ -152,7 +153,7 @@ def run_open_world(
     ...         return {"classes": self.classes, "share": self.share}
     >>> def samples(start, y):
     ...     uids = np.array([f"clip{start + n}" for n in range(len(y))], str)
-    ...     return Samples(uids, np.zeros((len(y), 4), np.float32), np.array(y, np.int64))
+    ...     return SplitSamples(uids, np.zeros((len(y), 4), np.float32), np.array(y, np.int64))
     >>> first = Increment("old", samples(0, [0, 0, 1]), samples(3, [0]), samples(4, [1]))
     >>> second = Increment("new", samples(5, [2, 2]), samples(7, []), samples(7, [2]))
     >>> Path("worlds").mkdir()

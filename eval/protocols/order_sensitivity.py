@@ -32,6 +32,21 @@ class OrderPredictions(Predictions):
     Args:
         rows, columns: see ``Predictions``.
         order: which one; None: the only one.
+
+    >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
+    >>> rows = [
+    ...     row(ONE_LABEL, "0000//test", 0, "", "test", 4, keys=list("abcd"), labels=[0, 0, 1, 1]),
+    ...     row(ONE_LABEL, "0001", 1, "7", "", 9, class_names=["7"], record="{}"),
+    ...     row(ONE_LABEL, "0001//test", 1, "", "test", 2, predicted=[0, 0]),
+    ...     row(ONE_LABEL, "0002", 2, "3", "", 9, class_names=["3"], record="{}"),
+    ...     row(ONE_LABEL, "0002//test", 2, "", "test", 4, predicted=[0, 1, 1, 1]),
+    ... ]
+    >>> one = OrderPredictions(Rows.of(pa.concat_tables(rows)))
+    >>> one.tasks, one.matrix()
+    ([(7,), (3,)], array([[1. , nan],
+           [0.5, 1. ]]))
+    >>> one.measures()["af_from_best", "test"]  # the first task fell from 1 to 0.5
+    0.5
     """
 
     def __init__(self, rows: Rows, order: int | None = None, columns: dict[str, pa.ChunkedArray] | None = None) -> None:
@@ -102,7 +117,12 @@ def values_of(found: Sequence[OrderPredictions], *, together: bool) -> Iterator[
     with + between them; after the last ``OrderPredictions.measures``. And those of the whole training: their means over its
     orders, where ``together``.
 
-    >>> one = OrderedStream(0, ((0,), (1,)), [[1.0], [0.5, 1.0]], [[1.0], [0.5, 1.0]])
+    >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
+    >>> rows = [row(ONE_LABEL, "0000//test", 0, "", "test", 4, keys=list("abcd"), labels=[0, 0, 1, 1])]
+    >>> for k, right in ((1, [0, 0]), (2, [0, 1, 1, 1])):  # the classes 0 and 1, one after the other
+    ...     rows.append(row(ONE_LABEL, f"000{k}", k, str(k - 1), "", 9, class_names=[str(k - 1)], record="{}"))
+    ...     rows.append(row(ONE_LABEL, f"000{k}//test", k, "", "test", len(right), predicted=right))
+    >>> one = OrderPredictions(Rows.of(pa.concat_tables(rows)))
     >>> whole = [value for value in values_of([one], together=True) if value.position is None and value.split == "test"]
     >>> {value.metric: value.value for value in whole}
     {'aa': 0.75, 'af_from_best': 0.5, 'af_final_minus_diagonal': -0.5, 'bound': 0.5, 'bound_own': 0.5}

@@ -103,6 +103,12 @@ class LearnedPosition:
         samples: that were learned.
         memory_samples, memory_parts: what the memory holds; None for a method without one.
         record: of the learner, such as its epochs.
+
+    >>> import benchwright as bw
+    >>> _, rows = next(bw.predictions("out"))
+    >>> first = Predictions(rows).positions[0]
+    >>> first.name, first.classes
+    ('1', ('BACKGROUND', 'blue', 'green', 'red'))
     """
 
     name: str
@@ -139,7 +145,13 @@ class TestSet:
 
 
 def orders_of(rows: Rows) -> list[int]:
-    """The orders that one training learned, ascending; none where it does not tell them apart."""
+    """The orders that one training learned, ascending; none where it does not tell them apart.
+
+    >>> orders_of(Rows.of(pa.table({"key": ["a", "b", "c"], "order": pa.array([1, 0, 1], pa.int32())})))
+    [0, 1]
+    >>> orders_of(Rows.of(pa.table({"key": ["a", "b", "c"]})))
+    []
+    """
     return sorted(set(rows.table([ORDER.name])[ORDER.name].to_pylist())) if ORDER.name in rows.column_names else []
 
 
@@ -178,7 +190,7 @@ class Predictions:
 
     @functools.cached_property
     def positions(self) -> tuple[LearnedPosition, ...]:
-        """What was learned, in order."""
+        """What was learned, in order. Raises ``ValueError`` where a position is missing, or stands out of its place."""
         learned = {position: number for (position, _, split), number in self._at.items() if position and not split}
         if [*learned] != [*range(1, len(learned) + 1)]:
             raise ValueError(f"predictions after the positions {[*learned]}: 1, 2, ... each once")

@@ -189,7 +189,7 @@ def write_artifacts(out: str, folder: str) -> list[Path]:
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("two_camera", config="tiny"), "cameras")
     >>> scores = bw.train("cameras", methods=["gray_world"])
-    >>> [path.name for path in write_files("cameras", "weights")]
+    >>> [path.name for path in write_artifacts("cameras", "weights")]
     ['test-part.npz']
     """
     from ...curation.files import write_whole

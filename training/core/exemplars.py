@@ -103,7 +103,13 @@ def herding(features: NDArray[np.float64], count: int) -> RowNumbers:
 
 
 def shuffled(rows: RowNumbers, *, seed: int, key: str) -> RowNumbers:
-    """``rows`` in an order that depends on (seed, key) alone."""
+    """``rows`` in an order that depends on (seed, key) alone.
+
+    >>> rows = np.arange(100)
+    >>> one, same, other = (shuffled(rows, seed=0, key=key) for key in ("cat", "cat", "dog"))
+    >>> bool((one == same).all()), bool((one == other).all()), bool((np.sort(other) == rows).all())
+    (True, False, True)
+    """
     return rng(seed, "exemplars", key).permutation(rows)
 
 
@@ -115,6 +121,13 @@ def reservoir(rows: RowNumbers, keys: Sequence[str], capacity: Capacity, sizes: 
     Args:
         rows: what was kept, and what is new.
         keys, sizes: of ``rows``.
+
+    >>> keys, once = np.array([f"clip{n}" for n in range(50)]), np.ones(50, np.int64)
+    >>> first = reservoir(np.arange(30), keys[:30], Capacity(10), once[:30], seed=0)
+    >>> rows = np.append(first, np.arange(30, 50))
+    >>> in_two, at_once = (reservoir(each, keys[each], Capacity(10), once[each], seed=0) for each in (rows, np.arange(50)))
+    >>> len(in_two), in_two.tolist() == at_once.tolist()
+    (10, True)
     """
     order = np.argsort(-uniform(seed, "exemplars/reservoir", keys), kind="stable")
     if capacity.unit == "samples":
@@ -134,6 +147,12 @@ def greedily_balanced(kept: RowNumbers, new: RowNumbers, labels: Labels, size: i
         labels: (stream,) class of each row of the stream.
         size: of the memory.
         seed: of the draws.
+
+    >>> labels = np.array([0, 0, 0, 0, 1, 1, 1, 1])
+    >>> first = greedily_balanced(np.array([], np.int64), np.arange(4), labels[:4], 4, seed=0)
+    >>> kept = greedily_balanced(first, np.arange(4, 8), labels, 4, seed=0)
+    >>> first, labels[kept]
+    (array([0, 1, 2, 3]), array([0, 0, 1, 1]))
     """
     draw = rng(seed, "exemplars/greedy", str(len(labels)))
     held = rows_by_class(kept, labels[kept])
@@ -150,7 +169,11 @@ def greedily_balanced(kept: RowNumbers, new: RowNumbers, labels: Labels, size: i
 
 
 def given(rows: RowNumbers, keys: Sequence[str], order: Mapping[str, int]) -> RowNumbers:
-    """Those of ``rows`` whose key stands in ``order``, by its number; ``keys`` are those of ``rows``."""
+    """Those of ``rows`` whose key stands in ``order``, by its number; ``keys`` are those of ``rows``.
+
+    >>> given(np.array([4, 5, 6]), ["a", "b", "c"], {"c": 0, "a": 1})
+    array([6, 4])
+    """
     known = sorted((order[key], row) for key, row in zip(keys, rows.tolist(), strict=True) if key in order)
     return np.array([row for _, row in known], dtype=np.int64)
 
@@ -160,7 +183,7 @@ def rows_by_class(rows: RowNumbers, labels: Labels) -> dict[int, RowNumbers]:
 
     A sample with a set of labels (n, k) belongs to the first.
 
-    >>> by_class(np.array([5, 6, 7]), np.array([1, 0, 1]))
+    >>> rows_by_class(np.array([5, 6, 7]), np.array([1, 0, 1]))
     {0: array([6]), 1: array([5, 7])}
     """
     own = labels if labels.ndim == 1 else labels[:, 0]
@@ -282,13 +305,27 @@ def biased_reservoir(
 
 
 def drawn_share(rows: RowNumbers, share: float, *, seed: int, key: str) -> RowNumbers:
-    """A memory of one task: int(share n) of its rows, at least 1, in their order; the draw depends on (seed, key) alone."""
+    """A memory of one task: int(share n) of its rows, at least 1, in their order; the draw depends on (seed, key) alone.
+
+    Raises:
+        ValueError: see ``check_share``.
+
+    >>> kept = drawn_share(np.arange(20, 40), 0.1, seed=0, key="task 3")
+    >>> len(kept), bool(kept[0] < kept[1]), len(drawn_share(np.arange(3), 0.1, seed=0, key="task 3"))
+    (2, True, 1)
+    """
     check_share(share)
     chosen = rng(seed, "graph_streams memory", key).permutation(len(rows))[: max(1, int(share * len(rows)))]
     return rows[np.sort(chosen)]
 
 
 def check_share(share: float) -> None:
-    """Raise ValueError for no share of a task."""
+    """Raise ValueError for no share of a task.
+
+    >>> check_share(1.5)
+    Traceback (most recent call last):
+        ...
+    ValueError: fraction 1.5 of a task kept in memory: above 0, and 1 at most
+    """
     if not 0 < share <= 1:
         raise ValueError(f"fraction {share} of a task kept in memory: above 0, and 1 at most")

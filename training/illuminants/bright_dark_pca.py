@@ -26,7 +26,7 @@ def bright_dark_pca(pictures: LinearPictures, *, fraction: float) -> Illuminants
         (n, 3) of length 1.
 
     >>> pixels = np.linspace(0.1, 1.0, 64).reshape(1, 8, 8, 1) * [0.6, 0.64, 0.48]  # one hue, dark to bright
-    >>> bright_dark_pca(Pictures.of(pixels), fraction=0.1).round(3)
+    >>> bright_dark_pca(LinearPictures.of(pixels), fraction=0.1).round(3)
     array([[0.6 , 0.64, 0.48]])
     """
     if not 0 < fraction <= 0.5:

@@ -29,7 +29,7 @@ def bright_pixels(pictures: LinearPictures, *, fraction: float, p: float) -> Ill
 
     >>> view = np.full((4, 4, 3), 0.1)
     >>> view[0, 0] = [0.6, 0.0, 0.8]
-    >>> bright_pixels(Pictures.of(view), fraction=0.05, p=1).round(6)
+    >>> bright_pixels(LinearPictures.of(view), fraction=0.05, p=1).round(6)
     array([[0.6, 0. , 0.8]])
     """
     if not 0 < fraction <= 1 or not p >= 1:

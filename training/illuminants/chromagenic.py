@@ -30,7 +30,7 @@ def fit_chromagenic(
         three dimensions gets the map of least norm.
 
     >>> view = np.random.default_rng(0).random((1, 8, 8, 3))
-    >>> pictures = Pictures.of(view, second=view * [0.5, 1.0, 0.8])
+    >>> pictures = LinearPictures.of(view, second=view * [0.5, 1.0, 0.8])
     >>> state = fit_chromagenic(pictures, np.array([[1.0, 1.0, 1.0]]), chromaticities=False)
     >>> np.diag(state["maps"][0]).round(3)
     array([0.5, 1. , 0.8])
@@ -50,7 +50,7 @@ def chromagenic(
 
     >>> view = np.random.default_rng(0).random((2, 8, 8, 3))
     >>> view[1] *= [2.0, 1.0, 1.0]  # under a red light, which the two filters see otherwise
-    >>> pictures = Pictures.of(view, second=np.stack([view[0] * [0.5, 1.0, 0.8], view[1] * [0.4, 1.0, 0.9]]))
+    >>> pictures = LinearPictures.of(view, second=np.stack([view[0] * [0.5, 1.0, 0.8], view[1] * [0.4, 1.0, 0.9]]))
     >>> state = fit_chromagenic(pictures, np.array([[1.0, 1.0, 1.0], [2.0, 1.0, 1.0]]), chromaticities=False)
     >>> chromagenic(pictures, **state, chromaticities=False).round(2)
     array([[0.58, 0.58, 0.58],

@@ -20,7 +20,7 @@ from .pictures import Illuminants, LinearPictures, unit
 def moments(pictures: LinearPictures, *, degree: int, order: int, sigma: float) -> NDArray[np.float64]:
     """Roots of moments up to ``degree`` (1, 2 or 3) of colours (order 0) or edges (1, 2): (n, 3), (n, 9) or (n, 19).
 
-    >>> moments(Pictures.of(np.full((1, 2, 2, 3), [0.2, 0.4, 0.6])), degree=1, order=0, sigma=0).round(3)
+    >>> moments(LinearPictures.of(np.full((1, 2, 2, 3), [0.2, 0.4, 0.6])), degree=1, order=0, sigma=0).round(3)
     array([[0.2, 0.4, 0.6]])
     """
     if degree not in (1, 2, 3):
@@ -57,7 +57,7 @@ def fit_corrected_moments(
         ValueError: fewer pictures than moments.
 
     >>> lights = np.random.default_rng(0).uniform(0.5, 1.0, (6, 3))
-    >>> pictures = Pictures.of(np.tile(lights[:, None, None], (1, 4, 4, 1)))
+    >>> pictures = LinearPictures.of(np.tile(lights[:, None, None], (1, 4, 4, 1)))
     >>> fit_corrected_moments(pictures, lights, degree=1, order=0, sigma=0)["matrix"].shape
     (3, 3)
     """
@@ -88,7 +88,7 @@ def corrected_moments(
     Negative components become 0; a picture that has none left gets gray world's answer.
 
     >>> lights = np.random.default_rng(0).uniform(0.5, 1.0, (6, 3))
-    >>> pictures = Pictures.of(np.tile(lights[:, None, None], (1, 4, 4, 1)))  # all grey, each under its light
+    >>> pictures = LinearPictures.of(np.tile(lights[:, None, None], (1, 4, 4, 1)))  # all grey, each under its light
     >>> state = fit_corrected_moments(pictures, lights, degree=1, order=0, sigma=0)
     >>> found = corrected_moments(pictures, **state, degree=1, order=0, sigma=0)
     >>> bool(np.allclose(found, lights / np.linalg.norm(lights, axis=1, keepdims=True), atol=1e-3))

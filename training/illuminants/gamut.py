@@ -41,7 +41,7 @@ def fit_gamut(pictures: LinearPictures, illuminants: Illuminants, *, order: int,
     Raises:
         ValueError: colours that fill no volume.
 
-    >>> pictures = Pictures.of(np.random.default_rng(0).random((2, 8, 8, 3)))
+    >>> pictures = LinearPictures.of(np.random.default_rng(0).random((2, 8, 8, 3)))
     >>> fit_gamut(pictures, np.ones((2, 3)), order=0, sigma=0)["corners"].shape[1]
     3
     """
@@ -63,7 +63,7 @@ def gamut(pictures: LinearPictures, corners: Floats, *, order: int, sigma: float
     Where no map fits, the canonical gamut grows about its centre by 5 per cent at a time, up to twice its size (our choice); a
     picture that does not fit then either, or has no edge in some channel, gets gray world's answer.
 
-    >>> pictures = Pictures.of(np.random.default_rng(0).random((2, 16, 16, 3)))
+    >>> pictures = LinearPictures.of(np.random.default_rng(0).random((2, 16, 16, 3)))
     >>> state = fit_gamut(pictures, np.ones((2, 3)), order=0, sigma=0)
     >>> gamut(pictures[:1], **state, order=0, sigma=0).round(1)  # the light of a picture that was learned from
     array([[0.6, 0.6, 0.6]])

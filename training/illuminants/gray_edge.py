@@ -36,7 +36,7 @@ def gray_edge(pictures: LinearPictures, *, order: int, p: float, sigma: float) -
     Raises:
         ValueError: settings outside these ranges.
 
-    >>> reddish = Pictures.of(np.random.default_rng(0).random((1, 8, 8, 3)) * [2.0, 1.0, 1.0])
+    >>> reddish = LinearPictures.of(np.random.default_rng(0).random((1, 8, 8, 3)) * [2.0, 1.0, 1.0])
     >>> gray_edge(reddish, order=0, p=1, sigma=0).round(2)  # gray world: near (2, 1, 1) / sqrt(6)
     array([[0.82, 0.42, 0.38]])
     >>> gray_edge(reddish, order=1, p=1, sigma=0)
@@ -89,7 +89,7 @@ def magnitude(images: Images, *, order: int, sigma: float) -> Images:
 
 
 def gradients(images: Images, *, sigma: float) -> tuple[Images, Images]:
-    """Gaussian derivatives along x and along y, each (n, h, w, 3).
+    """Gaussian derivatives along x and along y, each (n, h, w, 3), a pixel; ``sigma`` is in pixels, above 0.
 
     >>> ramp = np.tile(np.linspace(0, 31, 32, dtype=np.float32)[None, None, :, None], (1, 32, 1, 3))
     >>> x, y = gradients(ramp, sigma=1)
@@ -102,7 +102,7 @@ def gradients(images: Images, *, sigma: float) -> tuple[Images, Images]:
 def or_gray_world(estimates: Illuminants, pictures: LinearPictures) -> Illuminants:
     """The estimates, or gray world's where one has no direction: nothing but zeros, or not finite.
 
-    >>> pictures = Pictures.of(np.full((2, 2, 2, 3), [0.3, 0.0, 0.4]))
+    >>> pictures = LinearPictures.of(np.full((2, 2, 2, 3), [0.3, 0.0, 0.4]))
     >>> or_gray_world(np.array([[0.0, 0.0, 0.0], [0.0, 3.0, 4.0]]), pictures).round(3)
     array([[0.3, 0. , 0.4],
            [0. , 3. , 4. ]])

@@ -24,7 +24,7 @@ class LinearPictures:
 
     >>> view = np.full((2, 2, 3), 0.5)
     >>> view[0, 0] = 1.0  # saturated: filled with the colour of the nearest usable pixel
-    >>> pictures = Pictures.of(view, saturation=1.0)
+    >>> pictures = LinearPictures.of(view, saturation=1.0)
     >>> len(pictures), int(pictures.usable.sum()), float(pictures.images.max())
     (1, 3, 0.5)
     """
@@ -54,7 +54,7 @@ class LinearPictures:
             ValueError: a wrong shape; or an image, which is named by its number, with no usable pixel, with nothing but black,
                 or with a NaN or infinity in a usable pixel.
 
-        >>> Pictures.of(np.zeros((1, 4, 4, 3)))
+        >>> LinearPictures.of(np.zeros((1, 4, 4, 3)))
         Traceback (most recent call last):
             ...
         ValueError: image 0 is black: no usable pixel is above 0

@@ -34,7 +34,7 @@ def weighted_gray_edge(
     Returns:
         (n, 3) of length 1. A picture without an edge gets gray world's answer.
 
-    >>> reddish = Pictures.of(np.random.default_rng(0).random((1, 16, 16, 3)) * [2.0, 1.0, 1.0])
+    >>> reddish = LinearPictures.of(np.random.default_rng(0).random((1, 16, 16, 3)) * [2.0, 1.0, 1.0])
     >>> weighted_gray_edge(reddish, p=1, sigma=1, kappa=0).round(2)  # kappa 0: gray edge of the first order
     array([[0.86, 0.37, 0.34]])
     """

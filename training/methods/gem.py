@@ -31,6 +31,10 @@ def gem(*, strength: float, fraction: float, forward: Literal["task", "memory"])
         fraction: share of a task's samples in its memory.
         forward: CGLB passes all samples of a past task through the network ("task"), so that they move the statistics of
             batch norm, and takes the loss on the memory alone; "memory": none but the memory's are seen.
+
+    >>> method = gem(strength=0.5, fraction=0.1, forward="memory")
+    >>> method.share, method.learners
+    (0.1, ('streams',))
     """
     settings = {"strength": strength, "fraction": fraction, "forward": forward}
     teach = functools.partial(_teach, strength=strength, whole=forward == "task")

@@ -44,7 +44,7 @@ def mas(
         average: of "square": CGLB adds the number of samples where it means to multiply by it ("released").
 
     >>> mas(strength=3e5).settings
-    {'strength': 300000.0}
+    {'strength': 300000.0, 'omega': 'norm', 'data': 'learned', 'average': 'mean'}
     """
     settings = {"strength": strength, "omega": omega, "data": data, "average": average}
     if omega == "norm":

@@ -25,6 +25,10 @@ def twp(*, strength_loss: float, strength_topology: float, gradients: Literal["s
     Args:
         strength_loss, strength_topology: lambda_l and lambda_t.
         gradients: "summed": they are never set back within a task, as in CGLB, and that of the loss counts twice a step.
+
+    >>> method = twp(strength_loss=10000.0, strength_topology=100.0, gradients="fresh")
+    >>> method.learners, method.attention  # the model must be one with attention over edges: a gcn
+    (('streams',), True)
     """
     settings = {"strength_loss": strength_loss, "strength_topology": strength_topology, "gradients": gradients}
     teach = functools.partial(_teach, **settings)

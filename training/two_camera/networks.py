@@ -42,6 +42,7 @@ def network(*, parameters: int, hyper: Mapping[str, Any], seeds: Sequence[int], 
     >>> pairs, draw = np.array([f"pair{n}" for n in range(12)]), np.random.default_rng(0)
     >>> X, lights = draw.random((12, 9)).astype(np.float32), draw.uniform(0.5, 1.0, (12, 3))
     >>> rows = PairExamples(pairs, pairs, pairs, X, lights / lights[:, 1:2], np.arange(12) % 3, np.ones(12, bool))
+    >>> from benchwright.training.two_camera.settings import settings
     >>> few = {**settings("as_written"), "epochs": 10, "batch_size": 4, "check_epochs": 5, "patience_epochs": 10}
     >>> found = network(parameters=200, hyper=few, seeds=[0, 1]).estimate_folds(rotating_folds(rows))
     >>> sorted(found), [lights.shape for lights in found[0]]  # by seed: the lights of each fold's test rows
@@ -67,13 +68,13 @@ def distilled(
         TypeError: a hyper-parameter is missing, or there is no such.
         ValueError: a value that makes no sense.
 
-    >>> from benchwright.training.two_camera.networks import settings
+    >>> from benchwright.training.two_camera.settings import settings
     >>> teacher = {"parameters": 1460, "hyper": settings("decayed"), "seeds": [0, 1, 2], "measured_times": 1}
     >>> student = distilled(
     ...     teacher=teacher, parameters=200, hyper=settings("pupil"), seeds=[0], rows=5000, measured_times=1
     ... )
     >>> type(student).__name__  # for eval.protocols.cross_validation.estimate_folds
-    'DistilledEstimator'
+    'NetworkEstimator'
     >>> distilled(teacher=teacher, parameters=200, hyper=settings("as_written"), seeds=[0], rows=5000, measured_times=1)
     Traceback (most recent call last):
         ...
