@@ -12,9 +12,11 @@ from PIL import Image
 
 from ...curation.artifact import Artifact
 from ...curation.keys import canonical
+from ...curation.shards import read_sample
 from ...curation.stages.raw import upright
 from ...curation.store import Rows
-from ...datasets.reader.index import DatasetIndex
+from ...datasets.reader.decode import decode_npy
+from ...datasets.reader.index import DatasetIndex, ShardFiles
 from ...datasets.two_camera.facts import STATISTICS, TABLE, facts
 from ...datasets.two_camera.rows import TransformPairs, as_pairs
 from ...datasets.two_camera.samples import IMAGES, VALID
@@ -119,20 +121,21 @@ class _Pictures:
     """Pictures of measured pairs, read when asked for; none where the dataset has none."""
 
     def __init__(self, index: DatasetIndex, config: TwoCameraConfig) -> None:
-        from ...datasets.reader.dataset import ShardDataset
-
         source = config.source
         self.there = not isinstance(source, Metadata) and not (isinstance(source, Radiometric) and not source.patch_px)
         self.masked = not isinstance(source, Radiometric)
         self.turned = isinstance(source, RawPairs)
-        self._samples = ShardDataset(index)
+        self._index = index
 
     def read(self, row: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Both pictures, float64 (h, w, 3), upright, 1 at full scale, and the mask (h, w)."""
-        members = self._samples[row]
-        orientation = self._samples.index.table["orientation_1"][row].as_py() if self.turned else 1
-        views = [upright(members[name], orientation).astype(np.float64) / 65535 for name in IMAGES]
-        valid = upright(members[VALID], orientation) if self.masked else np.ones(views[0].shape[:2], dtype=bool)
+        table = self._index.table
+        place = tuple(table[name][row].as_py() for name in ("shard", "offset", "size"))
+        [data] = ShardFiles(self._index.url).read([place])  # and not by ``ShardDataset``, which imports torch
+        members = read_sample(data, table["key"][row].as_py(), place=place[0], base=place[1])
+        orientation = table["orientation_1"][row].as_py() if self.turned else 1
+        views = [upright(decode_npy(members[name]), orientation).astype(np.float64) / 65535 for name in IMAGES]
+        valid = upright(decode_npy(members[VALID]), orientation) if self.masked else np.ones(views[0].shape[:2], dtype=bool)
         return views[0], views[1], valid
 
 

@@ -14,7 +14,7 @@ from .finetune import present
 from .method import Method
 
 if TYPE_CHECKING:
-    from .method import AnyLesson, AnyStep
+    from .lessons import AnyLesson, AnyStep
 
 
 def lwf(

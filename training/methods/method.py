@@ -4,16 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 from ..core.exemplars import RowNumbers, check_share
-
-if TYPE_CHECKING:
-    from ..core.lesson import ForwardPass, Lesson
-    from ..graph_streams.streams import Streams, StreamStep
-
-    AnyLesson = Lesson | Streams
-    AnyStep = ForwardPass | StreamStep
 
 Start = Literal["scratch", "finetune"]
 Exemplars = Literal["random", "herding", "given", "share", "reservoir", "balanced_reservoir", "greedy", "each_position"]
