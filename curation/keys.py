@@ -266,7 +266,7 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
     if not fs.exists(root):
         raise FileNotFoundError(f"source {path!r}: no such file or folder")
     if fs.isfile(root):
-        witness = sha256(canonical([path, _witness(fs.info(root))]))
+        witness = sha256(canonical([_witness(fs.info(root))]))  # and not the place: a run folder may move
         if path not in known or known[path][0] != witness:
             known[path] = (witness, _file_content(fs, root))
         return Fingerprint(known[path][1], witness)

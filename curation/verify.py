@@ -261,6 +261,7 @@ class Difference:
         changed: column -> keys of rows that both have with another value.
         moved: whether the common rows stand in another order.
         columns: columns that only one of them has.
+        only_in: "first" or "second", where one run alone has such a stage; the rest is empty then.
 
     >>> Difference("counted", (3, 2), ["short"], [], {}, moved=False, columns=[]).same
     False
@@ -273,24 +274,25 @@ class Difference:
     changed: Mapping[str, Sequence[str]]
     moved: bool
     columns: Sequence[str]
+    only_in: str = ""
 
     @property
     def same(self) -> bool:
         """Whether the two are equal, rows and order."""
-        return not (self.only_first or self.only_second or self.changed or self.moved or self.columns)
+        return not (self.only_first or self.only_second or self.changed or self.moved or self.columns or self.only_in)
 
 
 def compare(first: str, second: str, *, stage: str | None = None) -> list[Difference]:
-    """Compare the stages that two runs share, or one of them, joined by key.
+    """Compare the stages of two runs, or one of them, joined by key.
 
     Args:
         first: folder of a run.
         second: folder of another.
-        stage: one stage; by default every stage that both runs name.
+        stage: one stage that both have; by default every stage.
 
     Returns:
-        One difference a stage, in the order of the first run; stages of equal digest are not
-        read: it is looked whether their files are there, with the sizes that they had.
+        One difference a stage, in the order of the first run, then those that the second alone has; stages of equal digest
+        are not read: it is looked whether their files are there, with the sizes that they had.
 
     Raises:
         StoreError: where a folder holds no run, a stage is not in both, or a file is missing or cut off.
@@ -302,15 +304,20 @@ def compare(first: str, second: str, *, stage: str | None = None) -> list[Differ
     [('counted', (3, 2), ['short']), ('placed', (3, 2), ['short']), ('shards', (3, 2), ['short'])]
     """
     stores = Store(first), Store(second)
-    names = [set(load_run(store).stages) for store in stores]
-    shared = [name for name in load_run(stores[0]).stages if name in names[1]]
+    names = [load_run(store).stages for store in stores]
+    shared = [name for name in names[0] if name in names[1]]
     if stage is not None:
         if stage not in shared:
             raise StoreError(f"stage {stage!r} is not in both runs: they share {', '.join(shared) or 'none'}")
-        shared = [stage]
+        return [_compare_stage(stores, stage)]
     if not shared:
         raise StoreError(f"{first} and {second} share no stage")
-    return [_compare_stage(stores, name) for name in shared]
+    found = [_compare_stage(stores, name) if name in shared else _alone(name, "first") for name in names[0]]
+    return [*found, *(_alone(name, "second") for name in names[1] if name not in shared)]
+
+
+def _alone(stage: str, which: str) -> Difference:
+    return Difference(stage, (0, 0), [], [], {}, moved=False, columns=[], only_in=which)
 
 
 def _compare_stage(stores: tuple[Store, Store], stage: str) -> Difference:

@@ -364,6 +364,9 @@ def describe_differences(differences: Sequence[Difference]) -> list[str]:
     for each in differences:
         if each.same:
             continue
+        if each.only_in:
+            lines.append(f"{each.stage}: only in the {each.only_in} run")
+            continue
         lines.append(f"{each.stage}: {each.rows[0]} rows against {each.rows[1]}")
         for label, keys in (("only in the first", each.only_first), ("only in the second", each.only_second)):
             if keys:

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from benchwright.curation.flow import source, step
+from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.keys import where
 from benchwright.curation.records import json_text, sealed
 from benchwright.curation.run import run
@@ -153,3 +153,11 @@ def test_compare_names_rows_and_columns(numbers: Path, out: Path, tmp_path: Path
     assert not ordered.same
     with pytest.raises(StoreError, match="not in both runs"):
         compare(str(out), str(tmp_path / "b"), stage="nothing")
+
+
+def test_compare_names_the_stages_that_one_run_alone_has(numbers: Path, out: Path, tmp_path: Path) -> None:
+    flow = numbers_flow(numbers, bad="7")
+    run(Flow(flow.stages[:2]), str(tmp_path / "short"), scheduler="sync")
+    for one, other, which in ((out, tmp_path / "short", "first"), (tmp_path / "short", out, "second")):
+        found = {each.stage: (each.same, each.only_in) for each in compare(str(one), str(other))}
+        assert found == {"listed": (True, ""), "drawn": (True, ""), "ordered": (False, which), "shards": (False, which)}

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.curation.flow import Flow, PlanError, source, step
-from benchwright.curation.keys import how, where, where_of_rows
+from benchwright.curation.keys import fingerprint, how, where, where_of_rows
 from benchwright.curation.part_writer import StepFailed
 from benchwright.curation.rows import Blob, Shape
 from benchwright.curation.run import run, status
@@ -201,3 +201,12 @@ def test_a_relative_folder_is_relative_to_where_the_process_stands(tmp_path: Pat
         "second/out/name.txt",
     ]
     assert Store("out").read("name.txt") == b"second"
+
+
+def test_a_run_that_moves_is_up_to_date_with_a_source_of_one_file(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    first.mkdir()
+    (first / "names.txt").write_text("a\nb\n")
+    before = fingerprint(str(first / "names.txt"))
+    first.rename(tmp_path / "second")
+    assert fingerprint(str(tmp_path / "second" / "names.txt")) == before

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import typing
 from collections.abc import Iterable
 from typing import Literal
@@ -83,8 +82,8 @@ class Schedule:
                 f"epochs {self.epochs}, batch_size {self.batch_size}, eval_every {self.eval_every}, "
                 f"first_task_times {self.first_task_times}: at least 1 each"
             )
-        if not (self.learning_rate > 0 and math.isfinite(self.learning_rate)):
-            raise ValueError(f"learning_rate {self.learning_rate} must be positive and finite")
+        if not 0 < self.learning_rate < 3e38:  # of float32, as weights are
+            raise ValueError(f"learning_rate {self.learning_rate} must be positive, and below 3e38")
         if self.clip_norm is not None and not self.clip_norm > 0:
             raise ValueError(f"clip_norm {self.clip_norm} must be positive, or None")
 
