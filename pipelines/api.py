@@ -102,7 +102,7 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
         elif why := change(stage, old, store):
             told[stage.name] = f"stale: {why}"
         elif before:
-            told[stage.name] = f"up to date unless {before[0]} gives other rows"
+            told[stage.name] = f"reused if {before[0]} gives the same rows"
         else:
             told[stage.name] = "stale: a source or a file of the stage changed"
     return told

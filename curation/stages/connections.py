@@ -71,7 +71,7 @@ class Connections:
 
     Attributes:
         allow_private: also connect to addresses that are not public.
-        max_idle: at most so many connections are kept open unused.
+        max_idle: maximum connections kept open unused.
     """
 
     allow_private: bool

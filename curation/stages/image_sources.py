@@ -71,8 +71,8 @@ def folder_pieces(
         root: local path or fsspec URL.
         dates_csv: local path or URL of a CSV file with the columns ``file`` (path relative to ``root``), ``date_taken``,
             and if need be ``date_uploaded``; all further columns are labels. Without it dates are EXIF's.
-        files_per_piece: at most so many files are read as one piece.
-        bytes_per_piece: and at most so many bytes, or one file.
+        files_per_piece: maximum files read as one piece.
+        bytes_per_piece: and maximum bytes, or one file.
 
     Yields:
         JSON: ``folder``, ``files`` (name, and with a CSV the fields of its row) and ``rejects`` (key, reason, detail). The

@@ -38,8 +38,8 @@ def tar_pieces(
         root: local path or fsspec URL of a folder. Tars end in .tar, .tar.gz, .tgz, .tar.bz2 or .tar.xz.
         form: ``plain``: each member is a file. ``webdataset``: neighbouring members whose names agree up to the first dot
             are one sample.
-        files_per_piece: at most so many samples are read as one piece.
-        bytes_per_piece: and at most so many bytes, or one sample.
+        files_per_piece: maximum samples read as one piece.
+        bytes_per_piece: and maximum bytes, or one sample.
 
     Yields:
         JSON: ``tar``, ``offset`` of the piece's first header, ``samples`` (file, and the members by extension, each as its

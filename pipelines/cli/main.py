@@ -285,7 +285,7 @@ def compare(
     from .. import api
 
     lines = api.describe_differences(api.compare(first, second, stage=stage))
-    print_lines(lines or ["the same by their digests"])
+    print_lines(lines or ["identical: their digests match"])
     if lines:
         raise typer.Exit(1)
 

@@ -94,7 +94,7 @@ Round = Annotated[
 
 Methods = Annotated[
     list[str] | None,
-    typer.Option("--method", "-m", metavar="METHOD", help="A baseline; may be repeated. Those of the settings by default."),
+    typer.Option("--method", "-m", metavar="METHOD", help="A baseline; may be repeated. Default: those in the settings."),
 ]
 Protocols = Annotated[
     list[str] | None,
@@ -102,7 +102,7 @@ Protocols = Annotated[
         "--protocol",
         "-p",
         metavar="PROTOCOL",
-        help="An experiment of the benchmark, such as iid (clear), 0.5 (kowl), task_order (skeleton); may be repeated. "
-        "Those of the settings by default.",
+        help="A protocol or experiment, such as iid (clear), 0.5 (kowl), task_order (skeleton); may be repeated. "
+        "Default: those in the settings.",
     ),
 ]

@@ -65,7 +65,7 @@ class Teller:
         if progress.stage not in self._tasks:
             self._tasks[progress.stage] = bars.add_task(progress.stage, total=progress.rows_total, rate=rate, rejects=rejects)
         if progress.state == "reused":
-            rate = "there already"
+            rate = "reused"
         if progress.state == "waiting":
             rate = "waiting"
         total = progress.rows if progress.state in ("done", "reused") else progress.rows_total
@@ -95,6 +95,6 @@ def progress_line(progress: Progress) -> str:
     if progress.rejects:
         told += f" of {progress.rows}, {progress.rejects} rejected"
     if progress.state == "reused":
-        return f"{told}, there already"
+        return f"{told}, reused"
     rate = f", {progress.rows / progress.seconds:,.0f} rows/s" if progress.seconds > 0.05 else ""
     return f"{told}, {progress.seconds:.1f} s{rate}"

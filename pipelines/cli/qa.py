@@ -41,7 +41,7 @@ def qa_export(
         str, typer.Option(metavar="TOOL", help="mturk, or label-studio.", callback=_tool, autocompletion=lambda: list(TOOLS))
     ] = "mturk",
     batch_size: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Most images a batch; one batch a group (bucket) by default.")
+        int | None, typer.Option(metavar="N", min=1, help="Maximum images per batch. Default: one batch per group (bucket).")
     ] = None,
     urls: Annotated[bool, typer.Option("--urls", help="Send the addresses of the images, not thumbnails.")] = False,
     gold: Annotated[

@@ -82,8 +82,8 @@ def _print_scores(out: str, results: Any, stale: Mapping[str, str], *, as_json: 
         print(json.dumps(results, indent=1))
         return
     if not results:
-        again = "is up to date" if stale else "was trained"
-        raise FileNotFoundError(f"{out}: no baseline {again}; `benchwright train {out}` does it")
+        there = "all baselines are stale" if stale else "no baselines trained yet"
+        raise FileNotFoundError(f"{out}: {there}: run `benchwright train {out}`")
     print_lines(score_lines(results))
 
 

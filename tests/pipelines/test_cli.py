@@ -180,7 +180,7 @@ def test_compare_does_not_call_a_damaged_run_the_same(bw: Cli, tiny: Path, copy:
 
 
 def test_compare(bw: Cli, tiny: Path, tmp_path: Path) -> None:
-    assert bw("compare", tiny, tiny) == (0, "the same by their digests\n", "")
+    assert bw("compare", tiny, tiny) == (0, "identical: their digests match\n", "")
     other = tmp_path / "other"
     changed = ["--set", "choice.per_class=10", "--set", "source.count=300", "--quiet"]
     assert bw("run", "clear", "--config", "tiny", "--out", other, *changed).code == 0
@@ -200,7 +200,7 @@ def test_plan_and_dry_run_make_nothing_and_say_why(bw: Cli, tiny: Path, tmp_path
     before = {path: path.stat().st_mtime_ns for path in tiny.rglob("*")}
     told = bw("plan", "clear", "--config", "tiny", "--out", tiny, "--set", "choice.per_class=10")
     assert "stale: setting per_class = 10, which was 20" in told.out
-    assert "up to date unless chosen gives other rows" in told.out
+    assert "reused if chosen gives the same rows" in told.out
     assert before == {path: path.stat().st_mtime_ns for path in tiny.rglob("*")}
 
 
@@ -212,7 +212,7 @@ def test_a_second_run_uses_what_is_there(bw: Cli, tiny: Path) -> None:
     assert told.code == 0
     lines = told.err.splitlines()
     assert [line.split("] ")[1].split(":")[0] for line in lines] == STAGES
-    assert all(line.endswith("there already") for line in lines)
+    assert all(line.endswith("reused") for line in lines)
 
 
 def test_piped_output_is_one_plain_line_a_stage_even_where_simulated_annotators_answer(bw: Cli, tmp_path: Path) -> None:
@@ -452,7 +452,7 @@ def test_results_of_an_earlier_dataset_are_left_out(bw: Cli, copy: Path) -> None
     told = bw("eval", copy)
     assert told.code == 1
     assert told.err.startswith(note)
-    assert "no baseline is up to date" in told.err.splitlines()[1]
+    assert "all baselines are stale" in told.err.splitlines()[1]
     told = bw("report", copy)
     assert told.code == 0
     assert only_line(told.err).startswith(note)

@@ -107,7 +107,7 @@ def test_a_run_that_is_stopped_goes_on_to_the_same_bytes(bw: Cli, tiny: Path, tm
     assert process.returncode == 130
     told = bw(*TINY, out)
     assert told.code == 0
-    assert "there already" in told.err.splitlines()[0]
+    assert "reused" in told.err.splitlines()[0]
     assert files_of(out) == files_of(tiny)
 
 

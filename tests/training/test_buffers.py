@@ -90,8 +90,8 @@ def test_rules_choose_what_they_say():
 def test_methods_by_name():
     reservoir = method("reservoir", start="finetune", alpha=0.5)
     assert (reservoir.name, reservoir.settings["alpha"]) == ("reservoir", 0.5)
-    with pytest.raises(ValueError, match="no method 'gdumb'"):
-        method("gdumb", start="finetune")
+    with pytest.raises(ValueError, match="no method 'gdump'"):
+        method("gdump", start="finetune")
     with pytest.raises(ValueError, match="start 'warm'"):
         method("cumulative", start="warm")
     with pytest.raises(ValueError, match="missing a required argument: 'alpha'"):

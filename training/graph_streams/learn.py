@@ -38,7 +38,7 @@ def learn_next(
         tasks: the classes that each stream learns next, none of which it knows.
         repeats: of each stream; a parent's own.
         device: "cpu" or "cuda". Not tried on "cuda" here, where torch's own operations and gradient take a step: bits differ.
-        streams_at_once: at most so many streams in one tensor program, of those that learn from the same rows. One step
+        streams_at_once: maximum streams in one tensor program, of those that learn from the same rows. One step
             fills a core of a processor and its cache, so more than 1 pays on an accelerator only.
 
     Raises:
