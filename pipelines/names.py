@@ -38,6 +38,9 @@ class OneOf:
         if value in self.also:
             return value
         plain = value.removesuffix(self.suffix)
+        if self.also and ":" not in plain:
+            own = "or path/to/file.py:NAME or module:NAME of your own"
+            reference_of(self.registry, plain, [*self.also, *self.registry.builtin, own])  # tells of its other names, too
         return _found(self.registry, plain, info).name + value[len(plain) :]
 
 

@@ -35,7 +35,7 @@ def train(
 
     Args:
         out: local folder of the run.
-        methods: names of baselines; by default those of the settings.
+        methods: names of baselines or of groups of them; by default those of the settings.
         protocols: names of protocols; by default those of the settings.
         scheduler, workers: how trainings stand side by side, see ``curation.run.run``.
         retry: reasons of rejects for which trainings are tried again: ``diverged``.
