@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,8 +20,7 @@ from ..curation.files import write_whole
 from ..curation.qa.agreement import votes_kappa
 from ..curation.qa.imports import workers_of
 from ..curation.qa.rounds import Round, votes_of
-from ..curation.recipe import missing_source
-from ..curation.store import Rows, Store, StoreError
+from ..curation.store import Rows, Store
 from ..eval.report.blocks import Card, Cards, Report, Section, Table, Text
 from ..eval.report.html import render
 from ..eval.report.plans import PlanStage, pipeline_section
@@ -28,7 +29,6 @@ from ..eval.report.trained import metric_blocks
 from ..eval.results import Line, lines
 from .cli.text import printed_kappa
 from .experiments import results
-from .jobs import job_of
 from .samples import rejects_sections, samples_sections
 
 About = Mapping[str, tuple[str, str]]
@@ -161,7 +161,7 @@ def write_page(
     record, made, last = load_run(run.store), run.made, run.made[list(run.made)[-1]]
     pending = [name for name in record.stages if name not in made]
     unfinished = [f"The run is not finished: stage {pending[0]} is the first that is not made yet."] if pending else []
-    unfinished += [f"It waits: {each}." for each in _awaited(run.out, pending)]
+    unfinished += [f"It waits: {_awaited.get()}."] if _awaited.get() else []
     stages = Card("stages made", f"{len(made)} of {len(record.stages)}")
     told = [*unfinished, *notes]
     shown = [
@@ -179,13 +179,18 @@ def write_page(
     return str(path)
 
 
-def _awaited(out: str, pending: Sequence[str]) -> list[str]:
-    """What a person has to do before the run can go on, where its plan says so."""
+_awaited: contextvars.ContextVar[str] = contextvars.ContextVar("what the run waits for", default="")
+"""Of the page that is written, within ``waiting_for``: its plan is known to those who call, and not to a page."""
+
+
+@contextlib.contextmanager
+def waiting_for(awaited: str) -> Iterator[None]:
+    """In the block ``write_page`` says what a person has to do before the run can go on; "" for nothing."""
+    token = _awaited.set(awaited)
     try:
-        stages = job_of(out).flow(out).stages if pending else ()
-    except (ValueError, StoreError):  # its plan has moved: the page tells of what was made
-        return []
-    return [stage.waits for stage in stages if stage.name in pending and stage.waits and missing_source(stage)]
+        yield
+    finally:
+        _awaited.reset(token)
 
 
 def write_default(title: str, out: str, *, shown: Mapping[str, str], rounds: Sequence[Round]) -> str:
