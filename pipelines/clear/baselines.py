@@ -84,7 +84,7 @@ def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
     own, settings = paper_methods().get(name, (name, {}))
     reference = reference_of(METHODS, own, [*groups(), *paper_methods(), *METHODS.builtin])
-    changes = {short(each): values for each, values in config.baselines.method_settings.items()}
+    changes = {short(METHODS.former.get(each, each)): values for each, values in config.baselines.method_settings.items()}
     return reference, {**settings, **changes.get(short(name), {})}
 
 

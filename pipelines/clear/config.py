@@ -22,7 +22,7 @@ from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..errors import did_you_mean
-from ..names import ByKind, OneOf
+from ..names import ByKind, OneOf, known_keys
 from ..own import OwnEncoder, OwnSource
 from ..sources import SOURCES
 
@@ -260,11 +260,6 @@ def _preset(name: str) -> str:
     return name
 
 
-def _of_methods(settings: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    own = [name for name in settings if ":" in name or name in paper_methods()]
-    return {name if name in own else METHODS.find(name).name: values for name, values in settings.items()}
-
-
 @dataclass(frozen=True, config=_STRICT)
 class Baselines:
     """Which baselines ``train`` runs by default.
@@ -278,7 +273,7 @@ class Baselines:
 
     preset: Annotated[str, AfterValidator(_preset)]
     methods: list[Annotated[str, OneOf(METHODS, (*groups(), *paper_methods()))]]
-    method_settings: Annotated[dict[str, dict[str, Any]], AfterValidator(_of_methods)] = Field(
+    method_settings: Annotated[dict[str, dict[str, Any]], AfterValidator(known_keys(METHODS, paper_methods()))] = Field(
         default_factory=dict[str, dict[str, Any]]
     )
     model: Annotated[str, OneOf(MODELS)] | None = None

@@ -9,6 +9,8 @@ from typing import Any
 import benchwright as core
 import pytest
 from benchwright.curation.registry import load_name
+from benchwright.pipelines.clear.baselines import _method
+from benchwright.pipelines.config import ConfigError
 from benchwright.pipelines.jobs import job
 from benchwright.pipelines.listing import list_names
 from benchwright.training.baselines.clear import expanded, groups, paper_methods, paper_settings
@@ -105,7 +107,6 @@ def test_table_1_is_trained_by_its_name_under_both_protocols(bw: Cli, tmp_path: 
         ('baselines.methods=["tabel1"]', r"baselines.methods.0 = 'tabel1': no method .*table1.*did you mean 'table1'\?"),
         ("baselines.preset=linaer", r"baselines.preset = 'linaer': there are linear, .*, mlp; did you mean 'linear'\?"),
         ("baselines.model=lineer", "baselines.model = 'lineer': no model 'lineer'.*did you mean 'linear'"),
-        ("baselines.method_settings.ewcc.strength=1", "baselines.method_settings = .*no method 'ewcc'.*did you mean 'ewc'"),
         ("encoder={kind='open_clip', model='RN50x', weights='openai'}", "encoder.model = 'RN50x': .* did you mean 'RN50x4'"),
     ],
 )
@@ -127,10 +128,29 @@ def test_a_wrong_group_is_refused_by_train(bw: Cli, tiny: Path) -> None:
     assert not (tiny / "experiments").exists()
 
 
-def test_settings_of_a_method_in_a_file_reach_it() -> None:
-    """By the name that tables show, as in the other benchmarks; a former name is the present one."""
-    changed = job("clear", config="tiny", overrides=["baselines.method_settings={'mine.py:calm'={a=1}, replay={b=2}}"])
-    assert changed.config.baselines.method_settings == {"mine.py:calm": {"a": 1}, "er": {"b": 2}}
+def test_settings_of_a_method_reach_it_by_a_former_name_and_by_its_file_without_folders(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("def calm(**settings): ...\n")
+    own = "baselines.method_settings={'mine.py:calm'={a=1}, replay={b=2}}"
+    config = job("clear", config="tiny", overrides=[own, f"baselines.methods=['{file}:calm', 'replay']"]).config
+    calm, er = (_method(config, name)[1] for name in config.baselines.methods)
+    assert calm == {"a": 1}
+    assert er == {**paper_methods()["er"][1], "b": 2}
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "method", "value"),
+    [
+        ("clear", "ewcc", "{strength=1}"),
+        ("iirc", "icarl_cn", "{schedule={epochs=1}}"),
+        ("vclimb", "icarll+tc", "{schedule={epochs=1}}"),
+        ("two_camera", "grey_world", "{}"),
+    ],
+)
+def test_settings_of_a_method_that_there_is_not_are_refused(benchmark: str, method: str, value: str) -> None:
+    place = "baselines" if benchmark == "clear" else "evaluation"
+    with pytest.raises(ConfigError, match=f"{place}.method_settings = .*no (method|estimator) '.*there are .*did you mean '"):
+        job(benchmark, config="tiny", overrides=[f"{place}.method_settings={{'{method}'={value}}}"])
 
 
 def test_a_report_of_a_run_that_waits_says_for_what(bw: Cli, tmp_path: Path) -> None:
