@@ -45,7 +45,18 @@ def list_names(kind: str) -> list[dict[str, str]]:
     found = getattr(importlib.import_module(f"...{module}", __name__), name)
     registries = [found] if isinstance(found, Registry) else [*found.values()]
     entries = [entry for registry in registries for entry in registry.entries()]
-    return [_row(entry) for entry in dict.fromkeys(entries)]  # what is offered to several is told once
+    rows = [_row(entry) for entry in dict.fromkeys(entries)]  # what is offered to several is told once
+    return [*rows, *_groups()] if kind == "methods" else rows
+
+
+def _groups() -> list[dict[str, str]]:
+    """A row for each name that stands for several methods of a benchmark."""
+    from ..training.baselines import clear
+
+    return [
+        {"name": name, "fits": "the benchmark clear", "summary": f"A group: {', '.join(names)}", "origin": BUILT_IN}
+        for name, names in clear.groups().items()
+    ]
 
 
 def _row(entry: Entry) -> dict[str, str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..curation.named import UnknownName
 from ..curation.registry import BUILT_IN, Entry, Registry
 from .errors import WrongUse, unknown
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,23 @@ class OneOf:
         if value in self.also:
             return value
         plain = value.removesuffix(self.suffix)
+        if self.also and ":" not in plain:
+            own = "or path/to/file.py:NAME or module:NAME of your own"
+            reference_of(self.registry, plain, [*self.also, *self.registry.builtin, own])  # tells of its other names, too
         return _found(self.registry, plain, info).name + value[len(plain) :]
+
+
+def known_keys(registry: Registry, also: Iterable[str] = (), suffix: str = "") -> Callable[[Mapping[str, T]], Mapping[str, T]]:
+    """Check of a table of settings by name: of a registry, or ``also``; code in a file may be named without its folder."""
+    others = tuple(also)
+
+    def checked(settings: Mapping[str, T]) -> Mapping[str, T]:
+        for name in (each.removesuffix(suffix) for each in settings):
+            if ":" not in name and name not in others:
+                reference_of(registry, name, [*others, *registry.builtin])
+        return settings
+
+    return checked
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from ..curation.artifact import load_artifact
+from ..curation.recipe import missing_source
 from ..curation.store import Store, StoreError
 from . import experiments
 from .errors import WrongUse, did_you_mean
@@ -35,7 +36,7 @@ def train(
 
     Args:
         out: local folder of the run.
-        methods: names of baselines; by default those of the settings.
+        methods: names of baselines or of groups of them; by default those of the settings.
         protocols: names of protocols; by default those of the settings.
         scheduler, workers: how trainings stand side by side, see ``curation.run.run``.
         retry: reasons of rejects for which trainings are tried again: ``diverged``.
@@ -120,13 +121,23 @@ def report(out: str, *, pipeline: str | None = None) -> str:
     check_dataset(out)
     if not any(load_artifact(Store(out), stage) for stage in record_of(out).stages):
         raise StoreError(f"{out}: no stage of the run is finished, so there is nothing to report: run again")
+    from .report import waiting_for
+
     try:
-        return todo.benchmark.report(todo.config, out)
+        with waiting_for(_awaited(todo, out)):
+            return todo.benchmark.report(todo.config, out)
     except (ValueError, LookupError, StopIteration) as error:
         if dataset_of(out):
             raise
         told = str(error) or "no stage that it tells of is there"
         raise StoreError(f"{out}: the run has published nothing, and made too little for a report ({told})") from error
+
+
+def _awaited(todo: Job, out: str) -> str:
+    """What a person has to do before the run can go on, "" for nothing."""
+    store = Store(out)
+    waiting = [stage for stage in todo.flow(out).stages if stage.waits and load_artifact(store, stage.name) is None]
+    return next((stage.waits for stage in waiting if missing_source(stage)), "")
 
 
 def release(out: str, folder: str, *, pipeline: str | None = None) -> int:

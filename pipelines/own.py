@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
 from ..curation.budget import Budget
-from ..curation.encoders.spec import ENCODERS, EncoderSpec
+from ..curation.encoders.spec import ENCODERS, EncoderSpec, OpenClip
 from ..curation.flow import Flow, PlanError, Step, source, step
 from ..curation.keys import named, where
 from ..curation.registry import Registry, load_entry, load_name
 from .config import ConfigError, Location, Rejects, arguments_of
+from .errors import did_you_mean
 
 _STRICT = ConfigDict(extra="forbid")
 
@@ -102,6 +105,8 @@ _SOURCES = Registry("source", {})
 def encoder_of(spec: EncoderSpec | OwnEncoder) -> Any:
     """The setting ``encoder`` of ``embed_images`` and ``retrieve``: keyed by the code of that one encoder."""
     if not isinstance(spec, OwnEncoder):
+        if isinstance(spec, OpenClip):
+            _check_architecture(spec.model)
         return spec
     entry = ENCODERS.find(spec.kind)
     try:
@@ -110,6 +115,15 @@ def encoder_of(spec: EncoderSpec | OwnEncoder) -> Any:
     except TypeError as error:
         raise ConfigError(f"encoder.settings: {error}: change them to fit {shown(spec.kind)}") from None
     return named(entry.reference, **spec.settings)
+
+
+def _check_architecture(model: str) -> None:
+    """That open_clip has it: by the names of its files, since to import it takes seconds."""
+    package = importlib.util.find_spec("open_clip")
+    folders = [] if package is None else package.submodule_search_locations or []
+    known = [path.stem for folder in folders for path in Path(folder, "model_configs").glob("*.json")]
+    if known and model.replace("/", "-") not in known:
+        raise ConfigError(f"encoder.model = {model!r}: open_clip has no such architecture{did_you_mean(model, sorted(known))}")
 
 
 def shown(kind: str) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -159,6 +161,7 @@ def write_page(
     record, made, last = load_run(run.store), run.made, run.made[list(run.made)[-1]]
     pending = [name for name in record.stages if name not in made]
     unfinished = [f"The run is not finished: stage {pending[0]} is the first that is not made yet."] if pending else []
+    unfinished += [f"It waits: {_awaited.get()}."] if _awaited.get() else []
     stages = Card("stages made", f"{len(made)} of {len(record.stages)}")
     told = [*unfinished, *notes]
     shown = [
@@ -174,6 +177,20 @@ def write_page(
     path = Path(run.out) / "report.html"
     write_whole(path, render(page).encode())
     return str(path)
+
+
+_awaited: contextvars.ContextVar[str] = contextvars.ContextVar("what the run waits for", default="")
+"""Of the page that is written, within ``waiting_for``: its plan is known to those who call, and not to a page."""
+
+
+@contextlib.contextmanager
+def waiting_for(awaited: str) -> Iterator[None]:
+    """In the block ``write_page`` says what a person has to do before the run can go on; "" for nothing."""
+    token = _awaited.set(awaited)
+    try:
+        yield
+    finally:
+        _awaited.reset(token)
 
 
 def write_default(title: str, out: str, *, shown: Mapping[str, str], rounds: Sequence[Round]) -> str:

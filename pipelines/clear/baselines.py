@@ -15,13 +15,13 @@ from ...curation.verify import DATASET
 from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import measure_domains
-from ...training.baselines.clear import paper_methods, paper_settings
+from ...training.baselines.clear import expanded, groups, paper_methods, paper_settings
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
 from ..metrics import with_metrics
-from ..names import reference_of
+from ..names import reference_of, short
 from ..streams import Runs, trainings_of
 from .config import ClearConfig
 
@@ -34,8 +34,8 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     Args:
         config: settings of the run.
         out: the run.
-        methods: names of ``training.baselines.clear.paper_methods``, or of any method of the registry, or references; those of
-            the settings by default.
+        methods: names of ``training.baselines.clear``'s ``paper_methods`` and ``groups``, or of any method of the registry, or
+            references; those of the settings by default.
         protocols: ``iid`` and ``streaming``; both by default.
 
     Raises:
@@ -56,7 +56,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         asked.remove("streaming")
     if "iid" in asked:
         _check_splits(config, table)
-    names = list(methods) or config.baselines.methods
+    names = expanded(METHODS.former.get(name, name) for name in list(methods) or config.baselines.methods)
     return trainings_of(
         (_baseline(config, protocol, name) for protocol in asked for name in names),
         SEEDS,
@@ -84,8 +84,9 @@ def _baseline(config: ClearConfig, protocol: str, name: str) -> dict[str, Any]:
 def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
     own, settings = paper_methods().get(name, (name, {}))
-    reference = reference_of(METHODS, own, [*paper_methods(), *METHODS.builtin])
-    return reference, {**settings, **config.baselines.method_settings.get(name, {})}
+    reference = reference_of(METHODS, own, [*groups(), *paper_methods(), *METHODS.builtin])
+    changes = {short(METHODS.former.get(each, each)): values for each, values in config.baselines.method_settings.items()}
+    return reference, {**settings, **changes.get(short(name), {})}
 
 
 def settings_of(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:

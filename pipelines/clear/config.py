@@ -17,11 +17,12 @@ from ...curation.stages.fetch import FetchLimits, FetchPace
 from ...curation.stages.overlap import Rule
 from ...datasets.yfcc100m.fields import EXTRA
 from ...eval.metrics.registry import METRICS
-from ...training.baselines.clear import paper_methods
+from ...training.baselines.clear import groups, paper_methods, presets
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
-from ..names import ByKind, OneOf
+from ..errors import did_you_mean
+from ..names import ByKind, OneOf, known_keys
 from ..own import OwnEncoder, OwnSource
 from ..sources import SOURCES
 
@@ -253,20 +254,28 @@ class Splits:
     test_share: Annotated[float, Field(gt=0, lt=1)]
 
 
+def _preset(name: str) -> str:
+    if name not in presets():
+        raise ValueError(f"there are {', '.join(presets())}{did_you_mean(name, presets())}")
+    return name
+
+
 @dataclass(frozen=True, config=_STRICT)
 class Baselines:
     """Which baselines ``train`` runs by default.
 
     Attributes:
         preset: hyper-parameters and model of the paper.
-        methods: by name; ``method_settings`` has changes of theirs.
+        methods: by name, or groups of them such as ``table1``; ``method_settings`` has changes of single ones.
         model: another one than the preset's, by name or reference; ``model_settings`` are its own.
         metrics: of your own, beside the paper's: references of functions, see ``pipelines.metrics.measure_by``.
     """
 
-    preset: str
-    methods: list[Annotated[str, OneOf(METHODS, tuple(paper_methods()))]]
-    method_settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    preset: Annotated[str, AfterValidator(_preset)]
+    methods: list[Annotated[str, OneOf(METHODS, (*groups(), *paper_methods()))]]
+    method_settings: Annotated[dict[str, dict[str, Any]], AfterValidator(known_keys(METHODS, paper_methods()))] = Field(
+        default_factory=dict[str, dict[str, Any]]
+    )
     model: Annotated[str, OneOf(MODELS)] | None = None
     model_settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])

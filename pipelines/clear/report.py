@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import posixpath
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -13,16 +16,19 @@ from ...curation.verify import DATASET
 from ...datasets.clear.facts import facts
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import METRICS
-from ...eval.report.blocks import Block, Section, Table, Text
+from ...eval.report.blocks import Block, Section, Table, Text, Value
 from ...eval.report.figures import bar_chart
 from ...eval.report.sections import counts_table, picture_sheets
 from ...eval.report.trained import (
+    Column,
     PublishedRow,
     changed_settings,
     comparable,
     diagonal_curves,
+    lines_table,
     metric_blocks,
     position_matrices,
+    whole_columns,
 )
 from ...eval.results import Line, flat
 from ...training.baselines.clear import paper_methods, paper_settings, presets
@@ -35,13 +41,28 @@ _THUMB_PX = 96
 _THUMBS = 6
 """Thumbnails a class and bucket: enough to see what is there, few enough for a page of some megabytes."""
 
-PUBLISHED = {
-    "nap-finetune": ("", "nap"),
-    "cumulative-finetune": ("", "cumulative, fine-tuned"),
-    "cumulative-scratch": ("", "cumulative, from scratch"),
-    **{f"reservoir-alpha={alpha:.1f}-finetune": ("Table 2", f"alpha {alpha:g}") for alpha in (0.5, 1, 2, 5)},
+_ROWS = {
+    "": {
+        "nap": "nap-finetune",
+        "cumulative, fine-tuned": "cumulative-finetune",
+        "cumulative, from scratch": "cumulative-scratch",
+    },
+    "Table 1": {
+        **{name: name.lower() for name in ("EWC", "SI", "LwF", "CWR", "GDumb", "ER", "AGEM")},
+        "reservoir, fine-tuned": "reservoir-alpha=1.0-finetune",
+        "biased reservoir, fine-tuned": "dynamic_reservoir-alpha=1.0-finetune",
+    },
+    "Table 2": {
+        **{f"alpha {alpha:g}": f"reservoir-alpha={alpha:.1f}-finetune" for alpha in (0.5, 1, 2, 5)},
+        **{f"alpha {alpha:g} i/k": f"dynamic_reservoir-alpha={alpha}-finetune" for alpha in (0.25, 0.5, 0.75, 1.0)},
+    },
 }
-"""Our method -> table and row of the paper."""
+
+PUBLISHED = {
+    name: [(table, row) for table, rows in _ROWS.items() for row, of in rows.items() if of == name]
+    for name in dict.fromkeys(name for rows in _ROWS.values() for name in rows.values())
+}
+"""Our method -> tables and rows of the paper."""
 
 _SOURCES = {
     "listed: root": ("the folder of photos", OWNERS),
@@ -54,6 +75,7 @@ _VOTES = {
 }
 
 _FEATURES = "linear on YFCC-B0"
+_SAME = "images, features, splits and settings of the paper"
 _PAPER_METRICS = {
     "in_domain": "in_domain",
     "next_domain": "next_domain",
@@ -156,15 +178,56 @@ def _baselines(run: ReportedRun) -> list[Section]:
     matrices = {(line.label, line.protocol): (line.label, buckets, _matrices(line, buckets)) for line in run.lines}
     figures = position_matrices(matrices, of="bucket")
     data = data_differs(run.made["shards"].digest, facts().release.dataset_digest)
-    sections: list[Section] = []
+    sections = _both_protocols(run.protocols, data)
     for protocol, found in run.protocols.items():
-        fair, verdict = comparable(found, data, why_not_the_papers, "images, features, splits and settings of the paper")
-        metrics = {name.replace("_", "-"): name for name in METRICS["iid" if protocol == "iid" else "streaming"]}
-        blocks: list[Block] = [verdict, *metric_blocks(found, metrics, published=published(fair, protocol))]
+        fair, verdict = comparable(found, data, why_not_the_papers, _SAME)
+        blocks: list[Block] = [verdict, *metric_blocks(found, _metrics(protocol), published=published(fair, protocol))]
         for line in found:
             blocks += [figures[line.label, protocol], *diagonal_curves(*matrices[line.label, protocol], of="bucket")]
         sections.append(Section(f"Baselines, {protocol} protocol", blocks))
     return sections
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A row of the paper's Table 1: what was trained under both protocols by one method and the same settings."""
+
+    label: str
+    iid: Line
+    streaming: Line
+
+
+def _both_protocols(protocols: Mapping[str, Sequence[Line]], data: str) -> list[Section]:
+    """The table that has the form of the paper's Table 1; nothing where only one protocol was trained."""
+    iid, streaming = ({line.label: line for line in protocols.get(name, ())} for name in ("iid", "streaming"))
+    pairs = [Pair(label, line, streaming[label]) for label, line in iid.items() if label in streaming]
+    if not pairs:
+        return []
+    fair, verdict = comparable(
+        pairs, data, lambda pair: why_not_the_papers(pair.iid) or why_not_the_papers(pair.streaming), _SAME
+    )
+    columns = {
+        f"{protocol} {heading}": functools.partial(_of_line, protocol, column)
+        for protocol in ("iid", "streaming")
+        for heading, column in whole_columns(_metrics(protocol)).items()
+    }
+    papers: dict[tuple[str, str], dict[str, Value]] = {}
+    for protocol in ("iid", "streaming"):
+        for row in published([getattr(pair, protocol) for pair in fair], protocol):
+            values = {f"{protocol} {heading}": value for heading, value in row.values.items()}
+            papers.setdefault((row.name, row.source), {}).update(values)
+    rows = [PublishedRow(name, source, values) for (name, source), values in papers.items()]
+    caption = "In the form of the paper's Table 1: percent, \u00b1 one standard deviation"
+    return [Section("Baselines, both protocols", [verdict, lines_table(pairs, columns, caption, published=rows)])]
+
+
+def _of_line(protocol: str, column: Column[Line], pair: Pair) -> Any:
+    return column(getattr(pair, protocol))
+
+
+def _metrics(protocol: str) -> dict[str, str]:
+    """Heading -> metric."""
+    return {name.replace("_", "-"): name for name in METRICS["iid" if protocol == "iid" else "streaming"]}
 
 
 def _matrices(line: Line, buckets: Sequence[str]) -> np.ndarray:
@@ -199,7 +262,7 @@ def published(lines: Sequence[Line], protocol: str) -> list[PublishedRow]:
     """The paper's figures for these lines' methods; it does not print every metric of every row."""
     rows: list[PublishedRow] = []
     begin = "" if protocol == "iid" else "streaming_"
-    for table, row in dict.fromkeys(PUBLISHED[line.method] for line in lines):
+    for table, row in dict.fromkeys(place for line in lines for place in PUBLISHED[line.method]):
         mine = [f for f in facts().published if (f.table, f.method) == (table, row) and f.model.startswith(_FEATURES)]
         printed = {f.metric: f.percent for f in mine}
         values = {ours.replace("_", "-"): printed.get(f"{begin}{theirs}") for ours, theirs in _PAPER_METRICS.items()}

@@ -94,7 +94,12 @@ Round = Annotated[
 
 Methods = Annotated[
     list[str] | None,
-    typer.Option("--method", "-m", metavar="METHOD", help="A baseline; may be repeated. Default: those in the settings."),
+    typer.Option(
+        "--method",
+        "-m",
+        metavar="METHOD",
+        help="A baseline, or a group of them such as table1 (clear); may be repeated. Default: those in the settings.",
+    ),
 ]
 Protocols = Annotated[
     list[str] | None,

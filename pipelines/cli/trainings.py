@@ -35,6 +35,7 @@ def train(
     Examples:
       benchwright train out
       benchwright train out --method cumulative-finetune --protocol iid
+      benchwright train out --method table1
       benchwright train out --scheduler processes --workers 8
     """
     from .. import api

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ...curation.encoders.spec import ENCODERS, Colours, EfficientNetLite
@@ -14,7 +14,7 @@ from ...training.baselines.iirc import paper_methods
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
-from ..names import ByKind, OneOf
+from ..names import ByKind, OneOf, known_keys
 from ..own import OwnEncoder, OwnSource
 from ..sources import SOURCES
 
@@ -143,7 +143,9 @@ class Evaluation:
     confusion_after: list[Annotated[int, Field(ge=0)]]
     configurations: list[int] | None = None
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
-    method_settings: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict[str, dict[str, dict[str, Any]]])
+    method_settings: Annotated[dict[str, dict[str, dict[str, Any]]], AfterValidator(known_keys(METHODS, paper_methods()))] = (
+        Field(default_factory=dict[str, dict[str, dict[str, Any]]])
+    )
     model: Annotated[str, OneOf(MODELS)] = PICTURES
     metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
     device: str = "cpu"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ...eval.metrics.registry import METRICS
 from ...training.illuminants.registry import ESTIMATORS, candidates
 from ..config import Location, Rejects, ShardSizes
-from ..names import ByKind, OneOf
+from ..names import ByKind, OneOf, known_keys
 from ..own import OwnSource
 from ..sources import SOURCES
 
@@ -171,7 +171,9 @@ class Evaluation:
     baselines: list[Annotated[str, OneOf(ESTIMATORS.only("linear_regression"), tuple(candidates()))]]
     networks: dict[str, NetworkTraining]
     longest_px: Annotated[int, Field(ge=8)] = 256
-    method_settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
+    method_settings: Annotated[dict[str, dict[str, Any]], AfterValidator(known_keys(ESTIMATORS, candidates()))] = Field(
+        default_factory=dict[str, dict[str, Any]]
+    )
     metrics: list[Annotated[str, OneOf(METRICS.only())]] = Field(default_factory=list[str])
 
 

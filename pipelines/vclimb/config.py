@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ...datasets.kinetics.lists import ID, ListFile
@@ -14,7 +14,7 @@ from ...training.baselines.vclimb import CONSISTENT
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
-from ..names import ByKind, OneOf
+from ..names import ByKind, OneOf, known_keys
 from ..own import OwnSource
 from ..sources import SOURCES
 
@@ -253,7 +253,9 @@ class VclimbEvaluation:
     roles: tuple[Role, Role | Literal["none"], Role]
     variant: Literal["as_released", "as_written"] | None = None
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
-    method_settings: dict[str, dict[str, dict[str, Any]]] = Field(default_factory=dict[str, dict[str, dict[str, Any]]])
+    method_settings: Annotated[dict[str, dict[str, dict[str, Any]]], AfterValidator(known_keys(METHODS, suffix=CONSISTENT))] = (
+        Field(default_factory=dict[str, dict[str, dict[str, Any]]])
+    )
     model: Annotated[str, OneOf(MODELS)] | None = None
     model_settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])

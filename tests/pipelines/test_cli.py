@@ -179,6 +179,12 @@ def test_compare_does_not_call_a_damaged_run_the_same(bw: Cli, tiny: Path, copy:
     assert "stages/chosen/part-00000.parquet is missing or of another size" in only_line(told.err)
 
 
+def test_a_former_name_of_a_method_is_the_method(bw: Cli, tiny: Path) -> None:
+    todo = api.job("clear", config="tiny")
+    found = todo.benchmark.trainings(todo.config, str(tiny), ("naive", "replay", "er", "bare"), ("iid",))
+    assert list(dict.fromkeys(each.method for each in found)) == ["er", "finetune"]
+
+
 def test_compare(bw: Cli, tiny: Path, tmp_path: Path) -> None:
     assert bw("compare", tiny, tiny) == (0, "identical: their digests match\n", "")
     other = tmp_path / "other"

@@ -80,7 +80,7 @@ def test_models_of_the_paper() -> None:
 
     assert count(linear(torch.Generator(), sample=(2048,))) == 2048 * 11 + 11
     assert count(mlp(torch.Generator(), sample=(2048,))) == 2048 * 2048 + 2048 + 2048 * 11 + 11
-    assert len(paper_methods()) == 1 + 2 + 2 * 9
+    assert len(paper_methods()) == 7 + 1 + 2 + 2 * 9
 
 
 def test_it_takes_the_steps_of_a_plain_loop() -> None:

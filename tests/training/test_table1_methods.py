@@ -301,6 +301,22 @@ def test_agem_takes_its_reference_on_as_many_samples_of_each_position(monkeypatc
         assert len(set(rows)) == 24
 
 
+def test_agem_of_clear_has_one_memory_of_one_size(monkeypatch: pytest.MonkeyPatch):
+    one = learned(a_learner(method("agem", memory="reservoir", sample="capacity")), *map(bucket, range(3)))
+    assert len(one.buffer) == 24
+    drawn: list[list[int]] = []
+    plain = agem_module.batches
+
+    def noted(examples: Any, order: Any, *rest: Any, **more: Any) -> Any:
+        drawn.append(sorted(int(row) for row in order))
+        return plain(examples, order, *rest, **more)
+
+    monkeypatch.setattr(agem_module, "batches", noted)
+    learned(one, bucket(3))
+    assert drawn
+    assert all(rows == list(range(24, 48)) for rows in drawn), "of a lesson: behind the 24 new rows, all of the memory"
+
+
 # --- DER++
 
 

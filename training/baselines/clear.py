@@ -1,8 +1,9 @@
-"""CLEAR's baselines on stored features: the paper's hyper-parameters by preset, and the buffers of its tables by name."""
+"""CLEAR's baselines on stored features: the paper's hyper-parameters by preset, and the methods of its tables by name."""
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 from typing import Any
 
 from ...curation.package_data import package_toml
@@ -33,13 +34,33 @@ def paper_settings(preset: str) -> tuple[str, dict[str, Any]]:
 
 
 def paper_methods() -> dict[str, tuple[str, dict[str, Any]]]:
-    """The buffers of CLEAR's tables 2 and 6 by their names in tables: the method and its settings."""
+    """The methods of CLEAR's tables by their names in ours: the method's own name, and its settings."""
+    rows = {name: (name, dict(settings)) for name, settings in _facts()["methods"].items()}
     found: list[tuple[str, dict[str, Any]]] = [("nap", {})]
     found += [("cumulative", {"start": start}) for start in ("finetune", "scratch")]
     for start in ("finetune", "scratch"):
         found += [("reservoir", {"alpha": alpha, "start": start}) for alpha in (0.25, 0.5, 1.0, 2.0, 5.0)]
         found += [("dynamic_reservoir", {"alpha": alpha, "start": start}) for alpha in (0.25, 0.5, 0.75, 1.0)]
-    return {_name(method, settings): (method, settings) for method, settings in found}
+    return {**rows, **{_name(method, settings): (method, settings) for method, settings in found}}
+
+
+def groups() -> dict[str, list[str]]:
+    """Names that stand for several methods: the rows of a table of the paper.
+
+    >>> {name: len(names) for name, names in groups().items()}
+    {'table1': 9, 'table2': 8, 'table6': 19}
+    """
+    return {name: list(names) for name, names in _facts()["groups"].items()}
+
+
+def expanded(names: Iterable[str]) -> list[str]:
+    """The names with those of a group in the group's place, each once.
+
+    >>> expanded(["lwf", "table1"])
+    ['lwf', 'ewc', 'si', 'cwr', 'gdumb', ..., 'dynamic_reservoir-alpha=1.0-finetune']
+    """
+    there = groups()
+    return list(dict.fromkeys(each for name in names for each in there.get(name, [name])))
 
 
 def _name(method: str, settings: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from ..data.examples import Draw
 from .method import Method
 from .replay import replay
 
-Sampler = Literal["random", "each_position"]
+Sampler = Literal["random", "reservoir", "each_position"]
 
 
 def agem(*, memory: Sampler = "random", sample: int | Literal["batch", "capacity"] = "batch") -> Method:
@@ -28,8 +28,8 @@ def agem(*, memory: Sampler = "random", sample: int | Literal["batch", "capacity
     defaults are IIRC's released code.
 
     Args:
-        memory: "random" fills equal quotas of the classes; "each_position" keeps a memory's size of each domain or task
-            (Avalanche's, which CLEAR ran: all of a bucket), and samples as many of each.
+        memory: "random" fills equal quotas of the classes; "reservoir" is a uniform sample of the stream (CLEAR);
+            "each_position" keeps a memory's size of each domain or task (Avalanche's), and samples as many of each.
         sample: how many kept samples the reference gradient is taken on: a batch's, the memory's size ("capacity"; CLEAR), or
             a number.
 
