@@ -154,7 +154,7 @@ def _pieces(
 def read_folder(
     piece: str, *, root: str, source_name: str, require_date: bool = True, max_bytes: int = MAX_BYTES
 ) -> Iterator[FoundImage | Rejected]:
-    """Read the files of one piece of ``folder_pieces``, one by one.
+    """Photos of a folder with their EXIF dates: the files of one piece of ``folder_pieces``, one by one.
 
     Args:
         piece: one text of ``folder_pieces`` of the same ``root``.

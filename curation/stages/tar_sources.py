@@ -66,7 +66,7 @@ def tar_pieces(
 def read_tar(
     piece: str, *, root: str, source_name: str, require_date: bool = True, max_bytes: int = MAX_BYTES
 ) -> Iterator[FoundImage | Rejected]:
-    """Read the images of one piece of a tar, in one pass; nothing is extracted, and one sample is in memory.
+    """Photos of WebDataset tars: the images of one piece, in one pass; nothing is extracted, and one sample is in memory.
 
     The ``.json`` of a WebDataset sample (an object) may give ``date_taken`` and ``date_uploaded``; what else it has becomes
     labels, as do ``.txt`` and ``.cls``. Without it dates are EXIF's.

@@ -133,7 +133,7 @@ def kinetics_lists(*, root: str, files: Sequence[ListFile]) -> Iterator[str]:
 
 
 def read_kinetics_list(piece: str, *, root: str, id_pattern: str = ID) -> Iterator[Sifted]:
-    """Rows of one list, in its order.
+    """Videos of a Kinetics list, in its order.
 
     Args:
         piece: what ``kinetics_lists`` gave.

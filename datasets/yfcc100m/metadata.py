@@ -118,7 +118,7 @@ def pieces(*, path: str, files: str = "*", piece_bytes: int = PIECE_BYTES) -> It
 def read_metadata(
     piece: str, *, path: str, licences: Sequence[str] | None = None, extra: Sequence[str] = ()
 ) -> Iterator[Sifted]:
-    """Rows of one piece, in order, those of about 64 MB of text at a time.
+    """Photos of YFCC100M's metadata, in the order of its lines: those of one piece, about 64 MB of text at a time.
 
     Args:
         piece: what ``pieces`` gave.

@@ -72,7 +72,7 @@ def reduced_resnet(blocks: int, width: int, init: torch.Generator) -> tuple[nn.M
 def picture_net(
     init: torch.Generator, *, sample: Sequence[int], backbone: str, blocks: int, width: int, head: str
 ) -> Classifier:
-    """A classifier of pictures, or of vectors of them, without outputs yet.
+    """IIRC's network for pictures of few pixels, or a head on vectors of them; its outputs grow with the classes.
 
     Args:
         init: of all weights.

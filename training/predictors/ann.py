@@ -72,7 +72,9 @@ class AnnSetting:
 
 
 class Ann:
-    """The predictor. Without a new label (feedback 0) it is not fitted again.
+    """ANN: a network of one hidden layer, unknown where its largest probability is low.
+
+    Without a new label (feedback 0) it is not fitted again.
 
     Args:
         setting: hyper-parameters.

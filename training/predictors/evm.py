@@ -73,7 +73,9 @@ class EvmSetting:
 
 
 class Evm:
-    """The predictor. Rows that it was fitted on once are not compared with each other again.
+    """EVM (Rudd et al., TPAMI 2018): Weibull distributions of distances to other classes, at extreme vectors.
+
+    Rows that it was fitted on once are not compared with each other again.
 
     Args:
         setting: hyper-parameters.

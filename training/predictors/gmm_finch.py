@@ -73,7 +73,9 @@ class GmmFinchSetting:
 
 
 class GmmFinch:
-    """The predictor. A class is fitted again only when its labelled rows changed, which gives the same mixtures.
+    """GMM-FINCH: Gaussian mixtures of each class's FINCH clusters, unknown where all are unlikely.
+
+    A class is fitted again only when its labelled rows changed, which gives the same mixtures.
 
     Args:
         setting: hyper-parameters.
