@@ -34,7 +34,7 @@ ALPHAS = [2 / 11 * position for position in range(12)]
 
 # Of each row of the table: our method and its settings. Avalanche's strategy is in ``strategy``.
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ewc": ("ewc", {"strength": 0.4, "fisher": "batches", "online": True}),
+    "ewc": ("ewc", {"strength": 0.4, "fisher": "batches", "online": True, "decay": 0.1}),
     "si": ("si", {"strength": 1e-4, "damping": 1e-7, "form": "as_released"}),
     "lwf": ("lwf", {"strength": ALPHAS, "temperature": 1.0}),
     "cwr": ("cwr", {}),
@@ -157,7 +157,7 @@ def strategy(name: str, epochs: int, rate: float, bucket: int) -> Any:
         buffer = storage_policy.ReservoirSamplingBuffer(max_size=bucket)
         return supervised.Naive(**base, plugins=[ReplayPlugin(mem_size=bucket, storage_policy=buffer)])
     kinds = {
-        "ewc": ("EWC", {"ewc_lambda": 0.4, "mode": "online", "decay_factor": 1.0}),
+        "ewc": ("EWC", {"ewc_lambda": 0.4, "mode": "online", "decay_factor": 0.1}),
         "si": ("SynapticIntelligence", {"si_lambda": 1e-4}),
         "lwf": ("LwF", {"alpha": ALPHAS, "temperature": 1.0}),
         "cwr": ("CWRStar", {"cwr_layer_name": None}),
