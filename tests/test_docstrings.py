@@ -22,6 +22,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import benchwright
+import numpy as np
 import pytest
 from benchwright.curation.named import load
 from benchwright.curation.registry import Registry
@@ -105,6 +106,18 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)  # the next folder has files of its own
 
 
+NUMPY: Any = {
+    "precision": 8,
+    "threshold": 1000,
+    "linewidth": 75,
+    "suppress": False,
+    "sign": "-",
+    "floatmode": "maxprec",
+    "legacy": False,
+}
+"""How numpy prints, whatever another test has imported: colour-science asks for the form of numpy 1.13."""
+
+
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
 def test_examples(name: str, folder: Path, request: pytest.FixtureRequest) -> None:
     text = WITH_EXAMPLES[name].read_text("utf-8")
@@ -112,8 +125,9 @@ def test_examples(name: str, folder: Path, request: pytest.FixtureRequest) -> No
         shutil.copytree(request.getfixturevalue("finished"), folder / "out")
     module, told = importlib.import_module(name), io.StringIO()
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
-    for test in doctest.DocTestFinder().find(module, name):
-        runner.run(test, out=told.write)
+    with np.printoptions(**NUMPY):
+        for test in doctest.DocTestFinder().find(module, name):
+            runner.run(test, out=told.write)
     assert runner.failures == 0, told.getvalue()
     assert runner.tries == len(EXAMPLE.findall(text)), "doctest does not see some examples of this file"
 
