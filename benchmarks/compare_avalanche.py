@@ -26,23 +26,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from benchwright.training.baselines.clear import paper_methods
 from numpy.typing import NDArray
 
 CLASSES, BUCKETS, WIDTH, BATCH = 11, 10, 512, 256
 PACKAGE = "avalanche-lib==0.6.0"
-ALPHAS = [2 / 11 * position for position in range(12)]
-
 # Of each row of the table: our method and its settings. Avalanche's strategy is in ``strategy``.
+_TABLE = paper_methods()
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
-    "ewc": ("ewc", {"strength": 0.4, "fisher": "batches", "online": True, "decay": 0.1}),
-    "si": ("si", {"strength": 1e-4, "damping": 1e-7, "form": "as_released"}),
-    "lwf": ("lwf", {"strength": ALPHAS, "temperature": 1.0}),
-    "cwr": ("cwr", {}),
-    "gdumb": ("gdumb", {"memory": "balanced_reservoir"}),
-    "er": ("er", {"batches": "paired", "memory": "reservoir"}),
-    "agem": ("agem", {"memory": "each_position", "sample": "capacity"}),
-    "reservoir": ("reservoir", {"alpha": 1.0}),
-    "biased": ("dynamic_reservoir", {"alpha": 1.0}),
+    **{name: _TABLE[name] for name in ("ewc", "si", "lwf", "cwr", "gdumb", "er")},
+    "agem": ("agem", {"memory": "each_position", "sample": "capacity"}),  # Avalanche's own, not that of CLEAR's authors
+    "reservoir": _TABLE["reservoir-alpha=1.0-finetune"],
+    "biased": _TABLE["dynamic_reservoir-alpha=1.0-finetune"],
 }
 
 Drawn = dict[str, NDArray[Any]]
@@ -159,7 +154,7 @@ def strategy(name: str, epochs: int, rate: float, bucket: int) -> Any:
     kinds = {
         "ewc": ("EWC", {"ewc_lambda": 0.4, "mode": "online", "decay_factor": 0.1}),
         "si": ("SynapticIntelligence", {"si_lambda": 1e-4}),
-        "lwf": ("LwF", {"alpha": ALPHAS, "temperature": 1.0}),
+        "lwf": ("LwF", {"alpha": METHODS["lwf"][1]["strength"], "temperature": 1.0}),
         "cwr": ("CWRStar", {"cwr_layer_name": None}),
         "gdumb": ("GDumb", {"mem_size": bucket}),
         "agem": ("AGEM", {"patterns_per_exp": bucket, "sample_size": bucket}),
@@ -259,7 +254,7 @@ def table(args: argparse.Namespace, lines: list[list[Any]]) -> None:
         for metric in sides["ours"][0]:
             a, b = ([one[metric] for one in sides[side]] for side in ("ours", "Avalanche"))
             spread = (statistics.variance(a) / 2 + statistics.variance(b) / 2) ** 0.5
-            gaps.append((statistics.fmean(a) - statistics.fmean(b)) / max(1e-9, spread))
+            gaps.append((statistics.fmean(a) - statistics.fmean(b)) / spread if spread > 1e-9 else float("nan"))
         print(f"{'':10} {'gap':6} " + " ".join(f"{gap:18.1f} sd" for gap in gaps))
     for side, found in order.items():
         print(f"{side}: " + " > ".join(sorted(found, key=lambda name: -found[name])))

@@ -19,8 +19,7 @@ from .schedule import Plateau, Schedule
 
 MakeModel = Callable[..., nn.Module]
 """``make(init, *, sample, **settings)``: a network without outputs, its weights drawn from the generator ``init`` alone, for
-samples of
-shape ``sample``: a ``Classifier``, or a module that gives (b, width) features and has a number ``width``."""
+samples of shape ``sample``: a ``Classifier``, or a module that gives (b, width) features and has a number ``width``."""
 
 
 @dataclasses.dataclass(frozen=True)

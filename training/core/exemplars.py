@@ -18,6 +18,7 @@ from ...curation.rng import rng, uniform
 
 Labels = NDArray[np.int64]
 RowNumbers = NDArray[np.int64]
+Removal = Literal["as_released", "as_written"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -228,9 +229,6 @@ def normalised(features: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     values = np.asarray(features, dtype=np.float64)
     return values / np.maximum(np.linalg.norm(values, axis=1, keepdims=True), 1e-12)
-
-
-Removal = Literal["as_released", "as_written"]
 
 
 def current_rows(sizes: Sequence[int]) -> RowNumbers:
