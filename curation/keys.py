@@ -42,12 +42,21 @@ class WhereOfRows(Where):
 
 
 class How(Generic[T]):
-    """A setting that changes the speed and never the result (batch size, device, time-outs): no part of the key."""
+    """A setting that changes the speed and never the result (batch size, device, time-outs): no part of the key.
+
+    All are equal, whatever they hold: two plans that differ in nothing else make the same.
+    """
 
     __slots__ = ("value",)
 
     def __init__(self, value: T) -> None:
         self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, How)
+
+    def __hash__(self) -> int:
+        return hash(How)
 
 
 class Named(str):

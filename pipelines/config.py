@@ -99,6 +99,13 @@ def _load(
     config_type: type[T], toml: Traversable, overrides: Iterable[str], benchmark: str, used: list[Entry] | None
 ) -> tuple[T, dict[str, Any], dict[str, Any]]:
     values = _with_base(config_type, toml, benchmark, ())
+    given = override(values, overrides)
+    config = checked(config_type, values, _shown(toml), used)
+    return config, TypeAdapter(config_type).dump_python(config, mode="json"), given
+
+
+def override(values: dict[str, Any], overrides: Iterable[str]) -> dict[str, Any]:
+    """Put ``a.b=value`` each into a table of settings; returns them by dotted name. Raises ``ConfigError`` for another form."""
     given: dict[str, Any] = {}
     for text in overrides:
         name, equals, value = text.partition("=")
@@ -106,8 +113,7 @@ def _load(
             raise ConfigError(f"--set {text!r}: write it as name=value, as in --set retrieval.per_class=100")
         given[name] = _toml_value(name, value)
         _put(values, name, given[name])
-    config = checked(config_type, values, _shown(toml), used)
-    return config, TypeAdapter(config_type).dump_python(config, mode="json"), given
+    return given
 
 
 def checked(config_type: type[T], values: Any, origin: str, used: list[Entry] | None = None) -> T:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..curation.artifact import RunRecord, load_artifact, load_run
@@ -17,7 +18,7 @@ from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET
 from .benchmark import Benchmark, UnknownBenchmark, find
 from .catalogue import BENCHMARKS
-from .config import ConfigError, checked, find_config, load
+from .config import ConfigError, checked, find_config, load, override
 from .trust import check_trusted, remember
 
 if TYPE_CHECKING:
@@ -98,15 +99,17 @@ def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) 
     return Job(benchmark, settings, values, given, named)
 
 
-def job_of(out: str, *, pipeline: str | None = None) -> Job:
+def job_of(out: str, *, pipeline: str | None = None, overrides: Sequence[str] = ()) -> Job:
     """The benchmark and settings that filled ``out``, from its ``run.json``.
 
     Args:
         out: the run.
         pipeline: the name of its pipeline, such as a Python file; by default what the run has recorded. Code that the record
             names is run where the user has named it before, or it is built in or of an installed package: see ``trust``.
+        overrides: ``a.b=value`` each: other settings of what is trained, which leave the dataset as it is.
 
     Raises:
+        ConfigError: an override that is unknown or wrong, or would change the dataset.
         StoreError: where ``out`` holds no run, or its settings are not those of the benchmark.
         LeavesRun: where something in a local folder leads out of it.
         NotNamed: where it names code that the user has not named.
@@ -130,7 +133,22 @@ def job_of(out: str, *, pipeline: str | None = None) -> Job:
     if pipeline is not None and benchmark.entry:
         remember([benchmark.entry])
     check_trusted(used, out)
-    return Job(benchmark, config, record.config, record.overrides, tuple(dict.fromkeys(used)))
+    todo = Job(benchmark, config, record.config, record.overrides, tuple(dict.fromkeys(used)))
+    return _overridden(todo, out, overrides) if overrides else todo
+
+
+def _overridden(todo: Job, out: str, overrides: Sequence[str]) -> Job:
+    values, used = copy.deepcopy(dict(todo.values)), list[Entry]()
+    given = override(values, overrides)
+    config = checked(todo.benchmark.config, values, f"{out}/run.json, --set", used)
+    other = dataclasses.replace(todo, config=config, values=values, overrides=given, used=tuple(dict.fromkeys(used)))
+    if other.flow(out) != todo.flow(out):
+        raise ConfigError(
+            f"{', '.join(given)}: another dataset would come of it, and {out} is trained on as it is: change it by "
+            "`benchwright run`"
+        )
+    remember(used)
+    return other
 
 
 def _name_of(record: RunRecord) -> str:

@@ -23,6 +23,7 @@ def train(
     *,
     methods: Iterable[str] = (),
     protocols: Iterable[str] = (),
+    overrides: Sequence[str] = (),
     scheduler: str = "sync",
     workers: int | None = None,
     retry: Sequence[str] = (),
@@ -38,6 +39,7 @@ def train(
         out: local folder of the run.
         methods: names of baselines or of groups of them; by default those of the settings.
         protocols: names of protocols; by default those of the settings.
+        overrides: ``a.b=value`` each, for these trainings alone: settings that leave the dataset as it is.
         scheduler, workers: how trainings stand side by side, see ``curation.run.run``.
         retry: reasons of rejects for which trainings are tried again: ``diverged``.
         pipeline: as for ``job_of``.
@@ -61,7 +63,7 @@ def train(
     benchwright.pipelines.errors.WrongUse: no method 'nap-finetuned': there are ...; did you mean 'nap-finetune'?
     """
     _check_local(out, "baselines are trained")
-    todo = job_of(out, pipeline=pipeline)
+    todo = job_of(out, pipeline=pipeline, overrides=overrides)
     if todo.benchmark.trainings is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     check_finished(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import posixpath
 from collections.abc import Iterable
 from typing import Any
@@ -16,6 +17,7 @@ from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import measure_domains
 from ...training.baselines.clear import expanded, groups, paper_methods, paper_settings
+from ...training.data.pictures import picture_view
 from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
@@ -24,6 +26,7 @@ from ..metrics import with_metrics
 from ..names import reference_of, short
 from ..streams import Runs, trainings_of
 from .config import ClearConfig
+from .stream import PIXELS
 
 PROTOCOLS = ("iid", "streaming")
 
@@ -61,8 +64,8 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         (_baseline(config, protocol, name) for protocol in asked for name in names),
         SEEDS,
         prepare="benchwright.pipelines.clear.stream:domains",
-        runs=Runs(dataset, device=config.encoder_run.device),
-        samples="vectors",
+        runs=Runs(dataset, device=config.encoder_run.device, workers=config.baselines.workers),
+        samples="images" if config.baselines.features == PIXELS else "vectors",
         labels="one",
         classes="same",
         change="baselines.learning_rate",
@@ -100,7 +103,15 @@ def settings_of(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
         raise WrongUse(f"baselines: {error}") from None
     changes = {key: getattr(b, key) for key in ("epochs", "batch_size", "learning_rate", "decay_after_epochs")}
     settings["schedule"] |= {key: value for key, value in changes.items() if value is not None}
-    settings["model"] = dict(b.model_settings)
+    settings["model"] |= b.model_settings
+    settings["features"] = b.features
+    if b.features == PIXELS:
+        try:
+            settings["view"] = dataclasses.asdict(picture_view({**settings["view"], **b.view}))
+        except ValueError as error:
+            raise WrongUse(f"baselines.view: {error}") from None
+    else:
+        del settings["view"]
     return b.model or model, settings
 
 

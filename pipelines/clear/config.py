@@ -268,6 +268,9 @@ class Baselines:
         preset: hyper-parameters and model of the paper.
         methods: by name, or groups of them such as ``table1``; ``method_settings`` has changes of single ones.
         model: another one than the preset's, by name or reference; ``model_settings`` are its own.
+        features: what is learned from: "embedding", the vectors in which the images were retrieved, or "pixels".
+        view: how pictures are looked at, where they are learned from: changes of the preset's ``PictureView``.
+        workers: threads that load batches ahead; changes the speed only.
         metrics: of your own, beside the paper's: references of functions, see ``pipelines.metrics.measure_by``.
     """
 
@@ -278,6 +281,9 @@ class Baselines:
     )
     model: Annotated[str, OneOf(MODELS)] | None = None
     model_settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+    features: Literal["embedding", "pixels"] = "embedding"
+    view: dict[str, Any] = Field(default_factory=dict[str, Any])
+    workers: Annotated[int, Field(ge=0)] = 0
     metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
     epochs: Annotated[int, Field(ge=1)] | None = None
     batch_size: Annotated[int, Field(ge=1)] | None = None

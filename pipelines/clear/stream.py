@@ -1,9 +1,9 @@
-"""The streams of a CLEAR dataset: features and labels of its time buckets, read from the shards."""
+"""The streams of a CLEAR dataset: features or pictures of its time buckets, and their labels, read from the shards."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,30 +13,47 @@ from numpy.typing import NDArray
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import iid_stream, streaming_stream
-from ...training.data.examples import ArrayExamples
+from ...training.data.examples import ArrayExamples, Examples
+from ...training.data.pictures import PictureCache, PictureExamples, picture_view, shard_pictures
 from ..streams import Prepared
+
+PIXELS = "pixels"
+"""In place of the name of features: the pictures themselves."""
+
+Take = Callable[[NDArray[np.int64]], Examples]
 
 
 def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     """The stream of a training: its protocol is ``iid``, whose split is drawn by the seed, or ``streaming``."""
-    features, labels, keys, table, names = _read(dataset, digest)
-
-    def samples(rows: NDArray[np.int64]) -> ArrayExamples:
-        whole = len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows)
-        at = slice(int(rows[0]), int(rows[-1]) + 1) if whole else rows  # a view where a bucket's rows stand together
-        return ArrayExamples(features[at], labels[at], [keys[row] for row in rows.tolist()])
-
-    bucket = table["bucket"].to_numpy()
+    index = DatasetIndex.open(dataset)
+    labels, names = _labels(index.table)
+    if training["settings"]["features"] == PIXELS:
+        album = PictureCache(shard_pictures(index), picture_view(training["settings"]["view"]))
+        keys = index.table["key"].to_pylist()
+        samples: Take = lambda rows: PictureExamples(album, keys, rows, labels[rows])  # noqa: E731
+    else:
+        samples = functools.partial(_vectors, *_read(dataset, digest), labels)
+    bucket = index.table["bucket"].to_numpy()
     if training["protocol"] == "iid":
-        return Prepared(iid_stream(bucket, table[f"iid_seed{training['seed']}"].to_pylist(), samples, names))
+        return Prepared(iid_stream(bucket, index.table[f"iid_seed{training['seed']}"].to_pylist(), samples, names))
     return Prepared(streaming_stream(bucket, samples, names))
 
 
-@functools.lru_cache(maxsize=1)
-def _read(dataset: str, digest: str) -> tuple[NDArray[np.float32], NDArray[np.int64], list[str], pa.Table, tuple[str, ...]]:
-    """All that trainings in one process share; ``digest`` names the content."""
-    features, table = read_features(DatasetIndex.open(dataset))
+def _vectors(features: NDArray[np.float32], keys: list[str], labels: NDArray[np.int64], rows: NDArray[np.int64]) -> Examples:
+    whole = len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows)
+    at = slice(int(rows[0]), int(rows[-1]) + 1) if whole else rows  # a view where a bucket's rows stand together
+    return ArrayExamples(features[at], labels[at], [keys[row] for row in rows.tolist()])
+
+
+def _labels(table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...]]:
+    """Of every row, and the names of all classes."""
     labels = table["label"].to_numpy()
     names = dict(zip(labels.tolist(), table["concept"].to_pylist(), strict=True))
-    count = max(names) + 1
-    return features, labels, table["key"].to_pylist(), table, tuple(names.get(at, f"class {at}") for at in range(count))
+    return labels, tuple(names.get(at, f"class {at}") for at in range(max(names) + 1))
+
+
+@functools.lru_cache(maxsize=1)
+def _read(dataset: str, digest: str) -> tuple[NDArray[np.float32], list[str]]:
+    """Features and keys, which all trainings in one process share; ``digest`` names the content."""
+    features, table = read_features(DatasetIndex.open(dataset))
+    return features, table["key"].to_pylist()

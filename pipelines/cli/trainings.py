@@ -10,13 +10,14 @@ from typing import Annotated, Any
 import typer
 
 from . import exits
-from .options import AsJson, Methods, Out, Pipeline, Protocols, Quiet, Scheduler, TrustCode, Workers, trust
+from .options import AsJson, Methods, Out, Overrides, Pipeline, Protocols, Quiet, Scheduler, TrustCode, Workers, trust
 
 
 def train(
     out: Out,
     methods: Methods = None,
     protocols: Protocols = None,
+    overrides: Overrides = None,
     scheduler: Scheduler = "sync",
     workers: Workers = None,
     retry: Annotated[
@@ -36,6 +37,7 @@ def train(
       benchwright train out
       benchwright train out --method cumulative-finetune --protocol iid
       benchwright train out --method table1
+      benchwright train out --set baselines.preset=mlp --set baselines.epochs=50
       benchwright train out --scheduler processes --workers 8
     """
     from .. import api
@@ -51,6 +53,7 @@ def train(
             out,
             methods=methods or (),
             protocols=protocols or (),
+            overrides=overrides or (),
             scheduler=scheduler,
             workers=workers,
             retry=retry or (),

@@ -15,7 +15,7 @@ def presets() -> list[str]:
 
 
 def paper_settings(preset: str) -> tuple[str, dict[str, Any]]:
-    """Name of the model, and the settings of ``core.build.parts_of`` but for those of the method.
+    """Name of the model, and the settings of ``core.build.parts_of`` but for those of the method; ``view`` is of pictures.
 
     Raises:
         ValueError: there is no such preset.
@@ -26,10 +26,11 @@ def paper_settings(preset: str) -> tuple[str, dict[str, Any]]:
     own = dict(facts["presets"][preset])
     model = own.pop("model")
     return model, {
-        "model": {},
+        "model": own.pop("settings", {}),
         "criterion": facts["criterion"],
         "schedule": {**facts["schedule"], "clip_norm": None, **own},
         "memory": dict(facts["memory"]),
+        "view": dict(facts["view"]),
     }
 
 
