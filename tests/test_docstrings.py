@@ -13,6 +13,7 @@ import doctest
 import importlib
 import inspect
 import io
+import logging
 import re
 import shutil
 import sys
@@ -101,6 +102,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / "texts" / f"{name}.txt").write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    logging.getLogger("benchwright").setLevel(logging.WARNING)  # a quiet command in another test leaves errors alone
     yield tmp_path
     for name in ("words", "shapes"):
         sys.modules.pop(name, None)  # the next folder has files of its own
