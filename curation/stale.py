@@ -8,7 +8,7 @@ from typing import Any
 
 from .artifact import Artifact, load_code
 from .flow import Stage, StageRef
-from .keys import How, Named, Where, as_json, codes_in
+from .keys import How, Named, Where, WhereOfRows, as_json, codes_in, fingerprint
 from .reach import Definitions, reached
 from .store import Store
 
@@ -167,7 +167,21 @@ def change_of_sources(recipe: Mapping[str, Any], old: Artifact) -> str:
     for now, was in ((recipe, old.recipe), (recipe.get("pieces", {}), old.recipe.get("pieces", {}))):
         for name, value in now.get("settings", {}).items():
             if isinstance(value, Mapping) and "content" in value and value != was.get("settings", {}).get(name):
-                return f"its source {name} changed"
+                return _source_changed(name)
     if recipe["columns"] != old.recipe.get("columns"):
         return "its columns are others"
     return "" if recipe["format"] == old.recipe.get("format") else "it was made by another version of benchwright"
+
+
+def changed_source(stage: Stage, old: Artifact) -> str:
+    """The first source of a stage whose content is another than when it was made, told without its plan; "" for none."""
+    for step, was in zip(stage.steps, (old.recipe, old.recipe.get("pieces", {})), strict=False):
+        for name, value in step.all_settings().items():
+            known = isinstance(value, Where) and not isinstance(value, WhereOfRows)  # whose place is not known before its rows
+            if known and {"content": fingerprint(str(value)).content} != was.get("settings", {}).get(name):
+                return _source_changed(name)
+    return ""
+
+
+def _source_changed(name: str) -> str:
+    return f"its source {name} changed"

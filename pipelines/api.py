@@ -14,7 +14,7 @@ from ..curation.flow import Stage
 from ..curation.part_writer import folder
 from ..curation.recipe import missing_source
 from ..curation.records import Problem
-from ..curation.stale import change
+from ..curation.stale import change, changed_source
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, compare, file_sha256, made_again, verify
 from .errors import did_you_mean
@@ -104,7 +104,7 @@ def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[
         elif before:
             told[stage.name] = f"reused if {before[0]} gives the same rows"
         else:
-            told[stage.name] = "stale: a source or a file of the stage changed"
+            told[stage.name] = f"stale: {changed_source(stage, old) or 'a file of the stage changed'}"
     return told
 
 

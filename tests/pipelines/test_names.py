@@ -260,7 +260,7 @@ def test_a_source_of_ones_own_counts_by_the_content_of_its_paths(bw: Cli, tmp_pa
     assert (found["rows"], found["rejects"]) == (16, {"dull": 1})
     assert bw("plan", *arguments).out.startswith("6 of 6 stages")
     names.write_text("blue red\n")
-    assert "a source or a file of the stage changed" in bw("plan", *arguments).out
+    assert "its source names changed" in bw("plan", *arguments).out
     file.write_text(SOURCE.replace("seed % 256", "seed % 255"))
     assert f"stale: {file.stem}.squares changed" in bw("plan", *arguments).out
 

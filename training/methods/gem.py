@@ -23,7 +23,7 @@ EPSILON = 1e-3
 """Added to the diagonal of the program, as GEM's released code and CGLB have it."""
 
 
-def gem(*, strength: float, fraction: float, forward: Literal["task", "memory"]) -> Method:
+def gem(*, strength: float = 5.0, fraction: float = 0.2, forward: Literal["task", "memory"] = "memory") -> Method:
     """Steps that the gradients on the memories of past tasks agree with.
 
     Args:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from ..graph_streams.streams import Streams
 
 
-def twp(*, strength_loss: float, strength_topology: float, gradients: Literal["summed", "fresh"]) -> Method:
+def twp(
+    *, strength_loss: float = 1e4, strength_topology: float = 1e4, gradients: Literal["summed", "fresh"] = "fresh"
+) -> Method:
     """The classification loss and a pull back, weighed by loss and topology: lambda_l g^2 + lambda_t h^2.
 
     g is the gradient of the loss on the task that has been learned, h that of the norm of its attention. CGLB's regulariser on
