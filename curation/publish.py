@@ -43,6 +43,10 @@ class DatasetCard:
             "shape": [512]}}``.
         columns: label column -> one line of meaning.
         tags: words for a hub's search.
+        tasks: what it is for, in the words of Hugging Face's hub, such as ``image-classification``.
+        labels: column of class indices -> names of the classes, in the order of their indices.
+        configurations: name -> split -> the rows in it, as column -> value, or list of values of which any will do. The first
+            is what is loaded by default. Each holds every row; one with all rows in "train" where none is given.
 
     >>> DatasetCard("Words", "Texts, and how many words each has.", "words", digest="0" * 64, licence="CC0-1.0").licence
     'CC0-1.0'
@@ -58,6 +62,11 @@ class DatasetCard:
     members: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict[str, Mapping[str, Any]])
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     tags: Sequence[str] = ()
+    tasks: Sequence[str] = ()
+    labels: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict[str, Sequence[str]])
+    configurations: Mapping[str, Mapping[str, Mapping[str, Any]]] = dataclasses.field(
+        default_factory=dict[str, Mapping[str, Mapping[str, Any]]]
+    )
 
 
 _MARKUP = re.compile(r"[\\`*<\[&|~]|(?<![^\W_])_|_(?![^\W_])")
@@ -116,6 +125,11 @@ def dataset_json(
         "counts": counts,
         "columns": {field.name: str(field.type) for field in table.schema},
         "files": files,
+        "labels": {name: list(names) for name, names in card.labels.items()},
+        "configurations": [  # lists, since their order counts
+            {"name": name, "splits": [{"name": split, "where": dict(where)} for split, where in splits.items()]}
+            for name, splits in card.configurations.items()
+        ],
         **more,
     }
     return f"{json.dumps(described, sort_keys=True, indent=2, ensure_ascii=False, allow_nan=False)}\n".encode()
@@ -124,6 +138,21 @@ def dataset_json(
 def fact_of(data: bytes) -> dict[str, Any]:
     """``size`` and ``sha256`` of a file that is published."""
     return {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+HUB_SPLITS = {"train": "train", "val": "validation", "test": "test"}
+"""Role -> what Hugging Face's hub calls such a split."""
+
+
+def names_of(table: pa.Table, indices: str, names: str) -> list[str]:
+    """Names of classes in the order of their indices, of two columns that go together; "class 3" for one without a row.
+
+    >>> names_of(pa.table({"label": [2, 0, 2], "class_name": ["dog", "cat", "dog"]}), "label", "class_name")
+    ['cat', 'class 1', 'dog']
+    """
+    pairs = table.select([indices, names]).group_by([indices, names]).aggregate([]).to_pylist()
+    found = {row[indices]: row[names] for row in pairs if row[indices] is not None and row[indices] >= 0}
+    return [found.get(at, f"class {at}") for at in range(max(found, default=-1) + 1)]
 
 
 def _check_index(index: pa.Table, shards: Mapping[str, Mapping[str, Any]]) -> None:
@@ -149,6 +178,8 @@ def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str
     front = {
         "pretty_name": card.title,
         "license": card.licence.lower(),
+        **({"license_name": "see-the-card"} if card.licence == "other" else {}),
+        **({"task_categories": list(card.tasks)} if card.tasks else {}),
         "tags": sorted({"webdataset", "benchwright", *card.tags}),
         "size_categories": [_size_category(counts["samples"])],
     }

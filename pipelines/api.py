@@ -21,7 +21,7 @@ from .errors import did_you_mean
 from .experiments import reading_once
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
-from .outputs import qa_export, qa_import, release, report, scores, stale, train
+from .outputs import push, qa_export, qa_import, release, report, scores, stale, train
 
 if TYPE_CHECKING:
     from ..curation.qa.rounds import Round
@@ -39,6 +39,7 @@ __all__ = [
     "list_benchmarks",
     "list_names",
     "plan",
+    "push",
     "qa_export",
     "qa_import",
     "reading_once",

@@ -159,6 +159,37 @@ def release(out: str, folder: str, *, pipeline: str | None = None) -> int:
     return todo.benchmark.release(todo.config, out, folder)
 
 
+def push(
+    out: str, to: str, *, form: Literal["parquet", "shards"] = "parquet", progress: Callable[[str], None] = lambda _: None
+) -> int:
+    """Write the published dataset elsewhere, and return the number of samples. Repeat an interrupted call to resume it.
+
+    Args:
+        out: the run.
+        to: a folder, or any fsspec URL, such as ``hf://datasets/NAME`` or ``s3://BUCKET/NAME``.
+        form: "parquet", which Hugging Face's ``load_dataset`` reads: payloads in the columns of a table, splits as
+            configurations; or "shards", the files as they are.
+        progress: told one line a file.
+
+    Raises:
+        StoreError: where the run is not finished, or its dataset is not what its settings made; or the place fails.
+
+    >>> push("out", "for-the-hub")
+    210
+    """
+    from ..datasets.exports.hugging_face import EXPORTED, write_parquet
+    from .publish import copy_dataset
+
+    check_finished(out)
+    dataset, target = dataset_of(out), Store(to)
+    if not dataset:
+        raise WrongUse(f"{out}: the run publishes no dataset")
+    mark = EXPORTED if form == "parquet" else "dataset.json"
+    if target.local and target.local.is_dir() and any(target.local.iterdir()) and not target.exists(mark):
+        raise WrongUse(f"{to}: it holds files, and no {mark} of an earlier push: name a new or an empty folder")
+    return (write_parquet if form == "parquet" else copy_dataset)(dataset, target, progress=progress)
+
+
 def qa_export(
     out: str,
     folder: str | None = None,

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...curation.publish import DatasetCard, escaped
 from ...curation.run import Run
+from ...curation.stages.choose import class_order
 from ...datasets.clear.samples import COLUMNS
 from ...datasets.clear.splits import SEEDS
 from ..own import shown
@@ -36,8 +39,18 @@ def publish(run: Run, config: ClearConfig, folder: str) -> None:
         members=members,
         columns={**COLUMNS, **columns},
         tags=["continual-learning", "image-classification"],
+        tasks=["image-classification"],
+        labels={"label": class_order([each.name for each in config.classes], config.retrieval.background)},
+        configurations=_configurations(run),
     )
     publish_shards(run, card, folder)
+
+
+def _configurations(run: Run) -> dict[str, dict[str, dict[str, Any]]]:
+    """The iid splits, and the stream: a split a bucket."""
+    buckets = sorted(run.rows().table(["bucket"])["bucket"].unique().to_pylist())
+    iid = {f"iid_seed{seed}": {part: {f"iid_seed{seed}": part} for part in ("train", "test")} for seed in SEEDS}
+    return {**iid, "streaming": {f"bucket_{bucket}": {"bucket": bucket} for bucket in buckets}}
 
 
 _CITATION = """Z. Lin, J. Shi, D. Pathak, D. Ramanan. The CLEAR Benchmark: Continual LEArning on Real-World Imagery.

@@ -6,8 +6,9 @@ Exit codes: 0 done; 1 failed, rejects over budget, or not what the records say; 
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -319,6 +320,36 @@ def rejects(
 app.command()(train)
 app.command("eval")(evaluate)
 app.command()(report)
+
+
+@app.command()
+def push(
+    out: Out,
+    to: Annotated[str, typer.Argument(metavar="WHERE", help="New folder, or fsspec URL such as hf://datasets/NAME.")],
+    form: Annotated[
+        Literal["parquet", "shards"], typer.Option(help="parquet, for Hugging Face's load_dataset, or the shards as they are.")
+    ] = "parquet",
+    quiet: Quiet = False,
+) -> None:
+    """Write the dataset to a hub, an object store or another folder.
+
+    Payloads become columns of Parquet files, and the splits of the benchmark become configurations, so that load_dataset(WHERE)
+    gives them; repeat an interrupted push to resume it.
+
+    \b
+    Examples:
+      benchwright push out hf://datasets/me/my-clear
+      benchwright push out for-the-hub
+      benchwright push out s3://bucket/my-clear --form shards
+    """
+    from .. import api
+    from .text import on_one_line
+
+    def tell(line: str) -> None:
+        if not quiet:
+            print(on_one_line(line), file=sys.stderr, flush=True)
+
+    print(f"{api.push(out, to, form=form, progress=tell):,} samples in {to}")
 
 
 @app.command()

@@ -32,6 +32,13 @@ def publish(run: Run, config: IircConfig, folder: str) -> None:
         },
         columns=columns_of(configurations),
         tags=["continual-learning", "image-classification", "multi-label"],
+        tasks=["image-classification"],
+        labels={
+            f"{level}_index{number}": RefinedView(index, number).classes
+            for number in configurations
+            for level in ("sub", "super")
+        },
+        configurations={"default": {role: {"role": role} for role in ROLES}},
     )
     publish_shards(run, card, folder)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...curation.publish import DatasetCard, dataset_json, fact_of, parquet_bytes
+from ...curation.publish import HUB_SPLITS, DatasetCard, dataset_json, fact_of, parquet_bytes
 from ...curation.run import Run
 from ...curation.store import Store
 from ...datasets.kowl.samples import COLUMNS, FEATURE
@@ -29,7 +29,7 @@ _ADDED = {
 
 def publish(run: Run, config: KowlConfig, folder: str) -> None:
     """Write the dataset: shards with index, card and manifest; or, without features, the table of increments with them."""
-    table = run.rows("increments").table(list(NEEDED))
+    table = run.rows("increments").table([*NEEDED, "label"])
     summary = (
         f"The samples of {', '.join(config.labels.releases)} in one label space, each used once, in increments that bring "
         f"new classes (rules {config.increments.preset}, order {config.increments.order}).\n\n"
@@ -56,6 +56,12 @@ def publish(run: Run, config: KowlConfig, folder: str) -> None:
             **{f"split_{name}": f"split in {name}" for name in releases},
         },
         tags=["continual-learning", "open-world", "video-classification"],
+        tasks=["video-classification"],
+        labels={"label": sorted(set(table["label"].to_pylist()))},
+        configurations={
+            "default": {hub: {"role": role} for role, hub in HUB_SPLITS.items()},
+            "increments": {f"increment_{n}": {"increment": n} for n in sorted(set(table["increment"].to_pylist()))},
+        },
     )
     if config.features is None:
         _publish_table(run, card, folder)

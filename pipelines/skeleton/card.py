@@ -6,7 +6,7 @@ import collections
 
 import pyarrow as pa
 
-from ...curation.publish import DatasetCard, escaped, parquet_bytes
+from ...curation.publish import HUB_SPLITS, DatasetCard, escaped, names_of, parquet_bytes
 from ...curation.rows import is_array
 from ...curation.run import Run
 from ...datasets.skeleton.samples import COLUMNS, TENSOR
@@ -48,6 +48,9 @@ def _card(run: Run, config: SkeletonConfig) -> DatasetCard:
         },
         columns={name: told for name, told in COLUMNS.items() if name in index.column_names},
         tags=["continual-learning", "skeleton", "graph"],
+        tasks=["other"],
+        labels={"label": names_of(index, "label", "class_name")},
+        configurations={"default": {hub: {"role": role} for role, hub in HUB_SPLITS.items()}},
     )
 
 

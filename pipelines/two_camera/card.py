@@ -25,6 +25,7 @@ def publish(run: Run, config: TwoCameraConfig, folder: str) -> None:
         members |= {name: {"dtype": "uint16", "holds": "linear raw RGB, 65535 at full scale"} for name in IMAGES}
     if pictured and not isinstance(config.source, Radiometric):
         members[VALID] = {"dtype": "bool", "holds": "pixels that count"}
+    folds = run.rows().table(["fold"])["fold"].to_pylist()
     card = DatasetCard(
         title="A two-camera illuminant data set",
         summary=(
@@ -39,5 +40,7 @@ def publish(run: Run, config: TwoCameraConfig, folder: str) -> None:
         members=members,
         columns=COLUMNS,
         tags=["colour-constancy", "white-balance", "illuminant-estimation"],
+        tasks=["other"],
+        configurations={"default": {f"fold_{fold}": {"fold": fold} for fold in sorted(set(folds))}},
     )
     publish_shards(run, card, folder)

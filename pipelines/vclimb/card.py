@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...curation.artifact import Artifact
-from ...curation.publish import DatasetCard
+from ...curation.publish import HUB_SPLITS, DatasetCard, names_of
 from ...curation.run import Run
 from ...datasets.vclimb.samples import COLUMNS, NOT_IN_INDEX
 from ...datasets.vclimb.tables import leaks, per_task
@@ -22,7 +22,7 @@ def split_stage(made: Iterable[str]) -> str | None:
 
 def publish(run: Run, config: VclimbConfig, folder: str) -> None:
     """Write the dataset: shards, index, card, manifest."""
-    index = run.rows().table(["task", "label", "role", "group", "frames"])
+    index = run.rows().table(["task", "label", "role", "group", "frames", "class_index"])
     frames = config.frames
     chosen = "all frames" if frames.kind == "all" else f"{frames.n} frames each ({frames.kind})"
     clock = "" if frames.fps is None else f" on a clock of {frames.fps:g} frames a second"
@@ -39,6 +39,9 @@ def publish(run: Run, config: VclimbConfig, folder: str) -> None:
         },
         columns=COLUMNS,
         tags=["continual-learning", "video-classification"],
+        tasks=["video-classification"],
+        labels={name: names_of(index, "class_index", "label") for name in ("class_index", "label")},
+        configurations={"default": {hub: {"role": role} for role, hub in HUB_SPLITS.items()}},
     )
     publish_shards(run, card, folder, leave_out=NOT_IN_INDEX)
 

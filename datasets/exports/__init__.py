@@ -1,0 +1,1 @@
+"""Published datasets in the forms that other tools load."""

@@ -1,0 +1,189 @@
+"""Members of samples as columns of a table, with the features that Hugging Face's ``datasets`` calls them by."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from ...curation.npy import read_npy_head
+from ...curation.shards import read_sample, scan_shard
+from ...curation.stages.image_format import PILLOW_NAMES
+from ...curation.ustar import ShardError
+from ..reader.decode import decode_npy
+from ..reader.index import ShardFiles
+
+Kind = Literal["image", "images", "array", "ragged", "text", "bytes"]
+Feature = dict[str, Any]
+"""Of ``datasets``: the JSON form of ``Features``."""
+
+PICTURE = pa.struct({"bytes": pa.binary(), "path": pa.string()})
+_FRAME = re.compile(r"\d+\.(\w+)")
+
+
+@dataclasses.dataclass(frozen=True)
+class MemberColumn:
+    """A column that holds members of the samples.
+
+    Attributes:
+        name: of the column.
+        member: as ``column_of`` calls it.
+        kind: "image" and "images" keep the bytes of pictures in any format; "array" has one shape in all samples, and
+            "ragged" several, which a column ``<name>_shape`` tells.
+        dtype: of arrays.
+        shape: of an "array".
+    """
+
+    name: str
+    member: str
+    kind: Kind
+    dtype: np.dtype[Any] | None = None
+    shape: tuple[int, ...] = ()
+
+    def fields(self) -> list[pa.Field]:
+        """Of the table."""
+        if self.kind == "image":
+            return [pa.field(self.name, PICTURE)]
+        if self.kind == "images":
+            return [pa.field(self.name, pa.list_(PICTURE))]
+        if self.dtype is None:
+            return [pa.field(self.name, pa.string() if self.kind == "text" else pa.binary())]
+        value: pa.DataType = pa.from_numpy_dtype(self.dtype)
+        if self.kind == "ragged":
+            return [pa.field(self.name, pa.list_(value)), pa.field(f"{self.name}_shape", pa.list_(pa.int64()))]
+        for _ in range(max(len(self.shape), 1)):
+            value = pa.list_(value)
+        return [pa.field(self.name, value)]
+
+    def features(self) -> dict[str, Feature]:
+        """Column -> feature."""
+        if self.kind == "image":
+            return {self.name: {"_type": "Image"}}
+        if self.kind == "images":
+            return {self.name: {"feature": {"_type": "Image"}, "_type": "List"}}
+        if self.kind == "array" and len(self.shape) > 1:
+            many = {"shape": list(self.shape), "dtype": str(self.dtype), "_type": f"Array{len(self.shape)}D"}
+            return {self.name: many}
+        return {field.name: feature_of(field.type) for field in self.fields()}
+
+    def values(self, samples: Sequence[Mapping[str, bytes]], keys: Sequence[str]) -> list[pa.Array]:
+        """The column of some samples, and that of shapes where there is one."""
+        found: list[Any] = []
+        for key, members in zip(keys, samples, strict=True):
+            mine = {extension: data for extension, data in members.items() if column_of(extension)[0] == self.member}
+            pictures = [{"bytes": bytes(mine[each]), "path": f"{key}.{each}"} for each in sorted(mine)]
+            if self.kind == "images":
+                found.append(pictures)
+            elif not mine:
+                found.append(None)
+            elif self.kind == "image":
+                found.append(pictures[0])
+            else:
+                (data,) = mine.values()
+                found.append(decode_npy(data) if self.dtype is not None else data)
+        first, *more = self.fields()
+        if self.dtype is None:
+            texts = [each and bytes(each).decode() for each in found] if self.kind == "text" else found
+            return [pa.array(texts, first.type)]
+        if more:
+            shapes = [None if each is None else list(each.shape) for each in found]
+            return [_lists(found, (-1,), first.type), pa.array(shapes, more[0].type)]
+        return [_lists(found, self.shape, first.type)]
+
+
+def _lists(arrays: Sequence[np.ndarray | None], shape: tuple[int, ...], kind: pa.DataType) -> pa.Array:
+    """Arrays as lists in lists, without a Python object a value."""
+    there = [np.ravel(each) for each in arrays if each is not None]
+    flat = np.concatenate(there) if there else np.empty(0)
+    if len(shape) > 1:
+        leaf: pa.Array = pa.array(flat)
+        for side in reversed(shape[1:]):
+            leaf = pa.ListArray.from_arrays(np.arange(0, len(leaf) + 1, side, dtype=np.int32), leaf)
+        lengths = [None if each is None else shape[0] for each in arrays]
+    else:
+        leaf, lengths = pa.array(flat, kind.value_type), [None if each is None else each.size for each in arrays]
+    ends = np.cumsum([0, *(length or 0 for length in lengths)]).astype(np.int32)
+    absent = pa.array([length is None for length in lengths])
+    return pa.ListArray.from_arrays(pa.array(ends), leaf, mask=absent if absent.true_count else None).cast(kind)
+
+
+def column_of(extension: str) -> tuple[str, Kind]:
+    """Name and kind of the column that a member goes to, by its extension.
+
+    >>> [column_of(each) for each in ("webp", "0003.jpg", "embedding.npy", "json", "dng")]
+    [('image', 'image'), ('images', 'images'), ('embedding', 'array'), ('json', 'text'), ('dng', 'bytes')]
+    """
+    frame = _FRAME.fullmatch(extension)
+    if extension in PILLOW_NAMES:
+        return "image", "image"
+    if frame and frame[1] in PILLOW_NAMES:
+        return "images", "images"
+    name = extension.removesuffix(".npy").replace(".", "_")
+    return name, "array" if extension.endswith(".npy") else "text" if extension in ("json", "txt") else "bytes"
+
+
+def member_columns(url: str, shards: Iterable[str], *, taken: Collection[str]) -> list[MemberColumn]:
+    """The columns that the members of all samples fill, by name. Of payloads, only the heads of arrays are read.
+
+    Args:
+        url: of the dataset.
+        shards: their names.
+        taken: names of other columns; a member's column that would have one of these is called ``member_<name>``.
+
+    Raises:
+        ShardError: a shard is missing or broken, a member is no array though its extension says so, or a sample has two
+            pictures, which one column cannot hold.
+    """
+    files, kinds = ShardFiles(url), dict[str, Kind]()
+    heads: dict[str, set[tuple[np.dtype[Any], tuple[int, ...]]]] = {}
+    for shard in shards:
+        place = files.place(shard)
+        with files.mapped(shard) as tar:
+            for span in scan_shard(tar, place=place):
+                columns = [column_of(extension)[0] for extension in span.members]
+                if twice := [name for name in set(columns) if name != "images" and columns.count(name) > 1]:
+                    raise ShardError(
+                        f"{place}, byte {span.offset}: sample {span.key!r} has the members {list(span.members)}, two of which "
+                        f"would be its {twice[0]!r}"
+                    )
+                kinds.update(map(column_of, span.members))
+                if any(extension.endswith(".npy") for extension in span.members):
+                    members = read_sample(tar[span.offset : span.offset + span.size], span.key, place=place, base=span.offset)
+                    for extension in (each for each in members if each.endswith(".npy")):
+                        heads.setdefault(column_of(extension)[0], set()).add(_head(members[extension], place, span.key))
+    named = [(f"member_{member}" if member in taken else member, member) for member in sorted(kinds)]
+    return [
+        _array_column(name, member, heads[member]) if member in heads else MemberColumn(name, member, kinds[member])
+        for name, member in named
+    ]
+
+
+def _head(data: bytes, place: str, key: str) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    try:
+        shape, _, dtype, _ = read_npy_head(io.BytesIO(data))
+    except ValueError as error:
+        raise ShardError(f"{place}: sample {key!r}: {error}") from error
+    return dtype, shape
+
+
+def _array_column(name: str, member: str, heads: set[tuple[np.dtype[Any], tuple[int, ...]]]) -> MemberColumn:
+    dtype = np.result_type(*(dtype for dtype, _ in heads))
+    shapes = {shape for _, shape in heads}
+    if len(shapes) == 1 and len(*shapes) in range(1, 6):
+        return MemberColumn(name, member, "array", dtype, *shapes)
+    return MemberColumn(name, member, "ragged", dtype)
+
+
+_NAMES = {"double": "float64", "float": "float32", "halffloat": "float16"}
+
+
+def feature_of(kind: pa.DataType) -> Feature:
+    """The feature of a column of plain values, or of lists of them."""
+    if pa.types.is_list(kind):
+        return {"feature": feature_of(kind.value_type), "_type": "List"}
+    return {"dtype": _NAMES.get(str(kind), str(kind)), "_type": "Value"}

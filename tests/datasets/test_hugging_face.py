@@ -1,0 +1,237 @@
+"""What is pushed, as Hugging Face's ``datasets`` loads it: all rows and payloads, splits and classes as they are here."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from benchwright.curation.publish import DatasetCard, dataset_files, fact_of
+from benchwright.curation.shards import write_shard_file
+from benchwright.curation.store import Store
+from benchwright.curation.ustar import ShardError
+from benchwright.datasets.exports.hugging_face import write_parquet
+from benchwright.datasets.reader.dataset import ShardDataset
+from benchwright.datasets.reader.index import DatasetIndex
+from benchwright.pipelines import api
+from benchwright.pipelines.errors import WrongUse
+from PIL import Image
+
+LOAD = """
+import hashlib, io, json, sys
+import datasets
+import numpy as np
+
+datasets.disable_progress_bars()
+found = {}
+for name in datasets.get_dataset_config_names(sys.argv[1]):
+    splits = datasets.load_dataset(sys.argv[1], name, cache_dir=sys.argv[2])
+    assert datasets.Features.from_dict(json.loads(json.dumps(next(iter(splits.values())).features.to_dict())))
+    found[name] = {}
+    for split, rows in splits.items():
+        rows = rows.with_format(None).cast_column("image", datasets.Image(decode=False)) if "image" in rows.features else rows
+        told = {}
+        for row in rows:
+            facts = {"label": row.get("label", row.get("super_index0"))}
+            label = rows.features.get("label")
+            if isinstance(label, datasets.ClassLabel):
+                facts["name"] = label.int2str(row["label"])
+            if "image" in row:
+                facts["image"] = hashlib.sha256(row["image"]["bytes"]).hexdigest()
+            if "images" in row:
+                facts["images"] = [list(each.size) for each in row["images"]]
+            for member in ("embedding", "feature", "x", "image_1"):
+                if member in row:
+                    facts["sum"] = float(np.asarray(row[member], dtype=np.float64).sum())
+            told[row["key"]] = facts
+        found[name][split] = told
+default = datasets.load_dataset(sys.argv[1], cache_dir=sys.argv[2])
+found[""] = {split: len(rows) for split, rows in default.items()}
+print(json.dumps(found))
+"""
+"""In a process of its own, whose working directory does not hold the folder ``datasets``."""
+
+
+def loaded(folder: Path, tmp_path: Path) -> dict[str, Any]:
+    command = [sys.executable, "-P", "-c", LOAD, str(folder), str(tmp_path / "cache")]
+    told = subprocess.run(
+        command, capture_output=True, text=True, cwd=tmp_path, env={"HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
+    )
+    assert told.returncode == 0, told.stderr
+    return json.loads(told.stdout.splitlines()[-1])
+
+
+CONFIGURATIONS = {
+    "clear": {**{f"iid_seed{seed}": ["test", "train"] for seed in range(5)}, "streaming": ["bucket_1", "bucket_2", "bucket_3"]},
+    "iirc": {"default": ["intask_valid", "posttask_valid", "test", "train"]},
+    "kowl": {"default": ["test", "train", "validation"], "increments": [f"increment_{n}" for n in range(6)]},
+    "skeleton": {"default": ["test", "train", "validation"]},
+    "two_camera": {"default": ["fold_0", "fold_1", "fold_2"]},
+    "vclimb": {"default": ["test", "train", "validation"]},
+}
+
+
+@pytest.mark.parametrize("name", sorted(CONFIGURATIONS))
+def test_every_row_payload_and_split_of_each_benchmark_is_loaded(name: str, tmp_path: Path) -> None:
+    out, hub = tmp_path / "out", tmp_path / "hub"
+    api.run(api.job(name, config="tiny"), str(out))
+    index = DatasetIndex.open(out / "dataset")
+    assert api.push(str(out), str(hub)) == len(index)
+    found = loaded(hub, tmp_path)
+    default = found.pop("")
+    assert {each: sorted(splits) for each, splits in found.items()} == CONFIGURATIONS[name]
+    assert default == {split: len(rows) for split, rows in found[next(iter(CONFIGURATIONS[name]))].items()}
+    samples = {sample["__key__"]: sample for sample in ShardDataset(index)}
+    rows = {row["key"]: row for row in index.table.to_pylist()}
+    for splits in found.values():
+        merged = {key: facts for told in splits.values() for key, facts in told.items()}
+        assert merged.keys() == rows.keys()
+        assert sum(map(len, splits.values())) == len(rows)  # each in one split
+        for key, facts in merged.items():
+            _check(facts, samples[key], rows[key])
+    for seed in range(5) if name == "clear" else ():
+        told = {key: split for split, some in found[f"iid_seed{seed}"].items() for key in some}
+        assert told == {key: row[f"iid_seed{seed}"] for key, row in rows.items()}
+
+
+def _check(facts: dict[str, Any], sample: dict[str, Any], row: dict[str, Any]) -> None:
+    if "name" in facts:
+        assert facts["name"] in (row["label"], row.get("class_name"))
+    if "images" in facts:
+        assert facts["images"] == [[row["width_px"], row["height_px"]]] * row["frames"]
+    if "sum" in facts:
+        name = next(each for each in ("embedding.npy", "feature.npy", "x.npy", "image_1.npy") if each in sample)
+        values = np.load(io.BytesIO(sample[name])) if isinstance(sample[name], bytes) else sample[name]
+        assert facts["sum"] == pytest.approx(values.astype(np.float64).sum(), rel=1e-12)
+
+
+def picture(form: str, grey: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 6), (grey, 0, 0)).save(stream, form)
+    return stream.getvalue()
+
+
+def published(folder: Path, samples: dict[str, dict[str, Any]], **card: Any) -> Path:
+    """A dataset of one shard."""
+    folder.mkdir()
+    spans = write_shard_file(folder / "s.tar", samples.items())
+    rows = [{"key": span.key, "shard": "s", "offset": span.offset, "size": span.size, "role": "train"} for span in spans]
+    facts = {"s.tar": fact_of((folder / "s.tar").read_bytes())}
+    described = DatasetCard("T", "Pictures.", "tests", digest="0" * 64, licence="other", **card)
+    for name, data in dataset_files(pa.Table.from_pylist(rows), described, facts).items():
+        (folder / name).write_bytes(data)
+    return folder
+
+
+FORMS = ["JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF"]
+EXTENSIONS = ["jpg", "png", "gif", "webp", "bmp", "tif"]
+
+
+def test_pictures_of_all_formats_are_in_one_column(tmp_path: Path) -> None:
+    samples = {
+        f"k{n}": {extension: picture(form, n)} for n, (form, extension) in enumerate(zip(FORMS, EXTENSIONS, strict=True))
+    }
+    folder = published(tmp_path / "data", samples)
+    write_parquet(str(folder), Store(str(tmp_path / "hub")))
+    found = loaded(tmp_path / "hub", tmp_path)["default"]["train"]
+    told = {key: facts["image"] for key, facts in found.items()}
+    assert told == {key: hashlib.sha256(*members.values()).hexdigest() for key, members in samples.items()}
+
+
+def test_arrays_of_several_shapes_keep_their_shapes_and_names_that_are_taken_give_way(tmp_path: Path) -> None:
+    arrays = [np.arange(n * 2, dtype=np.float32).reshape(n, 2) for n in (3, 1, 2)]
+    samples = {f"k{n}": {"x.npy": array, "role.npy": np.full(2, n)} for n, array in enumerate(arrays)}
+    write_parquet(str(published(tmp_path / "data", samples)), Store(str(tmp_path / "hub")))
+    table = pq.read_table(tmp_path / "hub" / "data")
+    rows = {row["key"]: row for row in table.to_pylist()}
+    for n, array in enumerate(arrays):
+        row = rows[f"k{n}"]
+        np.testing.assert_array_equal(np.reshape(row["x"], row["x_shape"]), array)
+        assert (row["role"], row["member_role"]) == ("train", [n, n])
+
+
+def test_a_member_that_some_samples_lack_is_null(tmp_path: Path) -> None:
+    samples = {
+        "a": {"png": picture("PNG", 0), "v.npy": np.ones(3)},
+        "b": {"png": picture("PNG", 1)},
+        "c": {"v.npy": np.zeros(3)},
+    }
+    write_parquet(str(published(tmp_path / "data", samples)), Store(str(tmp_path / "hub")))
+    rows = {row["key"]: row for row in pq.read_table(tmp_path / "hub" / "data").to_pylist()}
+    assert (rows["b"]["v"], rows["c"]["image"]) == (None, None)
+    assert (rows["a"]["v"], rows["c"]["v"]) == ([1, 1, 1], [0, 0, 0])
+
+
+def test_files_of_a_split_are_cut_by_size_and_an_interrupted_push_goes_on(tmp_path: Path) -> None:
+    samples = {f"k{n}": {"png": picture("PNG", n)} for n in range(9)}
+    folder, hub, told = published(tmp_path / "data", samples), Store(str(tmp_path / "hub")), list[str]()
+
+    def interrupted(line: str) -> None:
+        told.append(line)
+        if len(told) == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_parquet(str(folder), hub, file_bytes=4000, progress=interrupted)
+    there = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "hub" / "data").iterdir()}
+    assert len(there) == 2
+    write_parquet(str(folder), hub, file_bytes=4000, progress=told.append)
+    names = sorted(path.name for path in (tmp_path / "hub" / "data").iterdir())
+    assert [line.partition(":")[0] for line in told] == [f"data/{name}" for name in names]  # each written once
+    assert {path: (tmp_path / "hub" / "data" / path).stat().st_mtime_ns for path in there} == there
+    assert pq.read_table(tmp_path / "hub" / "data")["key"].to_pylist() == list(samples)
+    (tmp_path / "other").mkdir()
+    write_parquet(str(published(tmp_path / "other" / "data", {"k": {"png": picture("PNG", 7)}})), hub)
+    assert [path.name for path in (tmp_path / "hub" / "data").iterdir()] == ["000-00000.parquet"]  # what was there is replaced
+    assert pq.read_table(tmp_path / "hub" / "data")["key"].to_pylist() == ["k"]
+
+
+def test_what_cannot_be_pushed_is_told_in_one_line(tmp_path: Path) -> None:
+    two = published(tmp_path / "two", {"k": {"png": picture("PNG", 0), "jpg": picture("JPEG", 0)}})
+    with pytest.raises(ShardError, match=r"sample 'k' has the members .*, two of which would be its 'image'"):
+        write_parquet(str(two), Store(str(tmp_path / "hub")))
+    left = published(tmp_path / "left", {"k": {"txt": b"x"}}, configurations={"default": {"test": {"role": "test"}}})
+    with pytest.raises(ValueError, match="configuration 'default' leaves out 1 rows, such as 'k'"):
+        write_parquet(str(left), Store(str(tmp_path / "hub")))
+
+
+def test_a_push_leaves_the_files_of_others_alone(tmp_path: Path) -> None:
+    out, mine = tmp_path / "out", tmp_path / "mine"
+    api.run(api.job("skeleton", config="tiny"), str(out))
+    mine.mkdir()
+    (mine / "thesis.tex").write_text("mine")
+    for form in ("parquet", "shards"):
+        with pytest.raises(WrongUse, match="it holds files"):
+            api.push(str(out), str(mine), form=form)
+    assert [path.name for path in mine.iterdir()] == ["thesis.tex"]
+    assert api.push(str(out), str(tmp_path / "copy"), form="shards") == 200
+    same = {path.name: path.read_bytes() for path in (out / "dataset").iterdir()}
+    assert {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()} == same
+
+
+def test_the_head_of_the_card_says_what_the_hub_asks_for(tmp_path: Path) -> None:
+    out, hub = tmp_path / "out", tmp_path / "hub"
+    api.run(api.job("vclimb", config="tiny"), str(out))
+    api.push(str(out), str(hub))
+    front = yaml.safe_load((hub / "README.md").read_text().split("---\n")[1])
+    assert (front["license"], front["task_categories"], front["size_categories"]) == (
+        "other",
+        ["video-classification"],
+        ["n<1K"],
+    )
+    assert "webdataset" not in front["tags"]
+    (info,) = front["dataset_info"]
+    assert {each["name"]: each["num_examples"] for each in info["splits"]} == {"train": 24, "validation": 12, "test": 12}
+    text = (hub / "README.md").read_text()
+    assert 'load_dataset("FOLDER OR NAME", "default")' in text
+    assert "webdataset" not in text
+    assert "## Citation" in text
