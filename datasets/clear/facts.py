@@ -38,7 +38,8 @@ class PublishedCell:
         alpha: of a reservoir; else None.
         start: ``scratch`` or ``finetune`` where the table says so; else "".
         metric: as our results call it.
-        mean, std: in percent, as printed, over five seeds.
+        mean, std: in percent, over five seeds.
+        printed: both as the table has them: ``91.6±.1``.
     """
 
     table: str
@@ -52,6 +53,7 @@ class PublishedCell:
     metric: str
     mean: float
     std: float
+    printed: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,7 +125,7 @@ def _cells(raw: Mapping[str, Any]) -> Iterator[PublishedCell]:
             for (metric, features), cell in zip(places, part.split(), strict=True):
                 mean, std = map(float, cell.split("±"))
                 of = (raw["name"], protocol, features, raw["network"], row, method, alpha, start)
-                yield PublishedCell(*of, metric, mean, std)
+                yield PublishedCell(*of, metric, mean, std, cell)
 
 
 def _row(name: str) -> tuple[str, float | None, str]:
