@@ -125,8 +125,9 @@ class Classed:
 
     Attributes:
         rows: of a stage.
-        table: their columns ``key`` and ``bucket``, and ``class`` and ``number``: places in ``names`` and ``buckets``.
-        names: of the classes, in the order of the settings, others after them.
+        keys: theirs.
+        classes, places: of each row, its place in ``names`` and in ``buckets``.
+        names: of the classes, in the order of the settings, the background and others after them.
         buckets: numbers of the buckets, ascending.
     """
 
@@ -140,8 +141,8 @@ class Classed:
 
 def _classed(run: ReportedRun, config: ClearConfig, *stages: str, also: Sequence[str] = ()) -> Classed | None:
     """The rows of the first of these stages that is made; of none named, of the last one that has them."""
-    found = [run.rows(stage) for stage in (stages or reversed(run.made))]
-    for rows in found:
+    for stage in stages or [*run.made][::-1]:
+        rows = run.rows(stage)
         if rows is None or not {"key", "bucket", *also} <= {*rows.column_names}:
             continue
         column = next((name for name in ("class_name", "concept") if name in rows.column_names), None)
@@ -160,12 +161,11 @@ def _classed(run: ReportedRun, config: ClearConfig, *stages: str, also: Sequence
 
 
 def _class_section(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> list[Section]:
-    stages = [("retrieved", "retrieved"), ("voted", "confirmed by annotators"), ("chosen", "in the benchmark")]
-    found = [(_classed(run, config, stage), told) for stage, told in stages if stage in run.made]
-    if not found:  # a source brought the labels
-        found = [(_classed(run, config), "in the benchmark")]
+    stages = [("retrieved", "retrieved"), ("voted", "confirmed by annotators")]
+    stages.append(("chosen" if "chosen" in run.made else "placed", "in the benchmark"))
     blocks: list[Block] = []
-    for rows, told in found:
+    for stage, told in stages:
+        rows = _classed(run, config, stage)
         if rows is None:
             continue
         shape = len(rows.names), len(rows.buckets)
