@@ -132,7 +132,7 @@ def _shades(shown: Sequence[int]) -> Style:
     def style(at: int, theme: Theme) -> tuple[Any, str, bool]:
         # Not from the palest, in which a point is not seen.
         ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp[1:])
-        return ramp(0.1 + 0.9 * places[at] / max(len(places) - 1, 1)), "o", True
+        return ramp(0.25 + 0.75 * places[at] / max(len(places) - 1, 1)), "o", True
 
     return style
 

@@ -205,7 +205,7 @@ def _samples(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> li
     if background in found.names and (found.classes == found.names.index(background)).any():
         at = found.names.index(background)
         three = {
-            f"{background} {number + 1}": [dict(enumerate(cells.get((at, place), []))).get(number) for place in columns]
+            f"{background}\u00a0{number + 1}": [dict(enumerate(cells.get((at, place), []))).get(number) for place in columns]
             for number in range(_BACKGROUND)
         }
         sheets.append(picture(three, caption=f"{_BACKGROUND} background pictures of each bucket, drawn in the same way"))

@@ -150,7 +150,7 @@ def test_samples_are_drawn_by_key_and_seed(tiny: Path, config: ClearConfig) -> N
     assert isinstance(classes, Sheet)
     assert isinstance(background, Sheet)
     assert [name for name, _ in classes.rows] == ["red", "green", "blue"]
-    assert [name for name, _ in background.rows] == ["BACKGROUND 1", "BACKGROUND 2", "BACKGROUND 3"]
+    assert [name for name, _ in background.rows] == ["BACKGROUND\u00a01", "BACKGROUND\u00a02", "BACKGROUND\u00a03"]
     assert [name for name, _ in classes.columns] == ["1", "2", "3"]
     assert classes.columns[0][1] == "2010-01-04\n2011-12-29"
     rows = run.rows("chosen")
