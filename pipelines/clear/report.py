@@ -35,6 +35,7 @@ from ...training.baselines.clear import paper_methods, paper_settings, presets
 from ..own import shown
 from ..report import OWNERS, ReportedRun, write_page
 from .config import ClearConfig, FolderSource
+from .features import shared_space
 from .pipeline import rounds
 
 _THUMB_PX = 96
@@ -181,7 +182,11 @@ def _baselines(run: ReportedRun) -> list[Section]:
     sections = _both_protocols(run.protocols, data)
     for protocol, found in run.protocols.items():
         fair, verdict = comparable(found, data, why_not_the_papers, _SAME)
-        blocks: list[Block] = [verdict, *metric_blocks(found, _metrics(protocol), published=published(fair, protocol))]
+        blocks: list[Block] = [
+            verdict,
+            *shared_space(run, found),
+            *metric_blocks(found, _metrics(protocol), published=published(fair, protocol)),
+        ]
         for line in found:
             blocks += [figures[line.label, protocol], *diagonal_curves(*matrices[line.label, protocol], of="bucket")]
         sections.append(Section(f"Baselines, {protocol} protocol", blocks))
