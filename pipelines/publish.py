@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import posixpath
 import shutil
@@ -55,9 +54,7 @@ def publish_shards(
         _link(store, posixpath.join(folder(artifact.stage), name), target, name, tars[name])
     write_files(target, written, keep=tars)
     target.remove([name for each in target.list(FEATURES) if (name := posixpath.join(FEATURES, each)) not in features])
-    if target.local is not None and not features:
-        with contextlib.suppress(OSError):  # it is not there, or holds what is not ours
-            (target.local / FEATURES).rmdir()
+    target.remove_folder(FEATURES)
 
 
 def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[str] = ()) -> None:
