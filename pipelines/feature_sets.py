@@ -42,7 +42,7 @@ PIXELS = "pixels"
 _PICTURES = "pictures"
 _NETWORK = "benchwright.datasets.features.networks:network"
 _LONGEST_NAME = 60
-_ROWS_AT_A_TIME = 4096
+_ROWS_AT_A_TIME = 1024
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
