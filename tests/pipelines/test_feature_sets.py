@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.keys import fingerprint
+from benchwright.curation.stale import definitions
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.clear.facts import facts
 from benchwright.datasets.features.networks import network
@@ -25,6 +28,7 @@ from benchwright.training.data.pictures import shard_pictures
 
 from tests.datasets.test_feature_networks import moco, torchvision_model
 from tests.pipelines.conftest import Cli, files_of
+from tests.pipelines.test_keys_cover_what_runs import Watch, missed
 
 TOY = ("features.toy.encoder={kind='colours'}", "features.toy.stored=float16")
 SMALL = '{kind="network", model="resnet18", resize_px=32, side_px=32}'
@@ -362,3 +366,22 @@ def test_the_weights_may_be_gone_once_the_features_are_made(run: Path, bw: Cli, 
     train(bw, run, "moco_b0")
     assert bw("report", run).code == 0
     assert job_of(str(run)).config.features["moco_b0"].weights == str(moved)
+
+
+def test_the_key_of_a_feature_set_has_all_the_code_that_makes_it(tmp_path: Path, weights: Path) -> None:
+    config = overrides(weights, "source.count=300", "features.toy.encoder={kind='colours'}")
+    todo = job("clear", config="tiny", overrides=config)
+    watch, before = Watch(), sys.getprofile()
+    threading.setprofile(watch.beside)
+    sys.setprofile(watch.main)
+    try:
+        api.run(todo, str(tmp_path), scheduler="sync")
+    finally:
+        sys.setprofile(before)
+        threading.setprofile(None)
+    made = ("pictures", "features_moco_b0", "features_toy")
+    keys = {stage.name: definitions(stage) for stage in todo.flow(str(tmp_path)).stages if stage.name in made}
+    assert [line for line in missed(keys, watch) if ".cli." not in line] == []
+    assert {line.partition(":")[0] for line in missed({stage: {} for stage in keys}, watch)} == set(made)
+    reached = keys["features_moco_b0"]
+    assert "weights_of" in reached["benchwright.datasets.features.checkpoints"]
