@@ -251,7 +251,7 @@ def _place(values: Any, location: tuple[Any, ...]) -> list[str]:
                 continue
             at = typing.cast("Mapping[Any, Any]", at).get(part)
         elif isinstance(at, list) and isinstance(part, int):
-            at = typing.cast("list[Any]", at)[part]
+            at = dict(enumerate(typing.cast("list[Any]", at))).get(part)  # it may be too short
         else:
             continue
         place.append(str(part))

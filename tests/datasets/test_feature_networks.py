@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import numpy as np
 import pytest
 import torch
@@ -20,7 +21,7 @@ from benchwright.curation.stages.embed import Pictured
 from benchwright.datasets.features.feature_sets import Featured, extract_images, extract_images_half
 from benchwright.datasets.features.networks import Network, NetworkEncoder, network, within_square
 from PIL import Image
-from safetensors.torch import save_file
+from safetensors.torch import save, save_file
 
 State = dict[str, torch.Tensor]
 
@@ -141,6 +142,18 @@ def test_old_torch_files_and_safetensors_are_read(tmp_path: Path, resnet18: Any)
     wanted = plain_features(resnet18, pixels(2))
     for name in ("old.pth", "new.safetensors"):
         np.testing.assert_allclose(load(tmp_path / name).encode_prepared(pixels(2)), wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_weights_may_lie_at_a_url(resnet18: Any) -> None:
+    for name in ("moco.pth", "bare.safetensors"):
+        url = f"memory://feature-networks/{name}"
+        with fsspec.open(url, "wb") as stream:
+            if name.endswith("pth"):
+                torch.save(moco(resnet18), stream)
+            else:
+                stream.write(save(dict(resnet18.state_dict())))
+        found = load(url).encode_prepared(pixels(1))
+        np.testing.assert_allclose(found, plain_features(resnet18, pixels(1)), rtol=1e-5, atol=1e-6)
 
 
 def test_the_papers_network_is_resnet50_and_the_network_that_trails_can_be_asked_for(tmp_path: Path) -> None:
