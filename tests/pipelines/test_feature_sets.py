@@ -297,6 +297,13 @@ def test_train_refuses_a_name_that_there_is_not_and_sets_that_are_not_made(run: 
     assert not (run / "experiments").exists()
 
 
+def test_weights_that_are_not_there_are_told_before_anything_is_made(bw: Cli, tmp_path: Path) -> None:
+    found = bw("run", "clear", "-c", "tiny", "-o", tmp_path / "out", "-q", "--set", "features.moco_b0.weights=nowhere.pth")
+    assert (found.code, found.err.count("\n")) == (1, 1)
+    assert "source 'nowhere.pth': no such file or folder" in found.err
+    assert not (tmp_path / "out/stages").exists()
+
+
 def test_wrong_weights_are_told_with_their_stage(bw: Cli, run: Path, weights: Path) -> None:
     found = bw("run", "clear", "-c", "tiny", "-o", run, "-q", "--set", f"features.imagenet_rn50.weights={weights}")
     assert (found.code, found.err.count("\n")) == (1, 1)
