@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ...curation.rows import visible
 from .files import open_file
 from .torch_files import load_tables, plain
 
@@ -25,7 +26,7 @@ that which learns."""
 _COUNTER = "num_batches_tracked"
 """Of batch norms, and of no use to a frozen network: checkpoints before 2018 do not have it."""
 
-_SHOWN = 5
+_SHOWN, _LONGEST = 5, 120
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,7 @@ def weights_of(tensors: Mapping[str, Any], wanted: Wanted, place: str, prefix: s
     found = _below(tensors, wanted, schemes[scheme], at, place)
     others = [_below(tensors, wanted, schemes[scheme], at, place) for scheme, at in taken[1:]]
     if any(not value.equal(other[name]) for other in others for name, value in found.items()):
-        told = ", ".join(repr(at) for _, at in taken[:_SHOWN])
+        told = ", ".join(f"'{_shown(at)}'" for _, at in taken[:_SHOWN])
         raise ValueError(f"weights {place}: {wanted.model} is in it below {told}: say which with encoder.prefix")
     return found
 
@@ -128,11 +129,16 @@ def _below(tensors: Mapping[str, Any], wanted: Wanted, names: Mapping[str, str],
             continue  # a counter
         if tuple(value.shape) != wanted.shapes[ours]:
             raise ValueError(
-                f"weights {place}: {at}{theirs} is of shape {tuple(value.shape)}, and {wanted.model} has "
+                f"weights {place}: {_shown(at + theirs)} is of shape {tuple(value.shape)}, and {wanted.model} has "
                 f"{wanted.shapes[ours]}: give the file of a {wanted.model}, or change encoder.model"
             )
         found[ours] = plain(value, place)
     return found
+
+
+def _shown(name: str) -> str:
+    """A name that a file has, in a message."""
+    return visible(" ".join(name.split()) if len(name) <= _LONGEST else f"{' '.join(name[:_LONGEST].split())}...")
 
 
 def _numbered(wanted: Wanted) -> dict[str, str]:
@@ -162,14 +168,14 @@ def _lacking(
     most = [(sum(f"{at}{name}" in tensors for name in names), at, names) for at, names in found]
     count, at, names = max(most, key=lambda each: each[0], default=(0, "", needed[0]))
     if 2 * count < len(names):
-        there = ", ".join(list(tensors)[:_SHOWN])
+        there = ", ".join(map(_shown, list(tensors)[:_SHOWN]))
         more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
         return f"there is no {wanted.model} in it; it holds {there}{more}: give another file, or change encoder.model"
     missing = [name for name in names if f"{at}{name}" not in tensors]
-    below = f" below {at!r}" if at else ""
+    below = f" below '{_shown(at)}'" if at else ""
     return (
         f"{wanted.model} is not whole in it: {len(missing)} of {len(names)} weights{below} are missing, such as "
-        f"{at}{missing[0]}: give another file, or change encoder.model"
+        f"{_shown(at + missing[0])}: give another file, or change encoder.model"
     )
 
 
@@ -182,6 +188,6 @@ def _check_no_more(tensors: Mapping[str, Any], wanted: Wanted, names: Mapping[st
             continue
         if not (wanted.head and name.startswith(f"{wanted.head}.")):
             raise ValueError(
-                f"weights {place}: {full} is in it, which {wanted.model} does not have: give the file of a {wanted.model}, or "
-                "change encoder.model"
+                f"weights {place}: {_shown(full)} is in it, which {wanted.model} does not have: give the file of a "
+                f"{wanted.model}, or change encoder.model"
             )

@@ -215,6 +215,7 @@ DAMAGED: dict[str, tuple[Callable[[State], Any], dict[str, Any], str]] = {
         {},
         r"there is no resnet18 in it; it holds blocks\.0\.weight: give another file",
     ),
+    "names that are none": (lambda s: dict.fromkeys(["a\nb", "c" * 9999], torch.ones(1)), {}, r"holds a b, c{120}\.\.\.: "),
     "a deeper network": (lambda s: s, {"model": "resnet34"}, "resnet34 is not whole in it: 80 of 180 weights are missing"),
     "a wider one": (
         lambda s: {**s, "conv1.weight": torch.zeros(128, 3, 7, 7)},
