@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ...curation.flow import Step
 from ...curation.verify import DATASET
 from ...datasets.clear.splits import SEEDS
+from ...datasets.reader.features import feature_sets
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import measure_domains
 from ...training.baselines.clear import expanded, groups, paper_methods, paper_settings
@@ -22,11 +23,11 @@ from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
+from ..feature_sets import EMBEDDING, PIXELS
 from ..metrics import with_metrics
 from ..names import reference_of, short
 from ..streams import Runs, trainings_of
 from .config import ClearConfig
-from .stream import PIXELS
 
 PROTOCOLS = ("iid", "streaming")
 
@@ -60,8 +61,9 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     if "iid" in asked:
         _check_splits(config, table)
     names = expanded(METHODS.former.get(name, name) for name in list(methods) or config.baselines.methods)
+    features = _features(config, out)
     return trainings_of(
-        (_baseline(config, protocol, name) for protocol in asked for name in names),
+        (_baseline(config, protocol, name, features) for protocol in asked for name in names),
         SEEDS,
         prepare="benchwright.pipelines.clear.stream:domains",
         runs=Runs(dataset, device=config.encoder_run.device, workers=config.baselines.workers),
@@ -72,8 +74,19 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     )
 
 
-def _baseline(config: ClearConfig, protocol: str, name: str) -> dict[str, Any]:
+def _features(config: ClearConfig, out: str) -> dict[str, Any]:
+    """What is learned from, for the settings of a training: a feature set with its digest, which the dataset's leaves out."""
+    name = config.baselines.features
+    if name in (EMBEDDING, PIXELS):
+        return {"features": name}
+    if (told := feature_sets(posixpath.join(out, DATASET)).get(name)) is None:
+        raise WrongUse(f"baselines.features = {name!r}: {out} has no features of this name yet: run it again first")
+    return {"features": name, "features_digest": told["digest"]}
+
+
+def _baseline(config: ClearConfig, protocol: str, name: str, features: dict[str, Any]) -> dict[str, Any]:
     model, settings = settings_of(config, name)
+    settings |= features
     method, settings["method"] = _method(config, name)
     return {
         "protocol": protocol,

@@ -11,11 +11,9 @@ from ...eval.report.blocks import Cell, Table, Value
 from ...eval.report.trained import PublishedRow, changed_settings
 from ...eval.results import Line, flat
 from ...training.baselines.clear import paper_methods, paper_settings, presets
+from ..feature_sets import EMBEDDING
 from .config import ClearConfig
 from .stream import PIXELS
-
-EMBEDDING = "embedding"
-"""What a training records where it learned the vectors with which the images were retrieved."""
 
 SAME = "images, features, splits and settings of the paper"
 

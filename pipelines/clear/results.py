@@ -33,6 +33,7 @@ from ...eval.results import Line, line_label
 from ..report import ReportedRun
 from .buckets import Bucket, names_of
 from .config import ClearConfig
+from .features import shared_space
 from .paper import (
     SAME,
     coverage_table,
@@ -103,7 +104,10 @@ def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket
     for (protocol, network), some in together.items():
         alone = len({group.network for group in groups if group.protocol == protocol}) == 1
         title = f"Baselines, {protocol} protocol" + ("" if alone else f", {network}")
-        sections.append(Section(title, [*_compared(some, data), *_by_features(some, names, scale)]))
+        lines = [line for group in some for line in group.lines]
+        sections.append(
+            Section(title, [*_compared(some, data), *shared_space(run, lines), *_by_features(some, names, scale)])
+        )
     covered = coverage_table([(line, group.features) for group in groups for line in group.lines], data)
     return [*sections, Section("Tables of the paper", [covered])]
 
