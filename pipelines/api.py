@@ -13,7 +13,7 @@ from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.flow import Stage
 from ..curation.part_writer import folder
 from ..curation.recipe import missing_source
-from ..curation.records import Problem
+from ..curation.records import PUBLISHED, Problem
 from ..curation.stale import change, changed_source
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, compare, file_sha256, made_again, verify
@@ -162,10 +162,11 @@ def run(
         if not done.waiting:
             _check_rows_left(done, out, "to publish")
             todo.benchmark.publish(done, todo.config, posixpath.join(out, DATASET))
-            manifest = posixpath.join(DATASET, "dataset.json")
-            if done.store.exists(manifest):
-                sha256 = file_sha256(done.store, manifest)
-                dataclasses.replace(load_run(done.store), published=sha256, outdated=False).save(done.store)
+            manifests = {name: posixpath.join(name, "dataset.json") for name in PUBLISHED}
+            sha256 = {name: file_sha256(done.store, each) for name, each in manifests.items() if done.store.exists(each)}
+            if published := sha256.pop(DATASET, ""):
+                record = load_run(done.store)
+                dataclasses.replace(record, published=published, outdated=False, beside=sha256).save(done.store)
             return done
         if done.waiting == waited or not _answer(done, rounds.values(), out):
             told.wait()
