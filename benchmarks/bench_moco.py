@@ -1,9 +1,9 @@
 """MoCo's two views of a photo, alone and with the training step: ours beside torchvision's and lightly's transforms.
 
-All read the same photos (some 500 px; ../shared/data where it is there, otherwise those of scikit-learn), ours from shards, the others
-from files, by torch's DataLoader. One thread of torch each; processes or threads that load as ``--workers`` says. lightly takes
-part where it is installed. The step is that of ``training/moco`` for all, on ``--backbone`` at ``--side`` pixels. Every contestant runs
-in a process of its own, in turn; memory is what it takes on top of its imports.
+All read the same photos (some 500 px; ../shared/data where it is there, otherwise those of scikit-learn), ours from shards, the
+others from files, by torch's DataLoader. One thread of torch each; processes or threads that load as ``--workers`` says.
+lightly takes part where it is installed. The step is that of ``training/moco`` for all, on ``--backbone`` at ``--side`` pixels. Every
+contestant runs in a process of its own, in turn; memory is what it takes on top of its imports.
 
     python benchmarks/bench_moco.py [--quick]
 """
@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from bench_preprocess import photos
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.shards import write_shard_file
 from benchwright.datasets.reader.index import DatasetIndex
@@ -31,7 +32,6 @@ from benchwright.training.core.batches import ahead
 from benchwright.training.data.pictures import shard_pictures
 from benchwright.training.moco.pretrain import Pictures, Pretraining
 from benchwright.training.moco.settings import moco_settings
-from bench_preprocess import photos
 from PIL import Image, ImageFilter
 
 BATCH = 32

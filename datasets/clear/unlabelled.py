@@ -31,9 +31,7 @@ LABELS = ("labels", "file")
 """Columns of sources that hold labels, or may, as a folder's name does: they are not published."""
 
 
-def place_unlabelled(
-    rows: Rows, *, buckets: Sequence[int] | Literal["all"], max_samples: int
-) -> Iterator[pa.Table | Sifted]:
+def place_unlabelled(rows: Rows, *, buckets: Sequence[int] | Literal["all"], max_samples: int) -> Iterator[pa.Table | Sifted]:
     """Keep the rows of some buckets, in order, and name the shard of each; the others are rejected: ``other_bucket``.
 
     Rows come bucket by bucket, and go so: a table at a time is held.

@@ -19,8 +19,8 @@ from ...datasets.yfcc100m.fields import EXTRA
 from ...eval.metrics.registry import METRICS
 from ...training.baselines.clear import groups, paper_methods, presets
 from ...training.methods.registry import METHODS
-from ...training.models.registry import MODELS
 from ...training.moco.settings import moco_presets, moco_settings
+from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..errors import did_you_mean
 from ..names import ByKind, OneOf, known_keys

@@ -67,8 +67,8 @@ def pretrainings(config: ClearConfig, out: str, methods: Sequence[str]) -> list[
             raise WrongUse(f"pretraining.settings: {error}") from None
         if images < settings.batch_size:
             raise WrongUse(
-                f"{folder} has {images} images, and pretraining.settings.batch_size = {settings.batch_size} needs as many: lower "
-                "it (and queue), or name more buckets in unlabelled.buckets"
+                f"{folder} has {images} images, and pretraining.settings.batch_size = {settings.batch_size} needs as many: "
+                "lower it (and queue), or name more buckets in unlabelled.buckets"
             )
         made.append(_pretraining(config, folder, name, settings.backbone, dataclasses.asdict(settings)))
     return made

@@ -132,7 +132,9 @@ def test_keys_are_shuffled_among_parts_and_stand_by_their_queries() -> None:
     first, second = torch.randn(2, 16, 3, 24, 24, generator=torch.Generator().manual_seed(0))
     order = torch.randperm(16, generator=torch.Generator().manual_seed(1))
     for splits, same in ((1, True), (2, False)):
-        plain, shuffled = (MoCo(small(batch_norm_splits=splits), seed=0)(first, second, each) for each in (torch.arange(16), order))
+        plain, shuffled = (
+            MoCo(small(batch_norm_splits=splits), seed=0)(first, second, each) for each in (torch.arange(16), order)
+        )
         assert torch.allclose(plain[1], shuffled[1], atol=1e-5) == same
         nearest = (plain[1] @ shuffled[1].T).argmax(1)
         assert nearest.tolist() == list(range(16)), "a key is that of its own picture, whatever the order"

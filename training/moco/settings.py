@@ -56,13 +56,13 @@ class MocoView:
                 raise ValueError(f"view.{name} = [{low}, {high}]: two numbers above 0 are wanted, the smaller first")
         if not 0 <= self.hue <= 0.5 or self.crop_area[1] > 1 or self.side_px < 1 or min(self.std) <= 0:
             raise ValueError(
-                f"view: hue {self.hue}, crop_area {self.crop_area}, side_px {self.side_px}, std {self.std}: hue is at most 0.5, "
-                "an area at most 1, a side at least 1, a deviation above 0"
+                f"view: hue {self.hue}, crop_area {self.crop_area}, side_px {self.side_px}, std {self.std}: hue is at most "
+                "0.5, an area at most 1, a side at least 1, a deviation above 0"
             )
         if self.blur_chance and self.side_px <= self.blur_reach_px:
             raise ValueError(
-                f"view.side_px = {self.side_px}: a blur of {self.blur_sigma_px[1]} pixels reaches {self.blur_reach_px} of them: "
-                "raise side_px, or lower blur_sigma_px or blur_chance"
+                f"view.side_px = {self.side_px}: a blur of {self.blur_sigma_px[1]} pixels reaches {self.blur_reach_px} of them:"
+                " raise side_px, or lower blur_sigma_px or blur_chance"
             )
 
     @property
@@ -116,20 +116,20 @@ class MocoSettings:
                 raise ValueError(f"{name} = {getattr(self, name)}: it should be at least 1")
         if not (0 < self.learning_rate < math.inf and 0 < self.temperature < math.inf and 0 <= self.weight_decay < math.inf):
             raise ValueError(
-                f"learning_rate {self.learning_rate}, temperature {self.temperature}, weight_decay {self.weight_decay}: the first "
-                "two are positive, the last is not negative, and all are finite"
+                f"learning_rate {self.learning_rate}, temperature {self.temperature}, weight_decay {self.weight_decay}: the "
+                "first two are positive, the last is not negative, and all are finite"
             )
         if not (0 <= self.momentum < 1 and 0 <= self.encoder_momentum <= 1):
             raise ValueError(f"momentum {self.momentum}, encoder_momentum {self.encoder_momentum}: shares between 0 and 1")
         if self.queue % self.batch_size:
             raise ValueError(
-                f"queue = {self.queue} is no multiple of batch_size = {self.batch_size}: a step fills whole places of the queue; "
-                f"set queue to {max(self.queue // self.batch_size, 1) * self.batch_size}, or another batch_size"
+                f"queue = {self.queue} is no multiple of batch_size = {self.batch_size}: a step fills whole places of the "
+                f"queue; set queue to {max(self.queue // self.batch_size, 1) * self.batch_size}, or another batch_size"
             )
         if self.batch_size % self.batch_norm_splits or self.batch_size // self.batch_norm_splits < 2:
             raise ValueError(
-                f"batch_norm_splits = {self.batch_norm_splits}: batch_size = {self.batch_size} has to be a multiple of it, and each "
-                "part to have at least 2 pictures"
+                f"batch_norm_splits = {self.batch_norm_splits}: batch_size = {self.batch_size} has to be a multiple of it, and "
+                "each part to have at least 2 pictures"
             )
 
     def rate(self, epoch: int) -> float:
