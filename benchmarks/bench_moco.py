@@ -2,8 +2,8 @@
 
 All read the same photos (some 500 px; ../shared/data where it is there, otherwise those of scikit-learn), ours from shards, the
 others from files, by torch's DataLoader. One thread of torch each; processes or threads that load as ``--workers`` says.
-lightly takes part where it is installed. The step is that of ``training/moco`` for all, on ``--backbone`` at ``--side`` pixels. Every
-contestant runs in a process of its own, in turn; memory is what it takes on top of its imports.
+lightly takes part where it is installed. The step is that of ``training/moco`` for all, on ``--backbone`` at ``--side`` pixels.
+Every contestant runs in a process of its own, in turn; memory is what it takes on top of its imports.
 
     python benchmarks/bench_moco.py [--quick]
 """

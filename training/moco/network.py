@@ -13,6 +13,7 @@ import math
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.optim import swa_utils
 
 from ..core.determinism import generator
 from ..models.resnet import RESNETS, resnet
@@ -52,12 +53,11 @@ def encoder(settings: MocoSettings, init: torch.Generator) -> nn.Module:
         network, width = resnet(settings.backbone, init, None)
     else:
         network, width = small_cnn(settings.width, init)
-    layers = [nn.utils.skip_init(nn.Linear, width, size) for size in (width, settings.dim)]
-    for layer in layers:  # as torch draws them where nothing else is said
-        bound = 1 / math.sqrt(width)
-        nn.init.uniform_(layer.weight, -bound, bound, generator=init)
-        nn.init.uniform_(layer.bias, -bound, bound, generator=init)
-    head = nn.Sequential(layers[0], nn.ReLU(), layers[1])
+    with torch.device("meta"):
+        head = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, settings.dim))
+    head.to_empty(device="cpu")
+    for parameter in head.parameters():  # as torch draws them where nothing else is said
+        nn.init.uniform_(parameter, -1 / math.sqrt(width), 1 / math.sqrt(width), generator=init)
     if settings.backbone in RESNETS:
         network.fc = head
     else:
@@ -105,9 +105,8 @@ class MoCo(nn.Module):
     @torch.no_grad()
     def follow(self) -> None:
         """Move the weights of the encoder of keys towards those of the other; its batch norm has statistics of its own."""
-        keys, queries = list(self.encoder_k.parameters()), list(self.encoder_q.parameters())
-        torch._foreach_mul_(keys, self._settings.encoder_momentum)
-        torch._foreach_add_(keys, queries, alpha=1 - self._settings.encoder_momentum)
+        move = swa_utils.get_ema_multi_avg_fn(self._settings.encoder_momentum)
+        move([*self.encoder_k.parameters()], [*self.encoder_q.parameters()], 0)
 
     def forward(self, queries: Tensor, keys: Tensor, order: Tensor) -> tuple[Tensor, Tensor]:
         """Logits of a step, and its keys, which ``enqueue`` takes once the gradient is computed.

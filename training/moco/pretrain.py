@@ -155,11 +155,10 @@ class Pretraining:
 
     def views(self, pictures: Pictures, rows: NDArray[np.int64], epoch: int) -> tuple[Tensor, Tensor]:
         """Both views of some pictures, (b, 3, side, side) float32 on the device."""
-        keys = [pictures.keys[row] for row in rows.tolist()]
-        found = pictures.read(rows.tolist())
+        at: list[int] = rows.tolist()
+        keys, found = [pictures.keys[row] for row in at], pictures.read(at)
         with one_thread():  # this one may be a worker
-            first, second = (self._view(found, keys, epoch, number) for number in (0, 1))
-        return first, second
+            return self._view(found, keys, epoch, 0), self._view(found, keys, epoch, 1)
 
     def _view(self, found: Sequence[Pixels], keys: Sequence[str], epoch: int, number: int) -> Tensor:
         view = self.settings.view

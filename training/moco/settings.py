@@ -164,7 +164,7 @@ def moco_settings(preset: str, changes: Mapping[str, Any]) -> MocoSettings:
         if unknown := [name for name in given if name not in known]:
             raise ValueError(f"there is no {place}{unknown[0]}: there are {', '.join(known)}{'' if place else ', view'}")
         known.update(given)
-    pairs = {name: tuple(value) if isinstance(value, list) else value for name, value in view.items()}
+    pairs: dict[str, Any] = {name: tuple(value) if isinstance(value, list) else value for name, value in view.items()}
     return MocoSettings(**values, view=MocoView(**pairs))
 
 
