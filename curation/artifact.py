@@ -169,9 +169,9 @@ class RunRecord:
 
     def after(self, earlier: RunRecord | None) -> RunRecord:
         """This record at the start of a run in the folder of an earlier one, whose dataset is there until a new one is."""
-        if earlier is None or not earlier.published:
+        if earlier is None:
             return self
-        outdated = earlier.outdated or earlier.config != self.config
+        outdated = bool(earlier.published) and (earlier.outdated or earlier.config != self.config)
         return dataclasses.replace(self, published=earlier.published, outdated=outdated, beside=earlier.beside)
 
     def save(self, store: Store) -> None:

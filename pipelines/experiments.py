@@ -171,9 +171,8 @@ def run_trainings(
 
     Raises:
         Diverged: where a loss did not stay finite; the others have ended.
-        WrongUse: for a run without a dataset.
+        WrongUse: for a run without the dataset that a training learns from.
     """
-    dataset_digest(out)  # of which there has to be one
     record = load_run(Store(out))
     pairs = [one.stages(dataset_digest(out, one.data)) for one in trainings]
     # All are learned side by side, and then measured.
@@ -380,8 +379,6 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
     benchwright.curation.store.StoreError: nowhere holds no run: there is no run.json in it
     """
     benchmark = load_run(Store(out)).pipeline
-    if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
-        return RESULTS.empty_table()
     datasets = _digests(out)
     store = Store(posixpath.join(out, FOLDER))
     tables: list[pa.Table] = []
@@ -469,9 +466,8 @@ def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]
 
 def stale_trainings(out: str) -> dict[str, str]:
     """What is left out of ``results`` and not trained again yet: protocol and method -> why."""
-    if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
+    if not (datasets := _digests(out)):
         return {}
-    datasets = _digests(out)
     found = finished_trainings(out)
     current = {canonical(one.facts) for one in found if one.dataset in datasets and not one.stale}
     return {

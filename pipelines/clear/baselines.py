@@ -26,8 +26,9 @@ from ..metrics import with_metrics
 from ..names import reference_of, short
 from ..streams import Runs, trainings_of
 from .config import ClearConfig
-from .pretraining import PRETRAIN, pretrainings
+from .pretraining import pretrainings
 from .stream import PIXELS
+from .unlabelled import PRETRAIN
 
 PROTOCOLS = ("iid", "streaming")
 

@@ -12,12 +12,10 @@ from ...datasets.clear.splits import SEEDS
 from ..own import shown
 from ..publish import publish_shards
 from .config import ClearConfig, YfccSource
-from .unlabelled import publish_unlabelled
 
 
 def publish(run: Run, config: ClearConfig, folder: str) -> None:
-    """Write the dataset: shards, index, card, manifest; and images without labels beside it, where settings ask for them."""
-    publish_unlabelled(run, config, folder)
+    """Write the dataset: shards, index, card, manifest."""
     width = next(iter(run.rows("placed").arrays("embedding"))).shape[1]
     members = {
         "jpg, png, ...": {"holds": "the image as it was found"},

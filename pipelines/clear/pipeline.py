@@ -50,7 +50,7 @@ from .config import (
     TarSource,
     YfccSource,
 )
-from .unlabelled import with_unlabelled
+from .unlabelled import PRETRAIN, publish_unlabelled, with_unlabelled
 
 
 def plan(c: ClearConfig, out: str) -> Flow:
@@ -196,4 +196,5 @@ BENCHMARK = built_in(
     rounds=rounds,
     shown={"in-domain": "in_domain", "next-domain": "next_domain", "acc": "acc", "bwt": "bwt", "fwt": "fwt"},
     release=release.write_release_layout,
+    early={PRETRAIN: publish_unlabelled},
 )

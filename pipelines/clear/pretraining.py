@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...curation.artifact import load_artifact
 from ...curation.flow import Step, step
 from ...curation.keys import how, work_folder
 from ...curation.rows import Blob, Rejected, without_addresses
@@ -18,14 +19,12 @@ from ...datasets.reader.index import DatasetIndex
 from ...eval.results import Value, measured
 from ...training.moco.settings import moco_presets, moco_settings
 from ..errors import WrongUse, unknown
-from ..experiments import DIVERGED, LOGGER, Leaves, Training, told
+from ..experiments import DIVERGED, LOGGER, Leaves, Training, dataset_digest, told
 from .config import ClearConfig
+from .unlabelled import CHOSEN, PRETRAIN, SHARDS
 
 if TYPE_CHECKING:
     from ...curation.store import Rows
-
-PRETRAIN = "pretrain"
-"""The protocol's name."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +55,14 @@ def pretrainings(config: ClearConfig, out: str, methods: Sequence[str]) -> list[
             f"{out} has no images without labels to learn from: name their buckets with --set unlabelled.buckets=[0] of "
             "`benchwright run`, and run again"
         )
+    chosen, shards = (load_artifact(Store(out), name) for name in (CHOSEN, SHARDS))
+    asked = chosen is not None and chosen.recipe["settings"].get("buckets") == config.unlabelled.buckets
+    if not asked or shards is None or shards.digest != dataset_digest(out, UNLABELLED):
+        raise WrongUse(f"{out}: {UNLABELLED}/ is not what the settings of the run make: run again")
     images = len(DatasetIndex.open(folder))
     if strange := [name for name in methods if name not in moco_presets()]:
         raise unknown("method of pre-training", strange[0], moco_presets())
-    made: list[Training] = []
+    found: list[Training] = []
     for name in methods or [p.preset]:
         try:
             settings = moco_settings(name, p.settings)
@@ -70,8 +73,8 @@ def pretrainings(config: ClearConfig, out: str, methods: Sequence[str]) -> list[
                 f"{folder} has {images} images, and pretraining.settings.batch_size = {settings.batch_size} needs as many: "
                 "lower it (and queue), or name more buckets in unlabelled.buckets"
             )
-        made.append(_pretraining(config, folder, name, settings.backbone, dataclasses.asdict(settings)))
-    return made
+        found.append(_pretraining(config, folder, name, settings.backbone, dataclasses.asdict(settings)))
+    return found
 
 
 def _pretraining(config: ClearConfig, folder: str, name: str, backbone: str, settings: Mapping[str, Any]) -> Training:

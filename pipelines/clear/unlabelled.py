@@ -15,7 +15,11 @@ from ...datasets.clear.unlabelled import COLUMNS, LABELS, place_unlabelled, unla
 from ..publish import publish_shards, write_files
 from .config import ClearConfig
 
-SHARDS = "unlabelled_shards"
+CHOSEN, SHARDS = "unlabelled", "unlabelled_shards"
+"""The stages."""
+
+PRETRAIN = "pretrain"
+"""Protocol of the trainings that learn from them."""
 
 
 def with_unlabelled(flow: Flow, config: ClearConfig) -> Flow:
@@ -23,7 +27,7 @@ def with_unlabelled(flow: Flow, config: ClearConfig) -> Flow:
     if not config.unlabelled.buckets:
         return flow
     place = step(place_unlabelled, buckets=config.unlabelled.buckets, max_samples=config.shards.max_samples)
-    branch = flow.whole("unlabelled", place, gives=Placed, max_rejects=None).shards(SHARDS, step(unlabelled_sample))
+    branch = flow.whole(CHOSEN, place, gives=Placed, max_rejects=None).shards(SHARDS, step(unlabelled_sample))
     return branch.after(flow.last)
 
 
@@ -31,7 +35,7 @@ def publish_unlabelled(run: Run, config: ClearConfig, dataset: str) -> None:
     """Write the shards of the branch, index, card and manifest beside the dataset; where there is no branch, nothing is left.
 
     Args:
-        run: a finished run.
+        run: one in which the branch is finished, if there is one.
         config: its settings.
         dataset: folder of the dataset.
     """

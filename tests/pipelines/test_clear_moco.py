@@ -234,3 +234,27 @@ def test_a_kill_costs_no_byte(bw: Cli, tmp_path: Path) -> None:
     ]
     assert digests[0] == digests[1]
     assert not list(out.glob("experiments/stages/*/.work"))
+
+
+def test_it_learns_while_the_run_waits_for_votes(bw: Cli, tmp_path: Path) -> None:
+    out = made(bw, tmp_path / "run", "qa.votes=imported")
+    assert not (out / "dataset").exists()
+    said = bw("train", out, "-p", "pretrain")
+    assert said.code == 0, said.err
+    [weights] = (out / "pretrained").glob("*.pth.tar")
+    told = bw("train", out, "-p", "iid")
+    assert (told.code, told.err.count("\n")) == (1, 1)
+    assert "the run is not finished" in told.err
+    assert "instance_accuracy" in said.out
+    lines = bw("verify", out).out.splitlines()
+    assert [line for line in lines if "unlabelled" in line or "pretrained" in line] == []
+    before = weights.read_bytes()
+    made(bw, out)  # the votes are there
+    assert "up to date" in bw("train", out, "-p", "pretrain").err
+    assert weights.read_bytes() == before
+    assert bw("verify", out).code == 0
+    # Other settings, and the run not at its end: what is published is of the run before.
+    assert bw("run", "clear", "--config", "tiny", "--set", "unlabelled.buckets=[9]", "--out", out, "-q").code == 1
+    told = bw("train", out, "-p", "pretrain", "--set", MOCO)
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert "unlabelled/ is not what the settings of the run make: run again" in told.err
