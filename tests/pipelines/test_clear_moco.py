@@ -190,6 +190,8 @@ def test_a_pre_training_leaves_weights_and_results(bw: Cli, tmp_path: Path) -> N
     assert api.stale(str(out)) == {}
     page = Path(bw("report", out).out.strip()).read_text()
     assert "nap-finetune" in page
+    assert "Pre-training on images without labels" in page
+    assert "Baselines, pretrain protocol" not in page
     made(bw, out, "choice.per_class=15")
     assert api.stale(str(out)) == {"iid nap-finetune": "trained on another dataset"}
     assert "up to date" in bw("train", out, "-p", "pretrain").err
@@ -246,6 +248,7 @@ def test_it_learns_while_the_run_waits_for_votes(bw: Cli, tmp_path: Path) -> Non
     assert (told.code, told.err.count("\n")) == (1, 1)
     assert "the run is not finished" in told.err
     assert "instance_accuracy" in said.out
+    assert "Pre-training on images without labels" in Path(bw("report", out).out.strip()).read_text()
     lines = bw("verify", out).out.splitlines()
     assert [line for line in lines if "unlabelled" in line or "pretrained" in line] == []
     before = weights.read_bytes()
