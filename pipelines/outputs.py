@@ -66,8 +66,9 @@ def train(
     todo = job_of(out, pipeline=pipeline, overrides=overrides)
     if todo.benchmark.trainings is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
-    check_finished(out)
-    chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), tuple(protocols))
+    if not (protocols := tuple(protocols)) or not todo.benchmark.early.keys() >= set(protocols):
+        check_finished(out)
+    chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), protocols)
     experiments.run_trainings(chosen, out, scheduler=scheduler, workers=workers, retry=retry, progress=progress)
     return _scores(todo, out)
 

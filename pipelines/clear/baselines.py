@@ -28,6 +28,8 @@ from ..metrics import with_metrics
 from ..names import reference_of, short
 from ..streams import Runs, trainings_of
 from .config import ClearConfig
+from .pretraining import pretrainings
+from .unlabelled import PRETRAIN
 
 PROTOCOLS = ("iid", "streaming")
 
@@ -40,7 +42,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         out: the run.
         methods: names of ``training.baselines.clear``'s ``paper_methods`` and ``groups``, or of any method of the registry, or
             references; those of the settings by default.
-        protocols: ``iid`` and ``streaming``; both by default.
+        protocols: ``iid`` and ``streaming``; both by default. ``pretrain`` alone: see ``pretrainings``.
 
     Raises:
         WrongUse: a method or protocol that there is not, settings that do not fit, or a dataset that lacks what a protocol
@@ -48,8 +50,12 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     """
     protocols = list(protocols)
     asked = [*(protocols or PROTOCOLS)]
-    if strange := [name for name in asked if name not in PROTOCOLS]:
-        raise unknown("protocol", strange[0], PROTOCOLS)
+    if strange := [name for name in asked if name not in (*PROTOCOLS, PRETRAIN)]:
+        raise unknown("protocol", strange[0], (*PROTOCOLS, PRETRAIN))
+    if PRETRAIN in asked:
+        if len(asked) > 1:
+            raise WrongUse(f"protocol {PRETRAIN!r} has methods of its own: train it by itself")
+        return pretrainings(config, out, list(methods))
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table
     if "streaming" in asked and len(pc.unique(table["bucket"])) < 2:

@@ -45,6 +45,7 @@ from .paper import (
     told_features,
     why_not_the_papers,
 )
+from .unlabelled import PRETRAIN
 
 _UNIT = "percent, \u00b1 one standard deviation"
 _NARROW = ("in_domain", "next_domain")
@@ -89,12 +90,13 @@ class Trained:
 
 def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> list[Section]:
     """The tables of both protocols and of each, with curves and matrices; matrices of all have one scale of colours."""
-    if not run.lines:
+    lines = [line for line in run.lines if line.protocol != PRETRAIN]
+    if not lines:
         return []
     shards = run.made.get("shards")
     data = data_differs(shards.digest if shards else "", facts().release.dataset_digest)
     numbers = np.unique(DatasetIndex.open(posixpath.join(run.out, DATASET)).table["bucket"].to_numpy()).tolist()
-    names, groups = names_of(buckets, numbers), grouped(run.lines, config, numbers)
+    names, groups = names_of(buckets, numbers), grouped(lines, config, numbers)
     means = [mean for group in groups for runs in group.runs.values() if not np.isnan(mean := runs.mean(0)).all()]
     scale = common_scale(means) if means else (0.0, 1.0)
     sections = both_protocols(groups, data)
@@ -105,9 +107,7 @@ def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket
         alone = len({group.network for group in groups if group.protocol == protocol}) == 1
         title = f"Baselines, {protocol} protocol" + ("" if alone else f", {network}")
         lines = [line for group in some for line in group.lines]
-        sections.append(
-            Section(title, [*_compared(some, data), *shared_space(run, lines), *_by_features(some, names, scale)])
-        )
+        sections.append(Section(title, [*_compared(some, data), *shared_space(run, lines), *_by_features(some, names, scale)]))
     covered = coverage_table([(line, group.features) for group in groups for line in group.lines], data)
     return [*sections, Section("Tables of the paper", [covered])]
 
