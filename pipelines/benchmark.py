@@ -42,7 +42,8 @@ class Benchmark:
         shown: what ``eval`` prints of them: heading -> metric.
         report: write the HTML report of a run and return its path. A benchmark that has none is given the default one by
             ``find``: see ``report.write_default``.
-        release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
+        release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``; one
+            that has several layouts has an argument ``layout``.
         entry: where it was found; ``find`` fills it in. Beside its module lie its settings, see ``config.find_config``.
 
     >>> import benchwright as bw
@@ -62,7 +63,7 @@ class Benchmark:
     shown: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     tables: Callable[[Any, str], Mapping[str, Any]] = lambda config, out: {}
     report: Callable[[Any, str], str] | None = None
-    release: Callable[[Any, str, str], int] | None = None
+    release: Callable[..., int] | None = None
     entry: Entry | None = None
 
     @property

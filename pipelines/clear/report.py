@@ -58,7 +58,7 @@ def write_report(config: ClearConfig, out: str) -> str:
     return write_page(
         run,
         "A CLEAR\u2011style benchmark",
-        f"{len(config.classes)} concepts, seed {config.seed}" + (f", encoder {shown(encoder.kind)}" if encoder else ""),
+        (f"{len(config.classes)} concepts, " if config.classes else "") + f"seed {config.seed}" + (f", encoder {shown(encoder.kind)}" if encoder else ""),
         cards=[*cards, *run.best("in-domain accuracy", "in_domain")],
         notes=_notes(config),
         sections=[
@@ -150,7 +150,7 @@ def _classed(run: ReportedRun, config: ClearConfig, *stages: str, also: Sequence
             continue
         table = rows.table(["key", "bucket", column])
         background = getattr(getattr(config, "retrieval", None), "background", "")
-        known = [each.name for each in config.classes] + ([background] if background else [])
+        known = [each.name for each in config.classes or ()] + ([background] if background else [])
         told = table[column].to_pylist()
         names = [*dict.fromkeys([*known, *sorted({*told})])]
         at = {name: place for place, name in enumerate(names)}
