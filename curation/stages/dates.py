@@ -132,11 +132,15 @@ def read_dates_csv(stream: IO[bytes], place: str, columns: Mapping[str, str] = M
     check_columns(header, place)
     file, taken = (columns.get(name, name) for name in ("file", "date_taken"))
     if not {file, taken} <= set(header) or len(set(header)) != len(header):
-        raise ValueError(f"{place}: columns {printable(', '.join(header))[:200] or 'none'}: {file} and {taken} are needed, each once")
+        raise ValueError(
+            f"{place}: columns {printable(', '.join(header))[:200] or 'none'}: {file} and {taken} are needed, each once"
+        )
     ours = {theirs: name for name, theirs in columns.items()}
     header = [ours.get(name, name) for name in header]
     if len(set(header)) != len(header):
-        raise ValueError(f"{place}: columns {printable(', '.join(header))[:200]}: one stands twice once {', '.join(ours)} are renamed")
+        raise ValueError(
+            f"{place}: columns {printable(', '.join(header))[:200]}: one stands twice once {', '.join(ours)} are renamed"
+        )
     rejects: list[Rejected] = []
     tables = [_CSV_SCHEMA.empty_table()]
     while True:

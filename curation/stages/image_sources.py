@@ -113,9 +113,7 @@ def folder_pieces(
         yield from _pieces("", [], [], rest + dates.rejects, files_per_piece, bytes_per_piece)
 
 
-def _open_dates(
-    folder: Folder, dates_csv: str | None, columns: Mapping[str, str]
-) -> tuple[DatesTable | None, str | None]:
+def _open_dates(folder: Folder, dates_csv: str | None, columns: Mapping[str, str]) -> tuple[DatesTable | None, str | None]:
     """The CSV's rows, and its path within the folder if it lies there: it is no image and no stray file."""
     if dates_csv is None:
         return None, None

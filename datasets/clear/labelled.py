@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+import functools
 import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -92,7 +93,7 @@ def label_rows(
         raise ValueError(f"source.background = {background!r}: there are {', '.join(sorted(found))[:400]}")
     names = class_order(found, background)
     if per_class is not None:
-        given = {"classes": names, "per_class": per_class, "seed": seed, "on_shortage": on_shortage}
-        return choose(rows, method="random", background=background, **given)
+        choice = functools.partial(choose, rows, classes=names, background=background, on_shortage=on_shortage)
+        return choice(per_class=per_class, method="random", seed=seed)
     labels = pc.index_in(table["concept"], pa.array(names, pa.string())).cast(pa.int64())  # pyright: ignore[reportAttributeAccessIssue]
     return with_column(with_column(rows.table(), "label", labels), "class_name", table["concept"])

@@ -2,10 +2,10 @@
 
 Two layouts are told apart by what stands in the folder, both as the authors describe and publish them:
 
-* ``class_names.txt`` at the top (CLEAR-10 of the paper, CLEAR-100 of 2022, and what ``benchwright release`` writes): the lists of
-  ``training_folder``; where there are none, ``labeled_metadata.json``. See ``release.py`` for the files.
-* ``train/class_names.txt``, ``test/class_names.txt`` (CLEAR-10 and CLEAR-100 of July 2022): ``labeled_metadata.json`` of each; the
-  images of ``test`` are the test set of every seed.
+* ``class_names.txt`` at the top (CLEAR-10 of the paper, CLEAR-100 of 2022, and what ``benchwright release`` writes): the lists
+  of ``training_folder``; where there are none, ``labeled_metadata.json``. See ``release.py`` for the files.
+* ``train/class_names.txt``, ``test/class_names.txt`` (CLEAR-10 and CLEAR-100 of July 2022): ``labeled_metadata.json`` of each;
+  the images of ``test`` are the test set of every seed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ...curation.rows import Reject, Rejected, printable
+from ...curation.rows import Reject, Rejected, is_text, printable
 from ...curation.stages.folder import Folder, FolderEntry, is_outside, open_folder, safe_key, walk
 from ...curation.streams import MAX_BYTES, parse_json
 from .splits import SEEDS
@@ -143,7 +143,9 @@ def buckets_of(part: Part) -> dict[int, str]:
     found: dict[int, str] = {}
     for name in map(str, names):
         if not _NUMBER.match(name) or int(name) in found:
-            raise ValueError(f"{posixpath.join(part.at, place)}: bucket {name[:40]!r}: whole numbers from 0 are wanted, each once")
+            raise ValueError(
+                f"{posixpath.join(part.at, place)}: bucket {name[:40]!r}: whole numbers from 0 are wanted, each once"
+            )
         found[int(name)] = name
     return dict(sorted(found.items()))
 
@@ -209,11 +211,12 @@ def splits_of(
             place = f"{folder}/{bucket}/{name}"
             chosen, numbers = part.lines(f"{place}.txt"), part.json(f"{place}_indices.json", list)
             told = None if numbers is None else [_line(lines, number, f"{place}_indices.json") for number in numbers]
-            if chosen is None and told is None:
+            chosen = told if chosen is None else [line.strip() for line in chosen]
+            if chosen is None:
                 raise ValueError(f"{place}.txt is not there: a split names the train and test images of every bucket")
-            if chosen is not None and told is not None and [line.strip() for line in chosen] != told:
+            if told is not None and chosen != told:
                 raise ValueError(f"{place}.txt and {name}_indices.json name other images")
-            for line in map(str.strip, told if chosen is None else chosen):
+            for line in chosen:
                 if line in at:
                     found[at[line]] = "both" if at[line] in found and found[at[line]] != name else name
                 else:
@@ -238,9 +241,8 @@ def split_folders(part: Part, files: Mapping[str, FolderEntry], test_share: floa
     if part.at or not found:
         return {}
     if wanted not in found:
-        raise ValueError(
-            f"training_folder/{wanted} is not there, {', '.join(sorted(found))} is: set source.test_share = {min(found.values())}"
-        )
+        there = f"{', '.join(sorted(found))} is: set source.test_share = {min(found.values())}"
+        raise ValueError(f"training_folder/{wanted} is not there, {there}")
     folders = {seed: f"training_folder/{wanted}/split_{seed}" for seed in SEEDS}
     return {seed: at for seed, at in folders.items() if any(name.startswith(f"{at}/") for name in files)}
 
@@ -287,5 +289,12 @@ def key_of_id(name: str) -> str:
 
 
 def other_metadata(metadata: Mapping[str, Any]) -> str:
-    """The metadata as JSON, without the place of the file on the authors' disk and in the release."""
-    return json.dumps({name: value for name, value in metadata.items() if name not in ("IMG_PATH", "IMG_DIR")})
+    """The metadata as JSON, without the place of the file on the authors' disk and in the release. Raises ``Reject``."""
+    known = {name: value for name, value in metadata.items() if name not in ("IMG_PATH", "IMG_DIR")}
+    try:
+        text = json.dumps(known, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:
+        raise Reject("bad_metadata", str(error)) from None
+    if not is_text(text):
+        raise Reject("bad_metadata", "half of a surrogate pair, which is no text")
+    return text

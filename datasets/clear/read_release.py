@@ -1,7 +1,6 @@
-"""The source ``release``: images of a release of CLEAR with their labels, buckets and splits, and its vectors; see ``published``."""
+"""The source ``release``: images of a release of CLEAR with their labels, buckets and splits; see ``published``."""
 
 from __future__ import annotations
-
 
 import datetime as dt
 import json
@@ -9,8 +8,6 @@ import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-
 
 from ...curation.rows import Blob, Reject, Rejected, is_text, printable
 from ...curation.stages.dates import parse_local, parse_utc

@@ -102,7 +102,7 @@ def write_train_test(
     items: Callable[[str], Iterable[tuple[Mapping[str, Any], bytes]]],
     *,
     class_names: Sequence[str],
-    vectors: Callable[[str], np.ndarray] | None = None,
+    vectors: Mapping[str, np.ndarray] | None = None,
     feature_type: str = "",
 ) -> Written:
     """Write the images of one split in two folders, ``train`` and ``test``.
@@ -123,7 +123,7 @@ def write_train_test(
     counts: dict[int, int] = {}
     seen: set[str] = set()
     for part in ("train", "test"):
-        root, found = Path(folder) / part, vectors(part) if vectors else None
+        root, found = Path(folder) / part, vectors[part] if vectors else None
         index: dict[str, dict[str, str]] = {}
         start = 0
         for bucket, rows in _write_images(root, items(part), class_names, ()):

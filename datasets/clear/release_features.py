@@ -1,5 +1,5 @@
-"""Vectors of a release: ``training_folder/features/<type>/<bucket>/all.pth``, a tensor (n, d) and a list of n labels in the order
-of the bucket's list; or, where a release has no lists, ``features/<type>/<bucket>/<class>.pth``, a dict of a tensor an ID.
+"""Vectors of a release: ``training_folder/features/<type>/<bucket>/all.pth``, a tensor (n, d) and a list of n labels in the
+order of the bucket's list; where that is not there, ``features/<type>/<bucket>/<class>.pth``, a dict of a tensor an ID.
 
 This is the one place that knows of them: what it gives is stored as the vectors of an encoder are.
 """
@@ -68,9 +68,10 @@ class _Files:
         """What a file holds, or None where there is no such file."""
         if name not in self._held:
             folder = self._folder
+            place = posixpath.join(folder.root, name)
             try:
-                there = folder.local or folder.fs.exists(place := posixpath.join(folder.root, name))
-                self._held[name] = load_torch(folder.local_path(name) if folder.local else place) if there else None
+                place = folder.local_path(name) if folder.local else place
+                self._held[name] = load_torch(place) if folder.local or folder.fs.exists(place) else None
             except Reject as reject:
                 if reject.reason != "missing_file":
                     raise ValueError(f"{name}: {reject.reason}: {reject.detail}") from None
@@ -120,8 +121,8 @@ def _in_order(held: Any, place: str, row: Placed) -> np.ndarray:
     if label != row.label:
         told = f"{counts[0]} vectors" if label is None else f"label {label}"
         raise ValueError(
-            f"{place} has {told} where number {row.listed_at} of the bucket's list, from 0, is {row.file} of label {row.label}: "
-            "its vectors are those of another list"
+            f"{place} has {told} where number {row.listed_at} of the bucket's list, from 0, is {row.file} of label "
+            f"{row.label}: its vectors are those of another list"
         )
     return _numbers(vector, place)
 

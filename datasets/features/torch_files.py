@@ -25,7 +25,7 @@ def read_whole(place: str, numbers: int | None = None) -> np.ndarray:
 
 
 def load_torch(place: str) -> Any:
-    """What a torch file holds: plain tensors, text, numbers, and lists and dicts of them. Raises ``ValueError`` for any other."""
+    """What a torch file holds: tensors, text, numbers, lists and dicts of them. Raises ``ValueError`` for any other."""
     return _load(place, *stamp(place))
 
 

@@ -147,7 +147,9 @@ def _check_splits(config: ClearConfig, table: pa.Table, seeds: Sequence[int]) ->
         if empty := np.setdiff1d(buckets, buckets[split == part]).tolist():
             told = f"the {part} set of bucket {empty[0]} is empty"
             if config.splits is None:
-                raise WrongUse(f"{told} in the release's split of seed {seed}: leave the bucket out by source.buckets, and run again")
+                raise WrongUse(
+                    f"{told} in the release's split of seed {seed}: leave the bucket out by source.buckets, and run again"
+                )
             count = np.count_nonzero(buckets == empty[0])
             rounded = "rounded down" + (" class by class" if config.splits.rule == "as_written" else "")
             raise WrongUse(

@@ -65,12 +65,16 @@ def _summary(config: ClearConfig, rows: Rows) -> str:
     if config.recipe is not None:
         names = ", ".join(escaped(each.name) for each in config.recipe.classes)
         confirmed = _CONFIRMED[config.recipe.qa.votes]
-        return f"Photos in time buckets, retrieved for the concepts {names}{confirmed}, after the recipe of the CLEAR benchmark."
+        return (
+            f"Photos in time buckets, retrieved for the concepts {names}{confirmed}, after the recipe of the CLEAR benchmark."
+        )
     names = ", ".join(escaped(name) for name in _names_by_label(rows).values())
     if isinstance(config.source, ReleaseSource):
         what = "Photos" if config.source.images else "Vectors of photos"
-        return f"{what} of the classes {names} in time buckets: labels, buckets and splits are those of the release that was read."
-    return f"Photos of the classes {names}, as their source labels them, in time buckets, with the protocols of the CLEAR benchmark."
+        return (
+            f"{what} of the classes {names} in time buckets: labels, buckets and splits are those of the release that was read."
+        )
+    return f"Photos of the classes {names}, as their source labels them, in time buckets, with CLEAR's protocols."
 
 
 def class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:

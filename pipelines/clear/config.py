@@ -329,11 +329,15 @@ def _check_section(name: str, section: Any, source: Any) -> None:
         if name in _NEEDED.get(source.kind, _UNLABELLED):
             raise PydanticCustomError("missing", "this setting is missing")
         return
+    told = ""
     if name not in _POSSIBLE.get(source.kind, _UNLABELLED):
         has = "labels, buckets and splits" if source.kind == "release" else "labels"
-        raise PydanticCustomError("refused", f"source.kind = '{source.kind}' brings its {has}: leave this table out")
-    if name == "encoder" and isinstance(source, ReleaseSource) and (source.features or not source.images):
-        told = "source.features gives the vectors" if source.features else "source.images = false: there is nothing to encode"
-        raise PydanticCustomError("refused", f"{told}: leave one of the two out")
-    if name == "choice" and isinstance(source, LabelledSource) and section.method != "random":
-        raise PydanticCustomError("refused", "source.kind = 'labelled' has no scores: choice.method = 'random' is what there is")
+        told = f"source.kind = '{source.kind}' brings its {has}: leave this table out"
+    elif name == "encoder" and isinstance(source, ReleaseSource) and source.features:
+        told = f"source.features = '{source.features}' gives the vectors: leave one of the two out"
+    elif name == "encoder" and isinstance(source, ReleaseSource) and not source.images:
+        told = "source.images = false: there is nothing to encode"
+    elif name == "choice" and isinstance(source, LabelledSource) and section.method != "random":
+        told = "source.kind = 'labelled' has no scores: choice.method = 'random' is what there is"
+    if told:
+        raise PydanticCustomError("refused", "{told}", {"told": told})

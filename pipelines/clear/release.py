@@ -19,6 +19,7 @@ from ...curation.stages.choose import class_order
 from ...curation.store import Rows, Store, StoreError
 from ...datasets.clear.facts import facts
 from ...datasets.clear.published import class_names
+from ...datasets.clear.release import write_all_metadata, write_features, write_release, write_train_test
 from ...datasets.clear.splits import SEEDS
 from ..errors import WrongUse, unknown
 from .config import ClearConfig
@@ -76,8 +77,6 @@ _UNFINISHED = ".benchwright-unfinished"
 
 
 def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str) -> int:
-    from ...datasets.clear.release import write_all_metadata, write_features, write_release, write_train_test
-
     rows = _finished(store, "split")
     if "image" not in rows.column_names:
         raise WrongUse("the run has no images, which a release has: set source.images = true, and run it again")
@@ -85,21 +84,34 @@ def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str)
     seeds = [seed for seed in SEEDS if not table[f"iid_seed{seed}"].null_count]
     names = _class_names(config, table)
     vectors = np.concatenate(list(rows.arrays("embedding"))) if config.vectors else None
-    buckets, labels = table["bucket"].to_numpy(), table["label"].to_numpy()
-    _warn(config, layout, seeds, np.unique(buckets).tolist())
     if layout == "train_test":
-        if 0 not in seeds:
-            raise WrongUse("the run has no split of seed 0, which the layout train_test writes: take the other layout")
-        parts = np.asarray(table["iid_seed0"].to_pylist())
+        images = _write_train_test(config, store, folder, names, table, vectors)
+    else:
+        given: dict[str, Any] = {"class_names": names, "seeds": seeds, "test_share": config.test_share}
+        images = write_release(folder, _items(config, store, rows), **given).images
+        _write_others(config, store, folder, table, vectors)
+    _warn(config, layout, seeds, np.unique(table["bucket"].to_numpy()).tolist())
+    return images
 
-        def of_part(part: str) -> Iterator[Item]:
-            return (item for item in _items(config, store, rows) if item[0]["iid_seed0"] == part)
 
-        mine = None if vectors is None else lambda part: vectors[parts == part]
-        return write_train_test(folder, of_part, class_names=names, vectors=mine, feature_type=config.vectors).images
-    given: dict[str, Any] = {"class_names": names, "seeds": seeds, "test_share": config.test_share}
-    written = write_release(folder, _items(config, store, rows), **given)
+def _write_train_test(
+    config: ClearConfig, store: Store, folder: Path, names: Sequence[str], table: pa.Table, vectors: np.ndarray | None
+) -> int:
+    rows, parts = _finished(store, "split"), np.asarray(table["iid_seed0"].to_pylist())
+    if not set(parts.tolist()) <= {"train", "test"}:
+        raise WrongUse("the run has no split of seed 0, which the layout train_test writes: take the other layout")
+
+    def items(part: str) -> Iterator[Item]:
+        return _items(config, store, rows, part)
+
+    mine = None if vectors is None else {part: vectors[parts == part] for part in ("train", "test")}
+    return write_train_test(folder, items, class_names=names, vectors=mine, feature_type=config.vectors).images
+
+
+def _write_others(config: ClearConfig, store: Store, folder: Path, table: pa.Table, vectors: np.ndarray | None) -> None:
+    """Features, and the metadata of all images where the run has others than the labelled ones."""
     if vectors is not None:
+        buckets, labels = table["bucket"].to_numpy(), table["label"].to_numpy()
         for bucket in np.unique(buckets).tolist():
             mine = buckets == bucket
             write_features(folder, config.vectors, bucket, vectors[mine], labels[mine].tolist())
@@ -107,22 +119,25 @@ def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str)
         every = _finished(store, "bucketed")
         columns = [name for name in every.column_names if name not in ("image", "embedding")]
         write_all_metadata(folder, (row for part in every.batches(columns) for row in part.to_pylist()))
-    return written.images
 
 
 Item = tuple[dict[str, Any], bytes]
 
 
-def _items(config: ClearConfig, store: Store, rows: Rows) -> Iterator[Item]:
-    """Rows with their images. Of a release that was read, the metadata that came with each image."""
+def _items(config: ClearConfig, store: Store, rows: Rows, part: str = "") -> Iterator[Item]:
+    """Rows with their images, all or of one part of the split of seed 0; of a release that was read with their metadata."""
     released = isinstance(config.source, ReleaseSource)
     left_out = {"image", "embedding", "shard", *(("part", "file", "listed_at") if released else ())}
     plain = [name for name in rows.column_names if name not in left_out]
     for table in rows.batches([*plain, "image"]):
         blobs = table["image"].to_pylist()
         for row, ref in zip(table.select(plain).to_pylist(), blobs, strict=True):
-            metadata = json.loads(row.pop("labels")) if released else {}
-            yield {**row, **metadata}, store.blob(ref).read()
+            if part and row["iid_seed0"] != part:
+                continue
+            if released:
+                known = json.loads(row.pop("labels"))
+                row = {**known, **{name: value for name, value in row.items() if value is not None}}
+            yield row, store.blob(ref).read()
 
 
 def _class_names(config: ClearConfig, table: pa.Table) -> tuple[str, ...]:
@@ -131,7 +146,10 @@ def _class_names(config: ClearConfig, table: pa.Table) -> tuple[str, ...]:
         return class_order([each.name for each in config.recipe.classes], config.recipe.retrieval.background)
     names = dict(zip(table["label"].to_pylist(), table["class_name"].to_pylist(), strict=True))
     if isinstance(config.source, ReleaseSource):  # of which a part may have been taken
-        known = class_names(config.source.root)
+        try:
+            known = class_names(config.source.root)
+        except (OSError, ValueError) as error:
+            raise WrongUse(f"source.root: the names of all classes are read there again: {error}") from None
         if any(label >= len(known) or known[label] != name for label, name in names.items()):
             raise WrongUse(f"source.root = {config.source.root!r} is another release than the one that the run was made from")
         return known
@@ -143,7 +161,9 @@ def _warn(config: ClearConfig, layout: str, seeds: Sequence[int], buckets: Seque
     told: list[str] = []
     if layout == "training_folder" and (config.test_share != facts().iid.test_share or [*seeds] != [*SEEDS]):
         there = f"testset_ratio_{config.test_share} with {len(seeds)} seeds"
-        told.append(f"splits of its iid protocol: it reads {facts().release.test_share_folder} with seeds 0 to 4, and there is {there}")
+        told.append(
+            f"splits of its iid protocol: it reads {facts().release.test_share_folder} with seeds 0 to 4, and there is {there}"
+        )
     if layout == "train_test" and [*buckets] != list(range(len(buckets))):
         told.append(f"buckets of its streaming protocol: it counts them from 0, and these are {', '.join(map(str, buckets))}")
     known = facts().features.released if layout == "training_folder" else facts().features.released[:1]

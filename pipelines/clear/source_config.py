@@ -75,7 +75,7 @@ class YfccSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class ReleaseSource:
-    """A release of CLEAR, whole or in part: labels, buckets and splits are those of its lists, see ``datasets.clear.published``.
+    """A release of CLEAR, whole or in part: labels, buckets and splits are those of its lists.
 
     Attributes:
         root: its folder.

@@ -356,14 +356,16 @@ def push(
 def release(
     out: Out,
     folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="New or empty local folder.")],
-    layout: Annotated[str | None, typer.Option(metavar="NAME", help="Of CLEAR: training_folder (default) or train_test.")] = None,
+    layout: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of CLEAR: training_folder (default) or train_test.")
+    ] = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Write a run in the layout of the published release.
 
-    Of CLEAR: images by bucket and class, metadata, the lists of both protocols, features. The layout train_test has the images of
-    one split in two folders, as CLEAR-10 and CLEAR-100 lie since 2022.
+    Of CLEAR: images by bucket and class, metadata, the lists of both protocols, features. The layout train_test has the images
+    of one split in two folders, as CLEAR-10 and CLEAR-100 lie since 2022.
 
     \b
     Examples:
