@@ -86,6 +86,16 @@ class Listed:
     label: str
     metadata: Mapping[str, Any]
 
+    @property
+    def line(self) -> str:
+        """As lists have it, with one blank."""
+        return f"{self.path} {self.label}".strip()
+
+
+def _fields(line: str) -> tuple[str, str]:
+    path, _, label = line.strip().rpartition(" ")
+    return path.strip(), label
+
 
 def read_text(folder: Folder, name: str) -> str | None:
     """A text file of a folder, or None where it is not there. Raises ``ValueError`` for any other obstacle."""
@@ -163,9 +173,9 @@ def lines_of(part: Part, bucket: str) -> Iterator[Listed | Rejected]:
         yield from _by_metadata(part, metadata)
         return
     for at, line in enumerate(lines):
-        path, _, label = line.strip().rpartition(" ")
+        path, label = _fields(line)
         name = part.names[int(label)] if _NUMBER.match(label) and int(label) < len(part.names) else ""
-        yield Listed(at, path.strip(), label, metadata.get(name, {}).get(id_of(path.strip()), {}))
+        yield Listed(at, path, label, metadata.get(name, {}).get(id_of(path), {}))
 
 
 def _by_metadata(part: Part, metadata: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Iterator[Listed | Rejected]:
@@ -200,7 +210,7 @@ def splits_of(
     part: Part, bucket: str, lines: Sequence[Listed], folders: Mapping[int, str]
 ) -> tuple[dict[int, dict[int, str]], list[Rejected]]:
     """Seed -> number of the line -> ``train``, ``test`` or ``both``; and lines of a split that the bucket's list lacks."""
-    at = {f"{line.path} {line.label}": line.at for line in lines}
+    at = {line.line: line.at for line in lines}
     if part.at:  # one test set, whatever the seed
         return {seed: dict.fromkeys(at.values(), part.at) for seed in SEEDS}, []
     splits: dict[int, dict[int, str]] = {}
@@ -211,7 +221,7 @@ def splits_of(
             place = f"{folder}/{bucket}/{name}"
             chosen, numbers = part.lines(f"{place}.txt"), part.json(f"{place}_indices.json", list)
             told = None if numbers is None else [_line(lines, number, f"{place}_indices.json") for number in numbers]
-            chosen = told if chosen is None else [line.strip() for line in chosen]
+            chosen = told if chosen is None else [" ".join(_fields(line)).strip() for line in chosen]
             if chosen is None:
                 raise ValueError(f"{place}.txt is not there: a split names the train and test images of every bucket")
             if told is not None and chosen != told:
@@ -227,7 +237,7 @@ def splits_of(
 def _line(lines: Sequence[Listed], number: Any, place: str) -> str:
     if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < len(lines):
         raise ValueError(f"{place}: {number!r:.40} is no number of a line: {len(lines)} images are listed")
-    return f"{lines[number].path} {lines[number].label}"
+    return lines[number].line
 
 
 def split_folders(part: Part, files: Mapping[str, FolderEntry], test_share: float) -> dict[int, str]:

@@ -53,8 +53,21 @@ def read_vectors(rows: Sequence[Placed], *, root: str, features: str) -> list[Wi
     Raises:
         ValueError: no features of that type, or a file that is damaged or of other lists than the release's.
     """
-    files = _Files(open_folder(root))
+    folder = open_folder(root)
+    if features not in (known := _types(folder)):
+        raise ValueError(f"source.features = {features!r}: the release has {', '.join(sorted(known)) or 'no features'}")
+    files = _Files(folder)
     return [_with_vector(files, row, features) for row in rows]
+
+
+def _types(folder: Folder) -> set[str]:
+    """Types of features that a release has."""
+    found: set[str] = set()
+    for at in ("training_folder/features", "features", "train/features", "test/features"):
+        place = posixpath.join(folder.root, at)
+        if folder.fs.isdir(place):
+            found.update(posixpath.basename(each["name"].rstrip("/")) for each in folder.fs.ls(place, detail=True))
+    return found
 
 
 class _Files:
