@@ -296,6 +296,13 @@ class ClearConfig:
             _check_section(str(info.field_name), section, source)
         return section
 
+    @field_validator("source")
+    @classmethod
+    def _something_of_each_row(cls, source: Source) -> Source:
+        if isinstance(source, ReleaseSource) and not source.images and not source.features:
+            raise ValueError("images = false and no features: nothing would be left of a row: set one of the two")
+        return source
+
     @field_validator("images")
     @classmethod
     def _all_of_a_release(cls, images: Images, info: ValidationInfo) -> Images:
@@ -335,8 +342,6 @@ def _check_section(name: str, section: Any, source: Any) -> None:
         told = f"source.kind = '{source.kind}' brings its {has}: leave this table out"
     elif name == "encoder" and isinstance(source, ReleaseSource) and source.features:
         told = f"source.features = '{source.features}' gives the vectors: leave one of the two out"
-    elif name == "encoder" and isinstance(source, ReleaseSource) and not source.images:
-        told = "source.images = false: there is nothing to encode"
     elif name == "choice" and isinstance(source, LabelledSource) and section.method != "random":
         told = "source.kind = 'labelled' has no scores: choice.method = 'random' is what there is"
     if told:

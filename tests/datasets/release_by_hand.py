@@ -1,6 +1,7 @@
 """A release of CLEAR made by hand, from what its authors write of their folders: none of our writers is used.
 
-See "The resulting folder looks like" and "Prepare folders for Avalanche training" in the README of linzhiqiu/continual-learning.
+See "The resulting folder looks like" and "Prepare folders for Avalanche training" in the README of
+linzhiqiu/continual-learning.
 """
 
 from __future__ import annotations

@@ -102,7 +102,9 @@ def test_a_part_is_taken_and_what_is_not_is_counted(root: Path) -> None:
     assert Counter(rejects.values()) == {"bucket_not_taken": 21, "class_not_taken": 14}
     with pytest.raises(ValueError, match=r"source.buckets: 5 is not in the release: there are 1, 2"):
         read(root, buckets=[5])
-    with pytest.raises(ValueError, match=r"source.classes: 'dog' is not in the release: there are BACKGROUND, camera, computer"):
+    with pytest.raises(
+        ValueError, match=r"source.classes: 'dog' is not in the release: there are BACKGROUND, camera, computer"
+    ):
         read(root, classes=["dog"])
 
 
@@ -278,10 +280,18 @@ def test_a_line_of_a_split_that_the_list_of_the_bucket_lacks_is_told(root: Path)
         ("training_folder/bucket_indices.json", '{"1": 2}', "bucket_indices.json holds dict, where list is wanted"),
         ("training_folder/bucket_indices.json", '["1", "2", "3"]', "filelists/3/all.txt is not there.*source.buckets"),
         ("training_folder/filelists/2/all.txt", None, "filelists/2/all.txt is not there.*source.buckets"),
-        ("training_folder/testset_ratio_0.3/split_0/2/train_indices.json", "[1]", "train.txt and train_indices.json name other"),
+        (
+            "training_folder/testset_ratio_0.3/split_0/2/train_indices.json",
+            "[1]",
+            "train.txt and train_indices.json name other",
+        ),
         ("training_folder/testset_ratio_0.3/split_0/2/train_indices.json", "[99]", "99 is no number of a line: 21 images"),
         ("training_folder/testset_ratio_0.3/split_0/2/train_indices.json", "[true]", "True is no number of a line"),
-        ("labeled_metadata.json", '{"1": {"camera": "../../x.json"}}', "the file of bucket 1, class 'camera' is '../../x.json'"),
+        (
+            "labeled_metadata.json",
+            '{"1": {"camera": "../../x.json"}}',
+            "the file of bucket 1, class 'camera' is '../../x.json'",
+        ),
         ("labeled_metadata.json", '{"1": {"camera": "x.json"}}', "x.json is not there, and labeled_metadata.json names it"),
         ("labeled_metadata/1/camera.json", '{"5": 5}', "labeled_metadata/1/camera.json: an object for each ID is wanted"),
         ("labeled_metadata/1/camera.json", '{"5": {}, "5": {}}', "camera.json is no JSON: the name '5' stands twice"),
@@ -300,7 +310,9 @@ def test_a_broken_list_is_one_error_that_names_it(root: Path, path: str, text: s
 def test_splits_of_another_share_are_named(root: Path) -> None:
     folder = root / "training_folder"
     (folder / "testset_ratio_0.3").rename(folder / "testset_ratio_0.25")
-    with pytest.raises(ValueError, match=r"testset_ratio_0.3 is not there, testset_ratio_0.25 is: set source.test_share = 0.25"):
+    with pytest.raises(
+        ValueError, match=r"testset_ratio_0.3 is not there, testset_ratio_0.25 is: set source.test_share = 0.25"
+    ):
         read(root)
     assert {seeds_of(row) for row in read(root, test_share=0.25)[0]} == set(made_parts(root, 0.25))
     shutil.rmtree(folder / "testset_ratio_0.25/split_3")
