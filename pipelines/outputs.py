@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -162,7 +163,11 @@ def release(out: str, folder: str, *, layout: str | None = None, pipeline: str |
     if todo.benchmark.release is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no release layout")
     check_finished(out)
-    return todo.benchmark.release(todo.config, out, folder, **({} if layout is None else {"layout": layout}))
+    if layout is None:
+        return todo.benchmark.release(todo.config, out, folder)
+    if "layout" not in inspect.signature(todo.benchmark.release).parameters:
+        raise WrongUse(f"benchmark {todo.benchmark.name} has one release layout: leave --layout out")
+    return todo.benchmark.release(todo.config, out, folder, layout=layout)
 
 
 def push(
