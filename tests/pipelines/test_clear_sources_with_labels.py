@@ -301,6 +301,20 @@ def test_a_dataset_without_vectors_is_refused_by_the_baselines_in_one_line(bw: C
     assert done.err.count("\n") == 1
 
 
+def test_images_of_a_release_are_learned_without_any_vectors(bw: Cli, made: Path, tmp_path: Path) -> None:
+    run(tmp_path / "run", "clear10_release", f"source.root={made}", "source.features=")
+    small = [f"baselines.{each}" for each in ("features=pixels", "preset=resnet18", "view.side_px=16", "view.resize_px=16")]
+    sets = [word for each in [*small, "baselines.epochs=1"] for word in ("--set", each)]
+    told = bw("train", tmp_path / "run", "-p", "streaming", "-m", "finetune", *sets)
+    assert told.code == 0, told.err
+    assert {row["method"] for row in results(str(tmp_path / "run")).to_pylist()} == {"finetune"}
+    run(tmp_path / "lists", "clear10_release", f"source.root={made}", "source.images=false")
+    told = bw("train", tmp_path / "lists", "-m", "finetune", *sets)
+    assert told.code == 2
+    assert "has no images, and baselines.features is 'pixels': set source.images = true" in told.err
+    assert told.err.count("\n") == 1
+
+
 # --------------------------------------------------------------------------------------------------------- avalanche
 
 
