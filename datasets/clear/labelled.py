@@ -41,7 +41,7 @@ class LabelledImage:
 def read_labelled(
     piece: str, *, root: str, source_name: str, label_column: str, max_bytes: int
 ) -> Iterator[LabelledImage | Rejected]:
-    """Source step: photos of one piece of ``folder_pieces``, with their classes.
+    """Dated photos whose classes are known, from class folders or a CSV file: those of one piece of ``folder_pieces``.
 
     The class is what the CSV file has in ``label_column``, or, without such a column, the topmost folder of the file's path.
 

@@ -193,10 +193,10 @@ def _size(files: Mapping[str, FolderEntry], path: str) -> int:
 
 
 def read_release(piece: str, *, root: str, images: bool = True, max_bytes: int) -> Iterator[Released | Rejected]:
-    """Source step: the images of one piece of ``release_pieces`` of the same ``root``, in the order of its lists.
+    """Photos of a release of CLEAR with the labels, buckets and splits of its lists: those of one piece of ``release_pieces``.
 
     Args:
-        piece: one text of ``release_pieces``.
+        piece: one text of ``release_pieces`` of the same ``root``.
         root: the release.
         images: whether to read them: rows are ``ReleasedImage``.
         max_bytes: larger files are ``too_large``.
