@@ -134,9 +134,10 @@ def _check_samples(config: ClearConfig, out: str) -> None:
         if isinstance(config.source, ReleaseSource) and not config.source.images:
             raise WrongUse(f"{out} has no images, and baselines.features is 'pixels': set source.images = true, and run again")
     elif not config.vectors:
+        own = "those of the release in source.features, or " if isinstance(config.source, ReleaseSource) else ""
         raise WrongUse(
-            f"{out} has no vectors, which baselines learn: name those of the release in source.features, or an encoder in "
-            "encoder.kind, and run again; or train on images, by baselines.features = 'pixels'"
+            f"{out} has no vectors, which baselines learn: name {own}an encoder in encoder.kind, and run again; or train on "
+            "images, by baselines.features = 'pixels'"
         )
 
 
