@@ -58,7 +58,9 @@ def write_report(config: ClearConfig, out: str) -> str:
     return write_page(
         run,
         "A CLEAR\u2011style benchmark",
-        (f"{len(config.classes)} concepts, " if config.classes else "") + f"seed {config.seed}" + (f", encoder {shown(encoder.kind)}" if encoder else ""),
+        (f"{len(config.classes)} concepts, " if config.classes else "")
+        + f"seed {config.seed}"
+        + (f", encoder {shown(encoder.kind)}" if encoder else ""),
         cards=[*cards, *run.best("in-domain accuracy", "in_domain")],
         notes=_notes(config),
         sections=[
