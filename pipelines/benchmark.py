@@ -44,7 +44,8 @@ class Benchmark:
             ``find``: see ``report.write_default``.
         early: protocol of a training -> what publishes that which it learns from: done as soon as it can be, also where the run
             waits for people, so that it can be trained meanwhile.
-        release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
+        release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``; one
+            that has several layouts has an argument ``layout``.
         entry: where it was found; ``find`` fills it in. Beside its module lie its settings, see ``config.find_config``.
 
     >>> import benchwright as bw
@@ -64,7 +65,7 @@ class Benchmark:
     shown: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     tables: Callable[[Any, str], Mapping[str, Any]] = lambda config, out: {}
     report: Callable[[Any, str], str] | None = None
-    release: Callable[[Any, str, str], int] | None = None
+    release: Callable[..., int] | None = None
     early: Mapping[str, Publish] = dataclasses.field(default_factory=dict[str, Publish])
     entry: Entry | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -143,8 +144,14 @@ def _awaited(todo: Job, out: str) -> str:
     return next((stage.waits for stage in waiting if missing_source(stage)), "")
 
 
-def release(out: str, folder: str, *, pipeline: str | None = None) -> int:
+def release(out: str, folder: str, *, layout: str | None = None, pipeline: str | None = None) -> int:
     """Write a run in the layout of the published release into ``folder``, new or empty. Returns the number of images.
+
+    Args:
+        out: the run.
+        folder: where to.
+        layout: one of the benchmark's, where it was published in several; of CLEAR ``training_folder`` or ``train_test``.
+        pipeline: see ``job_of``.
 
     Raises:
         WrongUse: for a benchmark that has no such layout.
@@ -157,7 +164,11 @@ def release(out: str, folder: str, *, pipeline: str | None = None) -> int:
     if todo.benchmark.release is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no release layout")
     check_finished(out)
-    return todo.benchmark.release(todo.config, out, folder)
+    if layout is None:
+        return todo.benchmark.release(todo.config, out, folder)
+    if "layout" not in inspect.signature(todo.benchmark.release).parameters:
+        raise WrongUse(f"benchmark {todo.benchmark.name} has one release layout: leave --layout out")
+    return todo.benchmark.release(todo.config, out, folder, layout=layout)
 
 
 def push(

@@ -20,6 +20,8 @@ SOURCES = {
         {
             "drawn": f"{_DATASETS}.clear.synthetic:draw_pictures",
             "folder": f"{_STAGES}.image_sources:read_folder",
+            "labelled": f"{_DATASETS}.clear.labelled:read_labelled",
+            "release": f"{_DATASETS}.clear.read_release:read_release",
             "tars": f"{_STAGES}.tar_sources:read_tar",
             "yfcc100m": f"{_DATASETS}.yfcc100m.metadata:read_metadata",
         },

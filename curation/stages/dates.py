@@ -8,7 +8,8 @@ import io
 import itertools
 import json
 import posixpath
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import IO, Any
 
 import pyarrow as pa
@@ -101,13 +102,14 @@ class DatesTable:
             yield from (posixpath.join(folder, name) for name in self.take(folder))
 
 
-def read_dates_csv(stream: IO[bytes], place: str) -> DatesTable:
+def read_dates_csv(stream: IO[bytes], place: str, columns: Mapping[str, str] = MappingProxyType({})) -> DatesTable:
     r"""Read a CSV file with the columns ``file``, ``date_taken``, perhaps ``date_uploaded``, and labels.
 
     Args:
         stream: UTF-8, with or without a byte-order mark. Rows of a wrong number of fields, that are no UTF-8, or whose
             quotes do not close are rejects ``bad_csv_row``; paths that leave the folder are ``outside_folder``.
         place: named in errors.
+        columns: ``file``, ``date_taken`` or ``date_uploaded`` -> what the file calls it.
 
     Raises:
         ValueError: the header lacks ``file`` or ``date_taken``, or names a column twice.
@@ -128,9 +130,16 @@ def read_dates_csv(stream: IO[bytes], place: str) -> DatesTable:
     except csv.Error as error:
         raise ValueError(f"{place}: its header is not readable as CSV: {error}") from None
     check_columns(header, place)
-    if not {"file", "date_taken"} <= set(header) or len(set(header)) != len(header):
+    file, taken = (columns.get(name, name) for name in ("file", "date_taken"))
+    if not {file, taken} <= set(header) or len(set(header)) != len(header):
         raise ValueError(
-            f"{place}: columns {printable(', '.join(header))[:200] or 'none'}: file and date_taken are needed, each once"
+            f"{place}: columns {printable(', '.join(header))[:200] or 'none'}: {file} and {taken} are needed, each once"
+        )
+    ours = {theirs: name for name, theirs in columns.items()}
+    header = [ours.get(name, name) for name in header]
+    if len(set(header)) != len(header):
+        raise ValueError(
+            f"{place}: columns {printable(', '.join(header))[:200]}: one stands twice once {', '.join(ours)} are renamed"
         )
     rejects: list[Rejected] = []
     tables = [_CSV_SCHEMA.empty_table()]

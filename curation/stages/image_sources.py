@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import posixpath
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,6 +62,7 @@ def folder_pieces(
     *,
     root: str,
     dates_csv: str | None = None,
+    columns: Mapping[str, str] | None = None,
     files_per_piece: int = FILES_PER_PIECE,
     bytes_per_piece: int = BYTES_PER_PIECE,
 ) -> Iterator[str]:
@@ -71,6 +72,7 @@ def folder_pieces(
         root: local path or fsspec URL.
         dates_csv: local path or URL of a CSV file with the columns ``file`` (path relative to ``root``), ``date_taken``,
             and if need be ``date_uploaded``; all further columns are labels. Without it dates are EXIF's.
+        columns: what these three are called in the file, where it has other names for them.
         files_per_piece: maximum files read as one piece.
         bytes_per_piece: and maximum bytes, or one file.
 
@@ -83,7 +85,7 @@ def folder_pieces(
         ValueError: the CSV has no column ``file`` or ``date_taken``.
     """
     folder = open_folder(root)
-    dates, own_path = _open_dates(folder, dates_csv)
+    dates, own_path = _open_dates(folder, dates_csv, columns or {})
     for at, entries in walk(folder):
         rows = dates.take(at) if dates is not None else None
         files: list[list[str]] = []
@@ -111,14 +113,14 @@ def folder_pieces(
         yield from _pieces("", [], [], rest + dates.rejects, files_per_piece, bytes_per_piece)
 
 
-def _open_dates(folder: Folder, dates_csv: str | None) -> tuple[DatesTable | None, str | None]:
+def _open_dates(folder: Folder, dates_csv: str | None, columns: Mapping[str, str]) -> tuple[DatesTable | None, str | None]:
     """The CSV's rows, and its path within the folder if it lies there: it is no image and no stray file."""
     if dates_csv is None:
         return None, None
     parent, name = posixpath.split(dates_csv)
     beside = open_folder(parent or ".")
     with beside.open(name) as stream:
-        dates = read_dates_csv(stream, dates_csv)
+        dates = read_dates_csv(stream, dates_csv, columns)
     path = posixpath.join(beside.root, name)
     within = type(beside.fs) is type(folder.fs) and path.startswith(folder.root + "/")
     return dates, posixpath.relpath(path, folder.root) if within else None

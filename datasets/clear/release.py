@@ -12,8 +12,15 @@
     training_folder/testset_ratio_0.3/split_<seed>/<bucket>/{train,test}.txt and {train,test}_indices.json
     training_folder/features/<type>/<bucket>/all.pth         torch.save of (tensor (n, d), list of n labels)
 
-Avalanche's ``CLEAR(data_name="clear10_neurips2021")`` reads it. Every file appears whole or not at all, and the same rows
-give the same bytes. An interrupted write is repaired by running it again; files of other rows are left where they are.
+Avalanche's ``CLEAR(data_name="clear10_neurips2021")`` reads it. Of one split, as CLEAR-10 and CLEAR-100 lie since July 2022,
+``CLEAR(data_name="clear10")`` reads ``train`` and ``test`` (``write_train_test``)::
+
+    <part>/class_names.txt, labeled_images/..., labeled_metadata/..., labeled_metadata.json     as above
+    <part>/features/<type>/features.json                     {bucket: {class: path of the file below}}
+    <part>/features/<type>/<bucket>/<class>.pth              torch.save of {ID: tensor (d,)}
+
+Every file appears whole or not at all, and the same rows give the same bytes. An interrupted write is repaired by running it
+again; files of other rows are left where they are.
 """
 
 from __future__ import annotations
@@ -23,7 +30,7 @@ import datetime as dt
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,20 +89,85 @@ def write_release(
             cannot be a file name.
     """
     root = Path(folder)
+    counts: dict[int, int] = {}
+    for bucket, rows in _write_images(root, items, class_names, seeds):
+        counts[bucket] = len(rows)
+        _write_lists(root / "training_folder", bucket, rows, seeds, test_share)
+    write_json(root / "training_folder" / "bucket_indices.json", [str(bucket) for bucket in counts])
+    return Written(sum(counts.values()), counts)
+
+
+def write_train_test(
+    folder: str | Path,
+    items: Callable[[str], Iterable[tuple[Mapping[str, Any], bytes]]],
+    *,
+    class_names: Sequence[str],
+    vectors: Mapping[str, np.ndarray] | None = None,
+    feature_type: str = "",
+) -> Written:
+    """Write the images of one split in two folders, ``train`` and ``test``.
+
+    Args:
+        folder: as for ``write_release``.
+        items: part -> its rows and image bytes, as for ``write_release``; no split is looked at.
+        class_names: in the order of the labels.
+        vectors: part -> (n, d) float32 in the order of its rows.
+        feature_type: their name.
+
+    Returns:
+        Counts of both parts together.
+
+    Raises:
+        ValueError: as ``write_release``, or a key of both parts.
+    """
+    counts: dict[int, int] = {}
+    seen: set[str] = set()
+    for part in ("train", "test"):
+        root, found = Path(folder) / part, vectors[part] if vectors else None
+        index: dict[str, dict[str, str]] = {}
+        start = 0
+        for bucket, rows in _write_images(root, items(part), class_names, ()):
+            counts[bucket] = counts.get(bucket, 0) + len(rows)
+            if again := seen.intersection(keys := [Path(row.path).stem for row in rows]):
+                raise ValueError(f"{min(again)!r} is among the training images and among the test images")
+            seen.update(keys)
+            if found is not None:
+                mine = [(key, row.label) for key, row in zip(keys, rows, strict=True)]
+                index[str(bucket)] = _write_of_classes(root, feature_type, bucket, class_names, mine, found[start:])
+            start += len(rows)
+        if found is not None:
+            write_json(root / "features" / feature_type / "features.json", index)
+    return Written(sum(counts.values()), dict(sorted(counts.items())))
+
+
+def _write_of_classes(
+    root: Path, feature_type: str, bucket: int, class_names: Sequence[str], keys: Sequence[tuple[str, int]], found: np.ndarray
+) -> dict[str, str]:
+    """Features of a bucket, a file a class: class -> path."""
+    import torch
+
+    places = {name: f"features/{checked_name('feature type', feature_type)}/{bucket}/{name}.pth" for name in class_names}
+    for label, place in enumerate(places.values()):
+        rows = [(key, at) for at, (key, of) in enumerate(keys) if of == label]
+        held = {key: torch.from_numpy(np.array(found[at], dtype=np.float32)) for key, at in rows}
+        with writing(root / place) as stream:
+            torch.save(held, stream)
+    return places
+
+
+def _write_images(
+    root: Path, items: Iterable[Item], class_names: Sequence[str], seeds: Sequence[int]
+) -> Iterator[tuple[int, list[_Listed]]]:
+    """Write class names, images and metadata: what is listed of each bucket, as soon as it is written."""
     labels = {checked_name("class name", name): label for label, name in enumerate(class_names)}
     if len(labels) < len(class_names):
         raise ValueError(f"class names {', '.join(class_names)}: one stands twice")
     write_text(root / "class_names.txt", "\n".join(class_names))
     index: dict[str, dict[str, str]] = {}
-    counts: dict[int, int] = {}
     for bucket, group in itertools.groupby(_in_order(items, labels), key=lambda item: item[0]["bucket"]):
-        rows = _write_bucket(root, bucket, group, labels, seeds)
-        counts[bucket] = len(rows)
         index[str(bucket)] = {name: _metadata_path(bucket, name) for name in class_names}
-        _write_lists(root / "training_folder", bucket, rows, seeds, test_share)
+        yield bucket, _write_bucket(root, bucket, group, labels, seeds)
     write_json(root / "labeled_metadata.json", index)
-    write_json(root / "training_folder" / "bucket_indices.json", list(index))
-    return Written(sum(counts.values()), counts)
 
 
 @dataclasses.dataclass(frozen=True)

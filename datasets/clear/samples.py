@@ -23,6 +23,7 @@ COLUMNS = {
     "class_name": "name of the class",
     "query": "prompt that retrieved the image",
     "score": "cosine of image and prompt",
+    "listed_at": "place in the release's list of its bucket, from 0",
     "rank": "place among the images retrieved for the class in the bucket, from 1",
     "width": "pixels, as displayed",
     "height": "pixels, as displayed",
@@ -61,7 +62,7 @@ def keep_labelled_buckets(table: pa.Table, *, first: int) -> Sifted:
     return sift(table, {"bucket_not_labelled": pc.less(table["bucket"], first)})
 
 
-def place(rows: Rows, *, max_samples: int) -> pa.Table:
+def place(rows: Rows, *, max_samples: int, within: str = "key") -> pa.Table:
     """Sort by (bucket, label, key), the order of the lists that the splits are drawn from, and name shards.
 
     The released lists go by bucket and class as well; the order within a class is not stated, and by key is our choice.
@@ -69,9 +70,11 @@ def place(rows: Rows, *, max_samples: int) -> pa.Table:
     Args:
         rows: with columns ``bucket`` and ``label``.
         max_samples: most samples a shard; a shard holds one bucket.
+        within: column that orders the rows of a class: of a release the place in its lists.
     """
     table = rows.table()
-    order = pc.sort_indices(table, [("bucket", "ascending"), ("label", "ascending"), ("key", "ascending")])
+    by = [("bucket", "ascending"), ("label", "ascending"), (within, "ascending")]
+    order = pc.sort_indices(table, by if within == "key" else [*by, ("key", "ascending")])
     return assign_shards(table.take(order), by=["bucket"], max_samples=max_samples)
 
 
@@ -94,8 +97,61 @@ class Sampled:
 
 def sample(row: Sampled) -> dict[str, Any]:
     """Members of a sample: the image as it was found, its vector, and its labels as JSON."""
+    return {row.extension: row.image.read(), "embedding.npy": np.asarray(row.embedding), "json": _labels(row)}
+
+
+@dataclass(frozen=True)
+class SampledLabels:
+    """A row whose label came with the image, as it is written to a shard."""
+
+    key: str
+    bucket: int
+    label: int
+    class_name: str
+    date_taken: dt.datetime | None
+    date_uploaded: dt.datetime | None
+
+
+@dataclass(frozen=True)
+class SampledVector(SampledLabels):
+    """The same with a vector."""
+
+    embedding: Annotated[np.ndarray, Shape((-1,), "float32")]
+
+
+@dataclass(frozen=True)
+class SampledImage(SampledLabels):
+    """The same with the image's file."""
+
+    extension: str
+    image: Blob
+
+
+@dataclass(frozen=True)
+class SampledBoth(SampledImage):
+    """The same with a vector, too."""
+
+    embedding: Annotated[np.ndarray, Shape((-1,), "float32")]
+
+
+def sample_vector(row: SampledVector) -> dict[str, Any]:
+    """Members of a sample without an image: its vector, and its labels as JSON."""
+    return {"embedding.npy": np.asarray(row.embedding), "json": _labels(row)}
+
+
+def sample_image(row: SampledImage) -> dict[str, Any]:
+    """Members of a sample without a vector: the image as it was found, and its labels as JSON."""
+    return {row.extension: row.image.read(), "json": _labels(row)}
+
+
+def sample_both(row: SampledBoth) -> dict[str, Any]:
+    """Members of a sample: the image as it was found, its vector, and its labels as JSON."""
+    return {row.extension: row.image.read(), "embedding.npy": np.asarray(row.embedding), "json": _labels(row)}
+
+
+def _labels(row: Any) -> dict[str, Any]:
     labels = row_values(row, but=["extension", "image", "embedding"])
     for name in ("date_taken", "date_uploaded"):
         time = getattr(row, name)
         labels[name] = time.isoformat(sep=" ") if time is not None else None
-    return {row.extension: row.image.read(), "embedding.npy": np.asarray(row.embedding), "json": labels}
+    return labels

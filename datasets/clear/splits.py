@@ -106,6 +106,29 @@ def assign_iid_splits(rows: Rows, *, rule: Literal["as_released", "as_written"],
         else:
             test = _stratified(bucket, label, uniform(seed, "iid_split", table["key"].to_pylist()), test_share)
         table = with_column(table, f"iid_seed{seed}", pa.array(["train", "test"]).take(pa.array(test.astype(np.int64))))
+    return _in_stream(table)
+
+
+@dataclasses.dataclass(frozen=True)
+class Streamed:
+    """What ``order_stream`` adds: see ``IidSplits``."""
+
+    key: str
+    stream: int
+
+
+def order_stream(rows: Rows) -> pa.Table:
+    """Whole step: the place of each row in the stream, where the splits came with the rows.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": list("ba"), "bucket": [1, 1]}))
+    >>> order_stream(rows)["stream"].to_pylist()
+    [1, 0]
+    """
+    return _in_stream(rows.table())
+
+
+def _in_stream(table: pa.Table) -> pa.Table:
     order = pc.sort_indices(  # pyright: ignore[reportAttributeAccessIssue]
         table.select(["bucket", "key"]), sort_keys=[("bucket", "ascending"), ("key", "ascending")]
     ).to_numpy()

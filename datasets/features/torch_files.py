@@ -21,7 +21,12 @@ _CHUNK_BYTES = 1 << 20
 
 def read_whole(place: str, numbers: int | None = None) -> np.ndarray:
     """The tensor of a file that holds nothing else; see ``as_array``."""
-    return as_array(_load(place, *stamp(place)), place, numbers)
+    return as_array(load_torch(place), place, numbers)
+
+
+def load_torch(place: str) -> Any:
+    """What a torch file holds: tensors, text, numbers, lists and dicts of them. Raises ``ValueError`` for any other."""
+    return _load(place, *stamp(place))
 
 
 def load_tables(place: str) -> Any:
@@ -38,7 +43,7 @@ def load_tables(place: str) -> Any:
 
 def read_tensors(place: str, file: FeatureFile) -> tuple[Sequence[str], Any]:
     """Names, and tensors by number. Raises ``ValueError`` where the file holds anything else."""
-    loaded = _load(place, *stamp(place))
+    loaded = load_torch(place)
     if not isinstance(loaded, dict):
         raise ValueError(f"{place} holds {type(loaded).__name__}, where a dict of tensors is wanted")
     if file.stacked(loaded):

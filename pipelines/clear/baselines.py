@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from ..names import reference_of, short
 from ..streams import Runs, trainings_of
 from .config import ClearConfig
 from .pretraining import pretrainings
+from .source_config import ReleaseSource
 from .unlabelled import PRETRAIN
 
 PROTOCOLS = ("iid", "streaming")
@@ -64,20 +65,32 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
             raise WrongUse(told)
         LOGGER.warning("%s: it is left out", told)
         asked.remove("streaming")
+    _check_samples(config, out)
+    seeds = [seed for seed in SEEDS if not table[f"iid_seed{seed}"].null_count]
+    if "iid" in asked and not seeds:
+        told = f"{out} has no iid splits, since its release has none"
+        if protocols:
+            raise WrongUse(told)
+        LOGGER.warning("%s: that protocol is left out", told)
+        asked.remove("iid")
     if "iid" in asked:
-        _check_splits(config, table)
+        _check_splits(config, table, seeds)
     names = expanded(METHODS.former.get(name, name) for name in list(methods) or config.baselines.methods)
     features = _features(config, out)
-    return trainings_of(
-        (_baseline(config, protocol, name, features) for protocol in asked for name in names),
-        SEEDS,
-        prepare="benchwright.pipelines.clear.stream:domains",
-        runs=Runs(dataset, device=config.encoder_run.device, workers=config.baselines.workers),
-        samples="images" if config.baselines.features == PIXELS else "vectors",
-        labels="one",
-        classes="same",
-        change="baselines.learning_rate",
-    )
+    return [
+        training
+        for protocol in asked
+        for training in trainings_of(
+            (_baseline(config, protocol, name, features) for name in names),
+            seeds if protocol == "iid" else SEEDS,
+            prepare="benchwright.pipelines.clear.stream:domains",
+            runs=Runs(dataset, device=config.encoder_run.device, workers=config.baselines.workers),
+            samples="images" if config.baselines.features == PIXELS else "vectors",
+            labels="one",
+            classes="same",
+            change="baselines.learning_rate",
+        )
+    ]
 
 
 def _features(config: ClearConfig, out: str) -> dict[str, Any]:
@@ -134,14 +147,32 @@ def settings_of(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     return b.model or model, settings
 
 
-def _check_splits(config: ClearConfig, table: pa.Table) -> None:
+def _check_samples(config: ClearConfig, out: str) -> None:
+    """That the dataset has what the baselines learn from."""
+    if config.baselines.features == PIXELS:
+        if isinstance(config.source, ReleaseSource) and not config.source.images:
+            raise WrongUse(f"{out} has no images, and baselines.features is 'pixels': set source.images = true, and run again")
+    elif config.baselines.features == EMBEDDING and not config.vectors:
+        own = "those of the release in source.features, or " if isinstance(config.source, ReleaseSource) else ""
+        raise WrongUse(
+            f"{out} has no vectors, which baselines learn: name {own}an encoder in encoder.kind, and run again; or train on "
+            "images, by baselines.features = 'pixels'"
+        )
+
+
+def _check_splits(config: ClearConfig, table: pa.Table, seeds: Sequence[int]) -> None:
     buckets = table["bucket"].to_numpy()
-    for seed in SEEDS:
+    for seed, part in ((seed, part) for seed in seeds for part in ("test", "train")):
         split = np.asarray(table[f"iid_seed{seed}"].to_pylist())
-        if empty := np.setdiff1d(buckets, buckets[split == "test"]).tolist():
+        if empty := np.setdiff1d(buckets, buckets[split == part]).tolist():
+            told = f"the {part} set of bucket {empty[0]} is empty"
+            if config.splits is None:
+                raise WrongUse(
+                    f"{told} in the release's split of seed {seed}: leave the bucket out by source.buckets, and run again"
+                )
             count = np.count_nonzero(buckets == empty[0])
             rounded = "rounded down" + (" class by class" if config.splits.rule == "as_written" else "")
             raise WrongUse(
-                f"the test set of bucket {empty[0]} is empty: splits.test_share = {config.splits.test_share} of its "
+                f"{told}: splits.test_share = {config.splits.test_share} of its "
                 f"{count} images, {rounded}, is none: raise it, and run again"
             )

@@ -7,52 +7,101 @@ from typing import Any
 from ...curation.publish import DatasetCard, escaped
 from ...curation.run import Run
 from ...curation.stages.choose import class_order
+from ...curation.store import Rows
 from ...datasets.clear.samples import COLUMNS
 from ...datasets.clear.splits import SEEDS
 from ..feature_sets import write_features
-from ..own import shown
 from ..publish import publish_shards
-from .config import ClearConfig, YfccSource
+from .config import ClearConfig
+from .source_config import ReleaseSource, YfccSource
 
 
 def publish(run: Run, config: ClearConfig, folder: str) -> None:
     """Write the dataset: shards, index, card, manifest."""
-    width = next(iter(run.rows("placed").arrays("embedding"))).shape[1]
-    members = {
-        "jpg, png, ...": {"holds": "the image as it was found"},
-        "embedding.npy": {"dtype": config.encoder_run.stored, "shape": [width], "encoder": shown(config.encoder.kind)},
-        "json": {"holds": "the labels of the sample"},
-    }
+    rows = run.rows("placed")
     columns = {f"iid_seed{seed}": f"train or test in iid split {seed}" for seed in SEEDS}
     if isinstance(config.source, YfccSource):
         columns |= {name: f"{name} of YFCC100M's metadata, URL-decoded" for name in config.source.extra}
     files, features = write_features(run, config.features, folder)
-    names = ", ".join(escaped(each.name) for each in config.classes)
+    if isinstance(config.source, ReleaseSource):
+        columns["bucket"] = "time bucket, in order of time, with the number that the release gives it"
     card = DatasetCard(
         title="A CLEAR-style benchmark",
-        summary=(
-            f"Photos in time buckets, retrieved for the concepts {names} and confirmed by annotators"
-            f"{' (SIMULATED ones)' if config.qa.votes == 'simulated' else ''}, after the recipe of the CLEAR benchmark."
-        ),
+        summary=_summary(config, rows),
         pipeline="clear",
         digest=run.result.digest,
         licence="other",
         citation=_CITATION,
-        members=members,
+        members=_members(config, rows),
         columns={**COLUMNS, **columns},
         features=features,
         tags=["continual-learning", "image-classification"],
         tasks=["image-classification"],
-        labels={"label": class_order([each.name for each in config.classes], config.retrieval.background)},
+        labels={"label": class_names(config, rows)},
         configurations=_configurations(run),
     )
-    publish_shards(run, card, folder, features=files)
+    publish_shards(run, card, folder, leave_out=["part"], features=files)
+
+
+def _members(config: ClearConfig, rows: Rows) -> dict[str, dict[str, Any]]:
+    members: dict[str, dict[str, Any]] = {}
+    if "image" in rows.column_names:
+        members["jpg, png, ..."] = {"holds": "the image as it was found"}
+    if "embedding" in rows.column_names:
+        width = next(iter(rows.arrays("embedding"))).shape[1]
+        if config.encoder is None:
+            members["embedding.npy"] = {"dtype": "float32", "shape": [width], "features": escaped(config.vectors)}
+        else:
+            members["embedding.npy"] = {"dtype": config.encoder_run.stored, "shape": [width], "encoder": config.vectors}
+    return {**members, "json": {"holds": "the labels of the sample"}}
+
+
+_CONFIRMED = {
+    "imported": " and confirmed by annotators",
+    "simulated": " and confirmed by annotators (SIMULATED ones)",
+    "none": "; no annotator has looked at them",
+}
+
+
+def _summary(config: ClearConfig, rows: Rows) -> str:
+    """Where labels, buckets and splits come from."""
+    if config.recipe is not None:
+        names = ", ".join(escaped(each.name) for each in config.recipe.classes)
+        confirmed = _CONFIRMED[config.recipe.qa.votes]
+        return (
+            f"Photos in time buckets, retrieved for the concepts {names}{confirmed}, after the recipe of the CLEAR benchmark."
+        )
+    names = ", ".join(escaped(name) for name in _names_by_label(rows).values())
+    if isinstance(config.source, ReleaseSource):
+        what = "Photos" if config.source.images else "Vectors of photos"
+        return (
+            f"{what} of the classes {names} in time buckets: labels, buckets and splits are those of the release that was read."
+        )
+    return f"Photos of the classes {names}, as their source labels them, in time buckets, with CLEAR's protocols."
+
+
+def class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:
+    """Names of the classes in the order of their labels; a class of a release that was left out has only its number."""
+    if config.recipe is not None:
+        return class_order([each.name for each in config.recipe.classes], config.recipe.retrieval.background)
+    names = _names_by_label(rows)
+    return tuple(names.get(label, f"class {label}") for label in range(max(names) + 1))
+
+
+def _names_by_label(rows: Rows) -> dict[int, str]:
+    found = rows.table(["label", "class_name"]).group_by(["label", "class_name"]).aggregate([]).sort_by("label")
+    return dict(zip(found["label"].to_pylist(), found["class_name"].to_pylist(), strict=True))
 
 
 def _configurations(run: Run) -> dict[str, dict[str, dict[str, Any]]]:
-    """The iid splits, and the stream: a split a bucket."""
-    buckets = sorted(run.rows().table(["bucket"])["bucket"].unique().to_pylist())
-    iid = {f"iid_seed{seed}": {part: {f"iid_seed{seed}": part} for part in ("train", "test")} for seed in SEEDS}
+    """The iid splits that there are, and the stream: a split a bucket."""
+    table = run.rows().table(["bucket", *(f"iid_seed{seed}" for seed in SEEDS)])
+    iid: dict[str, dict[str, dict[str, Any]]] = {}
+    for name in table.column_names[1:]:
+        parts = set(table[name].unique().to_pylist())
+        if None not in parts:  # a release may lack a split
+            iid[name] = {part: {name: part} for part in ("train", "test") if part in parts}
+    buckets = sorted(table["bucket"].unique().to_pylist())
     return {**iid, "streaming": {f"bucket_{bucket}": {"bucket": bucket} for bucket in buckets}}
 
 

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime as dt
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
 
 from ...curation.encoders.spec import ENCODERS, Colours, Conse, OpenClip
 from ...curation.qa.options import Option, check_options, text_rule
 from ...curation.qa.rounds import POOL, ErrorRates
 from ...curation.stages.buckets import BucketLimits, checked_limits
 from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
-from ...curation.stages.fetch import FetchLimits, FetchPace
 from ...curation.stages.overlap import Rule
-from ...datasets.yfcc100m.fields import EXTRA
 from ...eval.metrics.registry import METRICS
 from ...training.baselines.clear import groups, paper_methods, presets
 from ...training.methods.registry import METHODS
@@ -25,10 +25,14 @@ from ..config import Location, Rejects, ShardSizes
 from ..errors import did_you_mean
 from ..feature_sets import EMBEDDING, FeatureSet, FeatureSets
 from ..names import ByKind, OneOf, known_keys
-from ..own import OwnEncoder, OwnSource
+from ..own import OwnEncoder, OwnSource, shown
 from ..sources import SOURCES
+from .source_config import DrawnSource, FolderSource, LabelledSource, ReleaseSource, TarSource, YfccSource
 
 _STRICT = ConfigDict(extra="forbid")
+_OF_SOURCE: Any = Field(default=None, validate_default=True)
+"""A section that some sources need and others have no use for."""
+
 Chance = Annotated[float, Field(ge=0, le=1)]
 
 
@@ -52,60 +56,6 @@ Shown = Annotated[str, AfterValidator(_shown)]
 """Text that annotators read, or nothing."""
 
 Time = Annotated[str, AfterValidator(_time)]
-
-
-@dataclass(frozen=True, config=_STRICT)
-class FolderSource:
-    """A folder of images; dates from EXIF, or from a CSV file with columns ``file``, ``date_taken`` and labels."""
-
-    kind: Literal["folder"]
-    root: Location
-    dates_csv: Location | None = None
-    name: str = "folder"
-
-
-@dataclass(frozen=True, config=_STRICT)
-class TarSource:
-    """A folder of tars of images, plain or WebDataset."""
-
-    kind: Literal["tars"]
-    root: Location
-    form: Literal["plain", "webdataset"] = "plain"
-    name: str = "tars"
-
-
-@dataclass(frozen=True, config=_STRICT)
-class DrawnSource:
-    """Pictures drawn from the seed, each in the colour that its class names: for trying things without any file."""
-
-    kind: Literal["drawn"]
-    count: Annotated[int, Field(ge=1)]
-
-
-@dataclass(frozen=True, config=_STRICT)
-class DownloadLimits:
-    """Where downloads may lead, see ``FetchLimits``; how many bytes a file may have is for ``Images`` to say, of any source."""
-
-    max_redirects: Annotated[int, Field(ge=0)] = FetchLimits.max_redirects
-    allow_private_hosts: bool = FetchLimits.allow_private_hosts
-    gone_urls: tuple[str, ...] = FetchLimits.gone_urls
-
-
-@dataclass(frozen=True, config=_STRICT)
-class YfccSource:
-    """YFCC100M: metadata in one of its forms; images downloaded, or read from a folder where ``images_root`` is given.
-
-    ``extra`` names further columns of the metadata, such as ``title`` and ``user_tags``, for the index of the shards.
-    """
-
-    kind: Literal["yfcc100m"]
-    metadata: Location
-    images_root: Location | None = None
-    images_path: str = "{key}.{extension}"
-    licences: list[str] | None = None
-    extra: list[Literal[EXTRA]] = Field(default_factory=list)  # pyright: ignore[reportInvalidTypeForm]  # names of columns
-    limits: DownloadLimits = Field(default_factory=DownloadLimits)
-    pace: FetchPace = Field(default_factory=FetchPace)
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -332,21 +282,43 @@ class Pretraining:
             raise ValueError(f"settings: {error}") from None
 
 
-@dataclass(frozen=True, config=_STRICT)
-class ClearConfig:
-    """All settings. ``seed`` draws the final choice and the simulated votes; ``features`` are by name, see ``feature_sets``."""
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How the images of a source without labels are given them: the sections that such a source needs."""
 
-    seed: int
-    source: Annotated[FolderSource | TarSource | YfccSource | DrawnSource | OwnSource, ByKind(SOURCES["clear"])]
-    images: Images
-    buckets: Buckets
-    encoder: Annotated[OpenClip | Conse | Colours | OwnEncoder, ByKind(ENCODERS)]
+    encoder: OpenClip | Conse | Colours | OwnEncoder
     retrieval: Rule
-    classes: Annotated[list[Class], Field(min_length=1)]
+    classes: list[Class]
     qa: Qa
     choice: FinalChoice
-    splits: Splits
+
+
+Source = FolderSource | TarSource | YfccSource | DrawnSource | ReleaseSource | LabelledSource | OwnSource
+_UNLABELLED = "buckets", "encoder", "retrieval", "classes", "qa", "choice", "splits"
+_NEEDED = {"release": (), "labelled": ("buckets", "splits")}
+"""Sections that sources with labels need, and those that they may have; others need all."""
+
+_POSSIBLE = {"release": ("encoder",), "labelled": ("buckets", "splits", "encoder", "choice")}
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ClearConfig:
+    """All settings. ``seed`` draws the final choice and the simulated votes; ``features`` are by name, see ``feature_sets``.
+
+    Sources with labels, ``release`` and ``labelled``, have no use for the sections of the recipe, and are refused with them.
+    """
+
+    seed: int
+    source: Annotated[Source, ByKind(SOURCES["clear"])]
+    images: Images
     baselines: Baselines
+    buckets: Buckets | None = _OF_SOURCE
+    encoder: Annotated[OpenClip | Conse | Colours | OwnEncoder, ByKind(ENCODERS)] | None = _OF_SOURCE
+    retrieval: Rule | None = _OF_SOURCE
+    classes: Annotated[list[Class], Field(min_length=1)] | None = _OF_SOURCE
+    qa: Qa | None = _OF_SOURCE
+    choice: FinalChoice | None = _OF_SOURCE
+    splits: Splits | None = _OF_SOURCE
     features: FeatureSets = Field(default_factory=dict[str, FeatureSet])
     encoder_run: EncoderRun = Field(default_factory=EncoderRun)
     unlabelled: Unlabelled = Field(default_factory=Unlabelled)
@@ -356,7 +328,80 @@ class ClearConfig:
 
     @field_validator("classes")
     @classmethod
-    def _names_of_their_own(cls, classes: list[Class], others: ValidationInfo) -> list[Class]:
-        if "retrieval" in others.data:
-            check_options([each.as_option() for each in classes], background=others.data["retrieval"].background)
+    def _names_of_their_own(cls, classes: list[Class] | None, others: ValidationInfo) -> list[Class] | None:
+        if classes and (rule := others.data.get("retrieval")):
+            check_options([each.as_option() for each in classes], background=rule.background)
         return classes
+
+    @field_validator(*_UNLABELLED)
+    @classmethod
+    def _as_the_source_asks(cls, section: Any, info: ValidationInfo) -> Any:
+        if (source := info.data.get("source")) is not None:
+            _check_section(str(info.field_name), section, source)
+        return section
+
+    @field_validator("source")
+    @classmethod
+    def _something_of_each_row(cls, source: Source) -> Source:
+        if isinstance(source, ReleaseSource) and not source.images and not source.features:
+            raise ValueError("images = false and no features: nothing would be left of a row: set one of the two")
+        return source
+
+    @field_validator("images")
+    @classmethod
+    def _all_of_a_release(cls, images: Images, info: ValidationInfo) -> Images:
+        if isinstance(info.data.get("source"), ReleaseSource) and (images.take_first or images.drop_duplicates):
+            raise ValueError("take_first and drop_duplicates would change the lists of the release: leave them out")
+        return images
+
+    @field_validator("features")
+    @classmethod
+    def _of_images(cls, sets: FeatureSets, info: ValidationInfo) -> FeatureSets:
+        source = info.data.get("source")
+        if sets and isinstance(source, ReleaseSource) and not source.images:
+            raise ValueError("source.images = false leaves no image to make features of: set it to true")
+        return sets
+
+    @field_validator("unlabelled")
+    @classmethod
+    def _of_other_images(cls, unlabelled: Unlabelled, info: ValidationInfo) -> Unlabelled:
+        if unlabelled.buckets and isinstance(info.data.get("source"), ReleaseSource):
+            raise ValueError("source.kind = 'release' has no image without a label: leave out buckets")
+        return unlabelled
+
+    @property
+    def recipe(self) -> Recipe | None:
+        """What gives the images their labels; None where they come with them."""
+        if isinstance(self.source, ReleaseSource | LabelledSource):
+            return None
+        return Recipe(*(getattr(self, field.name) for field in dataclasses.fields(Recipe)))
+
+    @property
+    def vectors(self) -> str:
+        """What the vectors of the dataset come from: a type of features or a kind of encoder; "" where it has none."""
+        if isinstance(self.source, ReleaseSource) and self.source.features:
+            return self.source.features
+        return shown(self.encoder.kind) if self.encoder else ""
+
+    @property
+    def test_share(self) -> float:
+        """Share of the test images of the iid splits."""
+        return self.splits.test_share if self.splits else cast("ReleaseSource", self.source).test_share
+
+
+def _check_section(name: str, section: Any, source: Any) -> None:
+    """Refuse a section that is missing, or that the source has no use for."""
+    if section is None:
+        if name in _NEEDED.get(source.kind, _UNLABELLED):
+            raise PydanticCustomError("missing", "this setting is missing")
+        return
+    told = ""
+    if name not in _POSSIBLE.get(source.kind, _UNLABELLED):
+        has = "labels, buckets and splits" if source.kind == "release" else "labels"
+        told = f"source.kind = '{source.kind}' brings its {has}: leave this table out"
+    elif name == "encoder" and isinstance(source, ReleaseSource) and source.features:
+        told = f"source.features = '{source.features}' gives the vectors: leave one of the two out"
+    elif name == "choice" and isinstance(source, LabelledSource) and section.method != "random":
+        told = "source.kind = 'labelled' has no scores: choice.method = 'random' is what there is"
+    if told:
+        raise PydanticCustomError("refused", "{told}", {"told": told})

@@ -23,6 +23,8 @@ RELEASED = {"imagenet_rn50": "imagenet", "moco_imagenet_rn50": "moco_imagenet", 
 
 def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:
     """That classes were learned in the space in which their images were retrieved, where they were."""
+    if "retrieved" not in run.made:
+        return []
     learned = dict.fromkeys(str(line.settings.get("features", EMBEDDING)) for line in lines)
     same = [name for name in learned if name == EMBEDDING or _made_alike(run, stage_of(name), "embedded")]
     if not same:

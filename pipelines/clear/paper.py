@@ -26,7 +26,7 @@ _STARTS = {"scratch": "from scratch", "finetune": "fine-tuned"}
 def features_of(line: Line, config: ClearConfig) -> str:
     """What a training learned, as the paper's tables call it: the vectors of retrieval by CLIP's RN50 are "clip"."""
     found = str(line.settings.get("features", EMBEDDING))
-    encoder = getattr(config, "encoder", None)
+    encoder = config.encoder
     if found == EMBEDDING and isinstance(encoder, OpenClip) and (encoder.model, encoder.weights) == ("RN50", "openai"):
         return "clip"
     return found

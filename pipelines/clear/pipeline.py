@@ -9,7 +9,8 @@ benchmark; nothing else is needed.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from ...curation.budget import Budget
 from ...curation.flow import Flow, Step, step
@@ -33,8 +34,20 @@ from ...curation.stages.retrieve import Concept, Retrieved, retrieve
 from ...curation.stages.tar_sources import tar_pieces
 from ...curation.stages.unique_keys import take_first
 from ...datasets.clear.facts import published_limits
-from ...datasets.clear.samples import keep_labelled_buckets, keep_taken_before_upload, place, sample
-from ...datasets.clear.splits import IidSplits, assign_iid_splits
+from ...datasets.clear.labelled import LabelledImage, label_rows
+from ...datasets.clear.published import ELSEWHERE
+from ...datasets.clear.read_release import Released, ReleasedImage, release_pieces
+from ...datasets.clear.release_features import read_vectors
+from ...datasets.clear.samples import (
+    keep_labelled_buckets,
+    keep_taken_before_upload,
+    place,
+    sample,
+    sample_both,
+    sample_image,
+    sample_vector,
+)
+from ...datasets.clear.splits import IidSplits, Streamed, assign_iid_splits, order_stream
 from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ..benchmark import built_in
@@ -42,99 +55,143 @@ from ..feature_sets import check_learned, with_features
 from ..own import encoder_of, source_of
 from ..sources import SOURCES
 from . import card, release
-from .config import (
-    CalendarBuckets,
-    ClearConfig,
-    EqualCountBuckets,
-    FolderSource,
-    PublishedBuckets,
-    TarSource,
-    YfccSource,
-)
+from .config import Buckets, CalendarBuckets, ClearConfig, EqualCountBuckets, PublishedBuckets, Recipe
+from .source_config import FolderSource, LabelledSource, ReleaseSource, TarSource, YfccSource
 from .unlabelled import PRETRAIN, publish_unlabelled, with_unlabelled
 
 
 def plan(c: ClearConfig, out: str) -> Flow:
     """The stages from sources to shards. ``out`` is where ``qa import`` leaves the votes."""
     check_learned("baselines.features", c.baselines.features, c.features)
+    if isinstance(c.source, ReleaseSource):
+        flow = _embedded(_released(c, c.source), c)
+    elif c.recipe is None:
+        flow = _chosen_of_labelled(_embedded(_dated(c), c), c)
+    else:
+        flow = _chosen(_embedded(_dated(c), c), c, c.recipe, out)
+    by_list = isinstance(c.source, ReleaseSource)
+    placed = step(place, max_samples=c.shards.max_samples, **({"within": "listed_at"} if by_list else {}))
+    flow = flow.whole("placed", placed, gives=Placed)
+    if c.splits is None:
+        flow = flow.whole("split", step(order_stream), gives=Streamed)
+    else:
+        splits = step(assign_iid_splits, rule=c.splits.rule, test_share=c.splits.test_share)
+        flow = flow.whole("split", splits, gives=IidSplits)
+    flow = with_features(flow, c.features, of="placed", device=c.encoder_run.device, rows_per_part=c.rows_per_part)
+    return flow.shards("shards", step(_sample(c)))
+
+
+def _sample(c: ClearConfig) -> Callable[..., dict[str, Any]]:
+    if c.recipe is not None:
+        return sample
+    if isinstance(c.source, ReleaseSource) and not c.source.images:
+        return sample_vector
+    return sample_both if c.vectors else sample_image
+
+
+def _dated(c: ClearConfig) -> Flow:
+    """Images that decode, in their time buckets."""
     flow = _images(c).each("checked", _check(c), max_rejects=_budget(c), rows_per_part=c.rows_per_part)
     if not isinstance(c.source, YfccSource):  # whose lines are checked as they are read
         flow = flow.table("timed", step(keep_taken_before_upload), max_rejects=_budget(c))
     if c.images.drop_duplicates:
         flow = flow.whole("distinct", step(drop_duplicate_content), max_rejects=None)
     flow = flow.whole("first", step(take_first, n=c.images.take_first), max_rejects=None)
-    flow = with_unlabelled(_buckets(flow, c), c)
-    checkpoint = where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
-    device, encoder = how(c.encoder_run.device), encoder_of(c.encoder)
+    return with_unlabelled(_buckets(flow, cast("Buckets", c.buckets)), c)
+
+
+def _released(c: ClearConfig, s: ReleaseSource) -> Flow:
+    """Rows of a release as its lists have them, with its own vectors where the settings name them."""
+    gives = ReleasedImage if s.images else Released
+    given: dict[str, Any] = {"max_bytes": c.images.max_bytes, "gives": gives, "pieces": release_pieces}
+    flow = source_of("listed", s, SOURCES["clear"], seed=c.seed, budget=_budget(c, *ELSEWHERE), **given)
+    if s.images:
+        flow = flow.each("checked", _check(c), max_rejects=_budget(c), rows_per_part=c.rows_per_part)
+    if s.features:
+        vectors = step(read_vectors, root=where(s.root), features=s.features)
+        flow = flow.each_batch("embedded", vectors, max_rejects=_budget(c), rows_per_part=c.rows_per_part)
+    return flow
+
+
+def _embedded(flow: Flow, c: ClearConfig) -> Flow:
+    """The images with the vectors of an encoder, where there is one."""
+    if c.encoder is None:
+        return flow
     embed = embed_images if c.encoder_run.stored == "float32" else embed_images_half
-    flow = flow.each_batch(
-        "embedded",
-        step(embed, encoder=encoder, checkpoint=checkpoint, device=device),
-        max_rejects=_budget(c),
-        rows_per_part=c.rows_per_part,
-    ).whole(
+    encode = step(embed, encoder=encoder_of(c.encoder), checkpoint=_checkpoint(c), device=how(c.encoder_run.device))
+    return flow.each_batch("embedded", encode, max_rejects=_budget(c), rows_per_part=c.rows_per_part)
+
+
+def _checkpoint(c: ClearConfig) -> str:
+    return where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
+
+
+def _of_labelled_buckets(flow: Flow, c: ClearConfig) -> Flow:
+    first = cast("Buckets", c.buckets).first_labelled
+    return flow.table("asked", step(keep_labelled_buckets, first=first), max_rejects=None) if first else flow
+
+
+def _chosen_of_labelled(flow: Flow, c: ClearConfig) -> Flow:
+    """The images of a source that brings their classes."""
+    background = cast("LabelledSource", c.source).background
+    chosen = step(label_rows, background=background)
+    if c.choice is not None:
+        given: dict[str, Any] = {"per_class": c.choice.per_class, "on_shortage": c.choice.on_shortage}
+        chosen = step(label_rows, background=background, seed=c.seed, **given)
+    return _of_labelled_buckets(flow, c).whole("chosen", chosen, gives=Labelled, max_rejects=None)
+
+
+def _chosen(flow: Flow, c: ClearConfig, recipe: Recipe, out: str) -> Flow:
+    """Images that are retrieved, confirmed and chosen."""
+    names, background = [each.name for each in recipe.classes], recipe.retrieval.background
+    flow = flow.whole(
         "retrieved",
         step(
             retrieve,
-            concepts=[Concept(each.name, tuple(each.prompts)) for each in c.classes],
-            encoder=encoder,
-            rule=c.retrieval,
-            checkpoint=checkpoint,
-            device=device,
+            concepts=[Concept(each.name, tuple(each.prompts)) for each in recipe.classes],
+            encoder=encoder_of(recipe.encoder),
+            rule=recipe.retrieval,
+            checkpoint=_checkpoint(c),
+            device=how(c.encoder_run.device),
         ),
         gives=Retrieved,
         max_rejects=None,
     )
-    if c.buckets.first_labelled:
-        labelled = step(keep_labelled_buckets, first=c.buckets.first_labelled)
-        flow = flow.table("asked", labelled, max_rejects=None)
-    if c.qa.max_sensitive_score is not None:
-        screen = step(screen_sensitive, threshold=c.qa.max_sensitive_score)
+    flow, qa = _of_labelled_buckets(flow, c), recipe.qa
+    if qa.max_sensitive_score is not None:
+        screen = step(screen_sensitive, threshold=qa.max_sensitive_score)
         flow = flow.each_batch("screened", screen, max_rejects=None, rows_per_part=c.rows_per_part)
-    if c.qa.votes != "none":
-        qa = c.qa
+    if qa.votes != "none":
         (asked,) = rounds(c)
         flow = ask(flow, asked, out, majority=qa.majority, sensitive=qa.sensitive, rule=qa.rule)
-    names = [each.name for each in c.classes]
-    flow = (
-        flow.whole(
-            "chosen",
-            step(
-                choose,
-                classes=class_order(names, c.retrieval.background),
-                per_class=c.choice.per_class,
-                method=c.choice.method,
-                seed=c.seed,
-                background=c.retrieval.background,
-                on_shortage=c.choice.on_shortage,
-            ),
-            gives=Labelled,
-            max_rejects=None,
-        )
-        .whole("placed", step(place, max_samples=c.shards.max_samples), gives=Placed)
-        .whole(
-            "split",
-            step(assign_iid_splits, rule=c.splits.rule, test_share=c.splits.test_share),
-            gives=IidSplits,
-        )
+    chosen = step(
+        choose,
+        classes=class_order(names, background),
+        per_class=recipe.choice.per_class,
+        method=recipe.choice.method,
+        seed=c.seed,
+        background=background,
+        on_shortage=recipe.choice.on_shortage,
     )
-    flow = with_features(flow, c.features, of="placed", device=c.encoder_run.device, rows_per_part=c.rows_per_part)
-    return flow.shards("shards", step(sample))
+    return flow.whole("chosen", chosen, gives=Labelled, max_rejects=None)
 
 
 def rounds(c: ClearConfig) -> list[Round]:
-    """The only round of questions: about the images that are retrieved and looked at, a batch a bucket.
+    """The only round of questions: about the images that are retrieved and looked at, a batch a bucket; none where labels came
+    with the images.
 
     With ``qa.votes = "none"``, too: annotators may be asked before their votes are counted.
     """
-    qa = c.qa
-    retrieved = "asked" if c.buckets.first_labelled else "retrieved"
+    if c.recipe is None:
+        return []
+    qa = c.recipe.qa
+    retrieved = "asked" if cast("Buckets", c.buckets).first_labelled else "retrieved"
     only = Round(
         stage=retrieved if qa.max_sensitive_score is None else "screened",
-        options=[each.as_option() for each in c.classes],
+        options=[each.as_option() for each in c.recipe.classes],
         seed=c.seed,
         workers=qa.workers,
-        background=c.retrieval.background,
+        background=c.recipe.retrieval.background,
         group="bucket",
         simulated=Simulated(qa.truth, qa.errors) if qa.votes == "simulated" else None,
     )
@@ -147,8 +204,12 @@ def _budget(c: ClearConfig, *expected: str) -> Budget:
 
 def _images(c: ClearConfig) -> Flow:
     s, expected = c.source, ()
-    given: dict[str, Any] = {"max_bytes": c.images.max_bytes, "classes": [each.name for each in c.classes]}
-    if isinstance(s, FolderSource | TarSource):
+    given: dict[str, Any] = {"max_bytes": c.images.max_bytes, "classes": [each.name for each in c.classes or ()]}
+    if isinstance(s, LabelledSource):
+        dates = {"dates_csv": where(s.csv), "columns": {"file": s.path_column, "date_taken": s.date_column}} if s.csv else {}
+        given |= {**dates, "source_name": s.name, "gives": LabelledImage, "pieces": folder_pieces}
+        expected = ("hidden",)
+    elif isinstance(s, FolderSource | TarSource):
         given |= {"source_name": s.name, "gives": FoundImage, "pieces": folder_pieces if s.kind == "folder" else tar_pieces}
         expected = ("hidden",)
     elif isinstance(s, YfccSource):
@@ -178,8 +239,7 @@ def _check(c: ClearConfig) -> Step:
     )
 
 
-def _buckets(flow: Flow, c: ClearConfig) -> Flow:
-    b = c.buckets
+def _buckets(flow: Flow, b: Buckets) -> Flow:
     if isinstance(b.rule, EqualCountBuckets):
         cut = step(assign_equal_count_buckets, by=b.by, buckets=b.rule.count)
     elif isinstance(b.rule, CalendarBuckets):

@@ -2,39 +2,54 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from ...curation.artifact import load_artifact
 from ...curation.lock import locked
 from ...curation.stages.choose import class_order
 from ...curation.store import Rows, Store, StoreError
-from ..errors import WrongUse
-from ..own import shown
+from ...datasets.clear.facts import facts
+from ...datasets.clear.published import class_names
+from ...datasets.clear.release import write_all_metadata, write_features, write_release, write_train_test
+from ...datasets.clear.splits import SEEDS
+from ..errors import WrongUse, unknown
 from .config import ClearConfig
 from .features import write_released_features
+from .source_config import ReleaseSource
+
+LOGGER = logging.getLogger("benchwright")
 
 
-def write_release_layout(config: ClearConfig, out: str, folder: str) -> int:
+LAYOUTS = ("training_folder", "train_test")
+
+
+def write_release_layout(config: ClearConfig, out: str, folder: str, layout: str = "training_folder") -> int:
     """Write a finished run in the folders in which CLEAR is released (``datasets.clear.release``), with its features.
 
     Args:
         config: settings of the run.
         out: the run.
         folder: new or empty local folder outside the run, or one that such a release left unfinished: it is emptied.
+        layout: ``training_folder`` with the lists of all five splits, or ``train_test``: the split of seed 0 in two folders.
 
     Returns:
         Number of images.
 
     Raises:
-        WrongUse: for any other folder.
+        WrongUse: for any other folder or layout, or a run without images or splits.
         Busy: where another release is at work in it.
     """
+    if layout not in LAYOUTS:
+        raise unknown("layout", layout, LAYOUTS)
     store = Store(out)
     root, run = Path(os.path.realpath(folder)), store.local and Path(os.path.realpath(store.local))
     if run and (root.is_relative_to(run) or run.is_relative_to(root)):
@@ -52,7 +67,7 @@ def write_release_layout(config: ClearConfig, out: str, folder: str) -> int:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        images = _write_release(config, store, root)
+        images = _write_release(config, store, root, layout)
         mark.truncate(0)  # whoever opened it in the meantime, and locks it next, finds nothing unfinished
         (root / _UNFINISHED).unlink()
     return images
@@ -62,31 +77,102 @@ _UNFINISHED = ".benchwright-unfinished"
 """Marks a folder whose release has not ended, and locks it: the next release may empty it."""
 
 
-def _write_release(config: ClearConfig, store: Store, folder: Path) -> int:
-    from ...datasets.clear.release import write_all_metadata, write_features, write_release
-
+def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str) -> int:
     rows = _finished(store, "split")
-    names = class_order([each.name for each in config.classes], config.retrieval.background)
-    plain = [name for name in rows.column_names if name not in ("image", "embedding", "shard")]
+    if "image" not in rows.column_names:
+        raise WrongUse("the run has no images, which a release has: set source.images = true, and run it again")
+    table = rows.table(["bucket", "label", "class_name", *(f"iid_seed{seed}" for seed in SEEDS)])
+    seeds = [seed for seed in SEEDS if not table[f"iid_seed{seed}"].null_count]
+    names = _class_names(config, table)
+    vectors = np.concatenate(list(rows.arrays("embedding"))) if config.vectors else None
+    if layout == "train_test":
+        images = _write_train_test(config, store, folder, names, table, vectors)
+    else:
+        given: dict[str, Any] = {"class_names": names, "seeds": seeds, "test_share": config.test_share}
+        images = write_release(folder, _items(config, store, rows), **given).images
+        _write_others(config, store, folder, table, vectors)
+    _warn(config, layout, seeds, np.unique(table["bucket"].to_numpy()).tolist())
+    return images
 
-    def items() -> Iterator[tuple[dict[str, Any], bytes]]:
-        for table in rows.batches([*plain, "image"]):
-            blobs = table["image"].to_pylist()
-            for row, ref in zip(table.select(plain).to_pylist(), blobs, strict=True):
-                yield row, store.blob(ref).read()
 
-    written = write_release(folder, items(), class_names=names, test_share=config.splits.test_share)
-    table = rows.table(["bucket", "label"])
-    buckets, labels = table["bucket"].to_numpy(), table["label"].to_numpy()
-    vectors = np.concatenate(list(rows.arrays("embedding")))
-    for bucket in np.unique(buckets).tolist():
-        mine = buckets == bucket
-        write_features(folder, shown(config.encoder.kind), bucket, vectors[mine], labels[mine].tolist())
+def _write_train_test(
+    config: ClearConfig, store: Store, folder: Path, names: Sequence[str], table: pa.Table, vectors: np.ndarray | None
+) -> int:
+    rows, parts = _finished(store, "split"), np.asarray(table["iid_seed0"].to_pylist())
+    if not set(parts.tolist()) <= {"train", "test"}:
+        raise WrongUse("the run has no split of seed 0, which the layout train_test writes: take the other layout")
+
+    def items(part: str) -> Iterator[Item]:
+        return _items(config, store, rows, part)
+
+    mine = None if vectors is None else {part: vectors[parts == part] for part in ("train", "test")}
+    return write_train_test(folder, items, class_names=names, vectors=mine, feature_type=config.vectors).images
+
+
+def _write_others(config: ClearConfig, store: Store, folder: Path, table: pa.Table, vectors: np.ndarray | None) -> None:
+    """Features, and the metadata of all images where the run has others than the labelled ones."""
+    if vectors is not None:
+        buckets, labels = table["bucket"].to_numpy(), table["label"].to_numpy()
+        for bucket in np.unique(buckets).tolist():
+            mine = buckets == bucket
+            write_features(folder, config.vectors, bucket, vectors[mine], labels[mine].tolist())
     write_released_features(store.url, folder)
-    every = _finished(store, "bucketed")
-    columns = [name for name in every.column_names if name not in ("image", "embedding")]
-    write_all_metadata(folder, (row for part in every.batches(columns) for row in part.to_pylist()))
-    return written.images
+    if not isinstance(config.source, ReleaseSource):
+        every = _finished(store, "bucketed")
+        columns = [name for name in every.column_names if name not in ("image", "embedding")]
+        write_all_metadata(folder, (row for part in every.batches(columns) for row in part.to_pylist()))
+
+
+Item = tuple[dict[str, Any], bytes]
+
+
+def _items(config: ClearConfig, store: Store, rows: Rows, part: str = "") -> Iterator[Item]:
+    """Rows with their images, all or of one part of the split of seed 0; of a release that was read with their metadata."""
+    released = isinstance(config.source, ReleaseSource)
+    left_out = {"image", "embedding", "shard", *(("part", "file", "listed_at") if released else ())}
+    plain = [name for name in rows.column_names if name not in left_out]
+    for table in rows.batches([*plain, "image"]):
+        blobs = table["image"].to_pylist()
+        for row, ref in zip(table.select(plain).to_pylist(), blobs, strict=True):
+            if part and row["iid_seed0"] != part:
+                continue
+            if released:
+                known = json.loads(row.pop("labels"))
+                row = {**known, **{name: value for name, value in row.items() if value is not None}}
+            yield row, store.blob(ref).read()
+
+
+def _class_names(config: ClearConfig, table: pa.Table) -> tuple[str, ...]:
+    """Names of all classes in the order of their labels."""
+    if config.recipe is not None:
+        return class_order([each.name for each in config.recipe.classes], config.recipe.retrieval.background)
+    names = dict(zip(table["label"].to_pylist(), table["class_name"].to_pylist(), strict=True))
+    if isinstance(config.source, ReleaseSource):  # of which a part may have been taken
+        try:
+            known = class_names(config.source.root)
+        except (OSError, ValueError) as error:
+            raise WrongUse(f"source.root: the names of all classes are read there again: {error}") from None
+        if any(label >= len(known) or known[label] != name for label, name in names.items()):
+            raise WrongUse(f"source.root = {config.source.root!r} is another release than the one that the run was made from")
+        return known
+    return tuple(names[label] for label in range(len(names)))
+
+
+def _warn(config: ClearConfig, layout: str, seeds: Sequence[int], buckets: Sequence[int]) -> None:
+    """Tell what Avalanche's loader, which has one ratio and few names of features in its code, will not find in the release."""
+    told: list[str] = []
+    if layout == "training_folder" and (config.test_share != facts().iid.test_share or [*seeds] != [*SEEDS]):
+        there = f"testset_ratio_{config.test_share} with {len(seeds)} seeds"
+        told.append(
+            f"splits of its iid protocol: it reads {facts().release.test_share_folder} with seeds 0 to 4, and there is {there}"
+        )
+    if layout == "train_test" and [*buckets] != list(range(len(buckets))):
+        told.append(f"buckets of its streaming protocol: it counts them from 0, and these are {', '.join(map(str, buckets))}")
+    known = facts().features.released if layout == "training_folder" else facts().features.released[:1]
+    if config.vectors and config.vectors not in known:
+        told.append(f"features: it has the names {', '.join(known)}, and these are called {config.vectors}")
+    for each in told:
+        LOGGER.warning("Avalanche will not find the %s", each)
 
 
 def _finished(store: Store, stage: str) -> Rows:

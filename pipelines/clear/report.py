@@ -53,13 +53,15 @@ def write_report(config: ClearConfig, out: str) -> str:
     run = ReportedRun.of(out)
     first, last = next(iter(run.made)), list(run.made)[-1]
     cards = run.cards((first, "images found", "of the source"), (last, "in the benchmark", f"after stage {last}"))
-    encoder = getattr(config, "encoder", None)  # a source may bring its labels
+    encoder = config.encoder
     by, buckets = time_buckets(run)
     votes = _votes(config)
     return write_page(
         run,
         "A CLEAR\u2011style benchmark",
-        f"{len(config.classes)} concepts, seed {config.seed}" + (f", encoder {shown(encoder.kind)}" if encoder else ""),
+        (f"{len(config.classes)} concepts, " if config.classes else "")
+        + f"seed {config.seed}"
+        + (f", encoder {shown(encoder.kind)}" if encoder else ""),
         cards=[*cards, *run.best("in-domain accuracy", "in_domain")],
         notes=_notes(config),
         sections=[
@@ -93,8 +95,7 @@ def _notes(config: ClearConfig) -> list[str]:
 
 def _votes(config: ClearConfig) -> str:
     """Whose votes are counted, "none" where nobody is asked."""
-    qa = getattr(config, "qa", None)  # a source may bring its labels
-    return "none" if qa is None else qa.votes
+    return "none" if config.qa is None else config.qa.votes
 
 
 # ---------------------------------------------------------------------------------------------------------------- counts
@@ -151,8 +152,8 @@ def _classed(run: ReportedRun, config: ClearConfig, *stages: str, also: Sequence
         if column is None:
             continue
         table = rows.table(["key", "bucket", column])
-        background = getattr(getattr(config, "retrieval", None), "background", "")
-        known = [each.name for each in config.classes] + ([background] if background else [])
+        background = config.retrieval.background if config.retrieval else ""
+        known = [each.name for each in config.classes or ()] + ([background] if background else [])
         told = table[column].to_pylist()
         names = [*dict.fromkeys([*known, *sorted({*told})])]
         at = {name: place for place, name in enumerate(names)}
@@ -185,7 +186,7 @@ def _samples(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> li
     found = _classed(run, config, also=["image"])
     if found is None:
         return []
-    background = getattr(getattr(config, "retrieval", None), "background", "")
+    background = config.retrieval.background if config.retrieval else ""
     draw = uniform(config.seed, "sample_sheet", found.keys)
     cells: dict[tuple[int, int], list[int]] = {}
     for row in np.lexsort((draw, found.places, found.classes)).tolist():

@@ -48,7 +48,7 @@ def _vectors(features: NDArray[np.floating], keys: list[str], labels: NDArray[np
 def _labels(table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...]]:
     """Of every row, and the names of all classes."""
     labels = table["label"].to_numpy()
-    names = dict(zip(labels.tolist(), table["concept"].to_pylist(), strict=True))
+    names = dict(zip(labels.tolist(), table["class_name"].to_pylist(), strict=True))
     return labels, tuple(names.get(at, f"class {at}") for at in range(max(names) + 1))
 
 

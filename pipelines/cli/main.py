@@ -356,21 +356,27 @@ def push(
 def release(
     out: Out,
     folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="New or empty local folder.")],
+    layout: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Of CLEAR: training_folder (default) or train_test.")
+    ] = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
 ) -> None:
     """Write a run in the layout of the published release.
 
-    Of CLEAR: images by bucket and class, metadata, the lists of both protocols, features.
+    Of CLEAR: images by bucket and class, metadata, the lists of both protocols, features. The layout train_test has the images
+    of one split in two folders, as CLEAR-10 and CLEAR-100 lie since 2022.
 
     \b
     Examples:
       benchwright release out --to clear-release
+      benchwright release out --to clear-release --layout train_test
     """
     from .. import api
 
     trust(out, trust_code)
-    print(f"{api.release(out, folder, pipeline=pipeline)} images in {folder}")
+    exits.warnings_as_lines(quiet=False)
+    print(f"{api.release(out, folder, layout=layout, pipeline=pipeline)} images in {folder}")
 
 
 @app.command()

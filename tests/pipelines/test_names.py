@@ -181,7 +181,7 @@ def test_an_edit_of_an_encoder_makes_its_stages_again(bw: Cli, tmp_path: Path) -
         ("encoder={kind='MINE:MeanColour', settings={gama=3}}", "encoder.settings: got an unexpected keyword argument 'gama'"),
         ("encoder={kind='MINE:Nothing'}", "has no 'Nothing'"),
         ("encoder={kind='nowhere_at_all:Nothing'}", "no module nowhere_at_all"),
-        ("source.kind=web", "source.kind = 'web': no source 'web': there are drawn, folder, tars, yfcc100m"),
+        ("source.kind=web", "source.kind = 'web': no source 'web': there are drawn, folder, labelled, release, tars, yfcc100m"),
         ("source={kind='MINE:MeanColour', paths={x='y'}}", ":MeanColour': step MeanColour: a step is a function"),
         ("source=3", "source: it needs the setting kind"),
     ],

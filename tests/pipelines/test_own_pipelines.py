@@ -309,3 +309,27 @@ def test_results_of_a_form_of_ones_own_are_left_alone(bw: Cli, texts: Path, tmp_
     for own in '{"accuracy": 1}', "1", "no JSON":
         (out / "eval" / "results.json").write_text(own)
         assert api.stale(str(out), pipeline=str(words)) == {}
+
+
+RELEASED = """
+
+import dataclasses
+
+
+def write(config, out, folder):
+    Path(folder).mkdir()
+    return 7
+
+
+BENCHMARK = dataclasses.replace(BENCHMARK, release=write)
+"""
+
+
+def test_a_release_of_ones_own_has_one_layout(bw: Cli, texts: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text((EXAMPLES / "words.py").read_text() + RELEASED)
+    given = [tmp_path / "mine.py", "--config", EXAMPLES / "words.toml", "--set", f"folder={texts}"]
+    assert bw("run", *given, "--out", tmp_path / "out").code == 0
+    told = bw("release", tmp_path / "out", "--to", tmp_path / "no", "--layout", "train_test", "--trust-code")
+    assert (told.code, told.err) == (2, "benchwright: benchmark words has one release layout: leave --layout out\n")
+    assert not (tmp_path / "no").exists()
+    assert bw("release", tmp_path / "out", "--to", tmp_path / "new", "--trust-code").out == f"7 images in {tmp_path / 'new'}\n"

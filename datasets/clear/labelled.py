@@ -1,0 +1,99 @@
+"""The source ``labelled``: dated photos whose classes are known, from class folders or a CSV file; and their labels."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import functools
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ...curation.rows import Blob, Rejected, Sifted, printable, with_column
+from ...curation.stages.choose import Labelled, choose, class_order
+from ...curation.stages.image_sources import read_folder
+from ...curation.stages.shortage import OnShortage
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+__all__ = ["Labelled", "LabelledImage", "label_rows", "read_labelled"]
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledImage:
+    """``image_sources.FoundImage`` with its class as ``concept``."""
+
+    key: str
+    image: Blob
+    extension: str
+    date_taken: dt.datetime | None
+    date_uploaded: dt.datetime | None
+    source_name: str
+    file: str
+    labels: str
+    concept: str
+
+
+def read_labelled(
+    piece: str, *, root: str, source_name: str, label_column: str, max_bytes: int
+) -> Iterator[LabelledImage | Rejected]:
+    """Dated photos whose classes are known, from class folders or a CSV file: those of one piece of ``folder_pieces``.
+
+    The class is what the CSV file has in ``label_column``, or, without such a column, the topmost folder of the file's path.
+
+    Args:
+        piece, root, source_name, max_bytes: see ``image_sources.read_folder``.
+        label_column: of the CSV file.
+
+    Yields:
+        Rows; rejects as of ``read_folder``, and ``no_class``.
+    """
+    for found in read_folder(piece, root=root, source_name=source_name, max_bytes=max_bytes):
+        if isinstance(found, Rejected):
+            yield found
+            continue
+        named = json.loads(found.labels).get(label_column)
+        folder = found.file.partition("/")[0] if "/" in found.file else ""
+        name = str(folder if named is None else named).strip()
+        if name:
+            yield LabelledImage(**vars(found), concept=name)
+        else:
+            told = "it lies in no class folder" if named is None else f"column {label_column} is empty"
+            yield Rejected(found.key, "no_class", f"{printable(found.file)}: {told}")
+
+
+def label_rows(
+    rows: Rows, *, background: str = "", per_class: int | None = None, seed: int = 0, on_shortage: OnShortage = "keep"
+) -> pa.Table | Sifted:
+    """Whole step: number the classes, and choose ``per_class`` images of each bucket and class where that is given.
+
+    Args:
+        rows: with columns ``key``, ``bucket`` and ``concept``.
+        background: class that comes first, or ""; the others are in alphabetical order.
+        per_class, seed, on_shortage: of a random choice, see ``choose``.
+
+    Returns:
+        The rows in their order with the columns of ``Labelled``; those that are not chosen as rejects.
+
+    Raises:
+        ValueError: no row has the class ``background``.
+
+    >>> from benchwright.curation.store import Rows
+    >>> rows = Rows.of(pa.table({"key": list("ab"), "bucket": [0, 0], "concept": ["dog", "cat"]}))
+    >>> label_rows(rows)["label"].to_pylist()
+    [1, 0]
+    """
+    table = rows.table(["concept"])
+    found = pc.unique(table["concept"]).to_pylist()
+    if background and background not in found:
+        raise ValueError(f"source.background = {background!r}: there are {', '.join(sorted(found))[:400]}")
+    names = class_order(found, background)
+    if per_class is not None:
+        choice = functools.partial(choose, rows, classes=names, background=background, on_shortage=on_shortage)
+        return choice(per_class=per_class, method="random", seed=seed)
+    labels = pc.index_in(table["concept"], pa.array(names, pa.string())).cast(pa.int64())  # pyright: ignore[reportAttributeAccessIssue]
+    return with_column(with_column(rows.table(), "label", labels), "class_name", table["concept"])

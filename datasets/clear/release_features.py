@@ -1,0 +1,150 @@
+"""Vectors of a release: ``training_folder/features/<type>/<bucket>/all.pth``, a tensor (n, d) and a list of n labels in the
+order of the bucket's list; where that is not there, ``features/<type>/<bucket>/<class>.pth``, a dict of a tensor an ID.
+
+This is the one place that knows of them: what it gives is stored as the vectors of an encoder are.
+"""
+
+from __future__ import annotations
+
+import posixpath
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, cast
+
+import numpy as np
+
+from ...curation.rows import Reject, Rejected, Shape
+from ...curation.stages.folder import Folder, open_folder
+from ..features.torch_files import as_array, load_torch
+from .published import id_of
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Where a row of ``Released`` stands in its release."""
+
+    key: str
+    bucket: int
+    label: int
+    class_name: str
+    listed_at: int
+    part: str
+    file: str
+
+
+@dataclass(frozen=True)
+class WithVector(Placed):
+    """The row with its vector, as it is in the release."""
+
+    embedding: Annotated[np.ndarray, Shape((-1,), "float32")]
+
+
+def read_vectors(rows: Sequence[Placed], *, root: str, features: str) -> list[WithVector | Rejected]:
+    """Vectors of the images of a release; step of kind ``each_batch``.
+
+    Args:
+        rows: of ``read_release`` of the same ``root``.
+        root: folder of the release.
+        features: their type, such as ``moco_b0``: the name of a folder.
+
+    Returns:
+        A row each, in order; ``no_feature`` where the release has none for it, ``feature_not_finite`` where a number is not.
+
+    Raises:
+        ValueError: no features of that type, or a file that is damaged or of other lists than the release's.
+    """
+    folder = open_folder(root)
+    if features not in (known := _types(folder)):
+        raise ValueError(f"source.features = {features!r}: the release has {', '.join(sorted(known)) or 'no features'}")
+    files = _Files(folder)
+    return [_with_vector(files, row, features) for row in rows]
+
+
+def _types(folder: Folder) -> set[str]:
+    """Types of features that a release has."""
+    found: set[str] = set()
+    for at in ("training_folder/features", "features", "train/features", "test/features"):
+        place = posixpath.join(folder.root, at)
+        if folder.fs.isdir(place):
+            found.update(posixpath.basename(each["name"].rstrip("/")) for each in folder.fs.ls(place, detail=True))
+    return found
+
+
+class _Files:
+    """Torch files of a folder, each opened once for the rows of a part."""
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._held: dict[str, Any] = {}
+
+    def get(self, name: str) -> Any:
+        """What a file holds, or None where there is no such file."""
+        if name not in self._held:
+            folder = self._folder
+            place = posixpath.join(folder.root, name)
+            try:
+                place = folder.local_path(name) if folder.local else place
+                self._held[name] = load_torch(place) if folder.local or folder.fs.exists(place) else None
+            except Reject as reject:
+                if reject.reason != "missing_file":
+                    raise ValueError(f"{name}: {reject.reason}: {reject.detail}") from None
+                self._held[name] = None
+        return self._held[name]
+
+
+def _with_vector(files: _Files, row: Placed, features: str) -> WithVector | Rejected:
+    try:
+        vector = _vector(files, row, features)
+    except Reject as reject:
+        return Rejected(row.key, reject.reason, reject.detail)
+    if not np.isfinite(vector).all():
+        return Rejected(row.key, "feature_not_finite", f"{features}: {np.count_nonzero(~np.isfinite(vector))} numbers")
+    return WithVector(**vars(row), embedding=vector)
+
+
+def _vector(files: _Files, row: Placed, features: str) -> np.ndarray:
+    """The vector of an image. Raises ``Reject`` where there is none."""
+    of_bucket = posixpath.join(row.part, "training_folder", "features", features, str(row.bucket), "all.pth")
+    held = files.get(of_bucket)
+    if held is not None:
+        return _in_order(held, of_bucket, row)
+    of_class = posixpath.join(row.part, "features", features, str(row.bucket), f"{row.class_name}.pth")
+    held = files.get(of_class)
+    if held is None:
+        raise Reject("no_feature", f"neither {of_bucket} nor {of_class} is there")
+    if not isinstance(held, dict):
+        raise ValueError(f"{of_class} holds {type(held).__name__}, where a dict of a tensor an ID is wanted")
+    identity = id_of(row.file)
+    if identity not in held:
+        raise Reject("no_feature", f"{of_class} has none of {identity}")
+    return _numbers(cast("dict[str, Any]", held)[identity], of_class)
+
+
+def _in_order(held: Any, place: str, row: Placed) -> np.ndarray:
+    """The vector of a row in ``all.pth``, which must have the label of the row in the same place."""
+    try:
+        values, labels = held
+        counts = len(values), len(labels)
+        label = int(labels[row.listed_at]) if row.listed_at < counts[1] else None
+        vector = values[row.listed_at] if row.listed_at < counts[0] else None
+    except (TypeError, ValueError, KeyError, IndexError, RuntimeError):
+        raise ValueError(f"{place}: a tensor (n, d) and a list of n labels are wanted") from None
+    if counts[0] != counts[1]:
+        raise ValueError(f"{place}: {counts[0]} vectors and {counts[1]} labels")
+    if label != row.label:
+        told = f"{counts[0]} vectors" if label is None else f"label {label}"
+        raise ValueError(
+            f"{place} has {told} where number {row.listed_at} of the bucket's list, from 0, is {row.file} of label "
+            f"{row.label}: its vectors are those of another list"
+        )
+    return _numbers(vector, place)
+
+
+def _numbers(vector: Any, place: str) -> np.ndarray:
+    found = as_array(vector, place, None)
+    if found.ndim != 1 or found.dtype.kind not in "fiu" or found.size > _WIDEST:
+        raise ValueError(f"{place} holds {found.dtype} of shape {found.shape}, where vectors of numbers are wanted")
+    return np.array(found, dtype=np.float32)
+
+
+_WIDEST = 1 << 20

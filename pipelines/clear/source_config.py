@@ -1,0 +1,117 @@
+"""Settings of the sources of the CLEAR pipeline."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from ...curation.stages.fetch import FetchLimits, FetchPace
+from ...datasets.clear.release import checked_name
+from ...datasets.yfcc100m.fields import EXTRA
+from ..config import Location
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+def _file_name(text: str) -> str:
+    return checked_name("the type of features", text) if text else text
+
+
+@dataclass(frozen=True, config=_STRICT)
+class FolderSource:
+    """A folder of images; dates from EXIF, or from a CSV file with columns ``file``, ``date_taken`` and labels."""
+
+    kind: Literal["folder"]
+    root: Location
+    dates_csv: Location | None = None
+    name: str = "folder"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class TarSource:
+    """A folder of tars of images, plain or WebDataset."""
+
+    kind: Literal["tars"]
+    root: Location
+    form: Literal["plain", "webdataset"] = "plain"
+    name: str = "tars"
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DrawnSource:
+    """Pictures drawn from the seed, each in the colour that its class names: for trying things without any file."""
+
+    kind: Literal["drawn"]
+    count: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True, config=_STRICT)
+class DownloadLimits:
+    """Where downloads may lead, see ``FetchLimits``; how many bytes a file may have is for ``Images`` to say, of any source."""
+
+    max_redirects: Annotated[int, Field(ge=0)] = FetchLimits.max_redirects
+    allow_private_hosts: bool = FetchLimits.allow_private_hosts
+    gone_urls: tuple[str, ...] = FetchLimits.gone_urls
+
+
+@dataclass(frozen=True, config=_STRICT)
+class YfccSource:
+    """YFCC100M: metadata in one of its forms; images downloaded, or read from a folder where ``images_root`` is given.
+
+    ``extra`` names further columns of the metadata, such as ``title`` and ``user_tags``, for the index of the shards.
+    """
+
+    kind: Literal["yfcc100m"]
+    metadata: Location
+    images_root: Location | None = None
+    images_path: str = "{key}.{extension}"
+    licences: list[str] | None = None
+    extra: list[Literal[EXTRA]] = Field(default_factory=list)  # pyright: ignore[reportInvalidTypeForm]  # names of columns
+    limits: DownloadLimits = Field(default_factory=DownloadLimits)
+    pace: FetchPace = Field(default_factory=FetchPace)
+
+
+@dataclass(frozen=True, config=_STRICT)
+class ReleaseSource:
+    """A release of CLEAR, whole or in part: labels, buckets and splits are those of its lists.
+
+    Attributes:
+        root: its folder.
+        features: type of the release's own vectors that baselines learn from, such as ``moco_b0``; none: those of ``encoder``.
+        images: whether to take the images; without them the lists and the features suffice.
+        buckets, classes: those to take; all by default.
+        test_share: names the folder of the splits, ``testset_ratio_0.3``.
+    """
+
+    kind: Literal["release"]
+    root: Location
+    features: Annotated[str, AfterValidator(_file_name)] = ""
+    images: bool = True
+    buckets: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
+    classes: Annotated[list[str], Field(min_length=1)] | None = None
+    test_share: Annotated[float, Field(gt=0, lt=1)] = 0.3
+
+
+@dataclass(frozen=True, config=_STRICT)
+class LabelledSource:
+    """Dated photos whose classes are known: nothing is retrieved, and nobody is asked.
+
+    Attributes:
+        root: folder of the photos; the topmost folder of a path is the class.
+        csv: file with the path of each photo in ``root``, its date, and its class where it has such a column; else dates are
+            those of EXIF.
+        path_column, label_column, date_column: their names in it. A column ``date_uploaded`` is an upload time.
+        background: class that comes first among the labels, or "".
+        name: of the source.
+    """
+
+    kind: Literal["labelled"]
+    root: Location
+    csv: Location | None = None
+    path_column: str = "path"
+    label_column: str = "label"
+    date_column: str = "date"
+    background: str = ""
+    name: str = "labelled"
