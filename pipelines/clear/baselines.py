@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import posixpath
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -12,21 +13,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.flow import Step
+from ...curation.registry import load_name
 from ...curation.verify import DATASET
 from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import measure_domains
-from ...training.baselines.clear import expanded, groups, paper_methods, paper_settings
+from ...training.baselines.clear import PIXELS, expanded, groups, paper_methods, paper_settings
 from ...training.data.pictures import picture_view
 from ...training.methods.registry import METHODS
+from ...training.models.backbone import HUB, check_backbone_net, hub_weights
+from ...training.models.picture_net import check_picture_net
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
 from ..metrics import with_metrics
 from ..names import reference_of, short
-from ..streams import Runs, trainings_of
+from ..streams import Runs, trainings_of, weights_sha256
 from .config import ClearConfig
-from .stream import PIXELS
 
 PROTOCOLS = ("iid", "streaming")
 
@@ -59,21 +62,39 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         asked.remove("streaming")
     if "iid" in asked:
         _check_splits(config, table)
+    weights = _weights(config)
     names = expanded(METHODS.former.get(name, name) for name in list(methods) or config.baselines.methods)
     return trainings_of(
-        (_baseline(config, protocol, name) for protocol in asked for name in names),
+        (_baseline(config, protocol, name, weights) for protocol in asked for name in names),
         SEEDS,
         prepare="benchwright.pipelines.clear.stream:domains",
-        runs=Runs(dataset, device=config.encoder_run.device, workers=config.baselines.workers),
-        samples="images" if config.baselines.features == PIXELS else "vectors",
+        runs=Runs(dataset, weights, device=config.encoder_run.device, workers=config.baselines.workers),
+        samples="images" if _features(config) == PIXELS else "vectors",
         labels="one",
         classes="same",
         change="baselines.learning_rate",
     )
 
 
-def _baseline(config: ClearConfig, protocol: str, name: str) -> dict[str, Any]:
-    model, settings = settings_of(config, name)
+def _weights(config: ClearConfig) -> str | None:
+    """The file of the model's weights, which may first be fetched."""
+    weights, (name, settings) = config.baselines.weights, settings_of(config)
+    if weights is None:
+        return None
+    if "weights" not in inspect.signature(load_name(MODELS, name)).parameters:
+        raise WrongUse(f"baselines.weights: model {name!r} takes no weights: name another, such as backbone")
+    try:
+        if weights.startswith(HUB):
+            return str(hub_weights(settings["model"].get("name", ""), weights.removeprefix(HUB)))
+        weights_sha256(weights)
+    except (OSError, ValueError) as error:
+        raise WrongUse(f"baselines.weights = {weights!r}: {getattr(error, 'strerror', None) or error}") from None
+    return weights
+
+
+def _baseline(config: ClearConfig, protocol: str, name: str, weights: str | None) -> dict[str, Any]:
+    model, settings = settings_of(config)
+    settings |= {} if weights is None else {"weights": weights_sha256(weights)}
     method, settings["method"] = _method(config, name)
     return {
         "protocol": protocol,
@@ -92,27 +113,54 @@ def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     return reference, {**settings, **changes.get(short(name), {})}
 
 
-def settings_of(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
+_SCHEDULE = (
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "decay_after_epochs",
+    "decay_every_epochs",
+    "mixed_precision",
+    "compile",
+)
+
+
+def _features(config: ClearConfig) -> str:
+    return paper_settings(config.baselines.preset, config.baselines.features)[1]["features"]
+
+
+def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     """Model, and hyper-parameters of the preset with the changes of the settings."""
     b = config.baselines
     try:
-        model, settings = paper_settings(b.preset)
+        model, settings = paper_settings(b.preset, b.features)
         if b.model is not None:
             MODELS.find(b.model)
     except ValueError as error:
         raise WrongUse(f"baselines: {error}") from None
-    changes = {key: getattr(b, key) for key in ("epochs", "batch_size", "learning_rate", "decay_after_epochs")}
-    settings["schedule"] |= {key: value for key, value in changes.items() if value is not None}
+    changes = {key: value for key in _SCHEDULE if (value := getattr(b, key)) is not None}
+    for decay, other in ("decay_after_epochs", "decay_every_epochs"), ("decay_every_epochs", "decay_after_epochs"):
+        if decay in changes:  # in place of the preset's, of whatever form
+            settings["schedule"].pop(other, None)
+    settings["schedule"] |= changes
     settings["model"] |= b.model_settings
-    settings["features"] = b.features
-    if b.features == PIXELS:
+    if b.features == PIXELS or "view" in settings:
         try:
             settings["view"] = dataclasses.asdict(picture_view({**settings["view"], **b.view}))
         except ValueError as error:
             raise WrongUse(f"baselines.view: {error}") from None
-    else:
-        del settings["view"]
+    try:
+        _check_model(b.model or model, settings["model"])
+    except ValueError as error:
+        raise WrongUse(f"baselines.model_settings: {error}") from None
     return b.model or model, settings
+
+
+def _check_model(name: str, settings: Mapping[str, Any]) -> None:
+    """Raise ValueError where a built-in model has no such network; what is missing or unknown is told elsewhere."""
+    if name == "backbone" and "name" in settings:
+        check_backbone_net(settings["name"], settings.get("head", "linear"))
+    if name == "pictures" and settings.keys() >= {"backbone", "head"}:
+        check_picture_net(settings["backbone"], settings["head"], vectors=settings["backbone"] == "mlp")
 
 
 def _check_splits(config: ClearConfig, table: pa.Table) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -13,12 +14,10 @@ from numpy.typing import NDArray
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import iid_stream, streaming_stream
+from ...training.baselines.clear import PIXELS
 from ...training.data.examples import ArrayExamples, Examples
-from ...training.data.pictures import PictureCache, PictureExamples, picture_view, shard_pictures
+from ...training.data.pictures import PictureCache, PictureExamples, album_of, picture_view
 from ..streams import Prepared
-
-PIXELS = "pixels"
-"""In place of the name of features: the pictures themselves."""
 
 Take = Callable[[NDArray[np.int64]], Examples]
 
@@ -28,7 +27,7 @@ def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     index = DatasetIndex.open(dataset)
     labels, names = _labels(index.table)
     if training["settings"]["features"] == PIXELS:
-        album = PictureCache(shard_pictures(index), picture_view(training["settings"]["view"]))
+        album = _album(dataset, digest, json.dumps(training["settings"]["view"]))
         keys = index.table["key"].to_pylist()
         samples: Take = lambda rows: PictureExamples(album, keys, rows, labels[rows])  # noqa: E731
     else:
@@ -57,3 +56,9 @@ def _read(dataset: str, digest: str) -> tuple[NDArray[np.float32], list[str]]:
     """Features and keys, which all trainings in one process share; ``digest`` names the content."""
     features, table = read_features(DatasetIndex.open(dataset))
     return features, table["key"].to_pylist()
+
+
+@functools.lru_cache(maxsize=1)
+def _album(dataset: str, digest: str, view: str) -> PictureCache:
+    """Pictures, which all trainings in one process share; ``digest`` names the content."""
+    return album_of(DatasetIndex.open(dataset), picture_view(json.loads(view)))

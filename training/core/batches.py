@@ -83,7 +83,7 @@ def batches(
         targets = torch.from_numpy(examples.labels[rows]).to(means.device)
         return Batch(torch.tensor(rows), examples.load(rows, draw).to(means.device), again, targets)
 
-    at = [int(row) for row in order]
+    at: list[int] = np.asarray(order, dtype=np.int64).tolist()
     size = size or means.schedule.batch_size
     return ahead(load, (at[start : start + size] for start in range(0, len(at), size)), means.workers)
 

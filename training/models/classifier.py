@@ -137,6 +137,8 @@ class Classifier(nn.Module):
             logits = self.eta * nn.functional.linear(unit(seen, dim=-1), unit(self.weight, dim=1))
         if logits.ndim == 3:
             logits = logits.mean(1)
+        if len(self.groups) == 1:
+            return logits * self.alpha + self.beta
         repeats, size = torch.tensor(self.groups, device=logits.device), self.classes
         alpha, beta = (pair.repeat_interleave(repeats, output_size=size) for pair in (self.alpha, self.beta))
         return logits * alpha + beta
