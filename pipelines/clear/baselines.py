@@ -149,18 +149,18 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
         except ValueError as error:
             raise WrongUse(f"baselines.view: {error}") from None
     try:
-        _check_model(b.model or model, settings["model"])
+        _check_model(b.model or model, settings["model"], vectors=settings["features"] != PIXELS)
     except ValueError as error:
-        raise WrongUse(f"baselines.model_settings: {error}") from None
+        raise WrongUse(f"baselines.model_settings, baselines.features = {settings['features']!r}: {error}") from None
     return b.model or model, settings
 
 
-def _check_model(name: str, settings: Mapping[str, Any]) -> None:
+def _check_model(name: str, settings: Mapping[str, Any], *, vectors: bool) -> None:
     """Raise ValueError where a built-in model has no such network; what is missing or unknown is told elsewhere."""
     if name == "backbone" and "name" in settings:
         check_backbone_net(settings["name"], settings.get("head", "linear"))
     if name == "pictures" and settings.keys() >= {"backbone", "head"}:
-        check_picture_net(settings["backbone"], settings["head"], vectors=settings["backbone"] == "mlp")
+        check_picture_net(settings["backbone"], settings["head"], vectors=vectors)
 
 
 def _check_splits(config: ClearConfig, table: pa.Table) -> None:
