@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import posixpath
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from ...curation.registry import load_name
 from ...curation.verify import DATASET
 from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.index import DatasetIndex
-from ...eval.protocols.domain_incremental import measure_domains
+from ...eval.protocols.domain_incremental import measure_domains, measure_offline
 from ...training.baselines.clear import PIXELS, expanded, groups, paper_methods, paper_settings
 from ...training.data.pictures import picture_view
 from ...training.methods.registry import METHODS
@@ -32,6 +32,8 @@ from ..streams import Runs, trainings_of, weights_sha256
 from .config import ClearConfig
 
 PROTOCOLS = ("iid", "streaming")
+OFFLINE, JOINT = "offline", "joint"
+"""All buckets at once, which is no protocol of time, and the one method that is trained so."""
 
 
 def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -42,7 +44,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         out: the run.
         methods: names of ``training.baselines.clear``'s ``paper_methods`` and ``groups``, or of any method of the registry, or
             references; those of the settings by default.
-        protocols: ``iid`` and ``streaming``; both by default.
+        protocols: ``iid`` and ``streaming``, both by default, and ``offline`` for the method ``joint``.
 
     Raises:
         WrongUse: a method or protocol that there is not, settings that do not fit, or a dataset that lacks what a protocol
@@ -50,8 +52,11 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     """
     protocols = list(protocols)
     asked = [*(protocols or PROTOCOLS)]
-    if strange := [name for name in asked if name not in PROTOCOLS]:
-        raise unknown("protocol", strange[0], PROTOCOLS)
+    if strange := [name for name in asked if name not in (*PROTOCOLS, OFFLINE)]:
+        raise unknown("protocol", strange[0], (*PROTOCOLS, OFFLINE))
+    names = expanded(METHODS.former.get(name, name) for name in list(methods) or config.baselines.methods)
+    pairs = _pairs(asked, names, named=bool(protocols), chosen=bool(methods))
+    asked = list(dict.fromkeys(protocol for protocol, _ in pairs))
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table
     if "streaming" in asked and len(pc.unique(table["bucket"])) < 2:
@@ -59,13 +64,12 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         if protocols:
             raise WrongUse(told)
         LOGGER.warning("%s: it is left out", told)
-        asked.remove("streaming")
-    if "iid" in asked:
+        pairs = [pair for pair in pairs if pair[0] != "streaming"]
+    if {"iid", OFFLINE} & set(asked):
         _check_splits(config, table)
     weights = _weights(config)
-    names = expanded(METHODS.former.get(name, name) for name in list(methods) or config.baselines.methods)
     return trainings_of(
-        (_baseline(config, protocol, name, weights) for protocol in asked for name in names),
+        (_baseline(config, protocol, name, weights) for protocol, name in pairs),
         SEEDS,
         prepare="benchwright.pipelines.clear.stream:domains",
         runs=Runs(dataset, weights, device=config.encoder_run.device, workers=config.baselines.workers),
@@ -74,6 +78,21 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         classes="same",
         change="baselines.learning_rate",
     )
+
+
+def _pairs(protocols: Sequence[str], names: Sequence[str], *, named: bool, chosen: bool) -> list[tuple[str, str]]:
+    """Protocol and method of every baseline.
+
+    Args:
+        protocols, names: of protocols and methods.
+        named: whether the protocols were named, and are not those by default.
+        chosen: whether the methods were named.
+    """
+    if OFFLINE in protocols and (others := [name for name in names if name != JOINT]) and chosen:
+        raise WrongUse(f"protocol {OFFLINE} learns all buckets at once: by method {JOINT!r} alone, and not by {others[0]!r}")
+    pairs = [(each, name) for each in protocols if each != OFFLINE for name in names if named or name != JOINT]
+    offline = OFFLINE in protocols or (not named and JOINT in names)
+    return pairs + ([(OFFLINE, JOINT)] if offline else [])
 
 
 def _weights(config: ClearConfig) -> str | None:
@@ -96,18 +115,19 @@ def _baseline(config: ClearConfig, protocol: str, name: str, weights: str | None
     model, settings = settings_of(config)
     settings |= {} if weights is None else {"weights": weights_sha256(weights)}
     method, settings["method"] = _method(config, name)
+    measure = Step(measure_offline, {}) if protocol == OFFLINE else Step(measure_domains, {"protocol": protocol})
     return {
         "protocol": protocol,
         "method": (name, method),
         "model": (model, MODELS.find(model).reference),
         "settings": settings,
-        "measures": with_metrics({"clear": Step(measure_domains, {"protocol": protocol})}, config.baselines.metrics),
+        "measures": with_metrics({"clear": measure}, config.baselines.metrics),
     }
 
 
 def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
-    own, settings = paper_methods().get(name, (name, {}))
+    own, settings = paper_methods(config.baselines.preset).get(name, (name, {}))
     reference = reference_of(METHODS, own, [*groups(), *paper_methods(), *METHODS.builtin])
     changes = {short(METHODS.former.get(each, each)): values for each, values in config.baselines.method_settings.items()}
     return reference, {**settings, **changes.get(short(name), {})}

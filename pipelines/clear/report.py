@@ -31,7 +31,7 @@ from ...eval.report.trained import (
     whole_columns,
 )
 from ...eval.results import Line, flat
-from ...training.baselines.clear import paper_methods, paper_settings, presets
+from ...training.baselines.clear import paper_methods, paper_settings
 from ..own import shown
 from ..report import OWNERS, ReportedRun, write_page
 from .config import ClearConfig, FolderSource
@@ -46,6 +46,7 @@ _ROWS = {
         "nap": "nap-finetune",
         "cumulative, fine-tuned": "cumulative-finetune",
         "cumulative, from scratch": "cumulative-scratch",
+        "offline": "joint",
     },
     "Table 1": {
         **{name: name.lower() for name in ("EWC", "SI", "LwF", "CWR", "GDumb", "ER", "AGEM")},
@@ -74,7 +75,9 @@ _VOTES = {
     "imported": ("answers of annotators, as qa import read them", "of who asked them"),
 }
 
-_FEATURES = "linear on YFCC-B0"
+_PRESETS = ("linear", "linear_imagenet", "resnet18")
+_MODELS = {"linear": "linear on YFCC-B0", "pictures": "ResNet-18"}
+"""How the list of the paper's figures begins the names of the models of its presets."""
 _SAME = "images, features, splits and settings of the paper"
 _PAPER_METRICS = {
     "in_domain": "in_domain",
@@ -175,17 +178,35 @@ def _baselines(run: ReportedRun) -> list[Section]:
         return []
     index = DatasetIndex.open(posixpath.join(run.out, DATASET))
     buckets = [str(each) for each in np.unique(index.table["bucket"].to_numpy())]
-    matrices = {(line.label, line.protocol): (line.label, buckets, _matrices(line, buckets)) for line in run.lines}
+    over_time = [line for line in run.lines if line.protocol != "offline"]
+    matrices = {(line.label, line.protocol): (line.label, buckets, _matrices(line, buckets)) for line in over_time}
     figures = position_matrices(matrices, of="bucket")
     data = data_differs(run.made["shards"].digest, facts().release.dataset_digest)
     sections = _both_protocols(run.protocols, data)
     for protocol, found in run.protocols.items():
+        if protocol == "offline":
+            sections.append(_offline(found, buckets, data))
+            continue
         fair, verdict = comparable(found, data, why_not_the_papers, _SAME)
         blocks: list[Block] = [verdict, *metric_blocks(found, _metrics(protocol), published=published(fair, protocol))]
         for line in found:
             blocks += [figures[line.label, protocol], *diagonal_curves(*matrices[line.label, protocol], of="bucket")]
         sections.append(Section(f"Baselines, {protocol} protocol", blocks))
     return sections
+
+
+def _offline(found: Sequence[Line], buckets: Sequence[str], data: str) -> Section:
+    """What was trained on all buckets at once."""
+    fair, verdict = comparable(found, data, why_not_the_papers, _SAME)
+    columns = {f"bucket {name}": functools.partial(_on_bucket, name) for name in buckets}
+    blocks: list[Block] = [verdict, *metric_blocks(found, {"accuracy": "accuracy"}, published=published(fair, "offline"))]
+    return Section(
+        "Trained on all buckets at once", [*blocks, lines_table(found, columns, "Percent, on each bucket's test set")]
+    )
+
+
+def _on_bucket(name: str, line: Line) -> Any:
+    return line.matrix("accuracy", [name])[:, 0, 0]
 
 
 @dataclass(frozen=True)
@@ -250,9 +271,9 @@ def why_not_the_papers(line: Line) -> str:
     """Why a training is none of the paper's, by its record; "" where it is."""
     if line.method not in PUBLISHED:
         return "no method of the paper's tables"
-    method, papers = paper_methods()[line.method][1], [paper_settings(name) for name in presets()]
-    same = [flat({**settings, "method": method}) for model, settings in papers if model == line.model == "linear"]
-    if not same:
+    papers = [(*paper_settings(name), paper_methods(name)[line.method][1]) for name in _PRESETS]
+    same = [flat({**settings, "method": method}) for model, settings, method in papers if model == line.model]
+    if not same or (line.protocol == "offline" and line.model == "linear"):
         return f"the model is {line.model}"
     changed = changed_settings(line, same)
     return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
@@ -261,10 +282,12 @@ def why_not_the_papers(line: Line) -> str:
 def published(lines: Sequence[Line], protocol: str) -> list[PublishedRow]:
     """The paper's figures for these lines' methods; it does not print every metric of every row."""
     rows: list[PublishedRow] = []
-    begin = "" if protocol == "iid" else "streaming_"
-    for table, row in dict.fromkeys(place for line in lines for place in PUBLISHED[line.method]):
-        mine = [f for f in facts().published if (f.table, f.method) == (table, row) and f.model.startswith(_FEATURES)]
+    begin = "streaming_" if protocol == "streaming" else ""
+    places = ((*place, _MODELS[line.model]) for line in lines for place in PUBLISHED[line.method])
+    for table, row, model in dict.fromkeys(places):
+        mine = [f for f in facts().published if (f.table, f.method) == (table, row) and f.model.startswith(model)]
         printed = {f.metric: f.percent for f in mine}
-        values = {ours.replace("_", "-"): printed.get(f"{begin}{theirs}") for ours, theirs in _PAPER_METRICS.items()}
+        names = {"accuracy": "accuracy"} if protocol == "offline" else _PAPER_METRICS
+        values = {ours.replace("_", "-"): printed.get(f"{begin}{theirs}") for ours, theirs in names.items()}
         rows += [PublishedRow(row, f"the CLEAR paper, {table or 'text'}", values)] if any(values.values()) else []
     return rows

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...datasets.reader.features import read_features
 from ...datasets.reader.index import DatasetIndex
-from ...eval.protocols.domain_incremental import iid_stream, streaming_stream
+from ...eval.protocols.domain_incremental import iid_stream, offline_stream, streaming_stream
 from ...training.baselines.clear import PIXELS
 from ...training.data.examples import ArrayExamples, Examples
 from ...training.data.pictures import PictureCache, PictureExamples, album_of, picture_view
@@ -23,7 +23,7 @@ Take = Callable[[NDArray[np.int64]], Examples]
 
 
 def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
-    """The stream of a training: its protocol is ``iid``, whose split is drawn by the seed, or ``streaming``."""
+    """The stream of a training: its protocol is ``iid`` or ``offline``, whose split is drawn by the seed, or ``streaming``."""
     index = DatasetIndex.open(dataset)
     labels, names = _labels(index.table)
     if training["settings"]["features"] == PIXELS:
@@ -33,8 +33,9 @@ def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     else:
         samples = functools.partial(_vectors, *_read(dataset, digest), labels)
     bucket = index.table["bucket"].to_numpy()
-    if training["protocol"] == "iid":
-        return Prepared(iid_stream(bucket, index.table[f"iid_seed{training['seed']}"].to_pylist(), samples, names))
+    if training["protocol"] in ("iid", "offline"):
+        stream = iid_stream if training["protocol"] == "iid" else offline_stream
+        return Prepared(stream(bucket, index.table[f"iid_seed{training['seed']}"].to_pylist(), samples, names))
     return Prepared(streaming_stream(bucket, samples, names))
 
 

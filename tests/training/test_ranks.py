@@ -15,12 +15,11 @@ import torch
 from benchwright.training.baselines.clear import groups, paper_methods, paper_settings
 from benchwright.training.core.build import parts_of
 from benchwright.training.core.learner import Learner
-from benchwright.training.core.ranks import Ranks, check_ranks, joined, shared
+from benchwright.training.core.ranks import Ranks, joined
 from benchwright.training.data.examples import ArrayExamples
-from benchwright.training.methods.method import Method
 from benchwright.training.methods.registry import method
 from benchwright.training.models.picture_net import picture_net
-from torch import Tensor, nn
+from torch import Tensor
 
 NAMES = groups()["table1"]
 SIZES = (24, 25, 21)

@@ -32,6 +32,7 @@ def paper_settings(preset: str, features: str | None = None) -> tuple[str, dict[
         raise ValueError(f"preset {preset!r}: there are {', '.join(facts['presets'])}")
     own = {"features": "embedding", **facts["presets"][preset]}
     model, network, view = own.pop("model"), own.pop("settings", {}), own.pop("view", {})
+    own.pop("methods", None)
     features = features or own["features"]
     del own["features"]
     settings = {
@@ -44,9 +45,10 @@ def paper_settings(preset: str, features: str | None = None) -> tuple[str, dict[
     return model, settings | ({"view": {**facts["view"], **view}} if features == PIXELS else {})
 
 
-def paper_methods() -> dict[str, tuple[str, dict[str, Any]]]:
-    """The methods of CLEAR's tables by their names in ours: the method's own name, and its settings."""
-    rows = {name: (name, dict(settings)) for name, settings in _facts()["methods"].items()}
+def paper_methods(preset: str | None = None) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The methods of CLEAR's tables by their names in ours: the method's own name, and its settings, with those of a preset."""
+    changes = _facts()["presets"][preset].get("methods", {}) if preset else {}
+    rows = {name: (name, {**settings, **changes.get(name, {})}) for name, settings in _facts()["methods"].items()}
     found: list[tuple[str, dict[str, Any]]] = [("nap", {})]
     found += [("cumulative", {"start": start}) for start in ("finetune", "scratch")]
     for start in ("finetune", "scratch"):
