@@ -18,7 +18,7 @@ from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..eval.protocols.predictions import LABEL_SETS, ONE_LABEL, columns
 from ..eval.protocols.streams import Stream, run_stream
 from ..training.core.build import parts_of
-from ..training.core.devices import device_of
+from ..training.core.devices import check_compiles, device_of
 from ..training.core.learner import Learner, SecondView, View
 from ..training.core.ranks import check_ranks, present
 from ..training.methods.method import Classes, Labels
@@ -213,6 +213,8 @@ def stream_training(
         check_takes(model[0], samples)
         parts = parts_of(settings, load(method[1]), load(model[1]), labels=labels, classes=classes, given=given)
         check_ranks(parts)
+        if parts.schedule.compile:
+            check_compiles(runs.device)
     except (ValueError, LookupError) as error:
         raise WrongUse(f"{method[0]}: {error}") from None
     learn = step(

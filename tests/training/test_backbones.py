@@ -94,20 +94,14 @@ def test_vectors_are_refused() -> None:
 def test_a_hub_is_asked_for_by_name_and_tells_what_there_is() -> None:
     with pytest.raises(ValueError, match="cannot be fetched: there are IMAGENET1K_V1, DEFAULT: give a file"):
         hub_weights("torchvision/resnet18", "none")
-    with pytest.raises(ValueError, match="cannot be fetched: there are resnet18.a1_in1k"):
+    with pytest.raises(ValueError, match=r"cannot be fetched: there are resnet18\.a1_in1k"):
         hub_weights("timm/resnet18", "none")
 
 
 def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TORCH_HOME", str(tmp_path))
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
-    with pytest.raises(ValueError, match="^the weights by default of torchvision/resnet18 cannot be fetched: .*: give a file$"):
+    with pytest.raises(
+        ValueError, match=r"^the weights by default of torchvision/resnet18 cannot be fetched: .*: give a file$"
+    ):
         hub_weights("torchvision/resnet18")
-
-
-def test_any_model_is_compiled_to_nearly_the_same(tmp_path: Path) -> None:
-    x = torch.rand(2, *SMALL, generator=torch.Generator().manual_seed(0))
-    for name in ("torchvision/resnet18",):
-        plain, compiled = made(name), made(name)
-        compiled.compile()
-        torch.testing.assert_close(plain(x), compiled(x), rtol=1e-3, atol=1e-4)

@@ -235,7 +235,8 @@ class Learner:
         if self._means.device.type == "cuda":
             model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if self._means.schedule.compile:
-            model.backbone.compile()
+            backbone = model.backbone
+            model.compiled = torch.compile(lambda x: backbone(x))  # of modules that torch has itself it would compile nothing
         if self._means.ranks is not None:
             shared(model)
         return model

@@ -306,4 +306,6 @@ class Lesson:
 def frozen(model: Classifier) -> Classifier:
     """A copy in evaluation mode that no gradient reaches."""
     model.dropout.generator = None  # a generator cannot be copied, and an evaluated model draws nothing
-    return copy.deepcopy(model).eval().requires_grad_(False)
+    found = copy.deepcopy(model)
+    found.compiled = None  # it is of the model's own backbone
+    return found.eval().requires_grad_(False)

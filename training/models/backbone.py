@@ -113,8 +113,8 @@ def hub_weights(name: str, tag: str = "") -> Path:
 
 def _timm_file(name: str, tag: str) -> Path:
     import huggingface_hub
-    import timm
 
+    timm = _timm_models()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # that it tries again is no news: what came of it is told
     full = f"{name}.{tag}" if tag else name
     if tag and not timm.is_model_pretrained(full):
@@ -143,9 +143,7 @@ def _split(name: str) -> tuple[str, str]:
     if library not in LIBRARIES or not own:
         raise ValueError(f"backbone {name!r}: write it as torchvision/resnet50 or timm/vit_small_patch16_224")
     if library == "timm":
-        import timm
-
-        there = own in timm.list_models()
+        there = own in _timm_models().list_models()
     else:
         models = _torchvision_models()
         there = own in models.list_models(module=models)
@@ -163,10 +161,17 @@ def _torchvision_models() -> Any:
     return torchvision.models
 
 
-def _of_timm(name: str) -> tuple[nn.Module, tuple[str, ...]]:
+def _timm_models() -> Any:
+    from ...curation.encoders.torchvision_compat import ensure_torchvision
+
+    ensure_torchvision()
     import timm
 
-    network: Any = timm.create_model(name, pretrained=False, num_classes=0)
+    return timm
+
+
+def _of_timm(name: str) -> tuple[nn.Module, tuple[str, ...]]:
+    network: Any = _timm_models().create_model(name, pretrained=False, num_classes=0)
     heads = network.pretrained_cfg.get("classifier") or "head"
     return network, (heads,) if isinstance(heads, str) else tuple(heads)
 
