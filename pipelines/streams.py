@@ -20,7 +20,7 @@ from ..eval.protocols.streams import Stream, run_stream
 from ..training.core.build import parts_of
 from ..training.core.devices import check_compiles, device_of
 from ..training.core.learner import Learner, SecondView, View
-from ..training.core.ranks import check_ranks, present
+from ..training.core.ranks import check_ranks, local_device, present
 from ..training.methods.method import Classes, Labels
 from ..training.models.registry import Samples, check_takes
 from .errors import WrongUse
@@ -128,7 +128,7 @@ def learner_of(
         keep=prepared.keep,
         second=prepared.second,
         weights=None if weights is None else Path(weights),
-        device=device_of(device),
+        device=local_device() if device == "cuda" and present() else device_of(device),
         workers=workers,
         ranks=present(),
     )

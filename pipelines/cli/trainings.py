@@ -39,7 +39,7 @@ def train(
       benchwright train out --method table1
       benchwright train out --set baselines.preset=mlp --set baselines.epochs=50
       benchwright train out --scheduler processes --workers 8
-      torchrun --nproc-per-node 2 --no-python benchwright train out
+      torchrun --standalone --nproc-per-node 2 --no-python benchwright train out
     """
     from .. import api
     from .text import on_one_line

@@ -122,6 +122,13 @@ def test_what_does_not_fit_is_told_in_one_line(run: Path, bw: Cli, settings: str
     assert re.search(told, done.err), done.err
 
 
+def test_compiling_needs_a_compiler(run: Path, bw: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "none-such")
+    told = bw("train", run, "--method", "finetune", "--set", "baselines.compile=true")
+    assert (told.code, told.err.count("\n")) == (2, 1)
+    assert "compile: there is no C++ compiler 'none-such' here: install one, or leave compile out" in told.err
+
+
 def test_any_network_by_name_with_weights_from_a_file(run: Path, tmp_path: Path, bw: Cli) -> None:
     from benchwright.training.models.backbone import backbone
 
@@ -173,7 +180,7 @@ def test_pictures_that_cannot_be_learned_from(run: Path, bw: Cli) -> None:
 
 
 def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "0"]
+    words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     words += ["--no-python", sys.executable, "-P", "-m", "benchwright", *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"})
 

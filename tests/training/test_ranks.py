@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -12,14 +13,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch._dynamo.utils
 from benchwright.training.baselines.clear import groups, paper_methods, paper_settings
 from benchwright.training.core.build import parts_of
+from benchwright.training.core.determinism import repeatable
 from benchwright.training.core.learner import Learner
-from benchwright.training.core.ranks import Ranks, joined
+from benchwright.training.core.ranks import Ranks, check_ranks, joined, shared
 from benchwright.training.data.examples import ArrayExamples
 from benchwright.training.methods.registry import method
+from benchwright.training.models.classifier import Classifier
 from benchwright.training.models.picture_net import picture_net
-from torch import Tensor
+from torch import Tensor, nn
 
 NAMES = groups()["table1"]
 SIZES = (24, 25, 21)
@@ -69,6 +73,55 @@ def by_two(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     started = [subprocess.Popen([*command, str(rank)]) for rank in range(2)]
     assert [one.wait() for one in started] == [0, 0]
     return [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in range(2)]
+
+
+def test_methods_and_models_of_one_process_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parts(name: str, settings: dict[str, Any], **schedule: Any) -> Any:
+        _, shared_settings = paper_settings("small_resnet")
+        schedule = {**shared_settings["schedule"], **schedule}
+        values = {**shared_settings, "method": settings, "schedule": schedule}
+        return parts_of(values, lambda **given: method(name, **given), picture_net, labels="one", classes="same")
+
+    der = parts("der", {"alpha": 0.5, "beta": 0.5})
+    check_ranks(der)  # one process may do all
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    with pytest.raises(ValueError, match="the loss of method 'der' is no mean over rows: train it without torchrun"):
+        check_ranks(der)
+    with pytest.raises(ValueError, match="compile under torchrun"):
+        check_ranks(parts("finetune", {}, compile=True))
+    check_ranks(parts("finetune", {}))
+    with pytest.raises(ValueError, match="a model with SyncBatchNorm cannot be trained by several processes"):
+        shared(nn.SyncBatchNorm(4))
+    with pytest.raises(ValueError, match="a model with Dropout"):
+        shared(Classifier(nn.Identity(), 4, dropout=0.5))
+
+
+def test_a_gpu_computes_the_same_bits_every_time() -> None:
+    flags = torch.backends.cudnn
+    before = flags.deterministic, flags.allow_tf32
+    with repeatable(torch.device("cuda"), half=False):
+        assert (flags.deterministic, flags.benchmark, flags.allow_tf32) == (True, False, False)
+    with repeatable(torch.device("cpu"), half=False):
+        assert (flags.deterministic, flags.allow_tf32) == before
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="torch.compile needs a C++ compiler")
+def test_a_compiled_model_learns_the_same_to_rounding() -> None:
+    """By LwF, whose old model is a copy, and must not be the compiled one."""
+    found: list[list[float]] = []
+    for compiled in (False, True):
+        _, settings = paper_settings("small_resnet")
+        schedule = {**settings["schedule"], "epochs": 1, "batch_size": 24, "drop_last": True, "compile": compiled}
+        values = {**settings, "method": {"strength": 1.0, "temperature": 1.0}, "schedule": schedule}
+        values["model"] = {**settings["model"], "backbone": "small_cnn"}
+        parts = parts_of(values, lambda **given: method("lwf", **given), picture_net, labels="one", classes="same")
+        learner = Learner(parts, sample=(3, 12, 12), seed=0)
+        for number in range(2):
+            learner.learn(bucket(number), [], classes=0 if number else 3)
+            found.append([each["loss"] for each in learner.record["epochs"]])
+    assert found[2:] == [pytest.approx(each, rel=1e-4) for each in found[:2]]
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] > 0
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import io
@@ -19,7 +20,7 @@ from ..models.classifier import Classifier
 from .batches import Means, outputs
 from .build import Parts, classifier_of
 from .criteria import predicted_sets
-from .determinism import generator
+from .determinism import generator, repeatable
 from .exemplars import (
     Capacity,
     class_means,
@@ -156,7 +157,7 @@ class Learner:
             old_classes=known,
             means=self._means,
         )
-        with one_thread():
+        with one_thread(), self._repeatable():
             if self._method.teach is None:
                 lesson.fit(lambda step: step.classification())
             else:
@@ -172,7 +173,7 @@ class Learner:
 
         Where labels are sets: (n, classes so far) bool, the outputs whose sigmoid is above one half.
         """
-        with one_thread():
+        with one_thread(), self._repeatable():
             if self._means.sets:
                 return predicted_sets(outputs(self.model, samples, self._means)).numpy()
             if self._method.predict == "head":
@@ -228,6 +229,9 @@ class Learner:
         for group in (*groups, *([classes] if classes else [])):
             self._model.grow(group, generator(self._means.seed, "head", f"{task}/{len(self._model.groups)}"))
         return self._model
+
+    def _repeatable(self) -> contextlib.AbstractContextManager[None]:
+        return repeatable(self._means.device, half=self._means.schedule.mixed_precision)
 
     def _made(self, init: torch.Generator) -> Classifier:
         """A new model on the device, without outputs."""

@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MEETING = dt.timedelta(minutes=5)
+_STEP = dt.timedelta(minutes=30)
 _PATIENCE = dt.timedelta(days=7)
-"""Others wait while the first one writes, measures and reports; torchrun ends all of them where one fails."""
+"""Others wait for what the first one tells while it tests, writes and measures; torchrun ends all of them where one fails."""
+
+_told: list[dist.ProcessGroup] = []
+"""The group in which the first process tells."""
 
 
 def count() -> int:
@@ -90,16 +95,16 @@ class Ranks:
     def tell(self, message: Mapping[str, Any], content: bytes = b"") -> None:
         """The first process tells all others, which ``hear`` it."""
         head = json.dumps(message).encode()
-        dist.broadcast(torch.tensor([len(head), len(content)]), 0)
-        dist.broadcast(torch.frombuffer(bytearray(head + content), dtype=torch.uint8), 0)
+        dist.broadcast(torch.tensor([len(head), len(content)]), 0, group=_told[-1])
+        dist.broadcast(torch.frombuffer(bytearray(head + content), dtype=torch.uint8), 0, group=_told[-1])
 
     def hear(self) -> tuple[dict[str, Any], bytes]:
         """What the first process tells."""
         sizes = torch.zeros(2, dtype=torch.int64)
-        dist.broadcast(sizes, 0)
+        dist.broadcast(sizes, 0, group=_told[-1])
         head, content = sizes.tolist()
         held = torch.empty(head + content, dtype=torch.uint8)
-        dist.broadcast(held, 0)
+        dist.broadcast(held, 0, group=_told[-1])
         data = held.numpy().tobytes()
         return json.loads(data[:head]), data[head:]
 
@@ -121,13 +126,27 @@ def present() -> Ranks | None:
 
 @contextlib.contextmanager
 def joined() -> Iterator[Ranks]:
-    """Meet the other processes; in the block ``present`` tells of them."""
+    """Meet the other processes; in the block ``present`` tells of them.
+
+    Raises:
+        ConnectionError: they do not find each other.
+    """
     # What is told lies in memory; gradients are where the model is.
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
     if torch.cuda.is_available():
         torch.cuda.set_device(local_device())
-    dist.init_process_group(backend, timeout=_PATIENCE)
+    try:
+        store, rank, size = next(dist.rendezvous("env://", timeout=_MEETING))
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=_STEP)
+    except (RuntimeError, ValueError) as error:
+        place = f"{os.environ.get('MASTER_ADDR')}:{os.environ.get('MASTER_PORT')}"
+        told = " ".join(str(error).split())[:200]
+        raise ConnectionError(
+            f"torchrun's processes do not meet at {place}: {told}: see --standalone, --master-port"
+        ) from error
+    _told.append(dist.new_group(backend="gloo", timeout=_PATIENCE))  # pyright: ignore[reportArgumentType]
     yield Ranks(dist.get_rank(), dist.get_world_size())
+    _told.clear()
     dist.destroy_process_group()  # not after an error: others may wait for an answer that does not come
 
 
