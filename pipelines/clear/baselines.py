@@ -162,6 +162,8 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
         if decay in changes:  # in place of the preset's, of whatever form
             settings["schedule"].pop(other, None)
     settings["schedule"] |= changes
+    if b.model not in (None, model):  # another model has settings of its own
+        settings["model"] = {}
     settings["model"] |= b.model_settings
     if b.features == PIXELS or "view" in settings:
         try:
