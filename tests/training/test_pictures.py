@@ -14,8 +14,13 @@ import torch
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.ustar import ShardError
 from benchwright.datasets.reader.decode import decode_image
+from benchwright.training.baselines.clear import paper_settings
+from benchwright.training.core.build import parts_of
+from benchwright.training.core.learner import Learner
 from benchwright.training.data.examples import Draw
 from benchwright.training.data.pictures import PictureCache, PictureExamples, PictureView, ReadPictures, crop_size
+from benchwright.training.methods.finetune import finetune
+from benchwright.training.models.picture_net import picture_net
 from PIL import Image
 
 PLAIN = PictureView(side_px=8, resize_px=8, augment="crop_flip", mean=(0, 0, 0), std=(1, 1, 1), pad_px=2)
@@ -264,3 +269,14 @@ def test_a_large_jpeg_may_be_decoded_at_a_smaller_scale() -> None:
 def test_views_that_there_are_not(settings: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"augment|px|resize|std"):
         PictureView(**{**vars(PLAIN), **settings})  # type: ignore[arg-type]
+
+
+def test_a_last_batch_of_one_small_picture_is_told_of() -> None:
+    _, settings = paper_settings("resnet18")
+    schedule = {**settings["schedule"], "batch_size": 5, "epochs": 1}
+    parts = parts_of({**settings, "method": {}, "schedule": schedule}, finetune, picture_net, labels="one", classes="same")
+    view = dataclasses.replace(PLAIN, side_px=8)
+    labels = np.array([0, 1, 0, 1, 0, 1])
+    examples = PictureExamples(PictureCache(in_memory(), view), [f"p{n}" for n in range(6)], np.arange(6), labels)
+    with pytest.raises(ValueError, match=r"a batch has 1 row, .* a multiple of batch_size = 5, and one: change it"):
+        Learner(parts, sample=(3, 8, 8), seed=0).learn(examples, [], classes=2)

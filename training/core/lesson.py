@@ -253,7 +253,7 @@ class Lesson:
         for batch in batches(self.train, order, view, self.means, second=self.second, size=size, shared=True):
             with self.together(batch):
                 with torch.autocast(self.means.device.type, dtype=torch.float16, enabled=self._half(plan)):
-                    value = loss(self.step(batch))
+                    value = _told(loss, self.step, batch, plan)
                 if ranks is not None and batch.whole is not None:
                     value = value * ranks.share(batch.whole)
                 optimiser.zero_grad()
@@ -301,6 +301,18 @@ class Lesson:
         if self.means.sets:
             return float(sample_pw_jaccard(predicted_sets(logits), torch.from_numpy(part.labels)).sum())
         return int((logits.argmax(1).numpy() == part.labels).sum())
+
+
+def _told(loss: Loss, step: Callable[[Batch], ForwardPass], batch: Batch, plan: Schedule) -> Tensor:
+    try:
+        return loss(step(batch))
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ValueError(
+            f"a batch has {len(batch.rows)} row, of which batch norm can take no deviation: the rows are a multiple of "
+            f"batch_size = {plan.batch_size}, and one: change it, or take larger pictures"
+        ) from None
 
 
 def frozen(model: Classifier) -> Classifier:
