@@ -143,6 +143,19 @@ def measure_offline(*, predictions: Rows) -> Iterator[Value]:
 
     Args:
         predictions: what the training left; nothing where it diverged.
+
+    >>> import pyarrow as pa
+    >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
+    >>> rows = [
+    ...     row(ONE_LABEL, "0000/1/test", 0, "1", "test", 2, keys=list("ab"), labels=[0, 1]),
+    ...     row(ONE_LABEL, "0000/2/test", 0, "2", "test", 1, keys=["c"], labels=[0]),
+    ...     row(ONE_LABEL, "0001", 1, "all", "", 9, class_names=["cat", "dog"], record="{}"),
+    ...     row(ONE_LABEL, "0001/1/test", 1, "1", "test", 2, predicted=[0, 1]),
+    ...     row(ONE_LABEL, "0001/2/test", 1, "2", "test", 1, predicted=[1]),
+    ... ]
+    >>> found = measure_offline(predictions=Rows.of(pa.concat_tables(rows)))
+    >>> [(value.tested, round(value.value, 3)) for value in found]
+    [('1', 1.0), ('2', 0.0), ('', 0.667)]
     """
     if not predictions.num_rows:
         return

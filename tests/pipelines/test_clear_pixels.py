@@ -178,7 +178,7 @@ def test_pictures_that_cannot_be_learned_from(run: Path, bw: Cli) -> None:
 
 def torchrun(*arguments: object) -> subprocess.CompletedProcess[str]:
     words = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    words += ["--no-python", sys.executable, "-P", "-m", "benchwright", *map(str, arguments)]
+    words += ["--no-python", sys.executable, "-P", "-m", "benchwright.pipelines.cli.main", *map(str, arguments)]
     return subprocess.run(words, capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
