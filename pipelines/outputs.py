@@ -69,7 +69,7 @@ def train(
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     check_finished(out)
     chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), tuple(protocols))
-    how = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
+    how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
     if "WORLD_SIZE" in os.environ:  # torchrun's
         from .streams import learn_stream, learner_of
         from .together import count, train_together

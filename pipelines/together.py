@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from ..curation.keys import canonical, plain
 from ..eval.protocols.streams import Stream
@@ -50,10 +50,8 @@ class Leading:
         self._learner.load(path, seen)
 
 
-class Prepares(Protocol):
-    """Gives the learner and the stream of a training, from the settings of its step."""
-
-    def __call__(self, **settings: Any) -> tuple[Learner, Stream]: ...
+Prepares = Callable[..., tuple[Learner, Stream]]
+"""Gives the learner and the stream of a training, from the settings of its step."""
 
 
 def train_together(

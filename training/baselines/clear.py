@@ -30,7 +30,7 @@ def paper_settings(preset: str, features: str | None = None) -> tuple[str, dict[
     facts = _facts()
     if preset not in facts["presets"]:
         raise ValueError(f"preset {preset!r}: there are {', '.join(facts['presets'])}")
-    own = {"features": "embedding", **facts["presets"][preset]}
+    own: dict[str, Any] = {"features": "embedding", **facts["presets"][preset]}
     model, network, view = own.pop("model"), own.pop("settings", {}), own.pop("view", {})
     own.pop("methods", None)
     features = features or own["features"]
