@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...curation.encoders.one_thread import one_thread
 from ...curation.encoders.preprocess import Crop, normalise, prepare
 from ...curation.rng import uniform
 from ...curation.rows import Reject
@@ -207,6 +208,10 @@ class PictureExamples:
 
     def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
         """(len(rows), 3, side, side) float32: augmented as the view says, or the centre where ``draw`` is None."""
+        with one_thread():  # of a thread that loads ahead: others are at work beside it
+            return self._load(rows, draw)
+
+    def _load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
         view, at = self._album.view, self._rows[np.asarray(rows, dtype=np.int64)].tolist()
         keys = [self.keys[row] for row in rows]
         if draw is None or view.augment == "none":
