@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -42,6 +43,7 @@ class DatasetCard:
         members: extension -> facts in words and values: ``{"embedding.npy": {"holds": "CLIP embedding", "dtype": "float32",
             "shape": [512]}}``.
         columns: label column -> one line of meaning.
+        features: name of a feature set beside the shards -> its facts: ``file``, ``dtype``, ``shape``, ...
         tags: words for a hub's search.
         tasks: what it is for, in the words of Hugging Face's hub, such as ``image-classification``.
         labels: column of class indices -> names of the classes, in the order of their indices.
@@ -61,6 +63,7 @@ class DatasetCard:
     sources: Sequence[Mapping[str, str]] = ()
     members: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict[str, Mapping[str, Any]])
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    features: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict[str, Mapping[str, Any]])
     tags: Sequence[str] = ()
     tasks: Sequence[str] = ()
     labels: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict[str, Sequence[str]])
@@ -80,13 +83,19 @@ def escaped(text: str) -> str:
     return _MARKUP.sub(r"\\\g<0>", visible(" ".join(text.splitlines())))
 
 
-def dataset_files(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
+def dataset_files(
+    index: pa.Table,
+    card: DatasetCard,
+    shards: Mapping[str, Mapping[str, Any]],
+    others: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> dict[str, bytes]:
     """Bytes of the files beside the shards.
 
     Args:
         index: ``INDEX_COLUMNS`` and the label columns, one row a sample, in the dataset's order.
         card: the facts.
         shards: file name (``<shard>.tar``) -> its ``size`` and ``sha256``.
+        others: of further files, by their paths in the folder.
 
     Returns:
         ``index.parquet``, ``README.md`` and ``dataset.json``, which holds the SHA-256 of all others.
@@ -96,12 +105,14 @@ def dataset_files(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mappi
     """
     _check_index(index, shards)
     parquet, readme = parquet_bytes(index), _readme(index, card, shards).encode()
-    files = dict(shards) | {"index.parquet": fact_of(parquet), "README.md": fact_of(readme)}
+    files = {**shards, **others, "index.parquet": fact_of(parquet), "README.md": fact_of(readme)}
     more = {
         "sources": [dict(each) for each in card.sources],
         "members": {name: dict(each) for name, each in card.members.items()},
     }
-    described = dataset_json(card, index, _counts(index, shards), files, **more)
+    features = {name: dict(each) for name, each in card.features.items()}
+    told = dict(more, features=features) if features else more
+    described = dataset_json(card, index, _counts(index, shards), files, **told)
     return {"index.parquet": parquet, "README.md": readme, "dataset.json": described}
 
 
@@ -203,12 +214,32 @@ def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str
         "",
         *_HOW_TO_READ,
     ]
+    if card.features:
+        lines += ["", "## Feature sets", "", *_feature_lines(card.features)]
     if card.sources:
         lines += ["", "## Sources", "", *(f"- {_facts(source)}" for source in card.sources)]
     lines += ["", "## Licence", "", card.licence]
     if card.citation:
         lines += ["", "## Citation", "", "```", card.citation.strip(), "```"]
     return "\n".join(lines) + "\n"
+
+
+def _feature_lines(features: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A table, and how to open one."""
+    names = ["file", "dtype", "shape", "digest"]
+    rows = [f"| `{name}` | {' | '.join(_cell(each.get(fact, '')) for fact in names)} |" for name, each in features.items()]
+    return [
+        "Vectors of the images, row for row with `index.parquet`; `dataset.json` says what made them.",
+        "",
+        "| name | file | type | shape | content digest |",
+        "| --- | --- | --- | --- | --- |",
+        *rows,
+        "",
+        "```python",
+        "from benchwright.datasets.reader.features import open_features",
+        f'values, table = open_features(".", "{next(iter(features))}")  # memory-mapped',
+        "```",
+    ]
 
 
 _PLACES = {

@@ -115,5 +115,6 @@ def _check_apart(stage: Stage, store: Store, path: str) -> None:
 def _there(path: str) -> bool:
     import fsspec
 
-    fs, root = fsspec.core.url_to_fs(path)
-    return bool(fs.exists(root))
+    with told_of(path) if "://" in path else contextlib.nullcontext():
+        fs, root = fsspec.core.url_to_fs(path)
+        return bool(fs.exists(root))

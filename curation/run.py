@@ -94,6 +94,7 @@ def run(
         TooManyRejects: where a stage went over its budget.
         NoRows: where a source has no rows left.
         Busy: where another run is at work in ``out``.
+        FileNotFoundError: where a source is not there, before anything is made.
         ConnectionError: where a ``dask.distributed`` scheduler went away.
 
     >>> from words import count_words, read_texts
@@ -113,6 +114,7 @@ def run(
     with lock(store), Workers(scheduler, workers) as pool:
         _check_no_links(store)
         earlier = check_folder(store, pipeline)
+        _check_sources(stages)
         if retry:  # before anything is written: the reasons may be mistyped
             _forget_rejects(store, retry)
         names = [stage.name for stage in stages]
@@ -122,6 +124,13 @@ def run(
         record.after(earlier).save(store)
         waits = _make(stages, schemas, store, pool, keep_stale, on_progress, made)
     return Run(store, tuple(made.values()), waits)
+
+
+def _check_sources(stages: Sequence[Stage]) -> None:
+    """Raise ``FileNotFoundError`` where a source is not there, such as weights of a late stage, before hours of work."""
+    for stage in stages:
+        if not stage.waits and (missing := missing_source(stage)):
+            raise FileNotFoundError(f"source {missing!r}: no such file or folder")
 
 
 def _make(

@@ -249,6 +249,15 @@ class Store:
                 with self._told(name):
                     _filesystem(self.url)[0].rm_file(self.path(name))
 
+    def remove_folder(self, name: str) -> None:
+        """Remove a folder that is empty; one that is not, or is not there, is left. Object stores have none."""
+        fs = _filesystem(self.url)[0]
+        with contextlib.suppress(OSError):
+            if self.local:
+                os.rmdir(self.path(name))
+            elif _BUCKETS.isdisjoint(_protocols(fs)):
+                fs.rmdir(self.path(name))
+
     def read_parquet(
         self,
         name: str,

@@ -172,7 +172,8 @@ def _check_witness(store: Store, where: str, made: Mapping[str, Any]) -> Iterato
 
 def _strangers(store: Store, where: str, known: Collection[str]) -> Iterator[Problem]:
     names = [("file", name) for name in store.list(where) if name not in known]
-    for kind, name in [*names, *(("folder", name) for name in store.folders(where))]:
+    names += [("folder", name) for name in store.folders(where) if name not in known]
+    for kind, name in names:
         place = posixpath.join(where, name)
         yield Problem(place, f"the {kind} is there", "nothing of it", place)
 
@@ -226,7 +227,11 @@ def _check_published(store: Store, published: str) -> Iterator[Problem]:
         return
     listed = {posixpath.join(DATASET, name): facts for name, facts in store.read_json(manifest)["files"].items()}
     yield from _check_files(store, listed)
-    yield from _strangers(store, DATASET, {posixpath.basename(name) for name in [*listed, manifest]})
+    held = {DATASET: set[str]()} | {posixpath.dirname(name): set[str]() for name in listed}
+    for name in [*listed, manifest, *(each for each in held if each != DATASET)]:
+        held[posixpath.dirname(name)].add(posixpath.basename(name))
+    for where, known in held.items():
+        yield from _strangers(store, where, known)
 
 
 def made_again(flow: Flow, url: str, scratch: str, **how_to_run: Any) -> list[Problem]:

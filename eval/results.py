@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -186,7 +187,8 @@ def lines(results: pa.Table) -> list[Line]:
 
 
 def line_label(method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
-    """The method with every setting in which the others differ from it: ``er, memory.samples = 200``.
+    """The method with every setting in which the others differ from it: ``er, memory.samples = 200``. Digests are told, by
+    their beginnings, where nothing else tells two apart.
 
     >>> line_label("er", {"memory.size": 200, "seed": 0}, [{"memory.size": 100, "seed": 0}])
     'er, memory.size = 200'
@@ -194,7 +196,15 @@ def line_label(method: str, settings: Mapping[str, Any], others: Iterable[Mappin
     others = list(others)
     names = dict.fromkeys(name for one in [settings, *others] for name in one)
     differ = [name for name in names if any(one.get(name) != settings.get(name) for one in others)]
+    told = [name for name in differ if not any(_is_digest(one.get(name)) for one in [settings, *others])]
+    if all(any(one.get(name) != settings.get(name) for name in told) for one in others if dict(one) != dict(settings)):
+        differ = told
+    settings = {name: value[:12] if _is_digest(value) else value for name, value in settings.items()}
     return ", ".join([method, *(f"{name} = {settings.get(name, 'none')}" for name in differ)])
+
+
+def _is_digest(value: Any) -> bool:
+    return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
 def flat(settings: Mapping[str, Any], *place: str) -> dict[str, Any]:

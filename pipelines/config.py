@@ -251,7 +251,7 @@ def _place(values: Any, location: tuple[Any, ...]) -> list[str]:
                 continue
             at = typing.cast("Mapping[Any, Any]", at).get(part)
         elif isinstance(at, list) and isinstance(part, int):
-            at = typing.cast("list[Any]", at)[part]
+            at = dict(enumerate(typing.cast("list[Any]", at))).get(part)  # it may be too short
         else:
             continue
         place.append(str(part))
@@ -260,14 +260,17 @@ def _place(values: Any, location: tuple[Any, ...]) -> list[str]:
 
 def _known(config_type: type, values: Any, place: Sequence[str]) -> str:
     """The names that stand beside an unknown one, and the nearest of them."""
-    owner, at = config_type, values
+    owner, at, by_name = config_type, values, False
     for part in place[:-1]:
         if part.isdigit():
             at = at[int(part)]
             continue
         at = at[part]
-        found = _dataclasses_in(typing.get_type_hints(owner).get(part))
-        owner = next((each for each in found if _is_of(each, at)), None)
+        if by_name:  # the part is the name of a table, which is the user's
+            by_name = False
+            continue
+        hint = typing.get_type_hints(owner).get(part)
+        owner, by_name = next((each for each in _dataclasses_in(hint) if _is_of(each, at)), None), _is_by_name(hint)
         if owner is None:
             return ""
     names = [field.name for field in dataclasses.fields(owner)]
@@ -379,7 +382,8 @@ def _resolve(config_type: Any, values: Any, base: Path) -> None:
         hint = hints.get(name)
         typing.cast("dict[str, Any]", values)[name] = resolved = _resolved(hint, value, base)
         if isinstance(resolved, Mapping):
-            _resolve(hint, resolved, base)
+            for table in resolved.values() if _is_by_name(hint) else [resolved]:
+                _resolve(hint, table, base)
 
 
 def _resolved(hint: Any, value: Any, base: Path) -> Any:
@@ -395,6 +399,12 @@ def _resolved(hint: Any, value: Any, base: Path) -> Any:
     if value and _is_marked(hint, _Location) and "://" not in value and not Path(value).is_absolute():
         return str(base / value)
     return beside(value, base) if _is_marked(hint, OneOf) else value
+
+
+def _is_by_name(hint: Any) -> bool:
+    """Whether a setting is a table of tables, each with a name of the user's."""
+    plain = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    return typing.get_origin(plain) is dict and bool(_dataclasses_in(plain))
 
 
 def _is_marked(hint: Any, mark: type) -> bool:

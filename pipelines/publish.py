@@ -6,6 +6,7 @@ import os
 import posixpath
 import shutil
 from collections.abc import Callable, Collection, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -16,9 +17,17 @@ from ..curation.part_writer import folder
 from ..curation.publish import DatasetCard, dataset_files
 from ..curation.run import Run
 from ..curation.store import Store
+from ..datasets.reader.features import FEATURES
 
 
-def publish_shards(run: Run, card: DatasetCard, into: str, *, leave_out: Collection[str] = ()) -> None:
+def publish_shards(
+    run: Run,
+    card: DatasetCard,
+    into: str,
+    *,
+    leave_out: Collection[str] = (),
+    features: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> None:
     """Write the dataset folder of a run whose last stage is a ``shards`` stage.
 
     Tars are hard links where the file system has them. Files of an earlier dataset that are no part of this one go.
@@ -28,6 +37,7 @@ def publish_shards(run: Run, card: DatasetCard, into: str, *, leave_out: Collect
         card: what the dataset says of itself; its ``digest`` is the run's.
         into: folder within the run's store.
         leave_out: columns that do not go into the index.
+        features: files of feature sets, which are there, with size and SHA-256: see ``feature_sets.write_features``.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py"), "words")
@@ -38,11 +48,13 @@ def publish_shards(run: Run, card: DatasetCard, into: str, *, leave_out: Collect
     """
     store, artifact = run.store, run.result
     tars = {posixpath.basename(n): facts for n, facts in artifact.files().items() if n.endswith(".tar")}
-    written = dataset_files(_index(run, leave_out), card, tars)
+    written = dataset_files(_index(run, leave_out), card, tars, features)
     target = Store(into)
     for name in tars:
         _link(store, posixpath.join(folder(artifact.stage), name), target, name, tars[name])
     write_files(target, written, keep=tars)
+    target.remove([name for each in target.list(FEATURES) if (name := posixpath.join(FEATURES, each)) not in features])
+    target.remove_folder(FEATURES)
 
 
 def write_files(target: Store, files: Mapping[str, bytes], *, keep: Collection[str] = ()) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 import threading
 
 from .encoder import Encoder, MakeEncoder
@@ -26,14 +27,23 @@ def load_encoder(spec: EncoderSpec | MakeEncoder, *, checkpoint: str = "", devic
     """
     with _loading:  # or two threads that start together would each load it
         if isinstance(spec, EncoderSpec):
-            return _load(spec, checkpoint, device)
+            return _load(spec, checkpoint, device, _stamp(checkpoint))
         from .own import load_own
 
-        return load_own(spec, checkpoint, device)
+        return load_own(spec, checkpoint, device, _stamp(checkpoint))
+
+
+def _stamp(checkpoint: str) -> tuple[int, ...]:
+    """Size and time of a local file, which are others once it has changed."""
+    try:
+        found = os.stat(checkpoint)
+    except OSError:  # of a URL; and what is not there is told when it is loaded
+        return ()
+    return found.st_size, found.st_mtime_ns
 
 
 @functools.cache
-def _load(spec: EncoderSpec, checkpoint: str, device: str) -> Encoder:
+def _load(spec: EncoderSpec, checkpoint: str, device: str, stamp: tuple[int, ...]) -> Encoder:
     if isinstance(spec, Colours):
         from .colours import ColourEncoder
 

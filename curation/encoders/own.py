@@ -65,19 +65,19 @@ class WrappedEncoder:
         return found
 
 
-def load_own(make: MakeEncoder, checkpoint: str, device: str) -> Encoder:
+def load_own(make: MakeEncoder, checkpoint: str, device: str, stamp: tuple[int, ...] = ()) -> Encoder:
     """The encoder that ``make`` gives, called once a process for the same settings, with ``checkpoint`` and ``device`` where it
-    has arguments of these names.
+    has arguments of these names. ``stamp`` tells a checkpoint from the one that was at its place before.
 
     Raises:
         ValueError: where it is called with settings that it does not have, or gives no encoder.
     """
     function, settings = (make.func, make.keywords) if isinstance(make, functools.partial) else (make, {})
-    return _load_own(function, canonical(settings), checkpoint, device)
+    return _load_own(function, canonical(settings), checkpoint, device, stamp)
 
 
 @functools.lru_cache(maxsize=2)
-def _load_own(function: MakeEncoder, settings: str, checkpoint: str, device: str) -> Encoder:
+def _load_own(function: MakeEncoder, settings: str, checkpoint: str, device: str, stamp: tuple[int, ...]) -> Encoder:
     name = f"{module_of(function)}:{getattr(function, '__qualname__', function)}"
     signature = inspect.signature(function)
     given = json.loads(settings)

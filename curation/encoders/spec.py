@@ -101,6 +101,7 @@ ENCODERS = Registry(
         "colours": "benchwright.curation.encoders.spec:Colours",
         "conse": "benchwright.curation.encoders.spec:Conse",
         "efficientnet_lite": "benchwright.curation.encoders.spec:EfficientNetLite",
+        "network": "benchwright.datasets.features.networks:Network",
         "open_clip": "benchwright.curation.encoders.spec:OpenClip",
     },
     fits={

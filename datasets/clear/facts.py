@@ -1,51 +1,86 @@
-"""The facts of CLEAR-10, with the names that ``facts.toml`` gives them; the file says where each value comes from."""
+"""The facts of CLEAR-10, with the names that ``facts.toml`` gives them; the file says where each value comes from. And the
+results of the paper's tables, ``tables.toml``.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import re
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
 from ...curation.package_data import package_toml, published_facts
 from ...curation.stages.buckets import BucketLimits
 
-IID = ("in_domain", "next_domain", "accuracy", "backward_transfer", "forward_transfer")
-STREAMING = ("streaming_next_domain", "streaming_forward_transfer")
+FEATURES = {
+    "clip": "CLIP",
+    "imagenet_rn50": "Pretrained-ImageNet",
+    "moco_imagenet_rn50": "MoCo-ImageNet",
+    "byol_imagenet_rn50": "BYOL-ImageNet",
+    "moco_b0": "MoCo-YFCC-B0",
+}
+"""The five feature sets of the paper in the order of its tables, each with its name there."""
 
 
 @dataclasses.dataclass(frozen=True)
-class PublishedScore:
-    """One published number.
+class PublishedCell:
+    """One number of a table of the paper.
 
     Attributes:
-        table: of the paper, "" where our source does not name it.
-        model: what was trained.
-        method: the row.
-        metric: the column: one of ``IID`` or ``STREAMING``.
-        percent: the value, 0 to 100.
-        note: what is known to be odd about it, or "".
+        table: "Table 6".
+        protocol: ``iid`` or ``streaming``.
+        features: one of ``FEATURES``, or "pixels".
+        network: what was trained on them: ``linear``, ``mlp`` or ``resnet18``.
+        row: name of the method with its settings, as our trainings call it.
+        method: the name alone: ``ewc``, ``reservoir``, ``dynamic_reservoir`` of "alpha i/k".
+        alpha: of a reservoir; else None.
+        start: ``scratch`` or ``finetune`` where the table says so; else "".
+        metric: as our results call it.
+        mean, std: in percent, over five seeds.
+        printed: both as the table has them: ``91.6±.1``.
     """
 
     table: str
-    model: str
+    protocol: str
+    features: str
+    network: str
+    row: str
     method: str
+    alpha: float | None
+    start: str
     metric: str
-    percent: float
+    mean: float
+    std: float
+    printed: str
+
+
+@dataclasses.dataclass(frozen=True)
+class PublishedTable:
+    """A table of the paper, of one network: ``tables.toml`` says what its fields mean.
+
+    Attributes:
+        metrics: protocol -> metrics, in the order of the columns.
+        note: what is odd about its figures, or "".
+        cells: row by row.
+    """
+
+    name: str
+    network: str
+    features: tuple[str, ...]
+    metrics: Mapping[str, tuple[str, ...]]
+    can_run: str
+    was_run: str
+    lacks: str
     note: str
+    cells: tuple[PublishedCell, ...]
 
 
 class Facts(SimpleNamespace):
     """The tables of the file, as attributes. ``classes`` are in the order of the released configuration, ``class_names`` in
-    the order of the labels: alphabetical, the background first (``class_names.txt``). ``published`` are the figures.
+    the order of the labels: alphabetical, the background first (``class_names.txt``).
     """
-
-    def figure(self, table: str, model: str, method: str, metric: str) -> PublishedScore:
-        """One published number. Raises ``KeyError`` where there is none of that place."""
-        for figure in self.published:
-            if (figure.table, figure.model, figure.method, figure.metric) == (table, model, method, metric):
-                return figure
-        raise KeyError(f"no published figure {metric!r} of {method!r} for {model!r} in {table or 'an unnamed table'!r}")
 
 
 @functools.cache
@@ -55,8 +90,7 @@ def facts() -> Facts:
     tables = {name: SimpleNamespace(**table) for name, table in raw.items() if isinstance(table, dict)}
     classes = tuple(SimpleNamespace(**each) for each in raw["classes"])
     names = (raw["retrieval"]["background"], *sorted(each.name for each in classes))
-    published = tuple(figure for table in raw["published"] for figure in _figures(table))
-    return Facts(**tables, classes=classes, class_names=names, published=published)
+    return Facts(**tables, classes=classes, class_names=names)
 
 
 @functools.cache
@@ -65,11 +99,38 @@ def published_limits() -> tuple[BucketLimits, ...]:
     return tuple(BucketLimits(item["start"], item["end"]) for item in package_toml(__package__, "bucket_limits.toml")["limits"])
 
 
-def _figures(table: dict[str, Any]) -> list[PublishedScore]:
-    groups = {"iid": IID, "streaming": STREAMING}
-    metrics = [metric for column in table["columns"] for metric in groups.get(column, (column,))]
-    return [
-        PublishedScore(table["table"], table["model"], method, metric, float(percent), table.get("note", ""))
-        for method, percents in table["rows"].items()
-        for metric, percent in zip(metrics, percents, strict=True)
-    ]
+@functools.cache
+def published_tables() -> tuple[PublishedTable, ...]:
+    """Tables 1, 2 and 4 to 9, in this order; Table 1 in two parts, one a network.
+
+    >>> [(table.name, table.network, len(table.cells)) for table in published_tables()][:3]
+    [('Table 1', 'resnet18', 63), ('Table 1', 'linear', 63), ('Table 2', 'linear', 56)]
+    >>> published_tables()[-1].cells[0]
+    PublishedCell(table='Table 9', protocol='streaming', features='clip', network='mlp', row='nap-finetune', ...
+    """
+    return tuple(_table(raw) for raw in package_toml(__package__, "tables.toml")["tables"])
+
+
+def _table(raw: Mapping[str, Any]) -> PublishedTable:
+    told = {name: " ".join(str(raw.get(name, "")).split()) for name in ("can_run", "was_run", "lacks", "note")}
+    metrics = {protocol: tuple(names) for protocol, names in raw["metrics"].items()}
+    return PublishedTable(raw["name"], raw["network"], tuple(raw["features"]), metrics, **told, cells=tuple(_cells(raw)))
+
+
+def _cells(raw: Mapping[str, Any]) -> Iterator[PublishedCell]:
+    for row, printed in raw["rows"].items():
+        method, alpha, start = _row(row)
+        for (protocol, metrics), part in zip(raw["metrics"].items(), printed.split("|"), strict=True):
+            places = [(metric, features) for metric in metrics for features in raw["features"]]
+            for (metric, features), cell in zip(places, part.split(), strict=True):
+                mean, std = map(float, cell.split("±"))
+                of = (raw["name"], protocol, features, raw["network"], row, method, alpha, start)
+                yield PublishedCell(*of, metric, mean, std, cell)
+
+
+def _row(name: str) -> tuple[str, float | None, str]:
+    """Method, alpha and start: ``reservoir-alpha=0.5-scratch``."""
+    found = re.fullmatch(r"(\w+?)(?:-alpha=([\d.]+))?(?:-(scratch|finetune))?", name)
+    if found is None:
+        raise ValueError(f"tables.toml, row {name!r}: method, alpha and start are joined by hyphens")
+    return found[1], float(found[2]) if found[2] else None, found[3] or ""

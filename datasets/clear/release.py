@@ -187,12 +187,16 @@ def write_features(folder: str | Path, feature_type: str, bucket: int, features:
 
     if features.ndim != 2 or len(features) != len(labels):
         raise ValueError(f"features of shape {features.shape} for {len(labels)} labels in bucket {bucket}")
-    name = checked_name("feature type", feature_type)
-    path = Path(folder) / "training_folder" / "features" / name / str(checked_bucket(bucket)) / "all.pth"
+    path = features_folder(folder, feature_type) / str(checked_bucket(bucket)) / "all.pth"
     tensor = torch.from_numpy(np.array(features, dtype=np.float32, order="C"))
     with writing(path) as stream:
         torch.save((tensor, [int(label) for label in labels]), stream)
     return path
+
+
+def features_folder(folder: str | Path, feature_type: str) -> Path:
+    """Where stored features lie in a release."""
+    return Path(folder) / "training_folder" / "features" / checked_name("feature type", feature_type)
 
 
 def write_all_metadata(folder: str | Path, rows: Iterable[Mapping[str, Any]]) -> dict[int, int]:

@@ -24,6 +24,18 @@ def read_whole(place: str, numbers: int | None = None) -> np.ndarray:
     return as_array(_load(place, *stamp(place)), place, numbers)
 
 
+def load_tables(place: str) -> Any:
+    """What a torch file holds: tensors and plain values, in tables. It is not kept.
+
+    Raises:
+        ValueError: it is no torch file, or holds anything else.
+    """
+    try:
+        return _load(place, *stamp(place))
+    finally:
+        _load.cache_clear()
+
+
 def read_tensors(place: str, file: FeatureFile) -> tuple[Sequence[str], Any]:
     """Names, and tensors by number. Raises ``ValueError`` where the file holds anything else."""
     loaded = _load(place, *stamp(place))

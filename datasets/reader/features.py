@@ -1,17 +1,27 @@
-"""Feature matrices straight from the shards."""
+"""Feature matrices: straight from the shards, or of the feature sets that lie beside them."""
 
 from __future__ import annotations
 
+import json
+import math
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
 
+from ...curation.npy import read_npy_head
+from ...curation.rows import SNAKE_CASE
 from ...curation.shards import read_sample
 from ...curation.ustar import ShardError
 from .decode import decode_npy
 from .index import DatasetIndex, ShardFiles
+
+FEATURES = "features"
+"""Folder of a dataset that holds its feature sets, and their table in ``dataset.json``."""
 
 
 def read_features(
@@ -72,3 +82,89 @@ def _member(span: Any, key: str, extension: str, place: str, base: int) -> np.nd
         return decode_npy(members[extension])
     except ValueError as error:
         raise ShardError(f"{place}, byte {base}: member {key}.{extension}: {error}") from error
+
+
+def feature_file(name: str) -> str:
+    """Where a feature set of that name lies in its dataset; "" where none can have it."""
+    return f"{FEATURES}/{name}.npy" if SNAKE_CASE.match(name) else ""
+
+
+def feature_sets(dataset: str | Path) -> dict[str, dict[str, Any]]:
+    """The feature sets of a dataset: name -> ``file``, ``dtype``, ``shape``, ``encoder``, ``checkpoint`` (SHA-256 of the file
+    of weights; of stretches of it where it is above 256 MiB) and ``digest``, of keys and vectors.
+
+    Raises:
+        FileNotFoundError: there is no ``dataset.json``.
+        ShardError: it is damaged.
+
+    >>> feature_sets("out/dataset")  # the tiny configuration has none
+    {}
+    """
+    fs, root = url_to_fs(str(dataset))
+    path = f"{root.rstrip('/')}/dataset.json"
+    if not fs.exists(path):
+        raise FileNotFoundError(f"{dataset}: no dataset.json here")
+    try:
+        told = json.loads(fs.cat_file(path)).get(FEATURES, {})
+        return {name: {**each, "shape": [int(side) for side in each["shape"]]} for name, each in told.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ShardError(f"{dataset}/dataset.json is damaged: {' '.join(str(error).split())[:200]}") from None
+
+
+def open_features(dataset: DatasetIndex | str | Path, name: str) -> tuple[np.ndarray, pa.Table]:
+    """A feature set, memory-mapped, and the table of the index, row for row.
+
+    Of a URL the file is fetched into a temporary one. Of some rows of a dataset (``DatasetIndex.select``) the values are a copy
+    where these do not stand together.
+
+    Args:
+        dataset: folder, URL, or the index of some of its rows.
+        name: of the feature set.
+
+    Returns:
+        The values, (n, d), which only can be read, and the table.
+
+    Raises:
+        ValueError: the dataset has no such feature set.
+        ShardError: its file is missing, or not what ``dataset.json`` says; ``benchwright verify`` compares every byte.
+    """
+    index = dataset if isinstance(dataset, DatasetIndex) else DatasetIndex.open(dataset)
+    known = feature_sets(index.url)
+    if name not in known:
+        there = f"there are {', '.join(known)}" if known else "it has none"
+        raise ValueError(f"{index.url}: no feature set {name!r}: {there}; a table [features.{name}] of the settings makes one")
+    values = _mapped(index.url, feature_file(name), known[name], index.total)
+    at = index.positions
+    if len(at) and int(at[-1]) - int(at[0]) + 1 == len(at):
+        return values[int(at[0]) : int(at[-1]) + 1], index.table
+    return values[at], index.table
+
+
+def _mapped(url: str, file: str, told: dict[str, Any], total: int) -> np.ndarray:
+    """The values of all rows. A file elsewhere is fetched, and is gone when nobody maps it any more."""
+    fs, root = url_to_fs(url)
+    path, place = f"{root.rstrip('/')}/{file}", f"{url.rstrip('/')}/{file}"
+    if not file or not fs.isfile(path):
+        raise ShardError(f"{place}: the feature set is missing; dataset.json names it")
+    if isinstance(fs, LocalFileSystem):
+        return _checked(path, place, told, total)
+    with tempfile.NamedTemporaryFile(suffix=".npy") as fetched:
+        fs.get_file(path, fetched.name)
+        return _checked(fetched.name, place, told, total)
+
+
+def _checked(path: str, place: str, told: dict[str, Any], total: int) -> np.ndarray:
+    with open(path, "rb") as stream:
+        try:
+            shape, fortran, dtype, begin = read_npy_head(stream)
+        except ValueError as error:
+            raise ShardError(f"{place}: {error}") from None
+    if fortran or list(shape) != told["shape"] or str(dtype) != told.get("dtype") or dtype.kind != "f" or shape[0] != total:
+        raise ShardError(
+            f"{place}: it is {dtype} {list(shape)}, where dataset.json has {told.get('dtype')} {told['shape']}, "
+            f"and the index {total} rows"
+        )
+    size, wanted = Path(path).stat().st_size, begin + math.prod(shape) * dtype.itemsize
+    if size != wanted:
+        raise ShardError(f"{place}: {size} bytes, where {wanted} are wanted: it was cut off, or added to")
+    return np.memmap(path, dtype, "r", begin, shape) if size > begin else np.empty(shape, dtype)

@@ -130,6 +130,71 @@ class ImageGrid:
 
 
 @dataclasses.dataclass(frozen=True)
+class Sheet:
+    """Pictures in rows and columns: what becomes of each row from column to column.
+
+    Attributes:
+        columns: headings, each with its small print.
+        rows: name of a row, and a picture a column, None where there is none.
+        caption: printed above it.
+        side_px: longer side of a picture.
+    """
+
+    columns: Sequence[tuple[str, str]]
+    rows: Sequence[tuple[str, Sequence[Thumb | None]]]
+    caption: str = ""
+    side_px: int = 72
+
+    def __post_init__(self) -> None:
+        for name, thumbs in self.rows:
+            if len(thumbs) != len(self.columns):
+                raise ValueError(f"sheet {self.caption!r}, row {name!r}: {len(thumbs)} places for {len(self.columns)} columns")
+
+
+@dataclasses.dataclass(frozen=True)
+class Heat:
+    """A small matrix whose cells are coloured by their values.
+
+    Attributes:
+        title: printed above it.
+        rows, columns: labels.
+        values: a row of numbers a label, NaN where there is none.
+        framed: whether the cells of the diagonal are framed.
+    """
+
+    title: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    values: Sequence[Sequence[float]]
+    framed: bool = False
+
+    def __post_init__(self) -> None:
+        if [len(row) for row in self.values] != [len(self.columns)] * len(self.rows):
+            shape = f"{len(self.values)} rows of {sorted({len(row) for row in self.values})}"
+            raise ValueError(f"heat {self.title!r}: {shape} for {len(self.rows)} x {len(self.columns)} labels")
+
+
+@dataclasses.dataclass(frozen=True)
+class Heats:
+    """Matrices of one scale of colours, side by side where there is room: many of them make a small page.
+
+    Attributes:
+        heats: in order.
+        scale: what the palest and the deepest colour stand for.
+        row_axis, column_axis: what rows and columns are.
+        unit: of the numbers, for the words.
+        decimals: printed places.
+    """
+
+    heats: Sequence[Heat]
+    scale: tuple[float, float]
+    row_axis: str
+    column_axis: str
+    unit: str
+    decimals: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
 class Details:
     """Blocks behind a line that opens them (all are open in print)."""
 
@@ -138,7 +203,7 @@ class Details:
     opened: bool = False
 
 
-Block = Text | Cards | Table | Figure | ImageGrid | Details
+Block = Text | Cards | Table | Figure | ImageGrid | Sheet | Heats | Details
 
 
 @dataclasses.dataclass(frozen=True)

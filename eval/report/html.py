@@ -17,7 +17,7 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ...curation.rows import visible
-from .blocks import Cell, ImageGrid, Report, Table, Value
+from .blocks import Cell, Heats, Report, Table, Thumb, Value
 from .images import encode, thumbnail
 
 _KINDS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp", b"<?xml": "svg+xml", b"<svg": "svg+xml"}
@@ -44,7 +44,8 @@ def render(report: Report) -> str:
         align=_alignment,
         linkable=lambda href: re.match(r"https?://", href) is not None,
         picture=_picture,
-        thumbs=_thumbs,
+        shown=_shown,
+        depth=_depth,
     )
 
 
@@ -70,13 +71,16 @@ def _picture(data: bytes) -> str:
     raise ValueError(f"a picture begins with {data[:8]!r}: SVG, PNG, JPEG or WebP is needed")
 
 
-def _thumbs(grid: ImageGrid) -> list[Mapping[str, Any]]:
-    shown: list[Mapping[str, Any]] = []
-    for at, thumb in enumerate(grid.thumbs):
-        small = thumbnail(thumb.image, grid.side_px, where=f"grid {grid.title!r}, image {at} ({thumb.caption})")
-        src = _picture(encode(small))
-        shown.append({"src": src, "width": small.width, "height": small.height, "of": thumb})
-    return shown
+def _shown(thumb: Thumb, side_px: int, where: str) -> Mapping[str, Any]:
+    """A thumbnail as the page has it; ``where`` names its place in errors."""
+    small = thumbnail(thumb.image, side_px, where=f"{where} ({thumb.caption})")
+    return {"src": _picture(encode(small)), "width": small.width, "height": small.height, "of": thumb}
+
+
+def _depth(block: Heats, value: float) -> int | None:
+    """How deep the colour of a cell is, from 0 to 100; None where there is no value."""
+    pale, deep = block.scale
+    return None if math.isnan(value) else round(100 * min(max((value - pale) / max(deep - pale, 1e-9), 0.0), 1.0))
 
 
 def _cell_of(value: Value) -> Cell:

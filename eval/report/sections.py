@@ -10,8 +10,8 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import ArrayLike
 
-from ...curation.store import Store
-from .blocks import Block, Cell, Details, ImageGrid, Section, Table, Text, Thumb, Value
+from ...curation.store import Rows, Store
+from .blocks import Block, Cell, Details, ImageGrid, Section, Sheet, Table, Text, Thumb, Value
 from .images import small
 from .plans import short_digest
 
@@ -66,6 +66,29 @@ def picture_sheets(
 
     thumbs = {name: {part: [thumb(row) for row in each] for part, each in parts.items()} for name, parts in places.items()}
     return contact_section(thumbs, title=title, intro=intro, side_px=side_px)
+
+
+def sample_sheet(
+    rows: Rows, places: Mapping[str, Sequence[int | None]], *, store: Store, columns: Sequence[tuple[str, str]], caption: str
+) -> Sheet:
+    """Pictures of some rows of a stage, in rows and columns.
+
+    Args:
+        rows: with ``key`` and ``image``.
+        places: name of a row of the sheet -> a row of the stage for each column, None where there is none.
+        store: holds the bytes of ``image``.
+        columns, caption: see ``Sheet``.
+    """
+    wanted = sorted({at for each in places.values() for at in each if at is not None})
+    table = rows.table(["key", "image"]).take(wanted)
+    images = dict(zip(wanted, table.to_pylist(), strict=True))
+
+    def thumb(at: int) -> Thumb:
+        key = images[at]["key"]
+        return Thumb(small(store.blob(images[at]["image"]).read(), Sheet.side_px, where=key), key)
+
+    shown = [(name, [None if at is None else thumb(at) for at in each]) for name, each in places.items()]
+    return Sheet(columns, shown, caption)
 
 
 def contact_section(

@@ -12,12 +12,15 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from ..results import Line
-from .blocks import Block, Cell, Details, Figure, Table, Text, Value
+from .blocks import Block, Cell, Details, Figure, Heat, Heats, Table, Text, Value
 from .figures import common_scale, heat_map, line_chart
 from .sections import without_empty_columns
 
 CURVES = 6
 """A figure tells so many curves apart."""
+
+MOST_CURVES = 8
+"""So many where each has a band, and there are many."""
 
 
 class HasLabel(Protocol):
@@ -34,11 +37,19 @@ Column = Callable[[R], Any]
 
 @dataclass(frozen=True)
 class PublishedRow:
-    """A row of a published table: its name there, the table, and by heading what stands in it, in the unit of ours."""
+    """A row of a published table.
+
+    Attributes:
+        name: in the table.
+        source: which table.
+        values: heading -> what stands in it, in the unit of ours.
+        under: label of the row of ours below which it stands; below all of them where that is not shown.
+    """
 
     name: str
     source: str
     values: Mapping[str, Value]
+    under: str = ""
 
 
 def spread_cell(values: ArrayLike, *, times: float = 100, decimals: int = 1) -> Cell:
@@ -58,7 +69,7 @@ def lines_table(
     decimals: int = 1,
     published: Sequence[PublishedRow] = (),
 ) -> Table:
-    """A row a line, and below them a row a published one; columns that are empty throughout are left out.
+    """A row a line, and below it, or below them all, a row a published one; columns that are empty throughout are left out.
 
     Args:
         lines: one each.
@@ -71,9 +82,17 @@ def lines_table(
     def cell(found: Any) -> Value:
         return spread_cell(found, times=times, decimals=decimals) if isinstance(found, np.ndarray) else found
 
+    def of_paper(one: PublishedRow) -> Sequence[Value]:
+        return [one.name, one.source, *(one.values.get(name) for name in columns)]
+
     first: list[Value] = ["this run"] if published else [None]
-    rows: list[Sequence[Value]] = [[line.label, *first, *(cell(column(line)) for column in columns.values())] for line in lines]
-    rows += [[one.name, one.source, *(one.values.get(name) for name in columns)] for one in published]
+    rows: list[Sequence[Value]] = []
+    left = list(published)
+    for line in lines:
+        rows.append([line.label, *first, *(cell(column(line)) for column in columns.values())])
+        rows += [of_paper(one) for one in left if one.under == line.label]
+        left = [one for one in left if one.under != line.label]
+    rows += [of_paper(one) for one in left]
     return without_empty_columns(Table(["method", "from", *columns], rows, caption, decimals=decimals))
 
 
@@ -214,7 +233,15 @@ def position_curves(
     return figures
 
 
-def _curves(places: Sequence[str], values: Mapping[str, NDArray[np.float64]], axis: str, value: str, caption: str) -> Figure:
+def _curves(
+    places: Sequence[str],
+    values: Mapping[str, NDArray[np.float64]],
+    axis: str,
+    value: str,
+    caption: str,
+    *,
+    limits: tuple[float, float] | None = None,
+) -> Figure:
     known = {name: np.ma.masked_invalid(runs) for name, runs in values.items()}
     several = {name: runs.std(axis=0, ddof=1).filled(math.nan) for name, runs in known.items() if len(runs) > 1}
     return line_chart(
@@ -225,20 +252,64 @@ def _curves(places: Sequence[str], values: Mapping[str, NDArray[np.float64]], ax
         shares=True,
         caption=f"{caption}; band: one standard deviation over runs." if several else f"{caption}.",
         spread=several,
+        limits=limits,
     )
 
 
-def diagonal_curves(label: str, names: Sequence[str], runs: ArrayLike, *, of: str) -> list[Figure]:
-    """Accuracy after each domain on that domain and on the next: (S, N, N) accuracies in [0, 1], NaN where not tested."""
-    values = np.asarray(runs, dtype=np.float64)
+def _diagonals(runs: NDArray[np.float64], of: str) -> dict[str, NDArray[np.float64]]:
+    """(S, N) each of what was tested at all."""
     curves = {
-        f"tested on the same {of}": np.diagonal(values, axis1=1, axis2=2),
-        f"tested on the next {of}": np.pad(np.diagonal(values, 1, 1, 2), ((0, 0), (0, 1)), constant_values=math.nan),
+        f"tested on the same {of}": np.diagonal(runs, axis1=1, axis2=2),
+        f"tested on the next {of}": np.pad(np.diagonal(runs, 1, 1, 2), ((0, 0), (0, 1)), constant_values=math.nan),
     }
-    shown = {name: curve for name, curve in curves.items() if not np.isnan(curve).all()}
-    if len(names) < 2 or not shown:
+    return {name: curve for name, curve in curves.items() if not np.isnan(curve).all()}
+
+
+def method_curves(lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: str) -> list[Figure]:
+    """Accuracy after each domain on that domain, and on the next one, a curve a line: figures of one scale.
+
+    Args:
+        lines: label -> (S, N, N) accuracies in [0, 1] of S runs, NaN where not tested.
+        names: of the N domains.
+        of: what they are.
+    """
+    tested: dict[str, dict[str, NDArray[np.float64]]] = {}
+    for label, runs in lines.items():
+        for name, curve in _diagonals(np.asarray(runs, dtype=np.float64), of).items():
+            tested.setdefault(name, {})[label] = curve
+    if len(names) < 2 or not tested:
         return []
-    return [_curves(names, shown, f"trained up to {of}", "accuracy", f"{label}: accuracy after each {of}")]
+    known = [np.ma.masked_invalid(curve) for curves in tested.values() for curve in curves.values()]
+    ends = [(runs.mean(axis=0) + way * runs.std(axis=0)).filled(math.nan) for runs in known for way in (-1, 1)]
+    low, high = (100 * min(max(end, 0.0), 1.0) for end in common_scale(ends))
+    figures: list[Figure] = []
+    for name, curves in sorted(tested.items(), key=lambda each: each[0] != f"tested on the same {of}"):
+        for some in np.array_split([*curves], math.ceil(len(curves) / MOST_CURVES)):
+            told = {label: curves[label] for label in some.tolist()}
+            caption = f"Accuracy after each {of}, {name}"
+            figures.append(_curves(names, told, f"trained up to {of}", "accuracy", caption, limits=(low - 1, high + 1)))
+    return figures
+
+
+def accuracy_heats(
+    lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: str, scale: tuple[float, float]
+) -> list[Heats | Text]:
+    """Accuracy matrices in percent, mean over runs, as tables of one scale of colours: a page holds hundreds of them.
+
+    Args:
+        lines, names, of: see ``method_curves``.
+        scale: see ``common_scale``.
+    """
+    means = {label: np.asarray(runs, dtype=np.float64).mean(0) for label, runs in lines.items()}
+    shown = {label: mean for label, mean in means.items() if not np.isnan(mean).all()}
+    heats = [
+        Heat(label, names, names, (100 * mean).tolist(), framed=not np.isnan(np.diagonal(mean)).all())
+        for label, mean in shown.items()
+    ]
+    rows, columns = f"trained up to {of}", f"tested on {of}"
+    blocks: list[Heats | Text] = [Heats(heats, (100 * scale[0], 100 * scale[1]), rows, columns, "percent")] if heats else []
+    untested = [label for label in means if label not in shown]  # of a single domain, say, where the next one is tested
+    return [*blocks, *([Text([f"{', '.join(untested)}: there is no later {of} to test on."])] if untested else [])]
 
 
 K = TypeVar("K")

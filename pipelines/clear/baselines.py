@@ -16,9 +16,10 @@ from ...curation.flow import Step
 from ...curation.registry import load_name
 from ...curation.verify import DATASET
 from ...datasets.clear.splits import SEEDS
+from ...datasets.reader.features import feature_sets
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import measure_domains, measure_offline
-from ...training.baselines.clear import PIXELS, expanded, groups, paper_methods, paper_settings
+from ...training.baselines.clear import expanded, groups, paper_methods, paper_settings
 from ...training.data.pictures import picture_view
 from ...training.methods.registry import METHODS
 from ...training.models.backbone import HUB, check_backbone_net, hub_weights
@@ -26,6 +27,7 @@ from ...training.models.picture_net import check_picture_net
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
+from ..feature_sets import EMBEDDING, PIXELS
 from ..metrics import with_metrics
 from ..names import reference_of, short
 from ..streams import Runs, trainings_of, weights_sha256
@@ -67,17 +69,27 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         pairs = [pair for pair in pairs if pair[0] != "streaming"]
     if {"iid", OFFLINE} & set(asked):
         _check_splits(config, table)
-    weights = _weights(config)
+    weights, features = _weights(config), _features(config, out)
     return trainings_of(
-        (_baseline(config, protocol, name, weights) for protocol, name in pairs),
+        (_baseline(config, protocol, name, weights, features) for protocol, name in pairs),
         SEEDS,
         prepare="benchwright.pipelines.clear.stream:domains",
         runs=Runs(dataset, weights, device=config.encoder_run.device, workers=config.baselines.workers),
-        samples="images" if _features(config) == PIXELS else "vectors",
+        samples="images" if _learned(config) == PIXELS else "vectors",
         labels="one",
         classes="same",
         change="baselines.learning_rate",
     )
+
+
+def _features(config: ClearConfig, out: str) -> dict[str, Any]:
+    """What is learned from, for the settings of a training: a feature set with its digest, which the dataset's leaves out."""
+    name = _learned(config)
+    if name in (EMBEDDING, PIXELS):
+        return {"features": name}
+    if (told := feature_sets(posixpath.join(out, DATASET)).get(name)) is None:
+        raise WrongUse(f"baselines.features = {name!r}: {out} has no features of this name yet: run it again first")
+    return {"features": name, "features_digest": told["digest"]}
 
 
 def _pairs(protocols: Sequence[str], names: Sequence[str], *, named: bool, chosen: bool) -> list[tuple[str, str]]:
@@ -111,8 +123,9 @@ def _weights(config: ClearConfig) -> str | None:
     return weights
 
 
-def _baseline(config: ClearConfig, protocol: str, name: str, weights: str | None) -> dict[str, Any]:
+def _baseline(config: ClearConfig, protocol: str, name: str, weights: str | None, features: dict[str, Any]) -> dict[str, Any]:
     model, settings = settings_of(config)
+    settings |= features
     settings |= {} if weights is None else {"weights": weights_sha256(weights)}
     method, settings["method"] = _method(config, name)
     measure = Step(measure_offline, {}) if protocol == OFFLINE else Step(measure_domains, {"protocol": protocol})
@@ -144,7 +157,8 @@ _SCHEDULE = (
 )
 
 
-def _features(config: ClearConfig) -> str:
+def _learned(config: ClearConfig) -> str:
+    """What is learned from: by default what the preset learns from."""
     return paper_settings(config.baselines.preset, config.baselines.features)[1]["features"]
 
 

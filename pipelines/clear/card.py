@@ -9,6 +9,7 @@ from ...curation.run import Run
 from ...curation.stages.choose import class_order
 from ...datasets.clear.samples import COLUMNS
 from ...datasets.clear.splits import SEEDS
+from ..feature_sets import write_features
 from ..own import shown
 from ..publish import publish_shards
 from .config import ClearConfig, YfccSource
@@ -25,6 +26,7 @@ def publish(run: Run, config: ClearConfig, folder: str) -> None:
     columns = {f"iid_seed{seed}": f"train or test in iid split {seed}" for seed in SEEDS}
     if isinstance(config.source, YfccSource):
         columns |= {name: f"{name} of YFCC100M's metadata, URL-decoded" for name in config.source.extra}
+    files, features = write_features(run, config.features, folder)
     names = ", ".join(escaped(each.name) for each in config.classes)
     card = DatasetCard(
         title="A CLEAR-style benchmark",
@@ -38,12 +40,13 @@ def publish(run: Run, config: ClearConfig, folder: str) -> None:
         citation=_CITATION,
         members=members,
         columns={**COLUMNS, **columns},
+        features=features,
         tags=["continual-learning", "image-classification"],
         tasks=["image-classification"],
         labels={"label": class_order([each.name for each in config.classes], config.retrieval.background)},
         configurations=_configurations(run),
     )
-    publish_shards(run, card, folder)
+    publish_shards(run, card, folder, features=files)
 
 
 def _configurations(run: Run) -> dict[str, dict[str, dict[str, Any]]]:

@@ -22,6 +22,7 @@ from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..errors import did_you_mean
+from ..feature_sets import FeatureSet, FeatureSets
 from ..names import ByKind, OneOf, known_keys
 from ..own import OwnEncoder, OwnSource
 from ..sources import SOURCES
@@ -268,8 +269,8 @@ class Baselines:
         preset: hyper-parameters and model of the paper.
         methods: by name, or groups of them such as ``table1``; ``method_settings`` has changes of single ones.
         model: another one than the preset's, by name or reference; ``model_settings`` are its own.
-        features: what is learned from: "embedding", the vectors in which the images were retrieved, or "pixels"; by default
-            what the preset learns from.
+        features: what is learned from: "embedding", the vectors by which the images were retrieved; the name of a feature set;
+            or "pixels". By default what the preset learns from.
         view: how pictures are looked at, where they are learned from: changes of the preset's ``PictureView``.
         weights: of the model: a file, or ``hub://NAME``, which torchvision or timm publishes (of the model ``backbone``).
         workers: threads that load batches ahead; changes the speed only.
@@ -284,7 +285,7 @@ class Baselines:
     )
     model: Annotated[str, OneOf(MODELS)] | None = None
     model_settings: dict[str, Any] = Field(default_factory=dict[str, Any])
-    features: Literal["embedding", "pixels"] | None = None
+    features: str | None = None
     view: dict[str, Any] = Field(default_factory=dict[str, Any])
     weights: Location | None = None
     workers: Annotated[int, Field(ge=0)] = 0
@@ -304,7 +305,7 @@ class Baselines:
 
 @dataclass(frozen=True, config=_STRICT)
 class ClearConfig:
-    """All settings. ``seed`` draws the final choice and the simulated votes."""
+    """All settings. ``seed`` draws the final choice and the simulated votes; ``features`` are by name, see ``feature_sets``."""
 
     seed: int
     source: Annotated[FolderSource | TarSource | YfccSource | DrawnSource | OwnSource, ByKind(SOURCES["clear"])]
@@ -317,6 +318,7 @@ class ClearConfig:
     choice: FinalChoice
     splits: Splits
     baselines: Baselines
+    features: FeatureSets = Field(default_factory=dict[str, FeatureSet])
     encoder_run: EncoderRun = Field(default_factory=EncoderRun)
     shards: ShardSizes = Field(default_factory=lambda: ShardSizes(1000))
     rows_per_part: Annotated[int, Field(ge=1)] = 256

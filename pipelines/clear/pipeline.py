@@ -38,6 +38,7 @@ from ...datasets.clear.splits import IidSplits, assign_iid_splits
 from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ..benchmark import built_in
+from ..feature_sets import check_learned, with_features
 from ..own import encoder_of, source_of
 from ..sources import SOURCES
 from . import card, release
@@ -54,6 +55,8 @@ from .config import (
 
 def plan(c: ClearConfig, out: str) -> Flow:
     """The stages from sources to shards. ``out`` is where ``qa import`` leaves the votes."""
+    if c.baselines.features is not None:
+        check_learned("baselines.features", c.baselines.features, c.features)
     flow = _images(c).each("checked", _check(c), max_rejects=_budget(c), rows_per_part=c.rows_per_part)
     if not isinstance(c.source, YfccSource):  # whose lines are checked as they are read
         flow = flow.table("timed", step(keep_taken_before_upload), max_rejects=_budget(c))
@@ -93,7 +96,7 @@ def plan(c: ClearConfig, out: str) -> Flow:
         (asked,) = rounds(c)
         flow = ask(flow, asked, out, majority=qa.majority, sensitive=qa.sensitive, rule=qa.rule)
     names = [each.name for each in c.classes]
-    return (
+    flow = (
         flow.whole(
             "chosen",
             step(
@@ -114,8 +117,9 @@ def plan(c: ClearConfig, out: str) -> Flow:
             step(assign_iid_splits, rule=c.splits.rule, test_share=c.splits.test_share),
             gives=IidSplits,
         )
-        .shards("shards", step(sample))
     )
+    flow = with_features(flow, c.features, of="placed", device=c.encoder_run.device, rows_per_part=c.rows_per_part)
+    return flow.shards("shards", step(sample))
 
 
 def rounds(c: ClearConfig) -> list[Round]:

@@ -17,6 +17,7 @@ from ...curation.store import Rows, Store, StoreError
 from ..errors import WrongUse
 from ..own import shown
 from .config import ClearConfig
+from .features import write_released_features
 
 
 def write_release_layout(config: ClearConfig, out: str, folder: str) -> int:
@@ -81,6 +82,7 @@ def _write_release(config: ClearConfig, store: Store, folder: Path) -> int:
     for bucket in np.unique(buckets).tolist():
         mine = buckets == bucket
         write_features(folder, shown(config.encoder.kind), bucket, vectors[mine], labels[mine].tolist())
+    write_released_features(store.url, folder)
     every = _finished(store, "bucketed")
     columns = [name for name in every.column_names if name not in ("image", "embedding")]
     write_all_metadata(folder, (row for part in every.batches(columns) for row in part.to_pylist()))

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...datasets.reader.features import read_features
+from ...datasets.reader.features import feature_sets, open_features, read_features
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import iid_stream, offline_stream, streaming_stream
-from ...training.baselines.clear import PIXELS
 from ...training.data.examples import ArrayExamples, Examples
 from ...training.data.pictures import PictureCache, PictureExamples, album_of, picture_view
+from ..feature_sets import EMBEDDING, PIXELS
 from ..streams import Prepared
 
 Take = Callable[[NDArray[np.int64]], Examples]
@@ -26,12 +26,14 @@ def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     """The stream of a training: its protocol is ``iid`` or ``offline``, whose split is drawn by the seed, or ``streaming``."""
     index = DatasetIndex.open(dataset)
     labels, names = _labels(index.table)
-    if training["settings"]["features"] == PIXELS:
+    learned = training["settings"]["features"]
+    if learned == PIXELS:
         album = _album(dataset, digest, json.dumps(training["settings"]["view"]))
         keys = index.table["key"].to_pylist()
         samples: Take = lambda rows: PictureExamples(album, keys, rows, labels[rows])  # noqa: E731
     else:
-        samples = functools.partial(_vectors, *_read(dataset, digest), labels)
+        read = _read(dataset, digest) if learned == EMBEDDING else _opened(index, training["settings"])
+        samples = functools.partial(_vectors, *read, labels)
     bucket = index.table["bucket"].to_numpy()
     if training["protocol"] in ("iid", "offline"):
         stream = iid_stream if training["protocol"] == "iid" else offline_stream
@@ -39,10 +41,10 @@ def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     return Prepared(streaming_stream(bucket, samples, names))
 
 
-def _vectors(features: NDArray[np.float32], keys: list[str], labels: NDArray[np.int64], rows: NDArray[np.int64]) -> Examples:
+def _vectors(features: NDArray[np.floating], keys: list[str], labels: NDArray[np.int64], rows: NDArray[np.int64]) -> Examples:
     whole = len(rows) and int(rows[-1]) - int(rows[0]) + 1 == len(rows)
     at = slice(int(rows[0]), int(rows[-1]) + 1) if whole else rows  # a view where a bucket's rows stand together
-    return ArrayExamples(features[at], labels[at], [keys[row] for row in rows.tolist()])
+    return ArrayExamples(features[at].astype(np.float32, copy=False), labels[at], [keys[row] for row in rows.tolist()])
 
 
 def _labels(table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...]]:
@@ -56,6 +58,17 @@ def _labels(table: pa.Table) -> tuple[NDArray[np.int64], tuple[str, ...]]:
 def _read(dataset: str, digest: str) -> tuple[NDArray[np.float32], list[str]]:
     """Features and keys, which all trainings in one process share; ``digest`` names the content."""
     features, table = read_features(DatasetIndex.open(dataset))
+    return features, table["key"].to_pylist()
+
+
+def _opened(index: DatasetIndex, settings: Mapping[str, Any]) -> tuple[NDArray[np.floating], list[str]]:
+    """A feature set, mapped, and keys."""
+    name, digest = settings["features"], settings["features_digest"]
+    if (there := feature_sets(index.url).get(name, {}).get("digest")) != digest:
+        raise ValueError(
+            f"{index.url}: the feature set {name!r} has the digest {str(there)[:12]}, not {digest[:12]}: train again"
+        )
+    features, table = open_features(index, name)
     return features, table["key"].to_pylist()
 
 

@@ -14,7 +14,7 @@ from benchwright.curation.rows import Sifted
 from benchwright.curation.stages.choose import class_order
 from benchwright.curation.stages.overlap import Rule
 from benchwright.curation.stages.retrieve import Concept, retrieve_by_vectors
-from benchwright.datasets.clear.facts import IID, STREAMING, facts
+from benchwright.datasets.clear.facts import facts
 
 
 def test_bucket_numbers() -> None:
@@ -73,30 +73,6 @@ def test_released_configuration_and_time_buckets(shared_data: Path) -> None:
     assert known.retrieval.candidates == config["NUM_OF_IMAGES_PER_CLASS_PER_BUCKET_TO_QUERY"]
     assert known.retrieval.background_share == config["NEGATIVE_RATIO"]
     assert len(json.loads((shared_data / "clear" / "clear_10_time.json").read_text())) == known.buckets.count
-
-
-def test_published_tables_are_whole() -> None:
-    figures = facts().published
-    tables = {(f.table, f.model) for f in figures}
-    assert len(tables) == 6
-    for table, model in tables:
-        methods = {f.method for f in figures if (f.table, f.model) == (table, model)}
-        metrics = {f.metric for f in figures if (f.table, f.model) == (table, model)}
-        assert len([f for f in figures if (f.table, f.model) == (table, model)]) == len(methods) * len(metrics)
-        assert metrics <= {*IID, *STREAMING}
-    assert all(50 < f.percent < 100 for f in figures)
-    assert len([f for f in figures if f.table == "Table 1"]) == 2 * 9 * 7
-    assert len([f for f in figures if f.table == "Table 2"]) == 8 * 7
-
-
-def test_published_figures_agree_where_tables_repeat_them() -> None:
-    known = facts()
-    for metric in (*IID, *STREAMING):
-        one = known.figure("Table 1", "linear on YFCC-B0", "biased reservoir, fine-tuned", metric).percent
-        same = "linear on YFCC-B0, fine-tuned, buffer of one bucket"
-        assert one == known.figure("Table 2", same, "alpha 1 i/k", metric).percent
-    with pytest.raises(KeyError, match="no published figure 'accuracy' of 'iCaRL'"):
-        known.figure("Table 1", "ResNet-18", "iCaRL", "accuracy")
 
 
 class ManyRows:

@@ -8,23 +8,42 @@ import json
 import math
 import re
 from html.parser import HTMLParser
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from benchwright.eval.report import html
-from benchwright.eval.report.blocks import Card, Cards, Cell, Details, Figure, ImageGrid, Report, Section, Table, Text, Thumb
+from benchwright.eval.report.blocks import (
+    Card,
+    Cards,
+    Cell,
+    Details,
+    Figure,
+    Heat,
+    Heats,
+    ImageGrid,
+    Report,
+    Section,
+    Sheet,
+    Table,
+    Text,
+    Thumb,
+)
 from benchwright.eval.report.figures import DARK, LIGHT, bar_chart, common_scale, heat_map, line_chart
 from benchwright.eval.report.images import thumbnail
+from benchwright.eval.report.maps import scatter_chart
 from benchwright.eval.report.plans import PlanStage, pipeline_section
 from benchwright.eval.report.sections import Provenance, contact_section, counts_table, provenance_section
 from benchwright.eval.report.trained import (
     PublishedRow,
+    accuracy_heats,
     changed_settings,
     comparable,
-    diagonal_curves,
+    lines_table,
+    method_curves,
     metric_blocks,
     position_matrices,
     settings_details,
@@ -74,6 +93,9 @@ def everything(text: str = "plain") -> Report:
         heat_map(matrix, [text, "b"], [text, "b"], row_axis=text, column_axis=text, caption=text),
         bar_chart([text, "b"], [3, 4.5], label_axis=text, value_axis=text, caption=text),
         line_chart([text, "b"], {text: [1, 2]}, label_axis=text, value_axis=text, spread={text: [0.1, 0.2]}),
+        scatter_chart([[0, 1], [1, 0]], [0, 1], [text, "b"], axes=(text, text), group_axis=text, caption=text),
+        Sheet([(text, text)], [(text, [Thumb(jpeg(), text)]), (text, [None])], text),
+        Heats([Heat(text, [text], [text, "b"], [[0.5, math.nan]], framed=True)], (0, 1), text, text, text),
         Details(text, [ImageGrid(text, [Thumb(jpeg(), text, 0.25)]), ImageGrid(text, [])]),
     ]
     return Report(text, text, [Section(text, blocks), Section(text, [])], foot=text)
@@ -371,12 +393,19 @@ def test_published_figures_stand_beside_lines_that_are_the_papers_by_their_recor
 def test_matrices_and_curves_for_both_protocols_and_any_number_of_domains():
     draw = np.random.default_rng(0)
     whole = draw.random((5, 4, 4))
-    assert len(diagonal_curves("nap", list("abcd"), whole, of="bucket")) == 1
     future = np.where(np.triu(np.ones((4, 4), bool), 1), whole, np.nan)
-    [curves] = diagonal_curves("nap", list("abcd"), future, of="bucket")
-    assert curves.data is not None
-    assert curves.data.columns == ["trained up to bucket", "tested on the next bucket"]
-    assert diagonal_curves("nap", ["a"], whole[:1, :1, :1], of="bucket") == []
+    same, following = method_curves({"nap": whole, "er": whole / 2}, list("abcd"), of="bucket")
+    assert (same.data.columns, following.data.columns) == (["trained up to bucket", "nap", "er"],) * 2
+    assert "tested on the same bucket" in same.caption
+    assert "band" in same.caption
+    assert [row[1] for row in same.data.rows] == pytest.approx(100 * np.diagonal(whole.mean(0)))
+    assert [row[2] for row in following.data.rows][:3] == pytest.approx(50 * np.diagonal(whole.mean(0), 1))
+    assert math.isnan(following.data.rows[3][1])
+    [only] = method_curves({"nap": future}, list("abcd"), of="bucket")
+    assert "tested on the next bucket" in only.caption
+    assert method_curves({"nap": whole[:1, :1, :1]}, ["a"], of="bucket") == []
+    many = method_curves({f"m{at}": whole for at in range(19)}, list("abcd"), of="bucket")
+    assert [len(figure.data.columns) - 1 for figure in many] == [7, 6, 6] * 2
     heat, known, alone = position_matrices(
         {
             0: ("nap", list("abcd"), future),
@@ -391,6 +420,78 @@ def test_matrices_and_curves_for_both_protocols_and_any_number_of_domains():
     assert "the frame marks the bucket learned last" in known.caption
     assert alone == Text(["nap: there is no later bucket to test on."])
     assert base64.b64encode(heat.light).decode() in html.render(Report("r", "", [Section("s", [heat])]))
+
+
+def test_matrices_as_tables_have_one_scale_of_colours():
+    whole = np.array([[[0.5, 0.9], [0.7, 1.0]], [[0.7, 0.9], [0.7, 1.0]]])
+    future = np.array([[[math.nan, 0.5], [math.nan, math.nan]]])
+    lines = {"nap <b>": whole, "er": future, "lost": np.full((1, 2, 2), math.nan)}
+    heats, told = accuracy_heats(lines, ["2009", "2010"], of="bucket", scale=(0.5, 1.0))
+    assert told == Text(["lost: there is no later bucket to test on."])
+    assert [(heat.title, heat.framed) for heat in heats.heats] == [("nap <b>", True), ("er", False)]
+    page = html.render(Report("r", "", [Section("s", [heats])]))
+    cells = re.findall(r'<td style="--v:(\d+)%" class="([ df]*)">([^<]*)</td>', page)
+    assert cells == [
+        ("20", " f", "60.0"),
+        ("80", "d", "90.0"),
+        ("40", "", "70.0"),
+        ("100", "d f", "100.0"),
+        ("0", "", "50.0"),
+    ]
+    assert page.count("<td></td>") == 2 + 3  # corners, and what was not tested
+    assert "nap &lt;b&gt;" in page
+    assert '<th scope="row">2010</th>' in page
+    with pytest.raises(ValueError, match="1 rows of \\[1\\] for 1 x 2 labels"):
+        Heat("t", ["a"], ["a", "b"], [[1.0]])
+
+
+def test_numbers_in_coloured_cells_can_be_read():
+    """WCAG contrast of at least 4.5 at every depth of the colours, which are mixed in OKLab, on light and on dark pages."""
+    css = (files("benchwright.eval.report") / "report.css").read_text()
+    pairs = zip(*(re.findall(rf"--{name}: (#\w+)", css) for name in ("pale", "deep", "on-pale", "on-deep")), strict=True)
+    template = (files("benchwright.eval.report") / "report.html").read_text()
+    [limit] = re.findall(r"if deep > (\d+)", template)
+    to_cone = [[0.4122214708, 0.5363325363, 0.0514459929], [0.2119034982, 0.6806995451, 0.1073969566]]
+    to_cone = np.array([*to_cone, [0.0883024619, 0.2817188376, 0.6299787005]])
+
+    def linear(colour: str) -> np.ndarray:
+        parts = np.array([int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)])
+        return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+
+    def luminance(light: np.ndarray) -> float:
+        return float(np.clip(light, 0, 1) @ [0.2126, 0.7152, 0.0722])
+
+    themes = list(pairs)
+    assert len(themes) == 2
+    for pale, deep, on_pale, on_deep in themes:
+        ends = [np.cbrt(to_cone @ linear(colour)) for colour in (pale, deep)]  # a mix in OKLab is one of cube roots of cones
+        for depth in range(101):
+            mixed = np.linalg.inv(to_cone) @ (ends[0] * (1 - depth / 100) + ends[1] * depth / 100) ** 3
+            ink = luminance(linear(on_deep if depth > int(limit) else on_pale))
+            low, high = sorted([luminance(mixed), ink])
+            assert (high + 0.05) / (low + 0.05) >= 4.5, (pale, depth)
+
+
+def test_sheets_of_pictures_by_column():
+    shown = Thumb(jpeg(40, 20), 'a "key"')
+    sheet = Sheet([("2009", ""), ("3", "2008-01-01\n2009-01-01")], [("cat", [shown, None])], "drawn", side_px=10)
+    page = html.render(Report("r", "", [Section("s", [sheet])]))
+    assert 'width="10" height="5" alt="a &#34;key&#34;"' in page
+    assert '<th scope="col">3<small>2008-01-01\n2009-01-01</small></th>' in page
+    assert "<td>–</td>" in page
+    with pytest.raises(ValueError, match="row 'cat': 1 places for 2 columns"):
+        Sheet(sheet.columns, [("cat", [None])], "drawn")
+
+
+class Named(NamedTuple):
+    label: str
+
+
+def test_published_rows_stand_below_their_own():
+    lines = [Named(name) for name in ("nap", "er")]
+    papers = [PublishedRow("ER", "Table 1", {"acc": 92.2}, "er"), PublishedRow("Nap", "Table 4", {"acc": 87.7}, "nap")]
+    table = lines_table(lines, {"acc": lambda line: 1.0}, "x", published=[*papers, PublishedRow("SI", "Table 1", {"acc": 9.0})])
+    assert [row[0] for row in table.rows] == ["nap", "Nap", "er", "ER", "SI"]
 
 
 def test_provenance_has_the_whole_digest_of_its_sources():

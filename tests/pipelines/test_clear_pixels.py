@@ -15,7 +15,8 @@ import benchwright as core
 import polars as pl
 import pytest
 import torch
-from benchwright.pipelines.clear.report import why_not_the_papers
+from benchwright.eval.results import flat
+from benchwright.pipelines.clear.paper import why_not_its_settings
 from benchwright.pipelines.experiments import finished_trainings
 from benchwright.training.baselines.clear import groups, paper_methods, paper_settings
 from benchwright.training.core.schedule import Schedule
@@ -208,21 +209,20 @@ def test_torchrun_gives_what_one_process_gives(run: Path, tmp_path: Path, bw: Cl
 
 def test_the_papers_figures_stand_beside_the_papers_settings_alone() -> None:
     class Told:
-        label = method = "er"
+        label = method = "agem"
         protocol, model = "iid", "pictures"
         settings: dict[str, Any]
 
-    from benchwright.eval.results import flat
+    def recorded(preset: str, **changes: Any) -> dict[str, Any]:
+        return flat({**paper_settings(preset)[1], "method": paper_methods(preset)["agem"][1]}) | changes
 
     line: Any = Told()
-    line.settings = flat({**paper_settings("resnet18")[1], "method": paper_methods("resnet18")["er"][1]})
-    assert why_not_the_papers(line) == ""
-    line.settings = {**line.settings, "view.resize": "as_written"}
-    assert why_not_the_papers(line) == "settings of the paper were changed: view.resize"
-    line.settings = flat({**paper_settings("small_resnet")[1], "method": paper_methods("small_resnet")["er"][1]})
-    assert "settings of the paper were changed" in why_not_the_papers(line)
-    line.model, line.settings = "linear", flat({**paper_settings("linear")[1], "method": paper_methods()["er"][1]})
-    assert why_not_the_papers(line) == ""
+    line.settings = recorded("resnet18")
+    assert why_not_its_settings(line, "pixels") == ""
+    line.settings = recorded("resnet18", **{"view.resize": "as_written"})
+    assert why_not_its_settings(line, "pixels") == "settings of the paper were changed: view.resize"
+    line.settings = recorded("small_resnet")
+    assert "the paper has no figures of reduced_resnet on" in why_not_its_settings(line, "pixels")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that torch can use")

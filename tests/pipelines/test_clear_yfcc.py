@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -105,3 +106,7 @@ def test_from_metadata_to_shards(tmp_path: Path, server: str, drawn: dict[str, t
         for key, name in zip(table["key"].to_pylist(), table["class_name"].to_pylist(), strict=True)
     ]
     assert sum(right) / len(right) > 0.95
+    page = Path(api.report(out)).read_text().partition("Limits of the buckets by date_uploaded")[2]
+    limits = re.findall(r"<td[^>]*>([^<]*)</td>", page.partition("</table>")[0])
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d", limit) for limit in [*limits[::3], *limits[1::3]]), "as times"
+    assert len(limits) == 3 * 4

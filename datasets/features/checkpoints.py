@@ -1,0 +1,193 @@
+"""Weights of a network in a checkpoint of whatever form: where they stand in it is found by their names.
+
+Released checkpoints hold the same tensors under other names: torchvision's bare (``conv1.weight``), MoCo's below
+``state_dict.module.encoder_q.``, OpenSelfSup's below ``state_dict.``, BYOL's in PyTorch below ``online_backbone.`` or
+``online_network.``, DINO's below ``teacher.backbone.``; Lightly numbers the layers (``state_dict.backbone.0.weight``). So the
+tables of a file are read as one, and a prefix is looked for below which the network is whole. Heads, queues and optimisers are
+left out, and so are networks that trail the one that learned, such as ``encoder_k``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...curation.rows import visible
+from .files import open_file
+from .torch_files import load_tables, plain
+
+_NOT_TAKEN = re.compile(r"(^|[._])(encoder_k|target|student|momentum|ema)([._]|$)")
+"""In the prefix of a network that its authors do not evaluate: of MoCo, BYOL and Lightly that which follows the other, of DINO
+that which learns."""
+
+_COUNTER = "num_batches_tracked"
+"""Of batch norms, and of no use to a frozen network: checkpoints before 2018 do not have it."""
+
+_SHOWN, _LONGEST = 5, 120
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The network whose weights are looked for.
+
+    Attributes:
+        model: its name, for errors.
+        shapes: of its weights by name, without those of its head.
+        head: dotted name of the layer that is left out, "" for none: what a file has below it is passed over.
+        layers: names of its layers in order, by which files that number them are understood.
+    """
+
+    model: str
+    shapes: Mapping[str, tuple[int, ...]]
+    head: str
+    layers: Sequence[str]
+
+
+def read_checkpoint(place: str) -> dict[str, Any]:
+    """Every tensor of a file by its dotted name: safetensors by the ending of its name, or a torch file.
+
+    Nothing but plain values is unpickled.
+
+    Raises:
+        ValueError: it is none, or holds no tensor.
+    """
+    tables = _safetensors(place) if place.endswith(".safetensors") else load_tables(place)
+    found = dict(_flat(tables))
+    if not found:
+        raise ValueError(f"weights {place}: there is no tensor in it, it is {type(tables).__name__}")
+    return found
+
+
+def _safetensors(place: str) -> Any:
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    with open_file(place) as stream:
+        data = stream.read()
+    try:
+        return load(data)
+    except (SafetensorError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"weights {place}: no file of safetensors: {' '.join(str(error).split())[:200]}") from None
+
+
+def _flat(tables: Any) -> list[tuple[str, Any]]:
+    """Names and tensors; tables that are named twice, or hold themselves, are gone through once."""
+    import torch
+
+    found: list[tuple[str, Any]] = []
+    todo, seen = [("", tables)], set[int]()
+    while todo:
+        name, value = todo.pop()
+        if isinstance(value, torch.Tensor):
+            found.append((name, value))
+        elif isinstance(value, Mapping) and id(value) not in seen:
+            seen.add(id(value))
+            todo += [(f"{name}.{key}" if name else str(key), item) for key, item in reversed(list(value.items()))]
+    return found
+
+
+def weights_of(tensors: Mapping[str, Any], wanted: Wanted, place: str, prefix: str | None = None) -> dict[str, Any]:
+    """The tensors of a network by its own names; all of them, and each of its shape.
+
+    Args:
+        tensors: see ``read_checkpoint``.
+        wanted: the network.
+        place: of the file, for errors.
+        prefix: what stands before the names; None: what is found.
+
+    Raises:
+        ValueError: the file lacks one, has one of another shape, or has more layers than the network; or it has several
+            networks, and no ``prefix`` says which.
+    """
+    schemes = [{name: name for name in wanted.shapes}, _numbered(wanted)]
+    prefix = prefix if prefix is None or prefix.endswith(".") else f"{prefix}."
+    needed = [{theirs: ours for ours, theirs in scheme.items() if not ours.endswith(_COUNTER)} for scheme in schemes]
+    counts = [_prefixes(tensors, names) if prefix is None else Counter({prefix: 1}) for names in needed]
+    places = [(scheme, at) for scheme, found in enumerate(counts) for at in found]
+    whole = [(scheme, at) for scheme, at in places if all(f"{at}{name}" in tensors for name in needed[scheme])]
+    if not whole:
+        raise ValueError(f"weights {place}: {_lacking(tensors, wanted, needed, counts)}")
+    taken = [each for each in whole if not _NOT_TAKEN.search(each[1])] or whole
+    scheme, at = taken[0]
+    found = _below(tensors, wanted, schemes[scheme], at, place)
+    others = [_below(tensors, wanted, schemes[scheme], at, place) for scheme, at in taken[1:]]
+    if any(not value.equal(other[name]) for other in others for name, value in found.items()):
+        told = ", ".join(f"'{_shown(at)}'" for _, at in taken[:_SHOWN])
+        raise ValueError(f"weights {place}: {wanted.model} is in it below {told}: say which with encoder.prefix")
+    return found
+
+
+def _below(tensors: Mapping[str, Any], wanted: Wanted, names: Mapping[str, str], at: str, place: str) -> dict[str, Any]:
+    """The network below a prefix, where it is whole."""
+    _check_no_more(tensors, wanted, names, at, place)
+    found: dict[str, Any] = {}
+    for ours, theirs in names.items():
+        if (value := tensors.get(f"{at}{theirs}")) is None:
+            continue  # a counter
+        if tuple(value.shape) != wanted.shapes[ours]:
+            raise ValueError(
+                f"weights {place}: {_shown(at + theirs)} is of shape {tuple(value.shape)}, and {wanted.model} has "
+                f"{wanted.shapes[ours]}: give the file of a {wanted.model}, or change encoder.model"
+            )
+        found[ours] = plain(value, place)
+    return found
+
+
+def _shown(name: str) -> str:
+    """A name that a file has, in a message."""
+    return visible(" ".join(name.split()) if len(name) <= _LONGEST else f"{' '.join(name[:_LONGEST].split())}...")
+
+
+def _numbered(wanted: Wanted) -> dict[str, str]:
+    """Our names -> those of a file that numbers the layers, as ``torch.nn.Sequential`` of them does."""
+    numbers = {name: str(number) for number, name in enumerate(wanted.layers)}
+    split = {name: name.partition(".") for name in wanted.shapes}
+    return {name: f"{numbers.get(first, first)}.{rest}" for name, (first, _, rest) in split.items()}
+
+
+def _prefixes(tensors: Mapping[str, Any], names: Mapping[str, str]) -> Counter[str]:
+    """What stands before names of the network -> how many of them."""
+    found = Counter[str]()
+    for full in tensors:
+        at = 0
+        while at <= len(full):
+            if full[at:] in names:
+                found[full[:at]] += 1
+            at = full.find(".", at) + 1 or len(full) + 1
+    return found
+
+
+def _lacking(
+    tensors: Mapping[str, Any], wanted: Wanted, needed: Sequence[Mapping[str, str]], counts: Sequence[Counter[str]]
+) -> str:
+    """What a file without the whole network has of it."""
+    found = [(at, names) for names, prefixes in zip(needed, counts, strict=True) for at in prefixes]
+    most = [(sum(f"{at}{name}" in tensors for name in names), at, names) for at, names in found]
+    count, at, names = max(most, key=lambda each: each[0], default=(0, "", needed[0]))
+    if 2 * count < len(names):
+        there = ", ".join(map(_shown, list(tensors)[:_SHOWN]))
+        more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
+        return f"there is no {wanted.model} in it; it holds {there}{more}: give another file, or change encoder.model"
+    missing = [name for name in names if f"{at}{name}" not in tensors]
+    below = f" below '{_shown(at)}'" if at else ""
+    return (
+        f"{wanted.model} is not whole in it: {len(missing)} of {len(names)} weights{below} are missing, such as "
+        f"{_shown(at + missing[0])}: give another file, or change encoder.model"
+    )
+
+
+def _check_no_more(tensors: Mapping[str, Any], wanted: Wanted, names: Mapping[str, str], at: str, place: str) -> None:
+    """Raise ``ValueError`` where layers of the network have weights that it does not have, as those of a deeper one do."""
+    known, layers = set(names.values()), {name.partition(".")[0] for name in names.values()}
+    for full in tensors:
+        name = full.removeprefix(at)
+        if not full.startswith(at) or name in known or name.partition(".")[0] not in layers or name.endswith(_COUNTER):
+            continue
+        if not (wanted.head and name.startswith(f"{wanted.head}.")):
+            raise ValueError(
+                f"weights {place}: {_shown(full)} is in it, which {wanted.model} does not have: give the file of a "
+                f"{wanted.model}, or change encoder.model"
+            )

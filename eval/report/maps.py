@@ -1,0 +1,207 @@
+"""Maps of the vectors of samples, and how the mean of each class moves over the domains."""
+
+from __future__ import annotations
+
+import importlib.util
+import warnings
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..metrics.drift import cosine_distances, principal_plane
+from .blocks import Block, Figure, Heat, Heats, Table, Text
+from .figures import LIGHT, MARKERS, Theme, drawn_figure, legend_beside, line_chart, short_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+KINDS = 24
+"""Groups that a map tells apart by colour and mark; those that have fewer points are drawn as one."""
+
+CLASSES = 12
+"""Classes with a curve of their own, in figures of six."""
+
+_FEWEST = 20
+"""Samples that UMAP, which looks at the 15 nearest of each, needs."""
+
+_FEW = 6
+"""Names of domains in a legend of shades."""
+
+
+def map_figures(vectors: ArrayLike, kinds: Sequence[tuple[str, Sequence[str], ArrayLike, bool]], *, seed: int) -> list[Figure]:
+    """Where samples lie in the plane of greatest variance, and by UMAP where it is installed: a picture a way to colour them.
+
+    Args:
+        vectors: (n, d), n at least 3: as many as a picture may have, they are all drawn.
+        kinds: what groups are, their names, the group of each vector, and whether the groups are in an order.
+        seed: of UMAP.
+    """
+    points, shares = principal_plane(vectors)
+    axes = [f"direction {at + 1}, {100 * share:.0f} % of the variance" for at, share in enumerate(shares)]
+    planes = [("principal components", points, axes)]
+    if len(points) >= _FEWEST and importlib.util.find_spec("umap") is not None:
+        planes.append(("UMAP", _umap(np.asarray(vectors, dtype=np.float32), seed), ["", ""]))
+    return [
+        scatter_chart(
+            places,
+            groups,
+            names,
+            axes=(labels[0], labels[1]),
+            group_axis=what,
+            ordered=ordered,
+            caption=f"{len(points):,} samples by {way}, coloured by {what}.",
+        )
+        for way, places, labels in planes
+        for what, names, groups, ordered in kinds
+    ]
+
+
+def _umap(vectors: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
+    import umap  # pyright: ignore[reportMissingImports]  # optional, and nothing needs it
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made: Any = umap.UMAP(n_neighbors=15, random_state=seed, n_jobs=1)
+        return np.asarray(made.fit_transform(vectors), dtype=np.float64)
+
+
+def scatter_chart(
+    points: ArrayLike,
+    groups: ArrayLike,
+    names: Sequence[str],
+    *,
+    axes: tuple[str, str],
+    group_axis: str,
+    ordered: bool = False,
+    caption: str = "",
+) -> Figure:
+    """Points of a plane, told apart by group.
+
+    Args:
+        points: (n, 2).
+        groups: (n,) index of a name each.
+        names: of the groups.
+        axes: labels of both axes.
+        group_axis: what groups are.
+        ordered: groups have an order: their colours go from pale to deep, and not from one hue to another.
+    """
+    places, of = np.asarray(points, dtype=np.float64), np.asarray(groups, dtype=np.int64)
+    if places.shape != (len(of), 2) or not len(of) or of.min() < 0 or of.max() >= len(names):
+        raise ValueError(f"points {places.shape} of groups {of.shape} with {len(names)} names: (n, 2) and (n,), at least one")
+    counts = np.bincount(of, minlength=len(names))
+    shown = [int(at) for at in np.flatnonzero(counts)]
+    styles = _shades(shown) if ordered else _hues(shown, counts)
+
+    def draw(pair: Axes, theme: Theme) -> None:
+        labelled = {shown[int(at)] for at in np.linspace(0, len(shown) - 1, min(len(shown), _FEW))} if ordered else {*shown}
+        for at in shown:
+            colour, marker, told = styles(at, theme)
+            there = places[of == at]
+            label = short_labels([names[at]])[0] if at in labelled and told else None
+            pair.plot(there[:, 0], there[:, 1], marker, color=colour, markersize=3.6, alpha=0.75, mew=0, label=label)
+        if any(not styles(at, theme)[2] for at in shown):
+            pair.plot([], [], ".", color=theme.faint, label="others")
+        pair.set_aspect("equal", adjustable="datalim")
+        pair.set_xticks([])
+        pair.set_yticks([])
+        pair.set_xlabel(axes[0])
+        pair.set_ylabel(axes[1])
+        for spine in pair.spines.values():
+            spine.set_color(theme.grid)
+        legend_beside(pair, theme, title=group_axis, ncols=1 if len(labelled) <= 16 else 2, markerscale=1.8)
+
+    means = {at: places[of == at].mean(axis=0) for at in shown}
+    alt = f"Map of {len(of):,} points by {group_axis}; where the mean of each lies: " + "; ".join(
+        f"{names[at]} ({x:.2f}, {y:.2f})" for at, (x, y) in means.items()
+    )
+    rows = [[names[at], int(counts[at]), *means[at].tolist()] for at in shown]
+    return drawn_figure(draw, (8.4, 4.6), alt, caption, Table([group_axis, "points", "mean, across", "mean, up"], rows))
+
+
+Style = Callable[[int, Theme], tuple[Any, str, bool]]
+"""Group -> its colour and mark, and whether the legend names it."""
+
+
+def _shades(shown: Sequence[int]) -> Style:
+    from matplotlib.colors import LinearSegmentedColormap
+
+    places = {at: place for place, at in enumerate(shown)}
+
+    def style(at: int, theme: Theme) -> tuple[Any, str, bool]:
+        # Not from the palest, in which a point is not seen.
+        ramp = LinearSegmentedColormap.from_list("ramp", theme.ramp[1:])
+        return ramp(0.25 + 0.75 * places[at] / max(len(places) - 1, 1)), "o", True
+
+    return style
+
+
+def _hues(shown: Sequence[int], counts: NDArray[np.int64]) -> Style:
+    largest = sorted(shown, key=lambda at: (-counts[at], at))[: KINDS if len(shown) <= KINDS else KINDS - 1]
+    places = {at: place for place, at in enumerate(sorted(largest))}
+    hues = len(LIGHT.series)
+
+    def style(at: int, theme: Theme) -> tuple[Any, str, bool]:
+        if at not in places:
+            return theme.faint, ".", False
+        return theme.series[places[at] % hues], MARKERS[places[at] // hues], True
+
+    return style
+
+
+def drift_blocks(sums: ArrayLike, classes: Sequence[str], domains: Sequence[str], *, of: str) -> list[Block]:
+    """How far the mean vector of each class moves from its first domain, and how far domains are apart.
+
+    Args:
+        sums: (2, C, N, d): sums of the vectors of each class and domain, in two halves; zero where there are none.
+        classes, domains: C and N names.
+        of: what domains are.
+    """
+    halves = np.asarray(sums, dtype=np.float64)
+    whole = halves.sum(axis=0)
+    there = np.abs(whole).sum(axis=2) > 0
+    if len(domains) < 2 or not (there.sum(axis=1) > 1).any():
+        return []
+    first = whole[np.arange(len(classes)), there.argmax(axis=1)]
+    moved = cosine_distances(whole, first[:, None])
+    apart = np.ma.masked_invalid(
+        [[cosine_distances(whole[:, a], whole[:, b]) for b in range(len(domains))] for a in range(len(domains))]
+    )
+    between = apart.mean(axis=2).filled(np.nan)
+    chance = np.ma.masked_invalid(cosine_distances(halves[0], halves[1]))
+    told = [f"Cosine distance between the mean vectors of a class in two {of}s: 0 where its pictures have not changed."]
+    if chance.count():
+        told.append(
+            f"Two halves of one {of}, drawn by key, are {chance.mean():.4f} apart in the mean. Whole {of}s are twice as large: "
+            "chance alone puts them about half of that apart."
+        )
+    top = float(np.nanmax(between))
+    heat = Heat(f"Between {of}s, mean over classes", domains, domains, between.tolist())
+    axes = of, of
+    return [
+        Text(told),
+        *_moves(moved, classes, domains, of),
+        Heats([heat], (0.0, max(top, 1e-6)), *axes, unit="cosine distance", decimals=3),
+    ]
+
+
+def _moves(moved: NDArray[np.float64], classes: Sequence[str], domains: Sequence[str], of: str) -> list[Figure]:
+    """Curves of the classes, or of those that move most."""
+    most = np.nanmax(np.where(np.isnan(moved), 0, moved), axis=1)
+    known = np.flatnonzero(~np.isnan(moved).all(axis=1)).tolist()
+    kept = sorted(sorted(known, key=lambda at: (-most[at], at))[:CLASSES])
+    limits = 0.0, max(1.08 * float(most.max()), 1e-6)
+    left = f" The {len(kept)} of {len(known)} classes that move furthest." if len(kept) < len(known) else ""
+    caption = f"Distance of each class's mean vector from that of its first {of}.{left}"
+    return [
+        line_chart(
+            domains,
+            {classes[at]: moved[at] for at in some},
+            label_axis=of,
+            value_axis="cosine distance",
+            caption=caption,
+            limits=limits,
+        )
+        for some in (kept[start : start + CLASSES // 2] for start in range(0, len(kept), CLASSES // 2))
+    ]

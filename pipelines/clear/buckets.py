@@ -1,0 +1,69 @@
+"""What a bucket of a run is called, and of which time it is."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from ..report import ReportedRun
+
+STAGE = "bucketed"
+_FORMS = {"year": "%Y", "month": "%Y-%m"}
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """A time bucket of a run.
+
+    Attributes:
+        number: as the data have it, from 0 in order of time.
+        name: of a calendar bucket its year or month, such as 2009-03; of another one its number.
+        heading: the same in words: ``2009-03`` or ``bucket 3``.
+        first, last: values of the column by which the buckets were cut.
+        images: that it had before retrieval.
+    """
+
+    number: int
+    name: str
+    heading: str
+    first: Any
+    last: Any
+    images: int
+
+    @property
+    def days(self) -> str:
+        """First and last day, each on a line; "" where the name says it, or buckets were not cut by times."""
+        times = [time for time in (self.first, self.last) if isinstance(time, dt.datetime)]
+        return "" if self.name != str(self.number) or len(times) < 2 else f"{times[0]:%Y-%m-%d}\n{times[1]:%Y-%m-%d}"
+
+
+def time_buckets(run: ReportedRun) -> tuple[str, list[Bucket]]:
+    """The column by which a run's buckets were cut, and the buckets; none where it has not cut any.
+
+    ``uploaded_unix`` is the upload time in seconds: ``date_uploaded`` says the same and is read in its place.
+    """
+    rows = run.rows(STAGE)
+    if rows is None:
+        return "", []
+    settings = run.made[STAGE].recipe["settings"]
+    by, form = settings["by"], _FORMS.get(settings.get("period", ""), "")
+    if by == "uploaded_unix" and "date_uploaded" in rows.column_names:
+        by = "date_uploaded"
+    frame = pl.DataFrame(pl.from_arrow(pa.concat_tables(rows.batches(["bucket", by]))))
+    spans = frame.group_by("bucket").agg(first=pl.col(by).min(), last=pl.col(by).max(), images=pl.len()).sort("bucket")
+    found: list[Bucket] = []
+    for number, first, last, images in spans.rows():
+        name = first.strftime(form) if form else str(number)
+        found.append(Bucket(number, name, name if form else f"bucket {number}", first, last, images))
+    return by, found
+
+
+def names_of(buckets: list[Bucket], numbers: list[int]) -> list[str]:
+    """Names of buckets by their numbers, in the order of these; a bucket that was not cut by this run goes by its number."""
+    names: Mapping[int, str] = {bucket.number: bucket.name for bucket in buckets}
+    return [names.get(number, str(number)) for number in numbers]

@@ -1,0 +1,161 @@
+"""Which trainings of a CLEAR run are the paper's by what was recorded of them, and what its tables print of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from ...curation.encoders.spec import OpenClip
+from ...datasets.clear.facts import FEATURES, PublishedCell, facts, published_tables
+from ...eval.report.blocks import Cell, Table, Value
+from ...eval.report.trained import PublishedRow, changed_settings
+from ...eval.results import Line, flat
+from ...training.baselines.clear import paper_methods, paper_settings, presets
+from ..feature_sets import EMBEDDING
+from .config import ClearConfig
+from .stream import PIXELS
+
+SAME = "images, features, splits and settings of the paper"
+
+ROWS = frozenset(cell.row for table in published_tables() for cell in table.cells)
+"""Methods that are rows of the paper's tables."""
+
+_NAMES = {"ewc": "EWC", "si": "SI", "lwf": "LwF", "cwr": "CWR", "gdumb": "GDumb", "er": "ER", "agem": "AGEM", "nap": "Nap"}
+_STARTS = {"scratch": "from scratch", "finetune": "fine-tuned"}
+
+
+def features_of(line: Line, config: ClearConfig) -> str:
+    """What a training learned, as the paper's tables call it: the vectors of retrieval by CLIP's RN50 are "clip"."""
+    found = str(line.settings.get("features", EMBEDDING))
+    encoder = getattr(config, "encoder", None)
+    if found == EMBEDDING and isinstance(encoder, OpenClip) and (encoder.model, encoder.weights) == ("RN50", "openai"):
+        return "clip"
+    return found
+
+
+def told_features(name: str) -> str:
+    """The paper's name of a set of features, or our own."""
+    return FEATURES.get(name, name)
+
+
+def network_of(line: Line) -> str:
+    """What was trained, as the paper's tables call it."""
+    return str(line.settings.get("model.backbone", line.model)) if line.model == "pictures" else line.model
+
+
+def data_differs(digest: str, known: str) -> str:
+    """Why the dataset of a run cannot be shown to be the paper's, by the digest of its shards and that of the paper's."""
+    if not known:
+        return "no digest of the paper's images and features is known, so this run's cannot be shown to be the same"
+    return "" if digest == known else "the images, splits or features of this run are not those of the paper"
+
+
+def why_not_the_papers(line: Line, features: str) -> str:
+    """Why a training is none of the paper's, by its record; "" where it is."""
+    return why_not_its_settings(line, features) or why_not_its_features(line, features)
+
+
+def why_not_its_settings(line: Line, features: str) -> str:
+    """The same, of method, network and settings alone."""
+    if line.method not in ROWS:
+        return "no method of the paper's tables"
+    network = network_of(line)
+    if not any(table.network == network and features in table.features for table in published_tables()):
+        return f"the paper has no figures of {network} on {told_features(features)}"
+    apart = [name for name in line.settings if name.startswith("features")]
+    changed = changed_settings(line, _settings(line, network, features), apart=apart)
+    return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
+
+
+def why_not_its_features(line: Line, features: str) -> str:
+    """The same, of the features alone: pixels and the vectors of retrieval stand in the shards, which have a digest."""
+    known = facts().release.feature_digests.get(features)
+    if known == "":
+        return f"no digest of the paper's {told_features(features)} features is known"
+    recorded = [value for name, value in line.settings.items() if name.startswith("features")]
+    return "" if known is None or known in recorded else f"the {told_features(features)} features are not those of the paper"
+
+
+def _settings(line: Line, network: str, features: str) -> list[Mapping[str, Any]]:
+    """The paper's settings of a method, a network and features: one preset is for the features of ImageNet's labels alone."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for name in presets():
+        model, settings = paper_settings(name)
+        if features != PIXELS:
+            settings.pop("view", None)
+        if settings["model"].get("backbone", model) == network:
+            found[name] = flat({**settings, "method": paper_methods(name)[line.method][1]})
+    special = found.pop(f"{network}_imagenet", None)
+    return [special] if special is not None and features == "imagenet_rn50" else [*found.values()]
+
+
+def row_name(cell: PublishedCell) -> str:
+    """What the paper calls the row of a cell: ``one bucket, alpha 0.5, fine-tuned``."""
+    if cell.method in _NAMES:
+        return _NAMES[cell.method]
+    buffer = "cumulative" if cell.alpha is None else f"one bucket, alpha {cell.alpha:g}"
+    return f"{buffer}{' i/k' if cell.method == 'dynamic_reservoir' else ''}, {_STARTS[cell.start]}"
+
+
+def published_rows(
+    label: str, lines: Mapping[tuple[str, str], Line], heading: Callable[[PublishedCell], str]
+) -> list[PublishedRow]:
+    """What the paper's tables print for a row of ours; tables that say the same are named together.
+
+    Args:
+        label: of the row.
+        lines: (protocol, features) -> what of it was trained as in the paper, all by one method and network.
+        heading: of the column of a cell.
+    """
+    found: list[tuple[list[str], str, dict[str, Value]]] = []
+    for table in published_tables():
+        cells = [
+            cell
+            for cell in table.cells
+            if (line := lines.get((cell.protocol, cell.features))) is not None
+            and (line.method, network_of(line)) == (cell.row, cell.network)
+        ]
+        values: dict[str, Value] = {heading(cell): Cell(cell.mean, note=f"± {cell.printed.split('±')[1]}") for cell in cells}
+        same = [each for each in found if all(_mean(each[2].get(name)) in (None, _mean(it)) for name, it in values.items())]
+        if values and same:
+            same[0][0].append(table.name)
+            same[0][2].update({name: value for name, value in values.items() if name not in same[0][2]})
+        elif values:
+            found.append(([table.name], row_name(cells[0]), values))
+    return [PublishedRow(name, f"the CLEAR paper, {named_tables(tables)}", values, label) for tables, name, values in found]
+
+
+def _mean(value: Value) -> Value:
+    return value.value if isinstance(value, Cell) else value
+
+
+def named_tables(names: Iterable[str]) -> str:
+    """``Tables 4 and 6``."""
+    *most, last = (name.removeprefix("Table ") for name in names)
+    return f"Tables {', '.join(most)} and {last}" if most else f"Table {last}"
+
+
+def coverage_table(lines: Sequence[tuple[Line, str]], data: str) -> Table:
+    """Of every table of the paper how many cells a run has by the paper's settings, and how many may stand beside them.
+
+    Args:
+        lines: each with its features.
+        data: why the data of the run are none of the paper's, or "".
+    """
+    there: set[tuple[str, str, str, str]] = set()
+    fair: set[tuple[str, str, str, str]] = set()
+    for line, features in lines:
+        place = line.protocol, network_of(line), features, line.method
+        if not why_not_its_settings(line, features):
+            there.add(place)
+            fair |= set() if data or why_not_its_features(line, features) else {place}
+    rows: list[Sequence[Value]] = []
+    for table in published_tables():
+        places = [(cell.protocol, cell.network, cell.features, cell.row) for cell in table.cells]
+        counts = [len(places), *(sum(place in found for place in places) for found in (there, fair))]
+        features = ", ".join(map(told_features, table.features))
+        rows.append(
+            [table.name.replace(" ", "\u00a0"), " and ".join(table.metrics), table.network, features, *counts, table.lacks]
+        )
+    columns = ["table", "protocol", "network", "features", "cells", "in this run", "comparable", "what its figures need"]
+    return Table(columns, rows, "Results of the paper, and the cells of them that this run has by the paper's settings")

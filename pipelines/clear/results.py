@@ -1,0 +1,264 @@
+"""What was trained on a CLEAR dataset, in the forms of the paper's tables and figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...curation.verify import DATASET
+from ...datasets.clear.facts import FEATURES, PublishedCell, facts, published_tables
+from ...datasets.reader.index import DatasetIndex
+from ...eval.protocols.domain_incremental import METRICS
+from ...eval.report.blocks import Block, Details, Section, Text
+from ...eval.report.figures import common_scale
+from ...eval.report.trained import (
+    Column,
+    PublishedRow,
+    accuracy_heats,
+    comparable,
+    lines_table,
+    method_curves,
+    own_metrics,
+    settings_details,
+    whole_columns,
+)
+from ...eval.results import Line, line_label
+from ..report import ReportedRun
+from .buckets import Bucket, names_of
+from .config import ClearConfig
+from .features import shared_space
+from .paper import (
+    SAME,
+    coverage_table,
+    data_differs,
+    features_of,
+    named_tables,
+    network_of,
+    published_rows,
+    told_features,
+    why_not_the_papers,
+)
+
+_UNIT = "percent, \u00b1 one standard deviation"
+_NARROW = ("in_domain", "next_domain")
+"""Metrics of the paper's tables that compare sets of features."""
+
+Key = tuple[str, str]
+"""Protocol and features."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Trainings of one protocol, one network and one set of features.
+
+    Attributes:
+        lines: their labels tell methods apart, and nothing else.
+        runs: label -> (S, N, N) accuracies in [0, 1] over S seeds, NaN where not tested.
+    """
+
+    protocol: str
+    network: str
+    features: str
+    lines: tuple[Line, ...]
+    runs: Mapping[str, NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row of a table: what was trained by one method, by protocol and features."""
+
+    label: str
+    of: Mapping[Key, Line]
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One line under a label that no other one of a table has."""
+
+    label: str
+    line: Line
+    features: str
+
+
+def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> list[Section]:
+    """The tables of both protocols and of each, with curves and matrices; matrices of all have one scale of colours."""
+    if not run.lines:
+        return []
+    shards = run.made.get("shards")
+    data = data_differs(shards.digest if shards else "", facts().release.dataset_digest)
+    numbers = np.unique(DatasetIndex.open(posixpath.join(run.out, DATASET)).table["bucket"].to_numpy()).tolist()
+    offline = [line for line in run.lines if line.protocol == "offline"]
+    timed = [line for line in run.lines if line.protocol != "offline"]
+    names, groups = names_of(buckets, numbers), grouped(timed, config, numbers)
+    means = [mean for group in groups for runs in group.runs.values() if not np.isnan(mean := runs.mean(0)).all()]
+    scale = common_scale(means) if means else (0.0, 1.0)
+    sections = both_protocols(groups, data)
+    together: dict[tuple[str, str], list[Group]] = {}
+    for group in groups:
+        together.setdefault((group.protocol, group.network), []).append(group)
+    for (protocol, network), some in together.items():
+        alone = len({group.network for group in groups if group.protocol == protocol}) == 1
+        title = f"Baselines, {protocol} protocol" + ("" if alone else f", {network}")
+        lines = [line for group in some for line in group.lines]
+        sections.append(Section(title, [*_compared(some, data), *shared_space(run, lines), *_by_features(some, names, scale)]))
+    covered = coverage_table([(line, group.features) for group in groups for line in group.lines], data)
+    return [*sections, *_offline(offline, numbers), Section("Tables of the paper", [covered])]
+
+
+def _offline(lines: Sequence[Line], buckets: Sequence[int]) -> list[Section]:
+    """What was trained on all buckets at once: the paper has one figure of it, 81.1 % by ResNet-18."""
+    if not lines:
+        return []
+
+    def on(bucket: int) -> Column[Line]:
+        return lambda line: line.matrix("accuracy", [str(bucket)])[:, 0, 0]
+
+    columns = {**whole_columns({"all": "accuracy"}), **{f"bucket {bucket}": on(bucket) for bucket in buckets}}
+    table = lines_table(lines, columns, f"Accuracy on the test sets: {_UNIT}")
+    told = Text(["The paper has 81.1 % by ResNet-18 on its own images."])
+    return [Section("Trained on all buckets at once", [told, table, *settings_details(lines)])]
+
+
+def grouped(lines: Sequence[Line], config: ClearConfig, buckets: Sequence[int]) -> list[Group]:
+    """By protocol and network as they come, and by features in the order of the paper's tables."""
+    found: dict[tuple[str, str, str], list[Line]] = {}
+    for line in lines:
+        found.setdefault((line.protocol, network_of(line), features_of(line, config)), []).append(line)
+    first = {key[:2]: at for at, key in reversed([*enumerate(found)])}
+    order = [*FEATURES]
+    groups: list[Group] = []
+    for key in sorted(found, key=lambda key: (first[key[:2]], order.index(key[2]) if key[2] in order else -1)):
+        labelled = tuple(_relabelled(found[key]))
+        groups.append(Group(*key, labelled, {line.label: _runs(line, buckets) for line in labelled}))
+    return groups
+
+
+def _relabelled(lines: Sequence[Line]) -> Iterator[Line]:
+    """With the method as the label, and what sets those of one method apart."""
+    for line in lines:
+        rivals = [each.settings for each in lines if each.method == line.method]
+        yield dataclasses.replace(line, label=line_label(line.method, line.settings, rivals))
+
+
+def _runs(line: Line, buckets: Sequence[int]) -> NDArray[np.float64]:
+    found = line.matrix("accuracy", [str(number) for number in buckets])
+    return np.pad(found, ((0, 0), (0, len(buckets) - found.shape[1]), (0, 0)), constant_values=np.nan)
+
+
+# ---------------------------------------------------------------------------------------------------------------- tables
+
+
+def _told(metric: str) -> str:
+    return metric.replace("_", "-")
+
+
+def _metrics(protocol: str) -> list[str]:
+    return [*METRICS["iid" if protocol == "iid" else "streaming"]]
+
+
+def _column(key: Key, metric: str) -> Column[Row]:
+    def column(row: Row) -> Any:
+        line = row.of.get(key)
+        return None if line is None else line.values(metric)
+
+    return column
+
+
+def _rows(groups: Sequence[Group]) -> list[Row]:
+    """A row a label, in the order in which they come."""
+    found: dict[str, dict[Key, Line]] = {}
+    for group in groups:
+        for line in group.lines:
+            found.setdefault(line.label, {})[group.protocol, group.features] = line
+    return [Row(label, of) for label, of in found.items()]
+
+
+def _beside(rows: Sequence[Row], data: str, heading: Callable[[PublishedCell], str]) -> tuple[Text, list[PublishedRow]]:
+    """Whether the paper's figures may stand beside these rows, and those that may."""
+    several = len({key for row in rows for key in row.of}) > 1
+    trained = [
+        Trained(f"{row.label}, {key[0]}, {told_features(key[1])}" if several else row.label, line, key[1])
+        for row in rows
+        for key, line in row.of.items()
+    ]
+    fair, verdict = comparable(trained, data, lambda one: why_not_the_papers(one.line, one.features), SAME)
+    lines = {id(one.line) for one in fair}
+    papers = [
+        (row.label, {key: line for key, line in row.of.items() if id(line) in lines})  # as published, cell by cell
+        for row in rows
+    ]
+    return verdict, [one for label, of in papers for one in published_rows(label, of, heading)]
+
+
+def _compared(groups: Sequence[Group], data: str) -> list[Block]:
+    """Of one protocol and network: a row a method, a column a metric, or one a metric and set of features."""
+    protocol, several = groups[0].protocol, len(groups) > 1
+    metrics = [name for name in _metrics(protocol) if name in _NARROW or not several]
+
+    def heading(metric: str, features: str) -> str:
+        return f"{_told(metric)}, {told_features(features)}" if several else _told(metric)
+
+    rows = _rows(groups)
+    columns = {
+        heading(metric, group.features): _column((protocol, group.features), metric) for metric in metrics for group in groups
+    }
+    verdict, papers = _beside(rows, data, lambda cell: heading(cell.metric, cell.features))
+    tables = dict.fromkeys(
+        table.name
+        for table in published_tables()
+        if [*table.metrics] == [protocol] and table.network == groups[0].network and (len(table.features) > 1 or not several)
+    )
+    form = f"In the form of the paper's {named_tables(tables)}: " if tables else "In "
+    return [verdict, lines_table(rows, columns, f"{form}{_UNIT}", published=papers)]
+
+
+def both_protocols(groups: Sequence[Group], data: str) -> list[Section]:
+    """The table that has the form of the paper's Table 1; nothing where no method was trained under both protocols."""
+    blocks: list[tuple[str, list[Block]]] = []
+    for network, features in dict.fromkeys((group.network, group.features) for group in groups):
+        some = [group for group in groups if (group.network, group.features) == (network, features)]
+        rows = [row for row in _rows(some) if len(row.of) > 1]
+        if not rows:
+            continue
+        columns = {
+            f"{group.protocol} {_told(metric)}": _column((group.protocol, features), metric)
+            for group in some
+            for metric in _metrics(group.protocol)
+        }
+        verdict, papers = _beside(rows, data, lambda cell: f"{cell.protocol} {_told(cell.metric)}")
+        table = lines_table(rows, columns, f"In the form of the paper's Table 1: {_UNIT}", published=papers)
+        blocks.append((f"{network}, {told_features(features)}", [verdict, table]))
+    if len(blocks) < 2:
+        return [Section("Baselines, both protocols", found) for _, found in blocks]
+    return [Section("Baselines, both protocols", [Details(name, found, at == 0) for at, (name, found) in enumerate(blocks)])]
+
+
+# --------------------------------------------------------------------------------------------------------------- figures
+
+
+def _short(label: str) -> str:
+    """A label that fits a legend: ``alpha 0.25 i/k, scratch``."""
+    found = re.match(r"(dynamic_)?reservoir-alpha=([\d.]+)-(scratch|finetune)(.*)", label)
+    return f"alpha {found[2]}{' i/k' if found[1] else ''}, {found[3]}{found[4]}" if found else label
+
+
+def _by_features(groups: Sequence[Group], names: Sequence[str], scale: tuple[float, float]) -> list[Block]:
+    """Curves, matrices and settings of each set of features."""
+    blocks: list[Block] = []
+    for at, group in enumerate(groups):
+        shown: list[Block] = []
+        if len(groups) > 1:
+            columns = whole_columns({_told(metric): metric for metric in _metrics(group.protocol)})
+            shown.append(lines_table(group.lines, columns, f"In {_UNIT}"))
+        shown += [*own_metrics(group.lines), *settings_details(group.lines)]
+        shown += method_curves({_short(label): runs for label, runs in group.runs.items()}, names, of="bucket")
+        shown += accuracy_heats(group.runs, names, of="bucket", scale=scale)
+        blocks += [Details(told_features(group.features), shown, opened=at == 0)] if len(groups) > 1 else shown
+    return blocks

@@ -1,0 +1,208 @@
+"""Feature sets of any benchmark with images: their settings, their stages, and what of them is published.
+
+A plan adds them with ``with_features``, and a card publishes them with ``write_features``; ``datasets.reader.features`` opens
+what was published. Each is a stage of its own: one more makes that stage alone, and none of them changes the shards.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import io
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import polars as pl
+from pydantic import AfterValidator, ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from ..curation.encoders.spec import ENCODERS, Colours, Conse, EfficientNetLite, OpenClip
+from ..curation.flow import Flow, rows_of, source, step
+from ..curation.keys import how, named, where
+from ..curation.run import Run
+from ..curation.stages.embed import Pictured
+from ..curation.store import Rows, Store
+from ..curation.verify import file_sha256
+from ..datasets.features.feature_sets import extract_images, extract_images_half, pictures_of
+from ..datasets.features.networks import Network
+from ..datasets.reader.features import FEATURES, feature_file
+from .config import ConfigError, Location
+from .errors import did_you_mean
+from .names import ByKind
+from .own import OwnEncoder, encoder_of, shown
+
+EMBEDDING = "embedding"
+"""In place of the name of a feature set: the vectors by which images were retrieved, which lie in the shards."""
+
+PIXELS = "pixels"
+"""In place of the name of a feature set: the pictures themselves."""
+
+_PICTURES = "pictures"
+_NETWORK = "benchwright.datasets.features.networks:network"
+_LONGEST_NAME = 60
+_ROWS_AT_A_TIME = 1024
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class FeatureSet:
+    """A feature set: vectors of all images of the dataset.
+
+    Attributes:
+        weights: file or URL of the weights, of a ``network`` and where the encoder takes a checkpoint.
+        encoder: what makes the vectors: by default CLEAR's ResNet-50 without its last layer.
+        stored: as what they are published.
+    """
+
+    weights: Location = ""
+    encoder: Annotated[Network | OpenClip | Conse | Colours | EfficientNetLite | OwnEncoder, ByKind(ENCODERS)] = Field(
+        default_factory=Network
+    )
+    stored: Literal["float32", "float16"] = "float32"
+
+    def __post_init__(self) -> None:
+        if isinstance(self.encoder, Network) and not self.weights:
+            raise ValueError(f"weights = '': the network {self.encoder.model} needs a file of weights: give its path or URL")
+        if isinstance(self.encoder, Conse | Colours | EfficientNetLite) and self.weights:
+            raise ValueError(f"weights = {self.weights!r}: {self.encoder.kind} brings its own: leave weights out")
+
+
+def _names(sets: Mapping[str, FeatureSet]) -> Mapping[str, FeatureSet]:
+    for name in sets:
+        if not feature_file(name) or len(name) > _LONGEST_NAME:
+            raise ValueError(
+                f"the name {name!r:.80}: it should be small letters, digits and _, begin with a letter, and have at most "
+                f"{_LONGEST_NAME} characters"
+            )
+        if name in (EMBEDDING, PIXELS):
+            raise ValueError(f"the name {name!r} stands for what is in the shards: choose another")
+    return sets
+
+
+FeatureSets = Annotated[dict[str, FeatureSet], AfterValidator(_names)]
+"""Settings: name -> feature set."""
+
+
+def check_learned(setting: str, name: str, sets: Iterable[str]) -> None:
+    """Raise ``ConfigError`` where a setting names no feature set, and neither the embedding nor the pixels."""
+    known = [EMBEDDING, *sets, PIXELS]
+    if name not in known:
+        raise ConfigError(
+            f"{setting} = {name!r}: there are {', '.join(known)}{did_you_mean(name, known)}; another feature set is a table "
+            "[features.NAME] of the settings"
+        )
+
+
+def with_features(
+    flow: Flow, sets: Mapping[str, FeatureSet], *, of: str, device: str = "cpu", rows_per_part: int = 256
+) -> Flow:
+    """The plan with a stage for each feature set; it ends with the stage that it ended with.
+
+    Args:
+        flow: the plan.
+        sets: the feature sets.
+        of: stage whose rows have the columns ``key`` and ``image``: those of the dataset.
+        device: torch device.
+        rows_per_part: images of a task.
+    """
+    if not sets:
+        return flow
+    pictures = source(_PICTURES, step(pictures_of, rows=rows_of(of)), gives=Pictured, may_be_empty=True)
+    branches = list(pictures.stages)
+    for name, each in sets.items():
+        extract = extract_images if each.stored == "float32" else extract_images_half
+        made = step(
+            extract,
+            encoder=_encoder(each),
+            checkpoint=where(each.weights) if each.weights else "",
+            device=how(device),
+        )
+        branches.append(pictures.each_batch(stage_of(name), made, rows_per_part=rows_per_part).stages[-1])
+    return Flow((*flow.stages[:-1], *branches, flow.stages[-1]))
+
+
+def stage_of(name: str) -> str:
+    """Name of the stage of a feature set."""
+    return f"{FEATURES}_{name}"
+
+
+def _encoder(each: FeatureSet) -> Any:
+    if not isinstance(each.encoder, Network):
+        return encoder_of(each.encoder)
+    settings = dataclasses.asdict(each.encoder)
+    del settings["kind"]
+    return named(_NETWORK, **settings)
+
+
+# --------------------------------------------------------------------------------------------------------- what is published
+
+
+def write_features(
+    run: Run, sets: Mapping[str, FeatureSet], into: str
+) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
+    """Write the feature sets of a finished run beside its shards, row for row with the index; one that is there stays.
+
+    Args:
+        run: the run; its last stage is that of the shards.
+        sets: the feature sets.
+        into: folder of the dataset.
+
+    Returns:
+        Files of the folder with size and SHA-256; and by name of the set what ``dataset.json`` says of it.
+    """
+    target, files, told = Store(into), dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
+    keys = pl.Series(pl.from_arrow(run.rows().table(["key"])["key"]))
+    for name, each in sets.items():
+        artifact = next(made for made in run.artifacts if made.stage == stage_of(name))
+        rows = artifact.rows_view(run.store)
+        places = _places(keys, rows)
+        first = rows.gather("feature", places[:1])
+        shape, dtype = [len(places), *first.shape[1:]], first.dtype
+        file = feature_file(name)
+        files[file] = _written(target, file, functools.partial(_npy, rows, places, shape, dtype))
+        checkpoint = artifact.recipe["settings"]["checkpoint"]
+        told[name] = {
+            "file": file,
+            "dtype": str(dtype),
+            "shape": shape,
+            "encoder": dataclasses.asdict(each.encoder) | {"kind": shown(each.encoder.kind)},
+            "checkpoint": checkpoint["content"] if isinstance(checkpoint, dict) else None,
+            "digest": artifact.digest,
+        }
+    return files, told
+
+
+def _places(keys: pl.Series, rows: Rows) -> np.ndarray:
+    """The row of each key."""
+    have = pl.DataFrame({"key": pl.from_arrow(rows.table(["key"])["key"])}).with_row_index("at")
+    return pl.DataFrame({"key": keys}).join(have, on="key", how="left", maintain_order="left")["at"].to_numpy().astype(np.int64)
+
+
+def _npy(rows: Rows, places: np.ndarray, shape: list[int], dtype: np.dtype[Any]) -> Iterator[bytes]:
+    """The file, in stretches."""
+    little = dtype.newbyteorder("<")
+    yield _npy_head(shape, little)
+    for start in range(0, len(places), _ROWS_AT_A_TIME):
+        yield rows.gather("feature", places[start : start + _ROWS_AT_A_TIME]).astype(little, copy=False).tobytes()
+
+
+def _npy_head(shape: list[int], dtype: np.dtype[Any]) -> bytes:
+    """The head of an .npy 1.0 file of rows one after another."""
+    head = io.BytesIO()
+    about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": tuple(shape)}
+    np.lib.format.write_array_header_1_0(head, about)
+    return head.getvalue()
+
+
+def _written(target: Store, name: str, stretches: Callable[[], Iterator[bytes]]) -> dict[str, Any]:
+    """Write a file where it is not there as it should be; its size and SHA-256."""
+    digest, size = hashlib.sha256(), 0
+    for data in stretches():
+        digest.update(data)
+        size += len(data)
+    if target.size(name) != size or file_sha256(target, name) != digest.hexdigest():
+        with target.writing(name) as stream:
+            for data in stretches():
+                stream.write(data)
+    return {"size": size, "sha256": digest.hexdigest()}
