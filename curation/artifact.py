@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from .part_writer import folder, part_name
 from .reach import Definitions
-from .records import Damaged, sealed, unsealed
+from .records import PUBLISHED, Damaged, sealed, unsealed
 from .rows import SNAKE_CASE
 from .store import PartInfo, Rows, Store, StoreError
 
@@ -154,6 +154,7 @@ class RunRecord:
         published: SHA-256 of the published ``dataset.json``, or "" before.
         outdated: whether that was made with other settings: the run with these has not come to its end.
         code: what the run used that is not built in: ``pipeline`` or a setting -> its name, see ``registry``.
+        beside: further folder that was published -> SHA-256 of its ``dataset.json``.
     """
 
     pipeline: str
@@ -164,18 +165,19 @@ class RunRecord:
     published: str = ""
     outdated: bool = False
     code: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
+    beside: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
 
     def after(self, earlier: RunRecord | None) -> RunRecord:
         """This record at the start of a run in the folder of an earlier one, whose dataset is there until a new one is."""
-        if earlier is None or not earlier.published:
+        if earlier is None:
             return self
-        outdated = earlier.outdated or earlier.config != self.config
-        return dataclasses.replace(self, published=earlier.published, outdated=outdated)
+        outdated = bool(earlier.published) and (earlier.outdated or earlier.config != self.config)
+        return dataclasses.replace(self, published=earlier.published, outdated=outdated, beside=earlier.beside)
 
     def save(self, store: Store) -> None:
         """Write ``run.json``."""
         record = {**dataclasses.asdict(self), "stages": list(self.stages)}
-        store.write_json("run.json", sealed(record if self.code else {k: v for k, v in record.items() if k != "code"}))
+        store.write_json("run.json", sealed({k: v for k, v in record.items() if v or k not in ("code", "beside")}))
 
 
 def load_run(store: Store) -> RunRecord:
@@ -186,6 +188,7 @@ def load_run(store: Store) -> RunRecord:
     raw.setdefault("published", "")
     raw.setdefault("outdated", False)
     raw.setdefault("code", {})
+    raw.setdefault("beside", {})
     fault = _whole_fault(raw, _RUN)
     if not fault and not (raw["result"] in raw["stages"] and all(map(SNAKE_CASE.match, raw["stages"]))):
         fault = "its stages have no result among them, or names that no stage has"
@@ -218,6 +221,7 @@ _RUN: Any = {
     "stages": [str],
     "outdated": bool,
     "code": {str: str},
+    "beside": {PUBLISHED.__contains__: str},
 }
 
 

@@ -29,7 +29,10 @@ RECORD = ".files.json"
 TEMPORARY = ".tmp-"
 """How names of files begin that have not taken their place."""
 
-_APART = ("stages", "dataset")
+PUBLISHED = ("dataset", "unlabelled")
+"""Folders of a run that hold what is published: the dataset, and images without labels beside it where settings want them."""
+
+_APART = ("stages", *PUBLISHED)
 """Folders of a run that have records of their own: ``artifact.json``, and ``dataset.json``."""
 
 _ANSWERS = "qa"

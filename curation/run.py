@@ -16,7 +16,7 @@ from .flow import Flow, PlanError, Stage
 from .lock import Busy, locked
 from .part_writer import folder, part_name
 from .recipe import missing_source
-from .records import check_tree
+from .records import PUBLISHED, check_tree
 from .stage_maker import FINGERPRINTS, Progress, Reporter, StageJob, StageMaker
 from .store import Rows, Store, StoreError
 from .workers import IN_PROCESS, Workers
@@ -219,7 +219,7 @@ def _check_no_links(store: Store) -> None:
     """A run removes from its folders what it has not made: what a link points to may be anyone's."""
     if store.local is None:
         return
-    for path in (store.local / "stages", store.local / "dataset", *store.local.glob("stages/*")):
+    for path in (*(store.local / name for name in ("stages", *PUBLISHED)), *store.local.glob("stages/*")):
         if path.is_symlink():
             raise StoreError(f"{path} is a symbolic link, and a run writes to folders of its own: remove it")
     check_tree(store.local)

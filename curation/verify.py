@@ -18,14 +18,14 @@ from .digest import ContentDigest
 from .flow import Flow
 from .keys import canonical, fingerprint, sha256
 from .part_writer import folder
-from .records import Problem, check_records, runs_within
+from .records import PUBLISHED, Problem, check_records, runs_within
 from .rows import is_array, is_blob
 from .run import run
 from .stage_maker import payload_layout
 from .store import Store, StoreError
 
-DATASET = "dataset"
-"""Folder of a run that holds what is published."""
+DATASET, UNLABELLED = PUBLISHED
+"""Folders of a run that hold what is published."""
 
 _OWN_FILES = {"artifact.json", "made.json", "code.json", ".witness"}
 
@@ -33,7 +33,7 @@ _OWN_FILES = {"artifact.json", "made.json", "code.json", ".witness"}
 def mending(problems: Sequence[Problem]) -> list[str]:
     """Lines that say how to mend what is damaged; none where nothing has to be removed for that."""
     names = sorted({problem.remove for problem in problems if problem.remove})
-    of_run = [name for name in names if name.split("/")[0] in ("stages", DATASET)]
+    of_run = [name for name in names if name.split("/")[0] in ("stages", *PUBLISHED)]
     others = [name for name in names if name not in of_run]
     lines: list[str] = []
     if of_run:
@@ -88,9 +88,10 @@ def verify(url: str, *, on_stage: Callable[[str], None] = lambda _: None) -> lis
             problems.append(Problem(folder(name), "the folder is there", told, folder(name)))
     if strays := store.list("stages"):
         problems.extend(Problem(f"stages/{name}", "the file is there", "nothing of it", f"stages/{name}") for name in strays)
-    on_stage(DATASET)
-    if record.published or store.folders(DATASET) or store.list(DATASET):
-        problems.extend(_check_published(store, record.published))
+    for name, sha256_ in {**dict.fromkeys(PUBLISHED, ""), **record.beside, DATASET: record.published}.items():
+        if sha256_ or store.folders(name) or store.list(name):
+            on_stage(name)
+            problems.extend(_check_published(store, name, sha256_))
     if store.local is not None:
         on_stage("results, votes and report")
         within = {place: stage for stage, made in artifacts.items() for place in made.recipe.get("within", {}).values()}
@@ -218,17 +219,17 @@ def file_sha256(store: Store, name: str) -> str:
     return digest.hexdigest()
 
 
-def _check_published(store: Store, published: str) -> Iterator[Problem]:
-    manifest = posixpath.join(DATASET, "dataset.json")
+def _check_published(store: Store, within: str, published: str) -> Iterator[Problem]:
+    manifest = posixpath.join(within, "dataset.json")
     found = file_sha256(store, manifest) if store.exists(manifest) else "missing"
     if found != published:
         there = manifest if found != "missing" else ""
         yield Problem(manifest, f"SHA-256 {found[:12]}", published[:12] or "nothing of it", there)
         return
-    listed = {posixpath.join(DATASET, name): facts for name, facts in store.read_json(manifest)["files"].items()}
+    listed = {posixpath.join(within, name): facts for name, facts in store.read_json(manifest)["files"].items()}
     yield from _check_files(store, listed)
-    held = {DATASET: set[str]()} | {posixpath.dirname(name): set[str]() for name in listed}
-    for name in [*listed, manifest, *(each for each in held if each != DATASET)]:
+    held = {within: set[str]()} | {posixpath.dirname(name): set[str]() for name in listed}
+    for name in [*listed, manifest, *(each for each in held if each != within)]:
         held[posixpath.dirname(name)].add(posixpath.basename(name))
     for where, known in held.items():
         yield from _strangers(store, where, known)

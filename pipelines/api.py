@@ -13,7 +13,7 @@ from ..curation.artifact import Artifact, load_artifact, load_made, load_run
 from ..curation.flow import Stage
 from ..curation.part_writer import folder
 from ..curation.recipe import missing_source
-from ..curation.records import Problem
+from ..curation.records import PUBLISHED, Problem
 from ..curation.stale import change, changed_source
 from ..curation.store import Store, StoreError
 from ..curation.verify import DATASET, Difference, compare, file_sha256, made_again, verify
@@ -162,15 +162,28 @@ def run(
         if not done.waiting:
             _check_rows_left(done, out, "to publish")
             todo.benchmark.publish(done, todo.config, posixpath.join(out, DATASET))
+            _publish_early(todo, done, out)
             manifest = posixpath.join(DATASET, "dataset.json")
             if done.store.exists(manifest):
                 sha256 = file_sha256(done.store, manifest)
                 dataclasses.replace(load_run(done.store), published=sha256, outdated=False).save(done.store)
             return done
         if done.waiting == waited or not _answer(done, rounds.values(), out):
+            _publish_early(todo, done, out)
             told.wait()
             return done
         waited = done.waiting
+
+
+def _publish_early(todo: Job, done: engine.Run, out: str) -> None:
+    """Publish what stands beside the dataset, and record it."""
+    for publish in todo.benchmark.early.values():
+        publish(done, todo.config, posixpath.join(out, DATASET))
+    names = {name: posixpath.join(name, "dataset.json") for name in PUBLISHED if name != DATASET}
+    beside = {name: file_sha256(done.store, each) for name, each in names.items() if done.store.exists(each)}
+    record = load_run(done.store)
+    if dict(record.beside) != beside:
+        dataclasses.replace(record, beside=beside).save(done.store)
 
 
 def _check_rows_left(done: engine.Run, out: str, purpose: str) -> None:

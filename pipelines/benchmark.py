@@ -42,6 +42,8 @@ class Benchmark:
         shown: what ``eval`` prints of them: heading -> metric.
         report: write the HTML report of a run and return its path. A benchmark that has none is given the default one by
             ``find``: see ``report.write_default``.
+        early: protocol of a training -> what publishes that which it learns from: done as soon as it can be, also where the run
+            waits for people, so that it can be trained meanwhile.
         release: write a run in the folders in which the benchmark is released: ``release(config, out, folder) -> images``.
         entry: where it was found; ``find`` fills it in. Beside its module lie its settings, see ``config.find_config``.
 
@@ -63,6 +65,7 @@ class Benchmark:
     tables: Callable[[Any, str], Mapping[str, Any]] = lambda config, out: {}
     report: Callable[[Any, str], str] | None = None
     release: Callable[[Any, str, str], int] | None = None
+    early: Mapping[str, Publish] = dataclasses.field(default_factory=dict[str, Publish])
     entry: Entry | None = None
 
     @property

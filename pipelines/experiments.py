@@ -14,11 +14,13 @@ import contextvars
 import dataclasses
 import logging
 import math
+import os
 import posixpath
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -26,8 +28,10 @@ import pyarrow.compute as pc
 
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_run, published_digest
+from ..curation.files import write_whole
 from ..curation.flow import Flow, Stage, Step, rows_of
 from ..curation.keys import canonical, sha256
+from ..curation.records import PUBLISHED, state_of
 from ..curation.rows import schema_of
 from ..curation.stale import recipe_change
 from ..curation.store import Rows, Store, StoreError
@@ -52,6 +56,21 @@ class Diverged(ValueError):
 
 
 @dataclass(frozen=True)
+class Leaves:
+    """A file that a training leaves in the folder of the run, such as weights.
+
+    Attributes:
+        column: of its only row, a ``Blob``.
+        name: of the file within the run, with ``{name}`` where that of the training goes.
+        told: what is told when it is there, with ``{path}``; lines of their own where it has several.
+    """
+
+    column: str
+    name: str
+    told: str
+
+
+@dataclass(frozen=True)
 class Training:
     """One training, and how it is measured.
 
@@ -65,6 +84,8 @@ class Training:
         order: which order of tasks or classes, where the benchmark has several.
         pieces: names what ``learn`` makes apart, see ``flow.source``.
         change: the setting to change where it diverges.
+        data: folder of the run that holds the dataset it learns from.
+        leaves: what is written of its rows when it is finished.
 
     >>> from benchwright.pipelines.column_streams import stream_trainings
     >>> columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
@@ -84,6 +105,8 @@ class Training:
     order: int = 0
     pieces: Step | None = None
     change: str = "the learning rate"
+    data: str = DATASET
+    leaves: Leaves | None = None
 
     def facts(self) -> dict[str, Any]:
         """What tells it from others, as JSON values."""
@@ -110,17 +133,23 @@ class Training:
         return learned, measured
 
 
-def dataset_digest(out: str) -> str:
-    """Content digest of the published dataset. Raises ``WrongUse`` where there is none.
+def dataset_digest(out: str, folder: str = DATASET) -> str:
+    """Content digest of a published dataset. Raises ``WrongUse`` where there is none.
 
     >>> import benchwright as bw
     >>> dataset_digest("out") == bw.show("out")["digest"]
     True
     """
-    store, name = Store(out), posixpath.join(DATASET, "dataset.json")
+    store, name = Store(out), posixpath.join(folder, "dataset.json")
     if not store.exists(name):
-        raise WrongUse(f"{out} has no dataset yet: run it to its end first")
+        raise WrongUse(f"{out} has no {folder} yet: run it to its end first")
     return published_digest(store, name)
+
+
+def _digests(out: str) -> set[str]:
+    """Of all that is published of a run."""
+    store = Store(out)
+    return {dataset_digest(out, name) for name in PUBLISHED if store.exists(posixpath.join(name, "dataset.json"))}
 
 
 def run_trainings(
@@ -142,11 +171,10 @@ def run_trainings(
 
     Raises:
         Diverged: where a loss did not stay finite; the others have ended.
-        WrongUse: for a run without a dataset.
+        WrongUse: for a run without the dataset that a training learns from.
     """
-    dataset = dataset_digest(out)
     record = load_run(Store(out))
-    pairs = [one.stages(dataset) for one in trainings]
+    pairs = [one.stages(dataset_digest(out, one.data)) for one in trainings]
     # All are learned side by side, and then measured.
     flow = Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured)))
     with _listening(progress):
@@ -163,7 +191,23 @@ def run_trainings(
             on_progress=_teller(flow, progress),
         )
     (_read.get() or {}).clear()
-    _check_diverged(trainings, out, dataset)
+    for one, (learned, _) in zip(trainings, pairs, strict=True):
+        if one.leaves is not None:
+            _leave(one.leaves, learned.name, out, progress)
+    _check_diverged(trainings, out)
+
+
+def _leave(leaves: Leaves, stage: str, out: str, tell: Callable[[str], None]) -> None:
+    store = Store(posixpath.join(out, FOLDER))
+    artifact = load_artifact(store, stage)
+    if artifact is None or not artifact.rows:  # it diverged
+        return
+    path = posixpath.join(out, leaves.name.format(name=stage.removeprefix(_LEARNED)))
+    ref = artifact.rows_view(store).table([leaves.column])[leaves.column].to_pylist()[0]
+    if state_of(Path(path)) != {"sha256": ref["sha256"], "size": ref["size"]}:
+        write_whole(path, store.blob(ref).read())
+    for line in leaves.told.format(path=os.path.abspath(path)).splitlines():
+        tell(line)
 
 
 @contextlib.contextmanager
@@ -205,11 +249,11 @@ def _teller(flow: Flow, tell: Callable[[str], None]) -> Callable[[engine.Progres
     return tell_of
 
 
-def _check_diverged(trainings: Sequence[Training], out: str, dataset: str) -> None:
+def _check_diverged(trainings: Sequence[Training], out: str) -> None:
     store = Store(posixpath.join(out, FOLDER))
     failed: list[str] = []
     for one in trainings:
-        artifact = load_artifact(store, one.stages(dataset)[0].name)
+        artifact = load_artifact(store, one.stages(dataset_digest(out, one.data))[0].name)
         for name in artifact.reject_files() if artifact is not None else []:
             details = store.read_parquet(name, ["detail"])["detail"].to_pylist()
             failed += [f"{told(one.facts())}: {detail}: change {one.change}" for detail in details]
@@ -335,16 +379,14 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
     benchwright.curation.store.StoreError: nowhere holds no run: there is no run.json in it
     """
     benchmark = load_run(Store(out)).pipeline
-    if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
-        return RESULTS.empty_table()
-    dataset = dataset_digest(out)
+    datasets = _digests(out)
     store = Store(posixpath.join(out, FOLDER))
     tables: list[pa.Table] = []
     for one in finished_trainings(out):
-        if one.dataset != dataset or (one.stale and not stale):
+        if one.dataset not in datasets or (one.stale and not stale):
             continue
         facts = {**one.facts, "settings": canonical(one.facts["settings"])}
-        facts |= {"benchmark": benchmark, "dataset": dataset, "experiment": one.learned.digest}
+        facts |= {"benchmark": benchmark, "dataset": one.dataset, "experiment": one.learned.digest}
         for artifact in one.measured.values():
             values = artifact.rows_view(store).table()
             if not values.schema.equals(schema_of(Value)):
@@ -424,13 +466,12 @@ def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]
 
 def stale_trainings(out: str) -> dict[str, str]:
     """What is left out of ``results`` and not trained again yet: protocol and method -> why."""
-    if not Store(out).exists(posixpath.join(DATASET, "dataset.json")):
+    if not (datasets := _digests(out)):
         return {}
-    dataset = dataset_digest(out)
     found = finished_trainings(out)
-    current = {canonical(one.facts) for one in found if one.dataset == dataset and not one.stale}
+    current = {canonical(one.facts) for one in found if one.dataset in datasets and not one.stale}
     return {
         f"{one.facts['protocol']} {one.facts['method']}": one.stale or "trained on another dataset"
         for one in found
-        if (one.stale or one.dataset != dataset) and canonical(one.facts) not in current
+        if (one.stale or one.dataset not in datasets) and canonical(one.facts) not in current
     }

@@ -67,8 +67,9 @@ def train(
     todo = job_of(out, pipeline=pipeline, overrides=overrides)
     if todo.benchmark.trainings is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
-    check_finished(out)
-    chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), tuple(protocols))
+    if not (protocols := tuple(protocols)) or not todo.benchmark.early.keys() >= set(protocols):
+        check_finished(out)
+    chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), protocols)
     how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
     if "WORLD_SIZE" in os.environ:  # torchrun's
         from .streams import learn_stream, learner_of

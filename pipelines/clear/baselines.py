@@ -32,6 +32,8 @@ from ..metrics import with_metrics
 from ..names import reference_of, short
 from ..streams import Runs, trainings_of, weights_sha256
 from .config import ClearConfig
+from .pretraining import pretrainings
+from .unlabelled import PRETRAIN
 
 PROTOCOLS = ("iid", "streaming")
 OFFLINE, JOINT = "offline", "joint"
@@ -46,7 +48,8 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         out: the run.
         methods: names of ``training.baselines.clear``'s ``paper_methods`` and ``groups``, or of any method of the registry, or
             references; those of the settings by default.
-        protocols: ``iid`` and ``streaming``, both by default, and ``offline`` for the method ``joint``.
+        protocols: ``iid`` and ``streaming``, both by default; ``offline`` for the method ``joint``; ``pretrain`` alone: see
+            ``pretrainings``.
 
     Raises:
         WrongUse: a method or protocol that there is not, settings that do not fit, or a dataset that lacks what a protocol
@@ -54,8 +57,12 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     """
     protocols = list(protocols)
     asked = [*(protocols or PROTOCOLS)]
-    if strange := [name for name in asked if name not in (*PROTOCOLS, OFFLINE)]:
-        raise unknown("protocol", strange[0], (*PROTOCOLS, OFFLINE))
+    if strange := [name for name in asked if name not in (*PROTOCOLS, OFFLINE, PRETRAIN)]:
+        raise unknown("protocol", strange[0], (*PROTOCOLS, OFFLINE, PRETRAIN))
+    if PRETRAIN in asked:
+        if len(asked) > 1:
+            raise WrongUse(f"protocol {PRETRAIN!r} has methods of its own: train it by itself")
+        return pretrainings(config, out, list(methods))
     names = expanded(METHODS.former.get(name, name) for name in list(methods) or config.baselines.methods)
     pairs = _pairs(asked, names, named=bool(protocols), chosen=bool(methods))
     asked = list(dict.fromkeys(protocol for protocol, _ in pairs))

@@ -19,6 +19,7 @@ from ...datasets.yfcc100m.fields import EXTRA
 from ...eval.metrics.registry import METRICS
 from ...training.baselines.clear import groups, paper_methods, presets
 from ...training.methods.registry import METHODS
+from ...training.moco.settings import moco_presets, moco_settings
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..errors import did_you_mean
@@ -261,6 +262,12 @@ def _preset(name: str) -> str:
     return name
 
 
+def _pretraining_preset(name: str) -> str:
+    if name not in moco_presets():
+        raise ValueError(f"there are {', '.join(moco_presets())}{did_you_mean(name, moco_presets())}")
+    return name
+
+
 @dataclass(frozen=True, config=_STRICT)
 class Baselines:
     """Which baselines ``train`` runs by default.
@@ -304,6 +311,38 @@ class Baselines:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class Unlabelled:
+    """Which buckets are published whole and without labels beside the dataset, for pre-training: numbers, or "all"."""
+
+    buckets: list[Annotated[int, Field(ge=0)]] | Literal["all"] = Field(default_factory=list[int])
+
+
+@dataclass(frozen=True, config=_STRICT)
+class Pretraining:
+    """How ``train --protocol pretrain`` learns from images without labels.
+
+    Attributes:
+        preset: settings by name: "moco_v2".
+        settings: changes of them, by the names of ``training.moco.settings.MocoSettings``; ``view`` is a table of its own.
+        seed: of all draws.
+        workers: threads that load pictures ahead; changes the speed only, as does what follows.
+        checkpoint_minutes: time between two checkpoints.
+    """
+
+    preset: Annotated[str, AfterValidator(_pretraining_preset)] = "moco_v2"
+    settings: dict[str, Any] = Field(default_factory=dict[str, Any])
+    seed: int = 0
+    workers: Annotated[int, Field(ge=0)] = 0
+    checkpoint_minutes: Annotated[float, Field(ge=0)] = 10
+
+    def __post_init__(self) -> None:
+        try:
+            moco_settings(self.preset, self.settings)
+        except ValueError as error:
+            raise ValueError(f"settings: {error}") from None
+
+
+@dataclass(frozen=True, config=_STRICT)
 class ClearConfig:
     """All settings. ``seed`` draws the final choice and the simulated votes; ``features`` are by name, see ``feature_sets``."""
 
@@ -320,6 +359,8 @@ class ClearConfig:
     baselines: Baselines
     features: FeatureSets = Field(default_factory=dict[str, FeatureSet])
     encoder_run: EncoderRun = Field(default_factory=EncoderRun)
+    unlabelled: Unlabelled = Field(default_factory=Unlabelled)
+    pretraining: Pretraining = Field(default_factory=Pretraining)
     shards: ShardSizes = Field(default_factory=lambda: ShardSizes(1000))
     rows_per_part: Annotated[int, Field(ge=1)] = 256
 

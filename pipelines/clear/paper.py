@@ -11,9 +11,8 @@ from ...eval.report.blocks import Cell, Table, Value
 from ...eval.report.trained import PublishedRow, changed_settings
 from ...eval.results import Line, flat
 from ...training.baselines.clear import paper_methods, paper_settings, presets
-from ..feature_sets import EMBEDDING
+from ..feature_sets import EMBEDDING, PIXELS
 from .config import ClearConfig
-from .stream import PIXELS
 
 SAME = "images, features, splits and settings of the paper"
 

@@ -51,6 +51,7 @@ from .config import (
     TarSource,
     YfccSource,
 )
+from .unlabelled import PRETRAIN, publish_unlabelled, with_unlabelled
 
 
 def plan(c: ClearConfig, out: str) -> Flow:
@@ -63,7 +64,7 @@ def plan(c: ClearConfig, out: str) -> Flow:
     if c.images.drop_duplicates:
         flow = flow.whole("distinct", step(drop_duplicate_content), max_rejects=None)
     flow = flow.whole("first", step(take_first, n=c.images.take_first), max_rejects=None)
-    flow = _buckets(flow, c)
+    flow = with_unlabelled(_buckets(flow, c), c)
     checkpoint = where(c.encoder_run.checkpoint) if c.encoder_run.checkpoint else ""
     device, encoder = how(c.encoder_run.device), encoder_of(c.encoder)
     embed = embed_images if c.encoder_run.stored == "float32" else embed_images_half
@@ -206,4 +207,5 @@ BENCHMARK = built_in(
         "accuracy": "accuracy",  # of the protocol offline alone
     },
     release=release.write_release_layout,
+    early={PRETRAIN: publish_unlabelled},
 )

@@ -21,6 +21,7 @@ from ..report import OWNERS, ReportedRun, write_page
 from .buckets import Bucket, names_of, time_buckets
 from .config import ClearConfig, FolderSource
 from .pipeline import rounds
+from .pretraining_report import pretraining_sections
 from .results import results_sections
 
 _THUMB_PX = 96
@@ -67,6 +68,7 @@ def write_report(config: ClearConfig, out: str) -> str:
             *_samples(run, config, buckets),
             *_contacts(run, config, buckets),
             *_vectors(run, config, buckets),
+            *pretraining_sections(run.lines),
             *results_sections(run, config, buckets),
         ],
         rounds=rounds(config) if votes != "none" else (),

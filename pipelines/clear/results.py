@@ -45,6 +45,7 @@ from .paper import (
     told_features,
     why_not_the_papers,
 )
+from .unlabelled import PRETRAIN
 
 _UNIT = "percent, \u00b1 one standard deviation"
 _NARROW = ("in_domain", "next_domain")
@@ -89,13 +90,14 @@ class Trained:
 
 def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> list[Section]:
     """The tables of both protocols and of each, with curves and matrices; matrices of all have one scale of colours."""
-    if not run.lines:
+    lines = [line for line in run.lines if line.protocol != PRETRAIN]
+    if not lines:
         return []
     shards = run.made.get("shards")
     data = data_differs(shards.digest if shards else "", facts().release.dataset_digest)
     numbers = np.unique(DatasetIndex.open(posixpath.join(run.out, DATASET)).table["bucket"].to_numpy()).tolist()
-    offline = [line for line in run.lines if line.protocol == "offline"]
-    timed = [line for line in run.lines if line.protocol != "offline"]
+    offline = [line for line in lines if line.protocol == "offline"]
+    timed = [line for line in lines if line.protocol != "offline"]
     names, groups = names_of(buckets, numbers), grouped(timed, config, numbers)
     means = [mean for group in groups for runs in group.runs.values() if not np.isnan(mean := runs.mean(0)).all()]
     scale = common_scale(means) if means else (0.0, 1.0)

@@ -107,7 +107,7 @@ Protocols = Annotated[
         "--protocol",
         "-p",
         metavar="PROTOCOL",
-        help="A protocol or experiment, such as iid (clear), 0.5 (kowl), task_order (skeleton); may be repeated. "
+        help="A protocol or experiment, such as iid or pretrain (clear), 0.5 (kowl), task_order (skeleton); may be repeated. "
         "Default: those in the settings.",
     ),
 ]

@@ -1,0 +1,167 @@
+"""Pre-training on the images without labels of a run, as a training: the step that learns, and what is measured of it."""
+
+from __future__ import annotations
+
+import dataclasses
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...curation.artifact import load_artifact
+from ...curation.flow import Step, step
+from ...curation.keys import how, work_folder
+from ...curation.rows import Blob, Rejected, without_addresses
+from ...curation.store import Store
+from ...curation.verify import UNLABELLED
+from ...datasets.reader.index import DatasetIndex
+from ...eval.results import Value, measured
+from ...training.moco.settings import moco_presets, moco_settings
+from ...training.models.resnet import RESNETS
+from ..errors import WrongUse, unknown
+from ..experiments import DIVERGED, LOGGER, Leaves, Training, dataset_digest, told
+from .config import ClearConfig
+from .unlabelled import CHOSEN, PRETRAIN, SHARDS
+
+if TYPE_CHECKING:
+    from ...curation.store import Rows
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """What a pre-training leaves.
+
+    Attributes:
+        checkpoint: the encoder in the form of the released ones, see ``Pretraining.released``.
+        losses, accuracies: of each epoch.
+    """
+
+    key: str
+    checkpoint: Blob
+    losses: list[float]
+    accuracies: list[float]
+
+
+def pretrainings(config: ClearConfig, out: str, methods: Sequence[str]) -> list[Training]:
+    """The pre-training of a run, by each preset that is named; that of the settings by default.
+
+    Raises:
+        WrongUse: a name that there is not, a run without unlabelled shards, or one with fewer images than a batch has.
+    """
+    p = config.pretraining
+    folder = posixpath.join(out, UNLABELLED)
+    if not config.unlabelled.buckets or not Store(folder).exists("dataset.json"):
+        raise WrongUse(
+            f"{out} has no images without labels to learn from: name their buckets with --set unlabelled.buckets=[0] of "
+            "`benchwright run`, and run again"
+        )
+    chosen, shards = (load_artifact(Store(out), name) for name in (CHOSEN, SHARDS))
+    asked = chosen is not None and chosen.recipe["settings"].get("buckets") == config.unlabelled.buckets
+    if not asked or shards is None or shards.digest != dataset_digest(out, UNLABELLED):
+        raise WrongUse(f"{out}: {UNLABELLED}/ is not what the settings of the run make: run again")
+    images = len(DatasetIndex.open(folder))
+    if strange := [name for name in methods if name not in moco_presets()]:
+        raise unknown("method of pre-training", strange[0], moco_presets())
+    found: list[Training] = []
+    for name in methods or [p.preset]:
+        try:
+            settings = moco_settings(name, p.settings)
+        except ValueError as error:
+            raise WrongUse(f"pretraining.settings: {error}") from None
+        if images < settings.batch_size:
+            raise WrongUse(
+                f"{folder} has {images} images, and pretraining.settings.batch_size = {settings.batch_size} needs as many: "
+                "lower it (and queue), or name more buckets in unlabelled.buckets"
+            )
+        found.append(_pretraining(config, folder, name, settings.backbone, dataclasses.asdict(settings)))
+    return found
+
+
+def _pretraining(config: ClearConfig, folder: str, name: str, backbone: str, settings: Mapping[str, Any]) -> Training:
+    p = config.pretraining
+    learn = step(
+        learn_moco,
+        training={},
+        digest="",
+        dataset=how(folder),
+        device=how(config.encoder_run.device),
+        workers=how(p.workers),
+        checkpoint_s=how(60 * p.checkpoint_minutes),
+        folder=work_folder(),
+    )
+    buckets = config.unlabelled.buckets
+    label = "moco_" + ("all" if buckets == "all" else "b" + "_".join(map(str, buckets)))
+    lines = ["weights in {path}"]
+    if backbone in RESNETS:  # which feature sets know by name
+        lines += ["for their vectors put this into the settings, and run again:", f"[features.{label}]", 'weights = "{path}"']
+        lines += [] if backbone == "resnet50" else [f'encoder = {{{{ kind = "network", model = "{backbone}" }}}}']
+    return Training(
+        PRETRAIN,
+        name,
+        backbone,
+        {key: value for key, value in settings.items() if key != "backbone"},
+        p.seed,
+        learn,
+        Pretrained,
+        {"moco": Step(measure_pretraining, {})},
+        change="pretraining.settings.learning_rate",
+        data=UNLABELLED,
+        leaves=Leaves("checkpoint", "pretrained/{name}.pth.tar", "\n".join(lines)),
+    )
+
+
+def learn_moco(
+    *,
+    training: Mapping[str, Any],
+    digest: str,
+    dataset: str,
+    device: str,
+    workers: int,
+    checkpoint_s: float,
+    folder: str,
+) -> Iterator[Pretrained | Rejected]:
+    """Source step: learn from the shards of ``dataset``, whose content digest is ``digest``, and give the encoder.
+
+    Args:
+        training: facts, see ``experiments.Training``; its model is the backbone, its settings are those of ``MocoSettings``.
+        digest: part of the key alone.
+        dataset: folder of the shards.
+        device: see ``training.core.devices.device_of``.
+        workers: threads that load pictures ahead.
+        checkpoint_s: seconds between two checkpoints.
+        folder: for them.
+    """
+    from ...curation.checkpoint import Checkpoint
+    from ...training.core.devices import device_of
+    from ...training.data.pictures import shard_pictures
+    from ...training.moco.pretrain import Pictures, Pretraining
+
+    index, seed = DatasetIndex.open(dataset), training["seed"]
+    keys = index.table["key"].to_pylist()
+    settings = moco_settings(training["method"], {**training["settings"], "backbone": training["model"]})
+    pretraining = Pretraining(settings, seed=seed, device=device_of(device), workers=workers)
+    pictures = Pictures(shard_pictures(index), keys, lambda epoch: index.order(seed=seed, epoch=epoch))
+    try:
+        pretraining.learn(
+            pictures,
+            Checkpoint(Path(folder)),
+            checkpoint_s=checkpoint_s,
+            tell=lambda line: LOGGER.info("%s: %s", told(training), line),
+        )
+    except ArithmeticError as error:
+        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+            raise
+        yield Rejected(DIVERGED, DIVERGED, without_addresses(str(error)))
+        return
+    at = pretraining.progress
+    yield Pretrained("checkpoint", Blob(pretraining.released()), at.losses, at.accuracies)
+
+
+def measure_pretraining(*, predictions: Rows) -> Iterator[Value]:
+    """Loss and accuracy of the instance task of each epoch; the accuracy of the last is that of the training."""
+    for row in predictions.table(["losses", "accuracies"]).to_pylist():
+        for epoch, (loss, accuracy) in enumerate(zip(row["losses"], row["accuracies"], strict=True), 1):
+            yield measured("contrastive_loss", loss, position=epoch)
+            yield measured("instance_accuracy", accuracy, position=epoch)
+        yield measured("instance_accuracy", row["accuracies"][-1])

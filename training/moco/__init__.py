@@ -1,0 +1,1 @@
+"""MoCo v2: contrastive pre-training on pictures without labels."""

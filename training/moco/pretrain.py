@@ -1,0 +1,220 @@
+"""The loop of a pre-training: batches of two views, steps, checkpoints; what it leaves is a file in the released form."""
+
+from __future__ import annotations
+
+import io
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional as F
+
+from ...curation.checkpoint import Checkpoint
+from ...curation.encoders.one_thread import one_thread
+from ..core.batches import ahead
+from ..core.determinism import generator
+from ..data.pictures import ReadPictures
+from .network import MoCo
+from .settings import MocoSettings
+from .views import Pixels, coloured, crops, draw_views
+
+_CHECK_STEPS = 100
+"""Steps between two looks at whether the loss is finite."""
+_CHUNK_NUMBERS = 1 << 18
+"""Numbers of views that are coloured together on the CPU: few enough for its caches."""
+
+Order = Callable[[int], NDArray[np.int64]]
+"""Rows in the order of an epoch."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What is learned from.
+
+    Attributes:
+        read: pictures of some rows.
+        keys: of all rows.
+        order: see ``Order``.
+    """
+
+    read: ReadPictures
+    keys: Sequence[str]
+    order: Order
+
+
+@dataclass
+class Progress:
+    """How far a training has come: ``step`` steps of ``epoch``, and what was measured.
+
+    Attributes:
+        loss, right: summed over the pictures of the epoch so far.
+        losses, accuracies: means of each epoch that has ended. Accuracy is the share of queries whose own key scores highest.
+    """
+
+    epoch: int = 0
+    step: int = 0
+    loss: float = 0.0
+    right: float = 0.0
+    losses: list[float] = field(default_factory=list[float])
+    accuracies: list[float] = field(default_factory=list[float])
+
+
+class Pretraining:
+    """MoCo on some pictures: a function of the settings, the seed, and the pictures with their keys.
+
+    On the CPU it does not depend on the number of cores, nor of workers, nor on interruptions; on CUDA convolutions are chosen
+    that give equal sums each time. One device is used: where several are wanted as the paper had them, ``batch_norm_splits``
+    computes what they would.
+
+    Args:
+        settings: see there.
+        seed: of all draws.
+        device: "cpu", "cuda:0", ...
+        workers: threads that load batches ahead.
+    """
+
+    def __init__(self, settings: MocoSettings, *, seed: int, device: str = "cpu", workers: int = 0) -> None:
+        self.settings, self.seed, self.workers = settings, seed, workers
+        self.device = torch.device(device)
+        self.moco = MoCo(settings, seed=seed).to(self.device)
+        self.optimiser = torch.optim.SGD(
+            self.moco.encoder_q.parameters(),
+            lr=settings.learning_rate,
+            momentum=settings.momentum,
+            weight_decay=settings.weight_decay,
+        )
+        self._half = settings.mixed_precision and self.device.type == "cuda"
+        self._scaler = torch.amp.GradScaler(self.device.type, enabled=self._half)
+        self.progress = Progress()
+
+    def learn(
+        self,
+        pictures: Pictures,
+        checkpoint: Checkpoint | None = None,
+        *,
+        checkpoint_s: float = math.inf,
+        tell: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Learn to the last epoch, from the checkpoint where there is one.
+
+        Args:
+            pictures: at least ``batch_size``.
+            checkpoint: where it resumes, and what it leaves every ``checkpoint_s`` seconds.
+            checkpoint_s: see above; changes no result.
+            tell: told one line an epoch.
+
+        Raises:
+            ArithmeticError: the loss is no longer finite.
+        """
+        if checkpoint is not None and checkpoint.state is not None:
+            self.load(checkpoint.state)
+        cudnn = torch.backends.cudnn
+        with one_thread(), cudnn.flags(enabled=cudnn.enabled, deterministic=True, allow_tf32=cudnn.allow_tf32):
+            while self.progress.epoch < self.settings.epochs:
+                self._epoch(pictures, checkpoint, checkpoint_s)
+                at = self.progress
+                tell(f"epoch {at.epoch} of {self.settings.epochs}: loss {at.losses[-1]:.4f}, right {at.accuracies[-1]:.1%}")
+
+    def _epoch(self, pictures: Pictures, checkpoint: Checkpoint | None, checkpoint_s: float) -> None:
+        at, size = self.progress, self.settings.batch_size
+        for group in self.optimiser.param_groups:
+            group["lr"] = self.settings.rate(at.epoch)
+        order = pictures.order(at.epoch)
+        steps = len(order) // size
+        sums = torch.tensor([at.loss, at.right], dtype=torch.float64, device=self.device)
+        rows = (order[step * size : (step + 1) * size] for step in range(at.step, steps))
+        saved = time.monotonic()
+        for first, second in ahead(lambda each: self.views(pictures, each, at.epoch), rows, self.workers):
+            sums += self.step(first, second, f"{at.epoch}/{at.step}")
+            at.step += 1
+            if at.step % _CHECK_STEPS == 0 or at.step == steps:
+                self._check(float(sums[0]))
+            if checkpoint is not None and time.monotonic() - saved >= checkpoint_s and at.step < steps:
+                at.loss, at.right = sums.tolist()
+                checkpoint.commit(self.save)
+                saved = time.monotonic()
+        at.losses.append(float(sums[0]) / (steps * size))
+        at.accuracies.append(float(sums[1]) / (steps * size))
+        at.epoch, at.step, at.loss, at.right = at.epoch + 1, 0, 0.0, 0.0
+        if checkpoint is not None and time.monotonic() - saved >= checkpoint_s:
+            checkpoint.commit(self.save)
+
+    def _check(self, loss: float) -> None:
+        if not math.isfinite(loss):
+            raise ArithmeticError(
+                f"the loss is no longer finite in epoch {self.progress.epoch}, by step {self.progress.step}, at learning rate "
+                f"{self.settings.rate(self.progress.epoch):g}"
+            )
+
+    def views(self, pictures: Pictures, rows: NDArray[np.int64], epoch: int) -> tuple[Tensor, Tensor]:
+        """Both views of some pictures, (b, 3, side, side) float32 on the device."""
+        at: list[int] = rows.tolist()
+        keys, found = [pictures.keys[row] for row in at], pictures.read(at)
+        with one_thread():  # this one may be a worker
+            return self._view(found, keys, epoch, 0), self._view(found, keys, epoch, 1)
+
+    def _view(self, found: Sequence[Pixels], keys: Sequence[str], epoch: int, number: int) -> Tensor:
+        view = self.settings.view
+        draws = draw_views(view, seed=self.seed, epoch=epoch, keys=keys, number=number)
+        cuts = crops(found, draws, view)
+        if self.device.type != "cpu":
+            return coloured(cuts.to(self.device), draws, view)
+        some = max(_CHUNK_NUMBERS // cuts[0].numel(), 1)
+        parts = [slice(at, at + some) for at in range(0, len(cuts), some)]
+        return torch.cat([coloured(cuts[part], draws[part], view) for part in parts])
+
+    def step(self, first: Tensor, second: Tensor, name: str) -> Tensor:
+        """One step of the optimiser. Returns the loss and the right answers, summed over the batch, float64.
+
+        Args:
+            first, second: views.
+            name: of the step: keys are shuffled by it.
+        """
+        self.moco.train()
+        b = len(first)
+        order = torch.arange(b)
+        if self.settings.batch_norm_splits > 1:
+            order = torch.randperm(b, generator=generator(self.seed, "moco shuffle", name))
+        with torch.autocast(self.device.type, dtype=torch.float16, enabled=self._half):
+            logits, keys = self.moco(first, second, order.to(self.device))
+        loss = F.cross_entropy(logits, torch.zeros(b, dtype=torch.int64, device=self.device))
+        self.optimiser.zero_grad()
+        self._scaler.scale(loss).backward()
+        self._scaler.step(self.optimiser)
+        self._scaler.update()
+        self.moco.enqueue(keys)
+        right = (logits.detach().argmax(1) == 0).sum()
+        return torch.stack([loss.detach().double() * b, right.double()])
+
+    def save(self, path: Path) -> None:
+        """Write all that ``load`` needs to go on."""
+        state = {
+            "moco": self.moco.state_dict(),
+            "optimiser": self.optimiser.state_dict(),
+            "scaler": self._scaler.state_dict(),
+            "progress": vars(self.progress),
+        }
+        torch.save(state, path)
+
+    def load(self, path: Path) -> None:
+        """Resume from the state of ``path``, from which only tensors and numbers are read."""
+        held: dict[str, Any] = torch.load(path, map_location=self.device, weights_only=True)
+        self.moco.load_state_dict(held["moco"])
+        self.optimiser.load_state_dict(held["optimiser"])
+        if held["scaler"]:
+            self._scaler.load_state_dict(held["scaler"])
+        self.progress = Progress(**held["progress"])
+
+    def released(self) -> bytes:
+        """The encoder of queries with its head as the released checkpoints have it, under ``module.encoder_q.``."""
+        weights = {f"module.encoder_q.{name}": value.cpu() for name, value in self.moco.encoder_q.state_dict().items()}
+        memory = io.BytesIO()
+        torch.save({"epoch": self.progress.epoch, "arch": self.settings.backbone, "state_dict": weights}, memory)
+        return memory.getvalue()
