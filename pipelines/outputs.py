@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -47,7 +48,7 @@ def train(
         progress: told one line a step.
 
     Returns:
-        ``scores(out)``.
+        ``scores(out)``; None at the processes of torchrun that are not the first.
 
     Raises:
         WrongUse: for a benchmark without baselines, a method or protocol that is not known, or a run that is not in a local
@@ -70,7 +71,14 @@ def train(
     if not (protocols := tuple(protocols)) or not todo.benchmark.early.keys() >= set(protocols):
         check_finished(out)
     chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), protocols)
-    experiments.run_trainings(chosen, out, scheduler=scheduler, workers=workers, retry=retry, progress=progress)
+    how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
+    if "WORLD_SIZE" in os.environ:  # torchrun's
+        from .streams import learn_stream, learner_of
+        from .together import count, train_together
+
+        if count() > 1:
+            return _scores(todo, out) if train_together(chosen, out, learner_of, learn_stream, **how) else None
+    experiments.run_trainings(chosen, out, **how)
     return _scores(todo, out)
 
 

@@ -18,13 +18,15 @@ from ..curation.rows import REJECTS, Sifted, without_addresses
 from ..eval.protocols.predictions import LABEL_SETS, ONE_LABEL, columns
 from ..eval.protocols.streams import Stream, run_stream
 from ..training.core.build import parts_of
-from ..training.core.devices import device_of
+from ..training.core.devices import check_compiles, device_of
 from ..training.core.learner import Learner, SecondView, View
+from ..training.core.ranks import check_ranks, local_device, present
 from ..training.methods.method import Classes, Labels
 from ..training.models.registry import Samples, check_takes
 from .errors import WrongUse
 from .experiments import DIVERGED, LOGGER, Training, told
 from .names import short
+from .together import Leading
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,43 @@ def learn_stream(
         workers: threads that load batches ahead.
         folder: for checkpoints.
     """
+    learner, stream = learner_of(
+        training=training,
+        digest=digest,
+        dataset=dataset,
+        prepare=prepare,
+        method=method,
+        model=model,
+        classes=classes,
+        weights=weights,
+        device=device,
+        workers=workers,
+    )
+    here = present()
+    told_of = f"{told(training)}: "
+    try:
+        taught = learner if here is None else Leading(learner, here, training)
+        yield from run_stream(taught, stream, folder=Path(folder), tell=lambda line: LOGGER.info("%s", told_of + line))
+    except ArithmeticError as error:
+        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
+            raise
+        yield diverged(columns(LABEL_SETS if stream.sets else ONE_LABEL), error)
+
+
+def learner_of(
+    *,
+    training: Mapping[str, Any],
+    digest: str,
+    dataset: str,
+    prepare: Prepare,
+    method: Callable[..., Any],
+    model: Callable[..., Any],
+    classes: Classes,
+    weights: str | None,
+    device: str,
+    workers: int,
+) -> tuple[Learner, Stream]:
+    """A learner that has learned nothing yet, and its stream. Arguments are those of ``learn_stream``."""
     prepared = prepare(dataset, digest, training)
     stream, settings = prepared.stream, training["settings"]
     given = [*prepared.model]
@@ -89,17 +128,11 @@ def learn_stream(
         keep=prepared.keep,
         second=prepared.second,
         weights=None if weights is None else Path(weights),
-        device=device_of(device),
+        device=local_device() if device == "cuda" and present() else device_of(device),
         workers=workers,
+        ranks=present(),
     )
-    try:
-        yield from run_stream(
-            learner, stream, folder=Path(folder), tell=lambda line: LOGGER.info("%s: %s", told(training), line)
-        )
-    except ArithmeticError as error:
-        if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
-            raise
-        yield diverged(columns(LABEL_SETS if stream.sets else ONE_LABEL), error)
+    return learner, stream
 
 
 def diverged(gives: pa.Schema, error: ArithmeticError, key: str = DIVERGED) -> Sifted:
@@ -178,7 +211,10 @@ def stream_training(
     """
     try:
         check_takes(model[0], samples)
-        parts_of(settings, load(method[1]), load(model[1]), labels=labels, classes=classes, given=given)
+        parts = parts_of(settings, load(method[1]), load(model[1]), labels=labels, classes=classes, given=given)
+        check_ranks(parts)
+        if parts.schedule.compile:
+            check_compiles(runs.device)
     except (ValueError, LookupError) as error:
         raise WrongUse(f"{method[0]}: {error}") from None
     learn = step(

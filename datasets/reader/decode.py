@@ -25,11 +25,15 @@ _FORMATS = (*PILLOW_NAMES.values(), "PPM")
 """Pillow's names of the formats that are read: whatever a member is called, it gets to no plugin that starts a program."""
 
 
-def decode_image(data: bytes) -> np.ndarray:
+def decode_image(data: bytes, *, min_side_px: int = 0) -> np.ndarray:
     """Pixels as stored, uint8 RGB of shape (height, width, 3), 0-255; EXIF orientation and colour profile are not applied.
 
     JPEG goes through libjpeg-turbo (the same pixels as Pillow, in less time); what that refuses, such as CMYK, and every
     other format through Pillow.
+
+    Args:
+        data: the file.
+        min_side_px: a JPEG may be decoded at a smaller scale, in eighths, with sides at least this long; 0: as stored.
 
     Raises:
         ValueError: no image, a broken one, one of more than ``MAX_PIXELS`` pixels, or a JPEG of more than ``MAX_SCANS`` scans.
@@ -40,7 +44,7 @@ def decode_image(data: bytes) -> np.ndarray:
         try:
             height, width, space, _ = simplejpeg.decode_jpeg_header(data)
             if space in ("YCbCr", "Gray", "RGB") and int(width) * int(height) <= MAX_PIXELS:
-                return simplejpeg.decode_jpeg(data, colorspace="RGB")
+                return simplejpeg.decode_jpeg(data, colorspace="RGB", min_height=min_side_px, min_width=min_side_px)
         except ValueError:
             pass  # Pillow has the last word, and the better message
     try:

@@ -86,6 +86,29 @@ def streaming_stream(bucket: ArrayLike, samples: Callable[[NDArray[np.int64]], S
     return Stream(tuple(positions), tuple(Test(str(n), "test", part) for n, part in zip(names[1:], parts[1:], strict=True)))
 
 
+def offline_stream(
+    bucket: ArrayLike, split: Sequence[str], samples: Callable[[NDArray[np.int64]], Samples], classes: Sequence[str]
+) -> Stream:
+    """No time at all: learn the train rows of all buckets at once, test the test rows of each (supplement, "train offline").
+
+    Args:
+        bucket, split, samples, classes: see ``iid_stream``.
+
+    Raises:
+        ValueError: as ``iid_stream``.
+
+    >>> from benchwright.training.data.examples import ArrayExamples
+    >>> X, y = np.zeros((8, 2), np.float32), np.array([0, 1] * 4)
+    >>> samples = lambda rows: ArrayExamples(X[rows], y[rows])
+    >>> stream = offline_stream([1] * 4 + [2] * 4, ["train", "train", "test", "test"] * 2, samples, ["cat", "dog"])
+    >>> [(one.name, len(one.train.labels)) for one in stream.positions], [test.tested for test in stream.tests]
+    ([('all', 4)], ['1', '2'])
+    """
+    tests = iid_stream(bucket, split, samples, classes).tests
+    train = samples(np.flatnonzero(np.asarray(split).astype(str) == "train"))
+    return Stream((Position("all", train, tuple(classes), tuple(range(len(tests)))),), tests)
+
+
 def accuracy_matrix(predictions: Predictions) -> NDArray[np.float64]:
     """R, (N, N): accuracy on each domain, in the order of time, after each; NaN where not tested, as where it was not
     learned.
@@ -113,6 +136,34 @@ def domain_names(predictions: Predictions) -> list[str]:
     ['1', '2', '3']
     """
     return list(dict.fromkeys([*(one.name for one in predictions.positions), *(test.tested for test in predictions.tests)]))
+
+
+def measure_offline(*, predictions: Rows) -> Iterator[Value]:
+    """Source step: ``accuracy`` on the test rows of each bucket after a training on all of them, and on all together.
+
+    Args:
+        predictions: what the training left; nothing where it diverged.
+
+    >>> import pyarrow as pa
+    >>> from benchwright.eval.protocols.predictions import ONE_LABEL, row
+    >>> rows = [
+    ...     row(ONE_LABEL, "0000/1/test", 0, "1", "test", 2, keys=list("ab"), labels=[0, 1]),
+    ...     row(ONE_LABEL, "0000/2/test", 0, "2", "test", 1, keys=["c"], labels=[0]),
+    ...     row(ONE_LABEL, "0001", 1, "all", "", 9, class_names=["cat", "dog"], record="{}"),
+    ...     row(ONE_LABEL, "0001/1/test", 1, "1", "test", 2, predicted=[0, 1]),
+    ...     row(ONE_LABEL, "0001/2/test", 1, "2", "test", 1, predicted=[1]),
+    ... ]
+    >>> found = measure_offline(predictions=Rows.of(pa.concat_tables(rows)))
+    >>> [(value.tested, round(value.value, 3)) for value in found]
+    [('1', 1.0), ('2', 0.0), ('', 0.667)]
+    """
+    if not predictions.num_rows:
+        return
+    found = Predictions(predictions)
+    [row], counts = found.matrix(), [len(test.keys) for test in found.tests]
+    for test, accuracy in zip(found.tests, row.tolist(), strict=True):
+        yield measured("accuracy", accuracy, position=1, tested=test.tested, split="test")
+    yield measured("accuracy", float(np.average(row, weights=counts)), split="test")
 
 
 def measure_domains(*, predictions: Rows, protocol: Protocol) -> Iterator[Value]:

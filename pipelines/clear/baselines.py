@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,27 +13,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ...curation.flow import Step
+from ...curation.registry import load_name
 from ...curation.verify import DATASET
 from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.features import feature_sets
 from ...datasets.reader.index import DatasetIndex
-from ...eval.protocols.domain_incremental import measure_domains
+from ...eval.protocols.domain_incremental import measure_domains, measure_offline
 from ...training.baselines.clear import expanded, groups, paper_methods, paper_settings
 from ...training.data.pictures import picture_view
 from ...training.methods.registry import METHODS
+from ...training.models.backbone import HUB, check_backbone_net, hub_weights
+from ...training.models.picture_net import check_picture_net
 from ...training.models.registry import MODELS
 from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
 from ..feature_sets import EMBEDDING, PIXELS
 from ..metrics import with_metrics
 from ..names import reference_of, short
-from ..streams import Runs, trainings_of
+from ..streams import Runs, trainings_of, weights_sha256
 from .config import ClearConfig
 from .pretraining import pretrainings
 from .source_config import ReleaseSource
 from .unlabelled import PRETRAIN
 
 PROTOCOLS = ("iid", "streaming")
+OFFLINE, JOINT = "offline", "joint"
+"""All buckets at once, which is no protocol of time, and the one method that is trained so."""
 
 
 def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: Iterable[str]) -> list[Training]:
@@ -43,7 +49,8 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         out: the run.
         methods: names of ``training.baselines.clear``'s ``paper_methods`` and ``groups``, or of any method of the registry, or
             references; those of the settings by default.
-        protocols: ``iid`` and ``streaming``; both by default. ``pretrain`` alone: see ``pretrainings``.
+        protocols: ``iid`` and ``streaming``, both by default; ``offline`` for the method ``joint``; ``pretrain`` alone: see
+            ``pretrainings``.
 
     Raises:
         WrongUse: a method or protocol that there is not, settings that do not fit, or a dataset that lacks what a protocol
@@ -51,12 +58,15 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
     """
     protocols = list(protocols)
     asked = [*(protocols or PROTOCOLS)]
-    if strange := [name for name in asked if name not in (*PROTOCOLS, PRETRAIN)]:
-        raise unknown("protocol", strange[0], (*PROTOCOLS, PRETRAIN))
+    if strange := [name for name in asked if name not in (*PROTOCOLS, OFFLINE, PRETRAIN)]:
+        raise unknown("protocol", strange[0], (*PROTOCOLS, OFFLINE, PRETRAIN))
     if PRETRAIN in asked:
         if len(asked) > 1:
             raise WrongUse(f"protocol {PRETRAIN!r} has methods of its own: train it by itself")
         return pretrainings(config, out, list(methods))
+    names = expanded(METHODS.former.get(name, name) for name in list(methods) or config.baselines.methods)
+    pairs = _pairs(asked, names, named=bool(protocols), chosen=bool(methods))
+    asked = list(dict.fromkeys(protocol for protocol, _ in pairs))
     dataset = posixpath.join(out, DATASET)
     table = DatasetIndex.open(dataset).table
     if "streaming" in asked and len(pc.unique(table["bucket"])) < 2:
@@ -64,28 +74,28 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         if protocols:
             raise WrongUse(told)
         LOGGER.warning("%s: it is left out", told)
-        asked.remove("streaming")
+        pairs = [pair for pair in pairs if pair[0] != "streaming"]
     _check_samples(config, out)
+    split = [name for name in asked if name in ("iid", OFFLINE)]
     seeds = [seed for seed in SEEDS if not table[f"iid_seed{seed}"].null_count]
-    if "iid" in asked and not seeds:
+    if split and not seeds:
         told = f"{out} has no iid splits, since its release has none"
         if protocols:
             raise WrongUse(told)
         LOGGER.warning("%s: that protocol is left out", told)
-        asked.remove("iid")
-    if "iid" in asked:
+        pairs = [pair for pair in pairs if pair[0] not in split]
+    elif split:
         _check_splits(config, table, seeds)
-    names = expanded(METHODS.former.get(name, name) for name in list(methods) or config.baselines.methods)
-    features = _features(config, out)
+    weights, features = _weights(config), _features(config, out)
     return [
         training
-        for protocol in asked
+        for protocol, name in pairs
         for training in trainings_of(
-            (_baseline(config, protocol, name, features) for name in names),
-            seeds if protocol == "iid" else SEEDS,
+            [_baseline(config, protocol, name, weights, features)],
+            SEEDS if protocol == "streaming" else seeds,
             prepare="benchwright.pipelines.clear.stream:domains",
-            runs=Runs(dataset, device=config.encoder_run.device, workers=config.baselines.workers),
-            samples="images" if config.baselines.features == PIXELS else "vectors",
+            runs=Runs(dataset, weights, device=config.encoder_run.device, workers=config.baselines.workers),
+            samples="images" if _learned(config) == PIXELS else "vectors",
             labels="one",
             classes="same",
             change="baselines.learning_rate",
@@ -95,7 +105,7 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
 
 def _features(config: ClearConfig, out: str) -> dict[str, Any]:
     """What is learned from, for the settings of a training: a feature set with its digest, which the dataset's leaves out."""
-    name = config.baselines.features
+    name = _learned(config)
     if name in (EMBEDDING, PIXELS):
         return {"features": name}
     if (told := feature_sets(posixpath.join(out, DATASET)).get(name)) is None:
@@ -103,56 +113,119 @@ def _features(config: ClearConfig, out: str) -> dict[str, Any]:
     return {"features": name, "features_digest": told["digest"]}
 
 
-def _baseline(config: ClearConfig, protocol: str, name: str, features: dict[str, Any]) -> dict[str, Any]:
-    model, settings = settings_of(config, name)
+def _pairs(protocols: Sequence[str], names: Sequence[str], *, named: bool, chosen: bool) -> list[tuple[str, str]]:
+    """Protocol and method of every baseline.
+
+    Args:
+        protocols, names: of protocols and methods.
+        named: whether the protocols were named, and are not those by default.
+        chosen: whether the methods were named.
+    """
+    if OFFLINE in protocols and (others := [name for name in names if name != JOINT]) and chosen:
+        raise WrongUse(f"protocol {OFFLINE} learns all buckets at once: by method {JOINT!r} alone, and not by {others[0]!r}")
+    pairs = [(each, name) for each in protocols if each != OFFLINE for name in names if named or name != JOINT]
+    offline = OFFLINE in protocols or (not named and JOINT in names)
+    return pairs + ([(OFFLINE, JOINT)] if offline else [])
+
+
+def _weights(config: ClearConfig) -> str | None:
+    """The file of the model's weights, which may first be fetched."""
+    weights, (name, settings) = config.baselines.weights, settings_of(config)
+    if weights is None:
+        return None
+    if "weights" not in inspect.signature(load_name(MODELS, name)).parameters:
+        raise WrongUse(f"baselines.weights: model {name!r} takes no weights: name another, such as backbone")
+    try:
+        if weights.startswith(HUB):
+            return str(hub_weights(settings["model"].get("name", ""), weights.removeprefix(HUB)))
+        weights_sha256(weights)
+    except (OSError, ValueError) as error:
+        raise WrongUse(f"baselines.weights = {weights!r}: {getattr(error, 'strerror', None) or error}") from None
+    return weights
+
+
+def _baseline(config: ClearConfig, protocol: str, name: str, weights: str | None, features: dict[str, Any]) -> dict[str, Any]:
+    model, settings = settings_of(config)
     settings |= features
+    settings |= {} if weights is None else {"weights": weights_sha256(weights)}
     method, settings["method"] = _method(config, name)
+    measure = Step(measure_offline, {}) if protocol == OFFLINE else Step(measure_domains, {"protocol": protocol})
     return {
         "protocol": protocol,
         "method": (name, method),
         "model": (model, MODELS.find(model).reference),
         "settings": settings,
-        "measures": with_metrics({"clear": Step(measure_domains, {"protocol": protocol})}, config.baselines.metrics),
+        "measures": with_metrics({"clear": measure}, config.baselines.metrics),
     }
 
 
 def _method(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
     """Reference and settings of a method."""
-    own, settings = paper_methods().get(name, (name, {}))
+    own, settings = paper_methods(config.baselines.preset).get(name, (name, {}))
     reference = reference_of(METHODS, own, [*groups(), *paper_methods(), *METHODS.builtin])
     changes = {short(METHODS.former.get(each, each)): values for each, values in config.baselines.method_settings.items()}
     return reference, {**settings, **changes.get(short(name), {})}
 
 
-def settings_of(config: ClearConfig, name: str) -> tuple[str, dict[str, Any]]:
+_SCHEDULE = (
+    "epochs",
+    "batch_size",
+    "learning_rate",
+    "decay_after_epochs",
+    "decay_every_epochs",
+    "mixed_precision",
+    "compile",
+)
+
+
+def _learned(config: ClearConfig) -> str:
+    """What is learned from: by default what the preset learns from."""
+    return paper_settings(config.baselines.preset, config.baselines.features)[1]["features"]
+
+
+def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     """Model, and hyper-parameters of the preset with the changes of the settings."""
     b = config.baselines
     try:
-        model, settings = paper_settings(b.preset)
+        model, settings = paper_settings(b.preset, b.features)
         if b.model is not None:
             MODELS.find(b.model)
     except ValueError as error:
         raise WrongUse(f"baselines: {error}") from None
-    changes = {key: getattr(b, key) for key in ("epochs", "batch_size", "learning_rate", "decay_after_epochs")}
-    settings["schedule"] |= {key: value for key, value in changes.items() if value is not None}
+    changes = {key: value for key in _SCHEDULE if (value := getattr(b, key)) is not None}
+    for decay, other in ("decay_after_epochs", "decay_every_epochs"), ("decay_every_epochs", "decay_after_epochs"):
+        if decay in changes:  # in place of the preset's, of whatever form
+            settings["schedule"].pop(other, None)
+    settings["schedule"] |= changes
+    if b.model not in (None, model):  # another model has settings of its own
+        settings["model"] = {}
     settings["model"] |= b.model_settings
-    settings["features"] = b.features
-    if b.features == PIXELS:
+    if b.features == PIXELS or "view" in settings:
         try:
             settings["view"] = dataclasses.asdict(picture_view({**settings["view"], **b.view}))
         except ValueError as error:
             raise WrongUse(f"baselines.view: {error}") from None
-    else:
-        del settings["view"]
+    try:
+        _check_model(b.model or model, settings["model"], vectors=settings["features"] != PIXELS)
+    except ValueError as error:
+        raise WrongUse(f"baselines.model_settings, baselines.features = {settings['features']!r}: {error}") from None
     return b.model or model, settings
+
+
+def _check_model(name: str, settings: Mapping[str, Any], *, vectors: bool) -> None:
+    """Raise ValueError where a built-in model has no such network; what is missing or unknown is told elsewhere."""
+    if name == "backbone" and "name" in settings:
+        check_backbone_net(settings["name"], settings.get("head", "linear"))
+    if name == "pictures" and settings.keys() >= {"backbone", "head"}:
+        check_picture_net(settings["backbone"], settings["head"], vectors=vectors)
 
 
 def _check_samples(config: ClearConfig, out: str) -> None:
     """That the dataset has what the baselines learn from."""
-    if config.baselines.features == PIXELS:
+    if _learned(config) == PIXELS:
         if isinstance(config.source, ReleaseSource) and not config.source.images:
             raise WrongUse(f"{out} has no images, and baselines.features is 'pixels': set source.images = true, and run again")
-    elif config.baselines.features == EMBEDDING and not config.vectors:
+    elif _learned(config) == EMBEDDING and not config.vectors:
         own = "those of the release in source.features, or " if isinstance(config.source, ReleaseSource) else ""
         raise WrongUse(
             f"{out} has no vectors, which baselines learn: name {own}an encoder in encoder.kind, and run again; or train on "

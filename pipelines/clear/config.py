@@ -23,7 +23,7 @@ from ...training.moco.settings import moco_presets, moco_settings
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..errors import did_you_mean
-from ..feature_sets import EMBEDDING, FeatureSet, FeatureSets
+from ..feature_sets import FeatureSet, FeatureSets
 from ..names import ByKind, OneOf, known_keys
 from ..own import OwnEncoder, OwnSource, shown
 from ..sources import SOURCES
@@ -227,10 +227,12 @@ class Baselines:
         methods: by name, or groups of them such as ``table1``; ``method_settings`` has changes of single ones.
         model: another one than the preset's, by name or reference; ``model_settings`` are its own.
         features: what is learned from: "embedding", the vectors by which the images were retrieved; the name of a feature set;
-            or "pixels".
+            or "pixels". By default what the preset learns from.
         view: how pictures are looked at, where they are learned from: changes of the preset's ``PictureView``.
+        weights: of the model: a file, or ``hub://NAME``, which torchvision or timm publishes (of the model ``backbone``).
         workers: threads that load batches ahead; changes the speed only.
         metrics: of your own, beside the paper's: references of functions, see ``pipelines.metrics.measure_by``.
+        epochs: this, and what follows, in place of the preset's, see ``training.core.schedule``.
     """
 
     preset: Annotated[str, AfterValidator(_preset)]
@@ -240,14 +242,22 @@ class Baselines:
     )
     model: Annotated[str, OneOf(MODELS)] | None = None
     model_settings: dict[str, Any] = Field(default_factory=dict[str, Any])
-    features: str = EMBEDDING
+    features: str | None = None
     view: dict[str, Any] = Field(default_factory=dict[str, Any])
+    weights: Location | None = None
     workers: Annotated[int, Field(ge=0)] = 0
     metrics: list[Annotated[str, OneOf(METRICS)]] = Field(default_factory=list[str])
     epochs: Annotated[int, Field(ge=1)] | None = None
     batch_size: Annotated[int, Field(ge=1)] | None = None
     learning_rate: Annotated[float, Field(gt=0)] | None = None
     decay_after_epochs: Annotated[int, Field(ge=1)] | None = None
+    decay_every_epochs: Annotated[int, Field(ge=1)] | None = None
+    mixed_precision: bool | None = None
+    compile: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.decay_after_epochs is not None and self.decay_every_epochs is not None:
+            raise ValueError("decay_after_epochs or decay_every_epochs: one of them")
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -83,7 +83,7 @@ def _settings(line: Line, network: str, features: str) -> list[Mapping[str, Any]
         if features != PIXELS:
             settings.pop("view", None)
         if settings["model"].get("backbone", model) == network:
-            found[name] = flat({**settings, "method": paper_methods()[line.method][1]})
+            found[name] = flat({**settings, "method": paper_methods(name)[line.method][1]})
     special = found.pop(f"{network}_imagenet", None)
     return [special] if special is not None and features == "imagenet_rn50" else [*found.values()]
 

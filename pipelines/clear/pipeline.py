@@ -62,7 +62,8 @@ from .unlabelled import PRETRAIN, publish_unlabelled, with_unlabelled
 
 def plan(c: ClearConfig, out: str) -> Flow:
     """The stages from sources to shards. ``out`` is where ``qa import`` leaves the votes."""
-    check_learned("baselines.features", c.baselines.features, c.features)
+    if c.baselines.features is not None:
+        check_learned("baselines.features", c.baselines.features, c.features)
     if isinstance(c.source, ReleaseSource):
         flow = _embedded(_released(c, c.source), c)
     elif c.recipe is None:
@@ -257,7 +258,14 @@ BENCHMARK = built_in(
     plan,
     card.publish,
     rounds=rounds,
-    shown={"in-domain": "in_domain", "next-domain": "next_domain", "acc": "acc", "bwt": "bwt", "fwt": "fwt"},
+    shown={
+        "in-domain": "in_domain",
+        "next-domain": "next_domain",
+        "acc": "acc",
+        "bwt": "bwt",
+        "fwt": "fwt",
+        "accuracy": "accuracy",  # of the protocol offline alone
+    },
     release=release.write_release_layout,
     early={PRETRAIN: publish_unlabelled},
 )

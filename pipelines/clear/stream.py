@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 
 from ...datasets.reader.features import feature_sets, open_features, read_features
 from ...datasets.reader.index import DatasetIndex
-from ...eval.protocols.domain_incremental import iid_stream, streaming_stream
+from ...eval.protocols.domain_incremental import iid_stream, offline_stream, streaming_stream
 from ...training.data.examples import ArrayExamples, Examples
-from ...training.data.pictures import PictureCache, PictureExamples, picture_view, shard_pictures
+from ...training.data.pictures import PictureCache, PictureExamples, album_of, picture_view
 from ..feature_sets import EMBEDDING, PIXELS
 from ..streams import Prepared
 
@@ -22,20 +23,21 @@ Take = Callable[[NDArray[np.int64]], Examples]
 
 
 def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
-    """The stream of a training: its protocol is ``iid``, whose split is drawn by the seed, or ``streaming``."""
+    """The stream of a training: its protocol is ``iid`` or ``offline``, whose split is drawn by the seed, or ``streaming``."""
     index = DatasetIndex.open(dataset)
     labels, names = _labels(index.table)
     learned = training["settings"]["features"]
     if learned == PIXELS:
-        album = PictureCache(shard_pictures(index), picture_view(training["settings"]["view"]))
+        album = _album(dataset, digest, json.dumps(training["settings"]["view"]))
         keys = index.table["key"].to_pylist()
         samples: Take = lambda rows: PictureExamples(album, keys, rows, labels[rows])  # noqa: E731
     else:
         read = _read(dataset, digest) if learned == EMBEDDING else _opened(index, training["settings"])
         samples = functools.partial(_vectors, *read, labels)
     bucket = index.table["bucket"].to_numpy()
-    if training["protocol"] == "iid":
-        return Prepared(iid_stream(bucket, index.table[f"iid_seed{training['seed']}"].to_pylist(), samples, names))
+    if training["protocol"] in ("iid", "offline"):
+        stream = iid_stream if training["protocol"] == "iid" else offline_stream
+        return Prepared(stream(bucket, index.table[f"iid_seed{training['seed']}"].to_pylist(), samples, names))
     return Prepared(streaming_stream(bucket, samples, names))
 
 
@@ -68,3 +70,9 @@ def _opened(index: DatasetIndex, settings: Mapping[str, Any]) -> tuple[NDArray[n
         )
     features, table = open_features(index, name)
     return features, table["key"].to_pylist()
+
+
+@functools.lru_cache(maxsize=1)
+def _album(dataset: str, digest: str, view: str) -> PictureCache:
+    """Pictures, which all trainings in one process share; ``digest`` names the content."""
+    return album_of(DatasetIndex.open(dataset), picture_view(json.loads(view)))

@@ -39,6 +39,7 @@ def train(
       benchwright train out --method table1
       benchwright train out --set baselines.preset=mlp --set baselines.epochs=50
       benchwright train out --scheduler processes --workers 8
+      torchrun --standalone --nproc-per-node 2 --no-python benchwright train out
     """
     from .. import api
     from .text import on_one_line
@@ -60,7 +61,8 @@ def train(
             pipeline=pipeline,
             progress=tell,
         )
-        _print_scores(out, results, api.stale(out, pipeline=pipeline))
+        if results is not None:  # the first of torchrun's processes tells of them
+            _print_scores(out, results, api.stale(out, pipeline=pipeline))
 
 
 def evaluate(out: Out, as_json: AsJson = False, pipeline: Pipeline = None, trust_code: TrustCode = False) -> None:

@@ -14,6 +14,7 @@ from ...eval.protocols.refined_classification import measure_sets
 from ...training.baselines.iirc import paper_methods, paper_settings
 from ...training.data.pictures import picture_view
 from ...training.methods.registry import METHODS
+from ...training.models.backbone import check_backbone_net
 from ...training.models.picture_net import check_picture_net
 from ...training.models.registry import MODELS
 from ..config import with_changes
@@ -109,3 +110,5 @@ def _check(config: IircConfig, settings: dict[str, Any]) -> None:
         raise ValueError(f"data.samples {samples!r}: one of {', '.join(SAMPLES)}")
     if config.evaluation.model == PICTURES:
         check_picture_net(settings["model"]["backbone"], settings["model"]["head"], vectors=config.vectors is not None)
+    if config.evaluation.model == "backbone" and "name" in settings["model"]:
+        check_backbone_net(settings["model"]["name"], settings["model"].get("head", "linear"))

@@ -18,7 +18,7 @@ from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.refined_classification import refined_stream
 from ...eval.protocols.streams import Position, Test
 from ...training.data.examples import ArrayExamples
-from ...training.data.pictures import PictureCache, PictureExamples, picture_view, shard_pictures
+from ...training.data.pictures import PictureCache, PictureExamples, album_of, picture_view
 from ..streams import Prepared
 from .vectors import read_vectors
 
@@ -62,7 +62,7 @@ def _index(dataset: str, digest: str) -> tuple[pa.Table, list[str]]:
 
 @functools.lru_cache(maxsize=1)
 def _album(dataset: str, digest: str, view: str) -> PictureCache:
-    return PictureCache(shard_pictures(DatasetIndex.open(dataset)), picture_view(json.loads(view)))
+    return album_of(DatasetIndex.open(dataset), picture_view(json.loads(view)))
 
 
 @functools.lru_cache(maxsize=1)

@@ -54,7 +54,7 @@ def line_of(
     if features != "pixels":
         settings.pop("view", None)
     settings |= {"features": features, "features_digest": digest or f"digest of {features}"}
-    recorded = flat({**settings, "method": paper_methods().get(name, (name, {}))[1]}) | changes
+    recorded = flat({**settings, "method": paper_methods(preset).get(name, (name, {}))[1]}) | changes
     return Line(protocol, name, model, recorded, name, RESULTS.empty_table())
 
 
@@ -118,7 +118,7 @@ def test_features_are_the_papers_by_digest_alone() -> None:
 def test_what_a_training_records_of_pixels_is_compared(config: ClearConfig) -> None:
     pixels = dataclasses.replace(config.baselines, preset="resnet18", features="pixels", epochs=None, batch_size=None)
     pixels = dataclasses.replace(pixels, learning_rate=None, decay_after_epochs=None)
-    model, settings = settings_of(dataclasses.replace(config, baselines=pixels), "ewc")
+    model, settings = settings_of(dataclasses.replace(config, baselines=pixels))
     recorded = flat(json.loads(json.dumps({**settings, "method": paper_methods()["ewc"][1]})))
     line = Line("iid", "ewc", model, recorded, "ewc", RESULTS.empty_table())
     assert (network_of(line), features_of(line, config)) == ("resnet18", "pixels")

@@ -106,7 +106,7 @@ def test_table_1_is_trained_by_its_name_under_both_protocols(bw: Cli, tmp_path: 
     ("setting", "told"),
     [
         ('baselines.methods=["tabel1"]', r"baselines.methods.0 = 'tabel1': no method .*table1.*did you mean 'table1'\?"),
-        ("baselines.preset=linaer", r"baselines.preset = 'linaer': there are linear, .*, resnet18; did you mean 'linear'\?"),
+        ("baselines.preset=linaer", r"baselines.preset = 'linaer': there are linear, .*small_resnet; did you mean 'linear'\?"),
         ("baselines.model=lineer", "baselines.model = 'lineer': no model 'lineer'.*did you mean 'linear'"),
         ("encoder={kind='open_clip', model='RN50x', weights='openai'}", "encoder.model = 'RN50x': .* did you mean 'RN50x4'"),
     ],

@@ -1,4 +1,4 @@
-"""CLEAR's baselines on stored features: the paper's hyper-parameters by preset, and the methods of its tables by name."""
+"""CLEAR's baselines on features and on pixels: the paper's hyper-parameters by preset, the methods of its tables by name."""
 
 from __future__ import annotations
 
@@ -8,14 +8,21 @@ from typing import Any
 
 from ...curation.package_data import package_toml
 
+PIXELS = "pixels"
+"""In place of the name of features: the pictures themselves."""
+
 
 def presets() -> list[str]:
     """Names of the settings of ``clear.toml``, each with its model."""
     return list(_facts()["presets"])
 
 
-def paper_settings(preset: str) -> tuple[str, dict[str, Any]]:
+def paper_settings(preset: str, features: str | None = None) -> tuple[str, dict[str, Any]]:
     """Name of the model, and the settings of ``core.build.parts_of`` but for those of the method; ``view`` is of pictures.
+
+    Args:
+        preset: its name.
+        features: what is learned from: "embedding" or "pixels"; None: what the preset learns from.
 
     Raises:
         ValueError: there is no such preset.
@@ -23,20 +30,25 @@ def paper_settings(preset: str) -> tuple[str, dict[str, Any]]:
     facts = _facts()
     if preset not in facts["presets"]:
         raise ValueError(f"preset {preset!r}: there are {', '.join(facts['presets'])}")
-    own = dict(facts["presets"][preset])
-    model = own.pop("model")
-    return model, {
-        "model": own.pop("settings", {}),
+    own: dict[str, Any] = {"features": "embedding", **facts["presets"][preset]}
+    model, network, view = own.pop("model"), own.pop("settings", {}), own.pop("view", {})
+    own.pop("methods", None)
+    features = features or own["features"]
+    del own["features"]
+    settings = {
+        "model": dict(network),
         "criterion": facts["criterion"],
         "schedule": {**facts["schedule"], "clip_norm": None, **own},
         "memory": dict(facts["memory"]),
-        "view": dict(facts["view"]),
+        "features": features,
     }
+    return model, settings | ({"view": {**facts["view"], **view}} if features == PIXELS else {})
 
 
-def paper_methods() -> dict[str, tuple[str, dict[str, Any]]]:
-    """The methods of CLEAR's tables by their names in ours: the method's own name, and its settings."""
-    rows = {name: (name, dict(settings)) for name, settings in _facts()["methods"].items()}
+def paper_methods(preset: str | None = None) -> dict[str, tuple[str, dict[str, Any]]]:
+    """The methods of CLEAR's tables by their names in ours: the method's own name, and its settings, with those of a preset."""
+    changes = _facts()["presets"][preset].get("methods", {}) if preset else {}
+    rows = {name: (name, {**settings, **changes.get(name, {})}) for name, settings in _facts()["methods"].items()}
     found: list[tuple[str, dict[str, Any]]] = [("nap", {})]
     found += [("cumulative", {"start": start}) for start in ("finetune", "scratch")]
     for start in ("finetune", "scratch"):

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..data.examples import Draw, Examples, RowNumbers
 from .criteria import Criterion
+from .ranks import Ranks
 from .schedule import Schedule
 
 T = TypeVar("T")
@@ -33,6 +34,7 @@ class Means:
         second_weight: share in [0, 1] of the classification loss that the second view of a sample has (temporal
             consistency); 0 where there is none.
         sets: samples have sets of labels: sets are predicted, and pw-JS is the validation score, not accuracy.
+        ranks: the processes that train the model together; None: this one alone.
     """
 
     criterion: Criterion
@@ -42,6 +44,7 @@ class Means:
     workers: int = 0
     second_weight: float = 0.0
     sets: bool = False
+    ranks: Ranks | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,12 +56,14 @@ class Batch:
         x: (b, ...) inputs.
         second: (b, ...) their second views, or None.
         targets: (b,) int64 class indices, or (b, k) sets of them, filled up with -1.
+        whole: rows of the batch at all processes together, where they share it; else None.
     """
 
     rows: Tensor
     x: Tensor
     second: Tensor | None
     targets: Tensor
+    whole: int | None = None
 
 
 def batches(
@@ -69,6 +74,7 @@ def batches(
     *,
     second: Examples | None = None,
     size: int | None = None,
+    shared: bool = False,
 ) -> Iterator[Batch]:
     """``examples`` in ``order``, a batch at a time, on the device; the last may be smaller.
 
@@ -76,16 +82,29 @@ def batches(
         draw: see ``Examples.load``.
         second: the second views of the same samples.
         size: of a batch; the schedule's by default.
+        shared: processes that train together take a stretch of each batch; else each has all of it.
     """
+    ranks = means.ranks if shared else None
 
     def load(rows: list[int]) -> Batch:
-        again = None if second is None else second.load(rows, draw).to(means.device)
-        targets = torch.from_numpy(examples.labels[rows]).to(means.device)
-        return Batch(torch.tensor(rows), examples.load(rows, draw).to(means.device), again, targets)
+        whole = None if ranks is None else len(rows)
+        rows = rows if ranks is None else list(ranks.stretch(rows))
+        again = None if second is None else moved(second.load(rows, draw), means.device)
+        targets = torch.from_numpy(examples.labels[rows])
+        x = moved(examples.load(rows, draw), means.device)
+        return Batch(torch.tensor(rows), x, again, moved(targets, means.device), whole)
 
-    at = [int(row) for row in order]
+    at: list[int] = np.asarray(order, dtype=np.int64).tolist()
     size = size or means.schedule.batch_size
     return ahead(load, (at[start : start + size] for start in range(0, len(at), size)), means.workers)
+
+
+def moved(values: Tensor, device: torch.device) -> Tensor:
+    """On the device: by way of memory from which a GPU copies while it computes, pictures in the order that it is fast with."""
+    if device.type != "cuda":
+        return values.to(device)
+    found = values.pin_memory().to(device, non_blocking=True)
+    return found.contiguous(memory_format=torch.channels_last) if found.ndim == 4 else found
 
 
 @torch.no_grad()

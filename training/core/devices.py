@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import os
+import shutil
 import tempfile
 from pathlib import Path
 
@@ -26,6 +27,13 @@ def device_of(name: str) -> str:
     if not torch.cuda.is_available():
         raise ValueError("device 'cuda': this machine has none that torch can use")
     return f"cuda:{_mine(torch.cuda.device_count())}"
+
+
+def check_compiles(name: str) -> None:
+    """Raise ValueError where ``torch.compile`` cannot work for that device."""
+    compiler = os.environ.get("CXX", "g++")
+    if name == "cpu" and shutil.which(compiler) is None:
+        raise ValueError(f"compile: there is no C++ compiler {compiler!r} here: install one, or leave compile out")
 
 
 @functools.cache

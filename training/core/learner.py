@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import io
@@ -19,7 +20,7 @@ from ..models.classifier import Classifier
 from .batches import Means, outputs
 from .build import Parts, classifier_of
 from .criteria import predicted_sets
-from .determinism import generator
+from .determinism import generator, repeatable
 from .exemplars import (
     Capacity,
     class_means,
@@ -33,6 +34,7 @@ from .exemplars import (
     shuffled,
 )
 from .lesson import Lesson, State, frozen
+from .ranks import Ranks, shared
 
 View = Callable[[Examples], Examples]
 
@@ -65,6 +67,7 @@ class Learner:
         weights: file of the model's weights, given to it as ``weights``; None: random ones.
         device: "cpu", "cuda", "cuda:1".
         workers: threads that load batches ahead.
+        ranks: the processes that train it together, each of which has such a learner.
     """
 
     def __init__(
@@ -79,13 +82,14 @@ class Learner:
         weights: Path | None = None,
         device: str = "cpu",
         workers: int = 0,
+        ranks: Ranks | None = None,
     ) -> None:
         settings = {**parts.model, **(given or {}), **({} if weights is None else {"weights": weights})}
         self._make_model = functools.partial(classifier_of, parts.make, tuple(sample), settings)
         self._method, self._memory, self._order = parts.method, parts.memory, parts.order
         self._keep, self._second = keep, second
         weight = 0.0 if second is None else second.weight
-        self._means = Means(parts.criterion, parts.schedule, seed, torch.device(device), workers, weight, parts.sets)
+        self._means = Means(parts.criterion, parts.schedule, seed, torch.device(device), workers, weight, parts.sets, ranks)
         self._seen: list[Examples] = []
         self._state: State = {}
         self._model: Classifier | None = None
@@ -153,7 +157,7 @@ class Learner:
             old_classes=known,
             means=self._means,
         )
-        with one_thread():
+        with one_thread(), self._repeatable():
             if self._method.teach is None:
                 lesson.fit(lambda step: step.classification())
             else:
@@ -169,7 +173,7 @@ class Learner:
 
         Where labels are sets: (n, classes so far) bool, the outputs whose sigmoid is above one half.
         """
-        with one_thread():
+        with one_thread(), self._repeatable():
             if self._means.sets:
                 return predicted_sets(outputs(self.model, samples, self._means)).numpy()
             if self._method.predict == "head":
@@ -202,11 +206,11 @@ class Learner:
         held = torch.load(path, map_location="cpu", weights_only=True)
         if held["learned"] != len(seen) or not seen:
             raise ValueError(f"{path} was saved after {held['learned']} tasks, and {len(seen)} are given")
-        model = self._make_model(torch.Generator())
+        model = self._made(torch.Generator())
         for classes in held["groups"]:
             model.grow(classes, torch.Generator())
         model.load_state_dict(held["model"])
-        self._model = model.to(self._means.device)
+        self._model = model
         self._state = {name: value.to(self._means.device) for name, value in held["state"].items()}
         self._seen = list(seen)
         self._nearest = None
@@ -221,10 +225,25 @@ class Learner:
         groups: tuple[int, ...] = ()
         if anew or self._model is None:
             groups = () if self._model is None else self._model.groups
-            self._model = self._make_model(generator(self._means.seed, "init", str(task))).to(self._means.device)
+            self._model = self._made(generator(self._means.seed, "init", str(task)))
         for group in (*groups, *([classes] if classes else [])):
             self._model.grow(group, generator(self._means.seed, "head", f"{task}/{len(self._model.groups)}"))
         return self._model
+
+    def _repeatable(self) -> contextlib.AbstractContextManager[None]:
+        return repeatable(self._means.device, half=self._means.schedule.mixed_precision)
+
+    def _made(self, init: torch.Generator) -> Classifier:
+        """A new model on the device, without outputs."""
+        model = self._make_model(init).to(self._means.device)
+        if self._means.device.type == "cuda":
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if self._means.schedule.compile:
+            backbone = model.backbone
+            model.compiled = torch.compile(lambda x: backbone(x))  # of modules that torch has itself it would compile nothing
+        if self._means.ranks is not None:
+            shared(model)
+        return model
 
     def _parts(self, rows: RowNumbers) -> list[Examples]:
         """Rows of the newest task as they are, then those of the past, as they are kept."""

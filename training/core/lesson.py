@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import dataclasses
 import math
@@ -248,11 +249,17 @@ class Lesson:
     ) -> float:
         order, size = self._order(groups, stage)
         total = torch.zeros((), dtype=torch.float64, device=self.means.device)
-        for batch in batches(self.train, order, Draw(self.means.seed, stage), self.means, second=self.second, size=size):
-            with torch.autocast(self.means.device.type, dtype=torch.float16, enabled=self._half(plan)):
-                value = loss(self.step(batch))
-            optimiser.zero_grad()
-            scaler.scale(value).backward()
+        view, ranks = Draw(self.means.seed, stage), self.means.ranks
+        for batch in batches(self.train, order, view, self.means, second=self.second, size=size, shared=True):
+            with self.together(batch):
+                with torch.autocast(self.means.device.type, dtype=torch.float16, enabled=self._half(plan)):
+                    value = _told(loss, self.step, batch, plan)
+                if ranks is not None and batch.whole is not None:
+                    value = value * ranks.share(batch.whole)
+                optimiser.zero_grad()
+                scaler.scale(value).backward()
+            if ranks is not None:
+                ranks.add_gradients(trained)
             if plan.clip_norm is not None or adjust is not None:
                 scaler.unscale_(optimiser)
             if adjust is not None:
@@ -263,7 +270,9 @@ class Lesson:
             scaler.update()
             if stepped is not None:
                 stepped()
-            total += value.detach() * len(batch.rows)
+            total += value.detach() * (batch.whole or len(batch.rows))
+        if ranks is not None:
+            ranks.add(total)
         mean = float(total) / len(order)
         if not math.isfinite(mean):
             raise ArithmeticError(
@@ -271,6 +280,12 @@ class Lesson:
                 "the rate or a penalty's weight is too high, or the inputs are not finite"
             )
         return mean
+
+    def together(self, batch: Batch) -> contextlib.AbstractContextManager[None]:
+        """In it a forward pass and its gradients are of a batch that processes share."""
+        if self.means.ranks is None or batch.whole is None:
+            return contextlib.nullcontext()
+        return self.means.ranks.together(len(batch.rows), batch.whole)
 
     def _half(self, plan: Schedule) -> bool:
         return plan.mixed_precision and self.means.device.type == "cuda"
@@ -288,7 +303,21 @@ class Lesson:
         return int((logits.argmax(1).numpy() == part.labels).sum())
 
 
+def _told(loss: Loss, step: Callable[[Batch], ForwardPass], batch: Batch, plan: Schedule) -> Tensor:
+    try:
+        return loss(step(batch))
+    except ValueError as error:
+        if "more than 1 value per channel" not in str(error):
+            raise
+        raise ValueError(
+            f"a batch has {len(batch.rows)} row, of which batch norm can take no deviation: the rows are a multiple of "
+            f"batch_size = {plan.batch_size}, and one: change it, or take larger pictures"
+        ) from None
+
+
 def frozen(model: Classifier) -> Classifier:
     """A copy in evaluation mode that no gradient reaches."""
     model.dropout.generator = None  # a generator cannot be copied, and an evaluated model draws nothing
-    return copy.deepcopy(model).eval().requires_grad_(False)
+    found = copy.deepcopy(model)
+    found.compiled = None  # it is of the model's own backbone
+    return found.eval().requires_grad_(False)

@@ -52,6 +52,9 @@ class Schedule:
         first_task_times: how many times ``epochs`` the first task has (IIRC: 2).
         decay_after_epochs: from this epoch on the rate is multiplied by ``decay_factor``; None: it is not.
         decay_factor: see above.
+        decay_every_epochs: it is so after every so many epochs; None: it is not.
+        compile: the backbone is compiled by ``torch.compile``, which adds up in another order: results differ in their last
+            bits, and a C++ compiler is needed.
     """
 
     optimiser: Literal["sgd", "adagrad", "adam"]
@@ -71,6 +74,8 @@ class Schedule:
     first_task_times: int = 1
     decay_after_epochs: int | None = None
     decay_factor: float = 0.1
+    decay_every_epochs: int | None = None
+    compile: bool = False
 
     def __post_init__(self) -> None:
         hints = typing.get_type_hints(Schedule)
@@ -82,6 +87,8 @@ class Schedule:
                 f"epochs {self.epochs}, batch_size {self.batch_size}, eval_every {self.eval_every}, "
                 f"first_task_times {self.first_task_times}: at least 1 each"
             )
+        if self.decay_every_epochs is not None and self.decay_every_epochs < 1:
+            raise ValueError(f"decay_every_epochs {self.decay_every_epochs}: at least 1, or None")
         if not 0 < self.learning_rate < 3e38:  # of float32, as weights are
             raise ValueError(f"learning_rate {self.learning_rate} must be positive, and below 3e38")
         if self.clip_norm is not None and not self.clip_norm > 0:
@@ -100,8 +107,9 @@ class Schedule:
         return self.epochs * (1 if task else self.first_task_times)
 
     def decay(self, optimiser: torch.optim.Optimizer, epoch: int) -> None:
-        """Lower the rate where ``epoch`` (0-based) is the first after ``decay_after_epochs``."""
-        if epoch == self.decay_after_epochs:
+        """Lower the rate where ``epoch`` (0-based) begins a stretch: ``decay_after_epochs``, ``decay_every_epochs``."""
+        again = self.decay_every_epochs is not None and epoch > 0 and epoch % self.decay_every_epochs == 0
+        if epoch == self.decay_after_epochs or again:
             for group in optimiser.param_groups:
                 group["lr"] *= self.decay_factor
 

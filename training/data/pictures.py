@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...curation.encoders.one_thread import one_thread
 from ...curation.encoders.preprocess import Crop, normalise, prepare
 from ...curation.rng import uniform
+from ...curation.rows import Reject
 from ...curation.stages.image_format import PILLOW_NAMES
 from ...curation.ustar import ShardError
 from ...datasets.reader.dataset import ShardDataset
@@ -25,32 +28,59 @@ from .examples import Draw, Labels, RowNumbers
 Pixels = NDArray[np.uint8]
 
 
+Augment = Literal["crop_flip", "window_flip", "resized_crop_flip", "none"]
+Resize = Literal["as_released", "as_written"]
+
+_LARGEST_PX = 4096
+
+
 @dataclass(frozen=True)
 class PictureView:
     """How a picture is looked at.
 
     Attributes:
         side_px: side of the square input.
-        resize_px: length to which the shorter side is scaled (bilinear) before the centre is cut out.
+        resize_px: length to which a side of the picture is scaled (bilinear) before the centre is cut out.
         augment: "crop_flip": that square, with ``pad_px`` black pixels around it, cut again and mirrored or not (CIFAR).
-            "resized_crop_flip": 8 to 100 % of the picture at an aspect of 3/4 to 4/3, scaled to the square, mirrored or not
-            (ImageNet). "none".
+            "window_flip": any square of the scaled picture, mirrored or not (CLEAR). "resized_crop_flip": 8 to 100 % of the
+            picture at an aspect of 3/4 to 4/3, scaled to the square, mirrored or not (ImageNet). "none".
         mean, std: of red, green, blue, where white is 1.
         pad_px: see above.
+        resize: "as_released": the shorter side, as torchvision's Resize has it. "as_written": the longer one, as CLEAR's paper
+            has it; what the square lacks is black.
+        scaled_decode: large JPEGs are decoded at a smaller scale, with sides at least twice ``resize_px``: up to four times as
+            fast, and 0.3 grey levels apart.
     """
 
     side_px: int
     resize_px: int
-    augment: Literal["crop_flip", "resized_crop_flip", "none"]
+    augment: Augment
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     pad_px: int = 4
+    resize: Resize = "as_released"
+    scaled_decode: bool = False
 
     def __post_init__(self) -> None:
-        if not 1 <= self.side_px <= self.resize_px or self.pad_px < 0:
+        sizes = {"side_px": self.side_px, "resize_px": self.resize_px, "pad_px": self.pad_px}
+        if strange := [name for name, size in sizes.items() if type(size) is not int or not 0 <= size <= _LARGEST_PX]:
+            raise ValueError(f"{strange[0]} {sizes[strange[0]]!r}: a whole number of pixels, {_LARGEST_PX} at most")
+        least = 1 if self.resize == "as_written" else self.side_px
+        if self.side_px < 1 or self.resize_px < least:
             raise ValueError(f"side {self.side_px} px of {self.resize_px} px, padding {self.pad_px} px: 1 <= side <= resize")
-        if self.augment not in ("crop_flip", "resized_crop_flip", "none"):
-            raise ValueError(f"augment {self.augment!r}: 'crop_flip', 'resized_crop_flip' or 'none'")
+        for what, word, words in (
+            ("augment", self.augment, get_args(Augment)),
+            ("resize", self.resize, get_args(Resize)),
+            ("scaled_decode", self.scaled_decode, (False, True)),
+        ):
+            if word not in words:
+                raise ValueError(f"{what} {word!r}: {', '.join(map(repr, words))}")
+        if len(self.mean) != 3 or len(self.std) != 3 or not min(self.std) > 0:
+            raise ValueError(f"mean {self.mean}, std {self.std}: three numbers each, and std above 0")
+        if self.scaled_decode and self.augment == "resized_crop_flip":
+            raise ValueError("scaled_decode is not for augment 'resized_crop_flip', which scales small parts of a picture up")
+        if self.resize == "as_written" and self.augment in ("crop_flip", "resized_crop_flip"):
+            raise ValueError(f"resize 'as_written' with augment {self.augment!r}: it is of 'window_flip' and 'none' alone")
 
 
 def picture_view(values: Mapping[str, Any]) -> PictureView:
@@ -70,12 +100,17 @@ ReadPictures = Callable[[Sequence[int]], list[Pixels]]
 """Pictures of some rows of a store, uint8 RGB (height, width, 3) each."""
 
 
-def shard_pictures(index: DatasetIndex) -> ReadPictures:
+def shard_pictures(index: DatasetIndex, *, min_side_px: int = 0) -> ReadPictures:
     """Pictures in shards: each sample has one member that is one.
 
     Reading raises ``ShardError`` for a sample without a picture, or with one that cannot be decoded.
+
+    Args:
+        index: the samples.
+        min_side_px: of JPEGs, see ``decode_image``.
     """
-    dataset = ShardDataset(index, decode=dict.fromkeys(PILLOW_NAMES, decode_image))
+    decode = functools.partial(decode_image, min_side_px=min_side_px)
+    dataset = ShardDataset(index, decode=dict.fromkeys(PILLOW_NAMES, decode))
 
     def read(rows: Sequence[int]) -> list[Pixels]:
         found: list[Pixels] = []
@@ -90,30 +125,58 @@ def shard_pictures(index: DatasetIndex) -> ReadPictures:
     return read
 
 
+def album_of(index: DatasetIndex, view: PictureView) -> PictureCache:
+    """The pictures of a dataset in one view."""
+    return PictureCache(shard_pictures(index, min_side_px=2 * view.resize_px if view.scaled_decode else 0), view)
+
+
 HELD_BYTES = 1 << 31
-"""Room for squares that are kept: all of CIFAR or Tiny-ImageNet."""
+"""Room for pictures that are kept: all of CIFAR or Tiny-ImageNet."""
 
 
 class PictureCache:
     """Pictures looked at in one way.
 
-    The first squares that evaluation cuts out are kept, up to ``held_bytes``: small pictures are decoded once in a process.
+    What is cut from is kept, the first ones up to ``held_bytes`` together: small pictures are decoded once in a process. May be
+    used from several threads.
     """
 
     def __init__(self, read: ReadPictures, view: PictureView, *, held_bytes: int = HELD_BYTES) -> None:
         self.read, self.view = read, view
-        self._held: dict[int, Pixels] = {}
-        self._room = held_bytes // (3 * view.side_px**2)
+        self._held: dict[tuple[str, int], Pixels] = {}
+        self._room = held_bytes
+        self._lock = threading.Lock()
 
     def squares(self, rows: Sequence[int]) -> list[Pixels]:
-        """(3, side, side) uint8 each: the shorter side scaled, the centre cut out."""
-        made: dict[int, Pixels] = {}
-        if missing := [row for row in dict.fromkeys(rows) if row not in self._held]:
-            crop = Crop(resize_px=self.view.resize_px, side_px=self.view.side_px, interpolation="bilinear")
-            pictures = self.read(missing)
-            made = {row: prepare(picture, crop) for row, picture in zip(missing, pictures, strict=True)}
-            self._held |= dict(itertools.islice(made.items(), max(self._room - len(self._held), 0)))
-        return [made[row] if row in made else self._held[row] for row in rows]
+        """(3, side, side) uint8 each: scaled, the centre cut out."""
+        view = self.view
+        if view.augment == "window_flip" or view.resize == "as_written":  # the centre is a window of what training cuts from
+            return [_window(scaled, view.side_px, 0.5, 0.5, centre=True) for scaled in self.scaled(rows)]
+        crop = Crop(resize_px=view.resize_px, side_px=view.side_px, interpolation="bilinear")
+        return self._kept("square", rows, lambda picture: prepare(picture, crop))
+
+    def scaled(self, rows: Sequence[int]) -> list[Pixels]:
+        """(3, h, w) uint8 each: the whole picture, scaled as ``PictureView.resize`` says."""
+        return self._kept("scaled", rows, lambda picture: _scaled(picture, self.view))
+
+    def stored(self, rows: Sequence[int]) -> list[Pixels]:
+        """(h, w, 3) uint8 each: as decoded."""
+        return self._kept("stored", rows, lambda picture: picture)
+
+    def _kept(self, what: str, rows: Sequence[int], make: Callable[[Pixels], Pixels]) -> list[Pixels]:
+        found = {row: self._held[what, row] for row in rows if (what, row) in self._held}
+        if missing := [row for row in dict.fromkeys(rows) if row not in found]:
+            for row, picture in zip(missing, self.read(missing), strict=True):
+                try:
+                    found[row] = make(picture)
+                except Reject as error:
+                    raise ShardError(f"row {row} of the index: the picture cannot be learned from: {error}") from None
+            with self._lock:
+                for row in missing:
+                    if (what, row) not in self._held and found[row].nbytes <= self._room:
+                        self._held[what, row] = found[row]
+                        self._room -= found[row].nbytes
+        return [found[row] for row in rows]
 
 
 class PictureExamples:
@@ -145,14 +208,20 @@ class PictureExamples:
 
     def load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
         """(len(rows), 3, side, side) float32: augmented as the view says, or the centre where ``draw`` is None."""
+        with one_thread():  # of a thread that loads ahead: others are at work beside it
+            return self._load(rows, draw)
+
+    def _load(self, rows: Sequence[int], draw: Draw | None) -> Tensor:
         view, at = self._album.view, self._rows[np.asarray(rows, dtype=np.int64)].tolist()
         keys = [self.keys[row] for row in rows]
         if draw is None or view.augment == "none":
             seen = self._album.squares(at)
         elif view.augment == "crop_flip":
             seen = _cropped(self._album.squares(at), view, keys, draw)
+        elif view.augment == "window_flip":
+            seen = _windows(self._album.scaled(at), view, keys, draw)
         else:
-            seen = _resized_crops(self._album.read(at), view, keys, draw)
+            seen = _resized_crops(self._album.stored(at), view, keys, draw)
         return normalise(seen, view.mean, view.std)
 
 
@@ -172,6 +241,45 @@ def _cropped(squares: Sequence[Pixels], view: PictureView, keys: Sequence[str], 
         cut = padded[:, y : y + side, x : x + side]
         made.append(cut[:, :, ::-1] if flip else cut)
     return made
+
+
+def _windows(scaled: Sequence[Pixels], view: PictureView, keys: Sequence[str], draw: Draw) -> list[Pixels]:
+    down, across, flip = (_numbers(draw, what, keys).tolist() for what in ("down", "across", "flip"))
+    cuts = (_window(one, view.side_px, y, x) for one, y, x in zip(scaled, down, across, strict=True))
+    return [cut[:, :, ::-1] if number < 0.5 else cut for cut, number in zip(cuts, flip, strict=True)]
+
+
+def _window(scaled: Pixels, side: int, down: float, across: float, *, centre: bool = False) -> Pixels:
+    """(3, side, side) of (3, h, w): the square that two numbers in [0, 1) choose, or the centre. What is missing is black."""
+    made, (height, width) = np.zeros((3, side, side), dtype=np.uint8), scaled.shape[1:]
+    places: list[tuple[int, int, int]] = []
+    for length, number in ((height, down), (width, across)):
+        free = abs(length - side)
+        # Halves go as in torchvision's CenterCrop: to the even number, and down where black is added.
+        chosen = (round(free / 2) if length >= side else free // 2) if centre else int(number * (free + 1))
+        places.append((chosen, 0, side) if length >= side else (0, chosen, length))
+    (top, y, rows), (left, x, columns) = places
+    if rows == columns == side:
+        return scaled[:, top : top + side, left : left + side]
+    made[:, y : y + rows, x : x + columns] = scaled[:, top : top + rows, left : left + columns]
+    return made
+
+
+def _scaled(picture: Pixels, view: PictureView) -> Pixels:
+    """(3, h, w): one side is ``resize_px``, the other is cut to a whole number, as torchvision's Resize has it."""
+    height, width = picture.shape[:2]
+    by = min(height, width) if view.resize == "as_released" else max(height, width)
+    if by * _MOST_TIMES < max(height, width):
+        raise Reject("too_elongated", f"{width}x{height} pixels: aspect above {_MOST_TIMES}")
+    size = tuple(view.resize_px if side == by else max(view.resize_px * side // by, 1) for side in (height, width))
+    pixels = torch.from_numpy(np.require(picture, requirements=["C", "W"])).permute(2, 0, 1)[None]
+    if size != (height, width):
+        pixels = torch.nn.functional.interpolate(pixels, size=size, mode="bilinear", align_corners=False, antialias=True)
+    return np.ascontiguousarray(pixels[0].numpy())
+
+
+_MOST_TIMES = 64
+"""The most by which a picture may be longer than wide: the strip's memory would grow with it."""
 
 
 def _resized_crops(pictures: Sequence[Pixels], view: PictureView, keys: Sequence[str], draw: Draw) -> list[Pixels]:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ..core.batches import batches
 from ..core.determinism import generator
+from ..core.exemplars import RowNumbers
 from ..core.lesson import ForwardPass, Lesson
 from ..data.examples import Draw
 from .method import Method
@@ -20,7 +21,9 @@ from .replay import replay
 Sampler = Literal["random", "reservoir", "each_position"]
 
 
-def agem(*, memory: Sampler = "random", sample: int | Literal["batch", "capacity"] = "batch") -> Method:
+def agem(
+    *, memory: Sampler = "random", sample: int | Literal["batch", "capacity"] = "batch", at_once: int | None = None
+) -> Method:
     """Trains on the present's samples alone, by the classification loss over the outputs of its own classes.
 
     Before each step the gradient of the loss over the old classes' outputs is taken on a sample of the memory, and what
@@ -32,28 +35,28 @@ def agem(*, memory: Sampler = "random", sample: int | Literal["batch", "capacity
             "each_position" keeps a memory's size of each domain or task (Avalanche's), and samples as many of each.
         sample: how many kept samples the reference gradient is taken on: a batch's, the memory's size ("capacity"; CLEAR), or
             a number.
+        at_once: how many of them pass through the model together; None: all, for which pictures may be too large. Batch norm
+            takes its moments over so many.
 
     >>> agem().exemplars, agem(memory="each_position").exemplars
     ('random', 'each_position')
     """
-    if memory not in get_args(Sampler) or (
-        sample not in ("batch", "capacity") and not (isinstance(sample, int) and sample > 0)
+    if (
+        memory not in get_args(Sampler)
+        or (sample not in ("batch", "capacity") and not (isinstance(sample, int) and sample > 0))
+        or (at_once is not None and at_once < 1)
     ):
         raise ValueError(
-            f"agem: memory {memory!r}: one of {', '.join(get_args(Sampler))}; sample {sample!r}: 'batch', 'capacity', or >= 1"
+            f"agem: memory {memory!r}: one of {', '.join(get_args(Sampler))}; sample {sample!r}: 'batch', 'capacity', or >= 1; "
+            f"at_once {at_once!r}: >= 1, or none"
         )
     settings = {"memory": memory, "sample": sample} if (memory, sample) != ("random", "batch") else {}
-    return Method(
-        "agem",
-        replay,
-        "finetune",
-        settings,
-        functools.partial(_teach, sample=sample, by_position=memory == "each_position"),
-        memory,
-    )
+    settings |= {} if at_once is None else {"at_once": at_once}
+    teach = functools.partial(_teach, sample=sample, by_position=memory == "each_position", at_once=at_once)
+    return Method("agem", replay, "finetune", settings, teach, memory, together=True)
 
 
-def _teach(lesson: Lesson, *, sample: int | Literal["batch", "capacity"], by_position: bool) -> None:
+def _teach(lesson: Lesson, *, sample: int | Literal["batch", "capacity"], by_position: bool, at_once: int | None) -> None:
     memory = np.arange(lesson.fresh, len(lesson.train.labels))
     old = lesson.old_classes
     if not len(memory):
@@ -74,13 +77,26 @@ def _teach(lesson: Lesson, *, sample: int | Literal["batch", "capacity"], by_pos
         drawn = [rows[torch.randperm(len(rows), generator=draw)[: max(1, size // len(groups))].numpy()] for rows in groups]
         chosen = np.concatenate(drawn)
         view = Draw(lesson.means.seed, f"{lesson.task}/memory/{steps}")
-        (batch,) = batches(lesson.train, chosen, view, lesson.means, size=len(chosen))
         steps += 1
-        value = lesson.over_classes(lesson.model(batch.x), batch.targets, 0, old)
-        reference = torch.autograd.grad(value, list(parameters), materialize_grads=True)
-        project(parameters, reference)
+        project(parameters, _reference(lesson, chosen, view, list(parameters), old, at_once or len(chosen)))
 
     lesson.fit(ForwardPass.own_classification, rows=np.arange(lesson.fresh), adjust=adjust)
+
+
+def _reference(
+    lesson: Lesson, chosen: RowNumbers, view: Draw, parameters: Sequence[nn.Parameter], old: int, at_once: int
+) -> Sequence[Tensor]:
+    """Gradients of the mean loss on the chosen rows, so many at once."""
+    ranks, found = lesson.means.ranks, list[Tensor]()
+    for batch in batches(lesson.train, chosen, view, lesson.means, size=at_once, shared=True):
+        whole = batch.whole or len(batch.rows)
+        with lesson.together(batch):
+            value = lesson.over_classes(lesson.model(batch.x), batch.targets, 0, old)
+            gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
+        share = whole / len(chosen) * (1 if ranks is None else ranks.share(whole))
+        weighed = gradients if share == 1 else [gradient * share for gradient in gradients]
+        found = [a + b for a, b in zip(found, weighed, strict=True)] if found else list(weighed)
+    return found if ranks is None else [ranks.add(gradient.contiguous()) for gradient in found]
 
 
 def project(parameters: Sequence[nn.Parameter], reference: Sequence[Tensor]) -> None:

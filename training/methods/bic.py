@@ -86,6 +86,7 @@ def _correct(lesson: Lesson, rows: RowNumbers) -> None:
         select="none",
         plateau=None,
         decay_after_epochs=None,
+        decay_every_epochs=None,
     )
     lesson.fit(lambda step: step.classification(), rows=rows, parameters=pair, schedule=plan, evaluation_mode=True)
     for hook in hooks:

@@ -22,7 +22,7 @@ def cwr() -> Method:
     >>> cwr().exemplars is None  # no sample is kept
     True
     """
-    return Method("cwr", present, "finetune", {}, _teach, labels=("one",))
+    return Method("cwr", present, "finetune", {}, _teach, labels=("one",), together=True)
 
 
 def _teach(lesson: Lesson) -> None:

@@ -47,9 +47,10 @@ def ewc(*, strength: float, fisher: Fisher = "summed", online: bool = False, dec
         teach = functools.partial(
             importance.teach, strength=strength, loss=lambda step: step.classification(), weigh=lambda gradient: gradient**2
         )
-        return Method("ewc", present, "finetune", {"strength": strength}, teach, learners=("one", "streams"))
+        return Method("ewc", present, "finetune", {"strength": strength}, teach, learners=("one", "streams"), together=True)
     teach = functools.partial(_teach, strength=strength, fisher=fisher, decay=decay if online else None)
-    return Method("ewc", present, "finetune", {"strength": strength, "fisher": fisher, "online": online, "decay": decay}, teach)
+    settings = {"strength": strength, "fisher": fisher, "online": online, "decay": decay}
+    return Method("ewc", present, "finetune", settings, teach, together=True)
 
 
 def _teach(lesson: Lesson, *, strength: float, fisher: Fisher, decay: float | None) -> None:

@@ -42,7 +42,7 @@ def lwf(
     settings = {"strength": strength, "temperature": temperature, "by_task": by_task, "heads": heads}
     teach = functools.partial(_teach, by_position=by_position, temperature=temperature, by_task=by_task, heads=heads)
     learners = ("one", "streams")
-    return Method("lwf", present, "finetune", settings, teach, learners=learners)
+    return Method("lwf", present, "finetune", settings, teach, learners=learners, together=True)
 
 
 def _teach(lesson: AnyLesson, *, by_position: Sequence[float], temperature: float, by_task: bool, heads: str) -> None:

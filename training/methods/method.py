@@ -55,6 +55,8 @@ class Method:
         learners: who can teach by it: "one" model learns (``core.learner``), "streams" learn side by side (``graph_streams``).
         any_order: what it has learned depends on the set of tasks, and not on their order.
         attention: it needs the attention over a graph's edges, which only a ``gcn`` has.
+        together: its losses are means over a batch's rows, and penalties on weights, so that several processes may share a
+            batch, see ``core.ranks``.
 
     >>> from benchwright.training.methods.finetune import present
     >>> mine = Method("mine", present, "finetune", {"strength": 0.1})
@@ -81,6 +83,7 @@ class Method:
     any_order: bool = False
     attention: bool = False
     remember: Remember = "after"
+    together: bool = False
 
     def __post_init__(self) -> None:
         for what, value, words in (

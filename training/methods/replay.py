@@ -64,7 +64,7 @@ def er(
     if (batches, memory) == ("mixed", "random"):
         settings = {"predict": predict}
     teach = _paired if batches == "paired" else None
-    return Method("er", replay, "finetune", settings, teach, exemplars=memory, predict=predict)
+    return Method("er", replay, "finetune", settings, teach, exemplars=memory, predict=predict, together=True)
 
 
 def _paired(lesson: Lesson) -> None:

@@ -41,7 +41,7 @@ def si(*, strength: float, damping: float = 1e-3, form: Form = "as_written") -> 
     if form not in get_args(Form) or not damping > 0:
         raise ValueError(f"si: form {form!r}: one of {', '.join(get_args(Form))}; damping {damping}: above 0")
     teach = functools.partial(_teach, strength=strength, damping=damping, released=form == "as_released")
-    return Method("si", present, "finetune", {"strength": strength, "damping": damping, "form": form}, teach)
+    return Method("si", present, "finetune", {"strength": strength, "damping": damping, "form": form}, teach, together=True)
 
 
 def _teach(lesson: Lesson, *, strength: float, damping: float, released: bool) -> None:

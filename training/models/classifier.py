@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal, cast
 
 import torch
@@ -75,6 +76,8 @@ class Classifier(nn.Module):
         self.alpha = nn.Parameter(torch.empty(0), requires_grad=False)
         self.beta = nn.Parameter(torch.empty(0), requires_grad=False)
         self.groups: tuple[int, ...] = ()
+        self.compiled: Callable[[Tensor], Tensor] | None = None
+        """The backbone as ``torch.compile`` has it, in its place."""
         self._head_std = head_std
         self._reset_eta = eta == "reset"
 
@@ -121,7 +124,7 @@ class Classifier(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """(b, width) or (b, segments, width): what the backbone gives."""
-        return self.backbone(x)
+        return self.backbone(x) if self.compiled is None else self.compiled(x)
 
     def forward(self, x: Tensor) -> Tensor:
         """(b, classes) logits, corrected by group."""
@@ -137,6 +140,8 @@ class Classifier(nn.Module):
             logits = self.eta * nn.functional.linear(unit(seen, dim=-1), unit(self.weight, dim=1))
         if logits.ndim == 3:
             logits = logits.mean(1)
+        if len(self.groups) == 1:
+            return logits * self.alpha + self.beta
         repeats, size = torch.tensor(self.groups, device=logits.device), self.classes
         alpha, beta = (pair.repeat_interleave(repeats, output_size=size) for pair in (self.alpha, self.beta))
         return logits * alpha + beta

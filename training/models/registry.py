@@ -14,6 +14,7 @@ _HERE = "benchwright.training.models"
 MODELS = Registry(
     "model",
     {
+        "backbone": f"{_HERE}.backbone:backbone_net",
         "gcn": f"{_HERE}.gcn:gcn",
         "linear": f"{_HERE}.linear:linear",
         "mlp": f"{_HERE}.mlp:mlp",
@@ -22,6 +23,7 @@ MODELS = Registry(
         "tsn": f"{_HERE}.tsn:tsn",
     },
     fits={
+        "backbone": "images",
         "gcn": "graphs",
         "st_gcn": "graphs",
         "linear": "vectors",

@@ -1,0 +1,109 @@
+"""Trainings by the processes that torchrun started: the first runs the engine, and tells the others what to train with it."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..curation.keys import canonical, plain
+from ..eval.protocols.streams import Stream
+from ..training.core import ranks
+from ..training.core.learner import Learner
+from ..training.core.ranks import count as count
+from .errors import WrongUse
+from .experiments import Training, dataset_digest, run_trainings
+
+
+class Leading:
+    """The learner of the first process as ``run_stream`` sees it: what it is asked to do, all are told to do."""
+
+    def __init__(self, learner: Learner, here: ranks.Ranks, training: Mapping[str, Any]) -> None:
+        self._learner, self._here = learner, here
+        self._learned = 0
+        here.tell({"train": training})
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """See ``Learner``."""
+        return self._learner.record
+
+    def learn(self, train: Any, validate: Sequence[Any], *, classes: int) -> None:
+        """See ``Learner``."""
+        self._here.tell({"learn": self._learned})
+        self._learned += 1
+        self._learner.learn(train, validate, classes=classes)
+
+    def predict(self, samples: Any) -> Any:
+        """See ``Learner``."""
+        return self._learner.predict(samples)
+
+    def save(self, path: Path) -> None:
+        """See ``Learner``."""
+        self._learner.save(path)
+
+    def load(self, path: Path, seen: Sequence[Any]) -> None:
+        """See ``Learner``."""
+        self._learned = len(seen)
+        self._here.tell({"load": len(seen)}, path.read_bytes())
+        self._learner.load(path, seen)
+
+
+Prepares = Callable[..., tuple[Learner, Stream]]
+"""Gives the learner and the stream of a training, from the settings of its step."""
+
+
+def train_together(
+    trainings: Sequence[Training], out: str, prepare: Prepares, learns: Callable[..., Any], **options: Any
+) -> bool:
+    """``experiments.run_trainings`` by all processes of torchrun.
+
+    Args:
+        trainings: which, the same at every process.
+        out: the run.
+        prepare: see ``Prepares``.
+        learns: the step that can be carried out so.
+        options: of ``run_trainings``.
+
+    Returns:
+        Whether this process is the first, which tells of results.
+
+    Raises:
+        WrongUse: something in the trainings or options is for one process.
+    """
+    if options.get("scheduler", "sync") != "sync":
+        raise WrongUse(f"--scheduler {options['scheduler']} under torchrun, which has processes of its own: leave it out")
+    if any(one.learn.function is not learns for one in trainings):
+        raise WrongUse("trainings of this benchmark are of one process each: use --scheduler processes in place of torchrun")
+    with ranks.joined() as here:
+        if here.rank == 0:
+            run_trainings(trainings, out, **options)
+            here.tell({"end": True})
+            return True
+        _follow(here, {canonical(one.facts()): one for one in trainings}, dataset_digest(out), prepare)
+    return False
+
+
+def _follow(here: ranks.Ranks, trainings: Mapping[str, Training], digest: str, prepare: Prepares) -> None:
+    learner: Any = None
+    stream: Any = None
+    while True:
+        told, content = here.hear()
+        if "end" in told:
+            return
+        if "train" in told:
+            one = trainings[canonical(told["train"])]
+            settings = {name: plain(value) for name, value in one.learn.settings.items() if name != "folder"}
+            learner, stream = prepare(**{**settings, "training": one.facts(), "digest": digest})
+        elif "load" in told:
+            with tempfile.NamedTemporaryFile() as file:
+                file.write(content)
+                file.flush()
+                learner.load(Path(file.name), [each.train for each in stream.positions[: told["load"]]])
+        else:
+            position = stream.positions[told["learn"]]
+            try:
+                learner.learn(position.train, list(position.validate), classes=len(position.classes))
+            except ArithmeticError:
+                continue  # the first process tells of it

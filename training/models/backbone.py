@@ -1,0 +1,238 @@
+"""Any image network of torchvision or timm without its last layer, by name: new, or with weights from a file or a hub."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from .classifier import Classifier
+from .picture_net import HEADS
+
+LIBRARIES = ("timm", "torchvision")
+HUB = "hub://"
+"""In place of a file: weights that the library publishes, by their name there, as in ``hub://IMAGENET1K_V1``."""
+
+_drawing = threading.Lock()
+
+
+def backbone_net(
+    init: torch.Generator, *, sample: Sequence[int], name: str, head: str = "linear", weights: Path | None = None
+) -> Classifier:
+    """A network of torchvision or timm by name, as in "torchvision/resnet50"; its outputs grow with the classes.
+
+    Fits: images.
+
+    Args:
+        init: of all weights that no file gives.
+        sample: shape of a picture, (3, h, w).
+        name: see ``backbone``.
+        head: "linear", "cosine_kept" or "cosine_reset": see ``Classifier``.
+        weights: a file of weights, see ``backbone``.
+
+    Raises:
+        ValueError: no such network or head, or it does not take such pictures or such a file.
+
+    >>> init = torch.Generator().manual_seed(0)
+    >>> classifier = backbone_net(init, sample=(3, 64, 64), name="timm/resnet10t", head="cosine_kept")
+    >>> classifier.grow(5, init)
+    >>> classifier.eval()(torch.zeros(2, 3, 64, 64)).shape
+    torch.Size([2, 5])
+    """
+    check_backbone_net(name, head)
+    if len(sample) != 3:
+        raise ValueError(f"backbone {name!r} takes pictures, (3, h, w), and samples here are of shape {tuple(sample)}")
+    network, width = backbone(name, init, weights, sample=sample)
+    return Classifier(network, width, eta=HEADS[head])
+
+
+def check_backbone_net(name: str, head: str = "linear") -> None:
+    """Raise ValueError where there is no such network or head."""
+    _split(name)
+    if head not in HEADS:
+        raise ValueError(f"head {head!r}: there are {', '.join(HEADS)}")
+
+
+def backbone(
+    name: str, init: torch.Generator, weights: Path | None = None, *, sample: Sequence[int] = (3, 224, 224)
+) -> tuple[nn.Module, int]:
+    """A network without its last layer, (b, 3, h, w) float32 -> (b, width), and its width.
+
+    Weights are drawn as the library draws them, from ``init`` alone. Layers that draw while they train (dropout, stochastic
+    depth) are off: their draws would come from the global generator.
+
+    Args:
+        name: "torchvision/NAME" or "timm/NAME".
+        init: of weights that no file gives.
+        weights: a state dict of that network, of safetensors, or of torch, of which only tensors are read; a table
+            ``state_dict`` or ``model`` in it, and names that begin with ``module.``, are known. Its last layer is left out.
+        sample: shape of a picture.
+
+    Raises:
+        ValueError: no such network, one without a last linear layer or for pictures of another size, or the file holds
+            another one.
+
+    >>> network, width = backbone("torchvision/resnet18", torch.Generator().manual_seed(0))
+    >>> width
+    512
+    """
+    library, own = _split(name)
+    seed = int(torch.randint(2**62, (), generator=init))
+    # The libraries draw from the global generator, which is given back as it was.
+    with _drawing, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network, heads = _of_timm(own) if library == "timm" else _of_torchvision(own)
+    _switch_off_draws(network)
+    if weights is not None:
+        _load(network, weights, name, heads)
+    return network, _width(network, name, sample)
+
+
+def hub_weights(name: str, tag: str = "") -> Path:
+    """The file of weights that a library publishes for its network, fetched unless it was before.
+
+    Args:
+        name: see ``backbone``.
+        tag: which of them: "IMAGENET1K_V1" of torchvision, "a1_in1k" of timm; the library's default by default.
+
+    Raises:
+        ValueError: there are none of that name, or they cannot be fetched.
+    """
+    library, own = _split(name)
+    try:
+        return _timm_file(own, tag) if library == "timm" else _torchvision_file(own, tag)
+    except Exception as error:  # what a library raises without a network is its HTTP client's business
+        told = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(f"the weights {tag or 'by default'} of {name} cannot be fetched: {told}: give a file") from error
+
+
+def _timm_file(name: str, tag: str) -> Path:
+    import huggingface_hub
+
+    timm = _timm_models()
+    logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # that it tries again is no news: what came of it is told
+    full = f"{name}.{tag}" if tag else name
+    if tag and not timm.is_model_pretrained(full):
+        raise ValueError(f"there are {', '.join(timm.list_pretrained(f'{name}.*')) or 'none'}")
+    found = timm.get_pretrained_cfg(full)
+    if found is None or not found.hf_hub_id:
+        raise ValueError("there are none")
+    return Path(huggingface_hub.hf_hub_download(found.hf_hub_id, "model.safetensors"))
+
+
+def _torchvision_file(name: str, tag: str) -> Path:
+    models = _torchvision_models()
+    known = models.get_model_weights(name)
+    if (tag or "DEFAULT") not in known.__members__:
+        raise ValueError(f"there are {', '.join(known.__members__)}")
+    url = known[tag or "DEFAULT"].url
+    path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.hub.download_url_to_file(url, str(path), hash_prefix=path.stem.rpartition("-")[2], progress=False)
+    return path
+
+
+def _split(name: str) -> tuple[str, str]:
+    library, _, own = name.partition("/")
+    if library not in LIBRARIES or not own:
+        raise ValueError(f"backbone {name!r}: write it as torchvision/resnet50 or timm/vit_small_patch16_224")
+    if library == "timm":
+        there = own in _timm_models().list_models()
+    else:
+        models = _torchvision_models()
+        there = own in models.list_models(module=models)
+    if not there:
+        raise ValueError(f"{library} has no image network {own!r}")
+    return library, own
+
+
+def _torchvision_models() -> Any:
+    from ...curation.encoders.torchvision_compat import ensure_torchvision
+
+    ensure_torchvision()
+    import torchvision.models
+
+    return torchvision.models
+
+
+def _timm_models() -> Any:
+    from ...curation.encoders.torchvision_compat import ensure_torchvision
+
+    ensure_torchvision()
+    import timm
+
+    return timm
+
+
+def _of_timm(name: str) -> tuple[nn.Module, tuple[str, ...]]:
+    network: Any = _timm_models().create_model(name, pretrained=False, num_classes=0)
+    heads = network.pretrained_cfg.get("classifier") or "head"
+    return network, (heads,) if isinstance(heads, str) else tuple(heads)
+
+
+def _of_torchvision(name: str) -> tuple[nn.Module, tuple[str, ...]]:
+    given = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    network: Any = _torchvision_models().get_model(name, weights=None, **given)
+    beside = [part for part in ("aux1", "aux2", "AuxLogits") if getattr(network, part, None) is not None]
+    for part in beside:  # outputs that only training has
+        setattr(network, part, None)
+    last = [path for path, part in network.named_modules() if isinstance(part, nn.Linear)]
+    if not last:
+        raise ValueError(f"torchvision/{name} has no last linear layer, and so no features: name another network")
+    owner, _, attribute = last[-1].rpartition(".")
+    setattr(network.get_submodule(owner), attribute, nn.Identity())
+    return network, (last[-1], *beside)
+
+
+def _switch_off_draws(network: nn.Module) -> None:
+    for part in network.modules():
+        for attribute in ("p", "drop_prob"):  # dropout and stochastic depth of torch, torchvision and timm
+            if isinstance(getattr(part, attribute, None), float):
+                setattr(part, attribute, 0.0)
+
+
+def _load(network: nn.Module, path: Path, name: str, heads: Sequence[str]) -> None:
+    try:
+        held = _state(path)
+        beside = tuple(f"{head}." for head in heads)
+        network.load_state_dict({key: value for key, value in held.items() if not key.startswith(beside)})
+    except OSError as error:
+        raise ValueError(f"{path}: {error.strerror or error}") from error
+    except Exception as error:  # a damaged file makes a reader raise whatever its bytes lead to
+        told = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ValueError(f"{path} does not hold the weights of {name}: {told}") from error
+
+
+def _state(path: Path) -> Mapping[str, Tensor]:
+    """Tensors by name. Nothing but tensors is read from the file."""
+    if path.suffix == ".safetensors":
+        import safetensors.torch
+
+        return safetensors.torch.load_file(path)
+    held: Any = torch.load(path, map_location="cpu", weights_only=True)
+    for table in ("state_dict", "model"):
+        if isinstance(held.get(table), Mapping):
+            held = held[table]
+    return {key.removeprefix("module."): value for key, value in held.items()}
+
+
+def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
+    """Length of the features of such a picture."""
+    network.eval()
+    try:
+        with torch.no_grad():
+            features = network(torch.zeros(1, *sample))
+    except (RuntimeError, AssertionError, ValueError) as error:
+        told = " ".join(str(error).split())[:200]
+        raise ValueError(f"backbone {name!r} does not take pictures of shape {tuple(sample)}: {told}") from error
+    finally:
+        network.train()
+    if not isinstance(features, Tensor) or features.ndim != 2:
+        raise ValueError(f"backbone {name!r} gives no vector a picture: name another network")
+    return features.shape[1]
