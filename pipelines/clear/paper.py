@@ -14,6 +14,9 @@ from ...training.baselines.clear import paper_methods, paper_settings, presets
 from ..feature_sets import EMBEDDING, PIXELS
 from .config import ClearConfig
 
+OFFLINE = facts().offline
+"""What the paper says of a training on all buckets at once."""
+
 SAME = "images, features, splits and settings of the paper"
 
 ROWS = frozenset(cell.row for table in published_tables() for cell in table.cells)
@@ -61,8 +64,21 @@ def why_not_its_settings(line: Line, features: str) -> str:
     network = network_of(line)
     if not any(table.network == network and features in table.features for table in published_tables()):
         return f"the paper has no figures of {network} on {told_features(features)}"
-    apart = [name for name in line.settings if name.startswith("features")]
-    changed = changed_settings(line, _settings(line, network, features), apart=apart)
+    changed = changed_settings(line, _settings(line, network, features), apart=_features_in(line))
+    return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
+
+
+def _features_in(line: Line) -> list[str]:
+    """Settings that name features and their digest, which are judged apart."""
+    return [name for name in line.settings if name.startswith("features")]
+
+
+def why_not_the_papers_offline(line: Line) -> str:
+    """The same, of what learned all buckets at once."""
+    features = str(line.settings.get("features", EMBEDDING))
+    if (network_of(line), features) != (OFFLINE.network, PIXELS):
+        return f"the paper has a figure of {OFFLINE.network} on {told_features(PIXELS)}"
+    changed = changed_settings(line, _settings(line, OFFLINE.network, PIXELS), apart=_features_in(line))
     return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
 
 
@@ -71,7 +87,7 @@ def why_not_its_features(line: Line, features: str) -> str:
     known = facts().release.feature_digests.get(features)
     if known == "":
         return f"no digest of the paper's {told_features(features)} features is known"
-    recorded = [value for name, value in line.settings.items() if name.startswith("features")]
+    recorded = [line.settings[name] for name in _features_in(line)]
     return "" if known is None or known in recorded else f"the {told_features(features)} features are not those of the paper"
 
 

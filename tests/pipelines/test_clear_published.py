@@ -23,6 +23,7 @@ from benchwright.pipelines.clear.paper import (
     network_of,
     published_rows,
     why_not_the_papers,
+    why_not_the_papers_offline,
 )
 from benchwright.pipelines.clear.results import _compared, both_protocols, grouped
 from benchwright.pipelines.jobs import job
@@ -232,3 +233,11 @@ def test_a_report_tells_which_cells_of_the_tables_a_run_has() -> None:
     assert fair["Table\u00a08"] == (95, 1, 1)
     assert fair["Table\u00a01"] == (63, 0, 0)
     assert counts("other images")["Table\u00a04"] == (95, 5, 0)
+
+
+def test_a_training_on_all_buckets_at_once_is_compared_by_its_record() -> None:
+    line = line_of("joint", "resnet18", "offline", "pixels")
+    assert why_not_the_papers_offline(line) == ""
+    assert why_not_the_papers_offline(line_of("joint", "linear", "offline")) == "the paper has a figure of resnet18 on pixels"
+    other = line_of("joint", "resnet18", "offline", "pixels", **{"schedule.epochs": 7})
+    assert why_not_the_papers_offline(other) == "settings of the paper were changed: schedule.epochs"
