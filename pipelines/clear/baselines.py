@@ -86,7 +86,25 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
         pairs = [pair for pair in pairs if pair[0] not in split]
     elif split:
         _check_splits(config, table, seeds)
-    weights, features = _weights(config), _features(config, out)
+    return _of_pairs(config, pairs, seeds, dataset, _weights(config), _features(config, out))
+
+
+def check_settings(config: ClearConfig) -> None:
+    """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a dataset."""
+    names = expanded(METHODS.former.get(name, name) for name in config.baselines.methods)
+    pairs = _pairs(PROTOCOLS, names, named=False, chosen=False)
+    _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
+
+
+def _of_pairs(
+    config: ClearConfig,
+    pairs: Iterable[tuple[str, str]],
+    seeds: Sequence[int],
+    dataset: str,
+    weights: str | None,
+    features: dict[str, Any],
+) -> list[Training]:
+    """Trainings of pairs of protocol and method; ``seeds`` are those that have a split."""
     return [
         training
         for protocol, name in pairs

@@ -50,7 +50,7 @@ from ...datasets.clear.samples import (
 from ...datasets.clear.splits import IidSplits, Streamed, assign_iid_splits, order_stream
 from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
-from ..benchmark import built_in
+from ..benchmark import built_in, later
 from ..feature_sets import check_learned, with_features
 from ..own import encoder_of, source_of
 from ..sources import SOURCES
@@ -258,6 +258,7 @@ BENCHMARK = built_in(
     plan,
     card.publish,
     rounds=rounds,
+    check=later("benchwright.pipelines.clear.baselines:check_settings"),
     shown={
         "in-domain": "in_domain",
         "next-domain": "next_domain",

@@ -70,6 +70,12 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
     )
 
 
+def check_settings(config: IircConfig) -> None:
+    """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a dataset."""
+    for name in config.evaluation.methods:
+        settings_of(config, METHODS.former.get(name, name))
+
+
 def _number(text: str, config: IircConfig) -> int:
     digits = text.removeprefix("configuration-").removeprefix("configuration ")
     if not digits.isdecimal() or int(digits) not in config.tasks.configurations:

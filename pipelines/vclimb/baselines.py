@@ -71,6 +71,14 @@ def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols:
     return found
 
 
+def check_settings(config: VclimbConfig) -> None:
+    """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a dataset."""
+    for frames in config.evaluation.frames:
+        for name in map(present_name, config.evaluation.methods):
+            _reference(name)
+            _check_views(name, baseline_settings(config, name, frames))
+
+
 def split_file(out: str) -> str | None:
     """SHA-256 of the split file, or other list in one file, that a run read; None where it read none."""
     listed = load_artifact(Store(out), "listed")

@@ -419,3 +419,23 @@ def test_a_list_that_is_damaged_or_of_others_counts_for_nothing(
     if damage in ("bytes", "others"):
         another_process(monkeypatch)
         assert "has no baselines" in bw("train", received).err  # started again
+
+
+@pytest.mark.parametrize(
+    ("benchmark", "setting", "told"),
+    [
+        ("clear", "baselines.method_settings={ewc={strenght=1.0}}", "ewc: method 'ewc', settings"),
+        ("clear", "baselines.model=tsn", "model 'tsn' takes clips, and samples here are vectors"),
+        ("clear", "baselines.learning_rate=1e39", "learning_rate 1e+39 must be positive"),
+        ("iirc", "evaluation.settings={nope={x=1}}", "nope"),
+        ("vclimb", "evaluation.settings={nope={x=1}}", "nope"),
+    ],
+)
+def test_a_run_that_also_trains_refuses_wrong_baselines_before_it_makes_anything(
+    bw: Cli, tmp_path: Path, benchmark: str, setting: str, told: str
+) -> None:
+    more = ["--set", "baselines.methods=['ewc']"] if benchmark == "clear" else []
+    said = bw("run", benchmark, "-c", "tiny", "-o", tmp_path / "out", "--train", "--set", setting, *more)
+    assert (said.code, said.err.count("\n")) == (2, 1), said.err
+    assert told in said.err
+    assert not (tmp_path / "out" / "stages").exists()
