@@ -1,6 +1,7 @@
-"""What stands beside the shards of a published dataset: ``index.parquet``, ``README.md`` (the card), ``dataset.json``.
+"""What stands beside the shards of a published dataset: ``index.parquet``, ``README.md`` (the card), ``croissant.json`` and
+``dataset.json``.
 
-All three are functions of the index and the card's facts: no time, no machine, no path. Parquet's bytes also depend on the
+All of them are functions of the index and the card's facts: no time, no machine, no path. Parquet's bytes also depend on the
 version of pyarrow, so a comparison over versions goes by the digest in ``dataset.json``.
 """
 
@@ -18,10 +19,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from .croissant import croissant_json
 from .rows import visible
 
 INDEX_COLUMNS = {"key": pa.string(), "shard": pa.string(), "offset": pa.int64(), "size": pa.int64()}
 """What the index must hold; ``shard`` is the tar's name without ``.tar``. All other columns are labels."""
+
+CROISSANT = "croissant.json"
+"""The dataset in Croissant's words, see ``croissant``."""
 
 _FEW = 24
 _LETTERS = 200
@@ -98,7 +103,7 @@ def dataset_files(
         others: of further files, by their paths in the folder.
 
     Returns:
-        ``index.parquet``, ``README.md`` and ``dataset.json``, which holds the SHA-256 of all others.
+        ``index.parquet``, ``README.md``, ``croissant.json`` and ``dataset.json``, which holds the SHA-256 of all others.
 
     Raises:
         ValueError: the index lacks a column, repeats a key, names a shard that is not given, or the other way round.
@@ -106,6 +111,17 @@ def dataset_files(
     _check_index(index, shards)
     parquet, readme = parquet_bytes(index), _readme(index, card, shards).encode()
     files = {**shards, **others, "index.parquet": fact_of(parquet), "README.md": fact_of(readme)}
+    croissant = croissant_json(
+        name=card.title,
+        description=card.summary,
+        licence=card.licence,
+        citation=card.citation.strip(),
+        digest=card.digest,
+        table=index,
+        columns={**_PLACES, **card.columns},
+        files=files,
+    )
+    files[CROISSANT] = fact_of(croissant)
     more = {
         "sources": [dict(each) for each in card.sources],
         "members": {name: dict(each) for name, each in card.members.items()},
@@ -113,7 +129,7 @@ def dataset_files(
     features = {name: dict(each) for name, each in card.features.items()}
     told = dict(more, features=features) if features else more
     described = dataset_json(card, index, _counts(index, shards), files, **told)
-    return {"index.parquet": parquet, "README.md": readme, "dataset.json": described}
+    return {"index.parquet": parquet, "README.md": readme, CROISSANT: croissant, "dataset.json": described}
 
 
 def parquet_bytes(table: pa.Table) -> bytes:

@@ -117,6 +117,22 @@ def print_config(name: Name, config: Config = None) -> None:
     print(read_text(find_config(find(name).origin, config)), end="")
 
 
+@app.command("schema")
+def print_schema(name: Name) -> None:
+    """Print the JSON schema of a benchmark's settings, for editors.
+
+    With a line "#:schema clear.schema.json" at the top of a TOML file, editors with taplo complete names and mark slips.
+
+    \b
+    Examples:
+      benchwright schema clear > clear.schema.json
+    """
+    from ..benchmark import find
+    from ..schema import schema_of
+
+    print(json.dumps(schema_of(find(name)), indent=1))
+
+
 @app.command()
 def plan(name: Name, out: NewOut, config: Config = None, overrides: Overrides = None) -> None:
     """Print the stages, and why those that are not up to date are not.

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import mlcroissant
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -98,6 +99,14 @@ def test_every_row_payload_and_split_of_each_benchmark_is_loaded(name: str, tmp_
         assert sum(map(len, splits.values())) == len(rows)  # each in one split
         for key, facts in merged.items():
             _check(facts, samples[key], rows[key])
+    described = mlcroissant.Dataset(jsonld=str(out / "dataset" / "croissant.json"))
+    assert not described.metadata.issues.errors
+    read = {row["samples/key"].decode(): row for row in described.records("samples")}
+    assert read.keys() == rows.keys()
+    label = next(each for each in ("label", "super_index0", "fold") if each in index.table.column_names)
+    for key, row in read.items():
+        value = row[f"samples/{label}"]
+        assert (value.decode() if isinstance(value, bytes) else value) == rows[key][label] or rows[key][label] is None
     for seed in range(5) if name == "clear" else ():
         told = {key: split for split, some in found[f"iid_seed{seed}"].items() for key in some}
         assert told == {key: row[f"iid_seed{seed}"] for key, row in rows.items()}

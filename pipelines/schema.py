@@ -1,0 +1,66 @@
+"""The settings of a benchmark as a JSON schema, with which an editor completes and checks a file while it is written."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from pydantic import TypeAdapter
+
+from .benchmark import Benchmark
+
+
+def schema_of(benchmark: Benchmark) -> dict[str, Any]:
+    """JSON schema (draft 2020-12) of the settings' file.
+
+    No setting is required, since a file that ``extends`` another holds only what it changes: what is missing is told by
+    ``plan``. What a setting means comes from the docstrings.
+
+    >>> from benchwright.pipelines.benchmark import find
+    >>> schema = schema_of(find("clear"))
+    >>> schema["$defs"]["Images"]["properties"]["min_edge_px"]
+    {'default': 1, 'minimum': 1, 'type': 'integer'}
+    >>> schema["$defs"]["Baselines"]["properties"]["preset"]["description"]
+    'hyper-parameters and model of the paper.'
+    """
+    made = cast("dict[str, Any]", _eased(TypeAdapter(benchmark.config).json_schema()))
+    extends = {"type": "string", "description": "a packaged variant, or a file: what is not here is as there"}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": benchmark.title,
+        **made,
+        "properties": {"extends": extends, **made["properties"]},
+    }
+
+
+def _eased(node: Any) -> Any:
+    """Without what is required, and with the lines of a docstring at their settings."""
+    if isinstance(node, list):
+        return [_eased(each) for each in cast("list[Any]", node)]
+    if not isinstance(node, Mapping):
+        return node
+    table = cast("Mapping[str, Any]", node)
+    found = {
+        name: {key: _eased(each) for key, each in value.items()} if name in ("properties", "$defs") else _eased(value)
+        for name, value in table.items()
+        if name not in ("required", "title")
+    }
+    if "oneOf" in found:  # of tables told apart by ``kind``, without which several may fit
+        found["anyOf"] = found.pop("oneOf")
+    text = table.get("description")
+    if isinstance(text, str) and "properties" in found:
+        summary, told = _described(text)
+        found["description"] = summary
+        for name in told.keys() & found["properties"].keys():
+            found["properties"][name] = {**found["properties"][name], "description": told[name]}
+    return found
+
+
+def _described(text: str) -> tuple[str, dict[str, str]]:
+    """What a docstring says before its list of attributes, and of each of them."""
+    summary, _, listed = text.partition("\n\nAttributes:\n")
+    told: dict[str, str] = {}
+    for names, meaning in re.findall(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {8}.*)*)", listed, re.MULTILINE):
+        told |= dict.fromkeys(names.split(", "), " ".join(meaning.split()))
+    return " ".join(summary.split()), told
