@@ -39,7 +39,7 @@ class Benchmark:
         rounds: what people are asked, by ``rounds(config)``; see ``curation.qa.rounds``.
         trainings: the baselines: ``trainings(config, out, methods, protocols) -> [Training]``; no method or no protocol named:
             those of the settings.
-        check: raise ``WrongUse`` where the settings of the baselines do not fit, before a run that also trains them begins.
+        check: raise ``WrongUse`` where the settings of the baselines do not fit, before a run begins.
         shown: what ``eval`` prints of them: heading -> metric.
         report: write the HTML report of a run and return its path. A benchmark that has none is given the default one by
             ``find``: see ``report.write_default``.

@@ -39,11 +39,12 @@ class LabelledImage:
 
 
 def read_labelled(
-    piece: str, *, root: str, source_name: str, label_column: str, max_bytes: int
+    piece: str, *, root: str, source_name: str, label_column: str | None, max_bytes: int
 ) -> Iterator[LabelledImage | Rejected]:
     """Dated photos whose classes are known, from class folders or a CSV file: those of one piece of ``folder_pieces``.
 
-    The class is what the CSV file has in ``label_column``, or, without such a column, the topmost folder of the file's path.
+    The class is what the CSV file has in ``label_column``, or, where none is named and it has no column ``label``, the topmost
+    folder of the file's path.
 
     Args:
         piece, root, source_name, max_bytes: see ``image_sources.read_folder``.
@@ -51,18 +52,25 @@ def read_labelled(
 
     Yields:
         Rows; rejects as of ``read_folder``, and ``no_class``.
+
+    Raises:
+        ValueError: the CSV file has no such column.
     """
     for found in read_folder(piece, root=root, source_name=source_name, max_bytes=max_bytes):
         if isinstance(found, Rejected):
             yield found
             continue
-        named = json.loads(found.labels).get(label_column)
+        labels = json.loads(found.labels)
+        if label_column is not None and label_column not in labels:
+            there = ", ".join(sorted(labels)) or "none but those of path and date"
+            raise ValueError(f"source.label_column = {label_column!r}: source.csv has no such column: there are {there}")
+        named = labels.get(label_column or "label")
         folder = found.file.partition("/")[0] if "/" in found.file else ""
         name = str(folder if named is None else named).strip()
         if name:
             yield LabelledImage(**vars(found), concept=name)
         else:
-            told = "it lies in no class folder" if named is None else f"column {label_column} is empty"
+            told = "it lies in no class folder" if named is None else f"column {label_column or 'label'} is empty"
             yield Rejected(found.key, "no_class", f"{printable(found.file)}: {told}")
 
 

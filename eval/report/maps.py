@@ -59,7 +59,7 @@ def map_figures(vectors: ArrayLike, kinds: Sequence[tuple[str, Sequence[str], Ar
 
 
 def _umap(vectors: NDArray[np.float32], seed: int) -> NDArray[np.float64]:
-    import umap  # pyright: ignore[reportMissingImports]  # optional, and nothing needs it
+    umap: Any = importlib.import_module("umap")  # of umap-learn, which nothing else needs
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

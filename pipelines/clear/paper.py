@@ -13,6 +13,8 @@ from ...eval.results import Line, flat
 from ...training.baselines.clear import paper_methods, paper_settings, presets
 from ..feature_sets import EMBEDDING, PIXELS
 from .config import ClearConfig
+from .features import RELEASED
+from .source_config import ReleaseSource
 
 OFFLINE = facts().offline
 """What the paper says of a training on all buckets at once."""
@@ -27,8 +29,11 @@ _STARTS = {"scratch": "from scratch", "finetune": "fine-tuned"}
 
 
 def features_of(line: Line, config: ClearConfig) -> str:
-    """What a training learned, as the paper's tables call it: the vectors of retrieval by CLIP's RN50 are "clip"."""
+    """What a training learned, as the paper's tables call it: the vectors of retrieval by CLIP's RN50 are "clip", and a release
+    says what its own are."""
     found = str(line.settings.get("features", EMBEDDING))
+    if found == EMBEDDING and isinstance(config.source, ReleaseSource) and config.source.features:
+        return {released: name for name, released in RELEASED.items()}.get(config.source.features, config.source.features)
     encoder = config.encoder
     if found == EMBEDDING and isinstance(encoder, OpenClip) and (encoder.model, encoder.weights) == ("RN50", "openai"):
         return "clip"
@@ -99,7 +104,7 @@ def _settings(line: Line, network: str, features: str) -> list[Mapping[str, Any]
         if features != PIXELS:
             settings.pop("view", None)
         if settings["model"].get("backbone", model) == network:
-            found[name] = flat({**settings, "method": paper_methods(name)[line.method][1]})
+            found[name] = flat({**settings, "method": paper_methods()[line.method][1]})
     special = found.pop(f"{network}_imagenet", None)
     return [special] if special is not None and features == "imagenet_rn50" else [*found.values()]
 

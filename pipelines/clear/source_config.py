@@ -102,7 +102,8 @@ class LabelledSource:
         root: folder of the photos; the topmost folder of a path is the class.
         csv: file with the path of each photo in ``root``, its date, and its class where it has such a column; else dates are
             those of EXIF.
-        path_column, label_column, date_column: their names in it. A column ``date_uploaded`` is an upload time.
+        path_column, label_column, date_column: their names in it; of the class by default "label", where there is one. A column
+            ``date_uploaded`` is an upload time.
         background: class that comes first among the labels, or "".
         name: of the source.
     """
@@ -111,7 +112,7 @@ class LabelledSource:
     root: Location
     csv: Location | None = None
     path_column: str = "path"
-    label_column: str = "label"
+    label_column: str | None = None
     date_column: str = "date"
     background: str = ""
     name: str = "labelled"

@@ -195,8 +195,7 @@ def run(
     if dry_run:
         _print_plan(todo, out)
         return
-    if train_too:
-        todo.benchmark.check(todo.config)
+    todo.benchmark.check(todo.config)
     with exits.libraries_silenced(debug=_DEBUG["on"]), Teller(quiet=quiet) as teller:
         done = api.run(
             todo,

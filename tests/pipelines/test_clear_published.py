@@ -82,6 +82,9 @@ def test_trainings_by_the_papers_settings_are_the_papers(table: Any) -> None:
     for cell in table.cells:
         preset = "linear_imagenet" if (cell.network, cell.features) == ("linear", "imagenet_rn50") else PRESETS[cell.network]
         line = line_of(cell.row, preset, cell.protocol, cell.features)
+        if (cell.row, cell.network) == ("agem", "resnet18"):  # whose reference gradient we take in parts
+            assert why_not_the_papers(line, cell.features) == "settings of the paper were changed: method.at_once"
+            continue
         assert why_not_the_papers(line, cell.features) == ""
         rows = published_rows(cell.row, {(cell.protocol, cell.features): line}, lambda each: each.metric)
         [mine] = [row for row in rows if table.name.removeprefix("Table ") in row.source.replace(",", "").split()]

@@ -89,12 +89,12 @@ def test_months_are_named_as_well(bw: Cli, photos: Path) -> None:
     assert headings(section(page, "Concepts"))[1:3] == ["2009-03", "2009-04"]
 
 
-def test_nobody_is_said_to_have_confirmed_what_nobody_has_seen(bw: Cli, photos: Path, tiny: Path) -> None:
+def test_nobody_is_said_to_have_confirmed_what_nobody_has_seen(bw: Cli, photos: Path, copy: Path) -> None:
     page = page_of(bw, photos, "year")
     assert not re.search("confirm|annotat|worker", page.partition(">Tables of the paper</h2>")[0].lower())
     assert "Votes" not in re.findall(r"<h2[^>]*>([^<]*)", page)
-    assert bw("report", tiny).code == 0
-    assert "confirmed by annotators" in (tiny / "report.html").read_text()
+    assert bw("report", copy).code == 0
+    assert "confirmed by annotators" in (copy / "report.html").read_text()
 
 
 def test_a_run_that_waits_says_for_what(bw: Cli, tmp_path: Path) -> None:

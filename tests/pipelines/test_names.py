@@ -431,11 +431,11 @@ def test_a_list_that_is_damaged_or_of_others_counts_for_nothing(
         ("vclimb", "evaluation.settings={nope={x=1}}", "nope"),
     ],
 )
-def test_a_run_that_also_trains_refuses_wrong_baselines_before_it_makes_anything(
+def test_a_run_refuses_wrong_baselines_before_it_makes_anything(
     bw: Cli, tmp_path: Path, benchmark: str, setting: str, told: str
 ) -> None:
     more = ["--set", "baselines.methods=['ewc']"] if benchmark == "clear" else []
-    said = bw("run", benchmark, "-c", "tiny", "-o", tmp_path / "out", "--train", "--set", setting, *more)
+    said = bw("run", benchmark, "-c", "tiny", "-o", tmp_path / "out", "--set", setting, *more)
     assert (said.code, said.err.count("\n")) == (2, 1), said.err
     assert told in said.err
     assert not (tmp_path / "out" / "stages").exists()

@@ -105,3 +105,15 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
         ValueError, match=r"^the weights by default of torchvision/resnet18 cannot be fetched: .*: give a file$"
     ):
         hub_weights("torchvision/resnet18")
+
+
+def test_weights_of_moco_begin_a_training(tmp_path: Path) -> None:
+    """In the form in which they are released, and in which our own pre-training leaves them."""
+    network, _ = backbone("torchvision/resnet18", torch.Generator().manual_seed(3))
+    held = {f"module.encoder_q.{name}": value for name, value in network.state_dict().items()}
+    held |= {"module.encoder_q.fc.0.weight": torch.zeros(8, 512), "module.queue": torch.zeros(8, 16)}
+    torch.save({"epoch": 3, "arch": "resnet18", "state_dict": held}, tmp_path / "moco.pth.tar")
+    found, width = backbone("torchvision/resnet18", torch.Generator().manual_seed(4), tmp_path / "moco.pth.tar")
+    assert width == 512
+    for name, value in network.state_dict().items():
+        assert torch.equal(found.state_dict()[name], value), name

@@ -65,7 +65,7 @@ def test_hyper_parameters_of_the_paper() -> None:
         assert (made.epochs, made.batch_size, made.momentum, made.weight_decay) == (100, 256, 0.9, 0.0)
         assert (made.learning_rate, made.decay_after_epochs, made.decay_factor) == (rate, 60, 0.1)
         assert made.select == "lowest_loss"
-    with pytest.raises(ValueError, match=r"there are linear, linear_imagenet, mlp$"):
+    with pytest.raises(ValueError, match=r"there are linear, linear_imagenet, mlp, resnet18, small_resnet$"):
         paper_settings("cubic")
 
 
@@ -80,7 +80,7 @@ def test_models_of_the_paper() -> None:
 
     assert count(linear(torch.Generator(), sample=(2048,))) == 2048 * 11 + 11
     assert count(mlp(torch.Generator(), sample=(2048,))) == 2048 * 2048 + 2048 + 2048 * 11 + 11
-    assert len(paper_methods()) == 7 + 1 + 2 + 2 * 9
+    assert len(paper_methods()) == 7 + 1 + 2 + 2 * 9 + len(["der", "joint"])
 
 
 def test_it_takes_the_steps_of_a_plain_loop() -> None:

@@ -266,9 +266,10 @@ class Lesson:
                 adjust(trained)
             if plan.clip_norm is not None:
                 nn.utils.clip_grad_norm_(trained, plan.clip_norm)
+            scale = scaler.get_scale()
             scaler.step(optimiser)
             scaler.update()
-            if stepped is not None:
+            if stepped is not None and scaler.get_scale() >= scale:  # else gradients were not finite, and no step was taken
                 stepped()
             total += value.detach() * (batch.whole or len(batch.rows))
         if ranks is not None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from ...datasets.features.checkpoints import Wanted, read_checkpoint, weights_of
 from .classifier import Classifier
 from .picture_net import HEADS
 
@@ -69,8 +70,8 @@ def backbone(
     Args:
         name: "torchvision/NAME" or "timm/NAME".
         init: of weights that no file gives.
-        weights: a state dict of that network, of safetensors, or of torch, of which only tensors are read; a table
-            ``state_dict`` or ``model`` in it, and names that begin with ``module.``, are known. Its last layer is left out.
+        weights: a file that holds that network in a form that ``datasets.features.checkpoints`` reads (torchvision, MoCo,
+            BYOL and others). Its last layer is left out.
         sample: shape of a picture.
 
     Raises:
@@ -198,28 +199,20 @@ def _switch_off_draws(network: nn.Module) -> None:
 
 
 def _load(network: nn.Module, path: Path, name: str, heads: Sequence[str]) -> None:
+    last, *beside = heads or ("",)
+    shapes = {key: tuple(value.shape) for key, value in network.state_dict().items()}
+    wanted = Wanted(name, shapes, last, [child for child, _ in network.named_children()])
     try:
-        held = _state(path)
-        beside = tuple(f"{head}." for head in heads)
-        network.load_state_dict({key: value for key, value in held.items() if not key.startswith(beside)})
+        held = read_checkpoint(str(path))
+        held = {key: value for key, value in held.items() if not any(f".{part}." in f".{key}" for part in beside)}
+        network.load_state_dict(weights_of(held, wanted, str(path)), strict=False)  # all are there but for counters
+    except FileNotFoundError:
+        raise ValueError(f"{path}: No such file or directory") from None
     except OSError as error:
         raise ValueError(f"{path}: {error.strerror or error}") from error
-    except Exception as error:  # a damaged file makes a reader raise whatever its bytes lead to
-        told = " ".join(str(error).split())[:200] or type(error).__name__
+    except ValueError as error:
+        told = str(error).removeprefix(f"weights {path}: ")
         raise ValueError(f"{path} does not hold the weights of {name}: {told}") from error
-
-
-def _state(path: Path) -> Mapping[str, Tensor]:
-    """Tensors by name. Nothing but tensors is read from the file."""
-    if path.suffix == ".safetensors":
-        import safetensors.torch
-
-        return safetensors.torch.load_file(path)
-    held: Any = torch.load(path, map_location="cpu", weights_only=True)
-    for table in ("state_dict", "model"):
-        if isinstance(held.get(table), Mapping):
-            held = held[table]
-    return {key.removeprefix("module."): value for key, value in held.items()}
 
 
 def _width(network: nn.Module, name: str, sample: Sequence[int]) -> int:
