@@ -45,16 +45,21 @@ class Bucket:
 def time_buckets(run: ReportedRun) -> tuple[str, list[Bucket]]:
     """The column by which a run's buckets were cut, and the buckets; none where it has not cut any.
 
-    ``uploaded_unix`` is the upload time in seconds: ``date_uploaded`` says the same and is read in its place.
+    ``uploaded_unix`` is the upload time in seconds: ``date_uploaded`` says the same and is read in its place. So it is of a
+    release, whose buckets were cut before it was read, where its metadata have it.
     """
-    rows = run.rows(STAGE)
+    rows = run.rows(STAGE, "placed")
     if rows is None:
         return "", []
-    settings = run.made[STAGE].recipe["settings"]
+    settings = run.made[STAGE].recipe["settings"] if STAGE in run.made else {"by": "date_uploaded"}
     by, form = settings["by"], _FORMS.get(settings.get("period", ""), "")
+    if STAGE not in run.made and by not in rows.column_names:
+        return "", []
     if by == "uploaded_unix" and "date_uploaded" in rows.column_names:
         by = "date_uploaded"
     frame = pl.DataFrame(pl.from_arrow(pa.concat_tables(rows.batches(["bucket", by]))))
+    if STAGE not in run.made and frame[by].null_count():
+        return "", []
     spans = frame.group_by("bucket").agg(first=pl.col(by).min(), last=pl.col(by).max(), images=pl.len()).sort("bucket")
     found: list[Bucket] = []
     for number, first, last, images in spans.rows():

@@ -183,6 +183,7 @@ def test_card_and_report_of_labels_that_came_along_tell_of_nobody_who_confirmed_
     api.report(str(tmp_path / "run"))
     card = (tmp_path / "run/dataset/README.md").read_text()
     page = (tmp_path / "run/report.html").read_text()
+    assert "Limits of the buckets by date_uploaded" in page  # as the metadata of the release have them
     for text in (card, page):
         assert not [word for word in ("annotator", "confirmed", "retrieved", "retrieval") if word in text.lower()]
     assert "labels, buckets and splits are those of the release that was read" in card
@@ -455,7 +456,12 @@ def test_columns_have_the_names_that_the_settings_say(bw: Cli, photos: Path, tmp
     given = [f"source.root={photos}", f"source.csv={tmp_path / 'mine.csv'}", "images.max_rejects=100", *LABELLED]
     told = bw("run", "clear", "--config", "labelled", *(x for s in given for x in ("--set", s)), "--out", tmp_path / "no")
     assert "mine.csv: columns bild, tag: path and date are needed, each once" in told.err
-    table = run(tmp_path / "run", "labelled", *given, "source.path_column=bild", "source.date_column=tag")
+    named = ["source.path_column=bild", "source.date_column=tag"]
+    wrong = (x for s in (*given, *named, "source.label_column=art") for x in ("--set", s))
+    told = bw("run", "clear", "--config", "labelled", *wrong, "--out", tmp_path / "neither")
+    assert (told.code, told.err.count("\n")) == (1, 1), told.err
+    assert "source.label_column = 'art': source.csv has no such column" in told.err
+    table = run(tmp_path / "run", "labelled", *given, *named)
     assert table.select(["class_name", "bucket"]).to_pylist() == [
         {"class_name": "bus", "bucket": 0},
         {"class_name": "camera", "bucket": 1},
