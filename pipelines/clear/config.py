@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime as dt
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, cast
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
@@ -206,16 +207,13 @@ class Splits:
     test_share: Annotated[float, Field(gt=0, lt=1)]
 
 
-def _preset(name: str) -> str:
-    if name not in presets():
-        raise ValueError(f"there are {', '.join(presets())}{did_you_mean(name, presets())}")
-    return name
+def _among(there: Sequence[str]) -> Callable[[str], str]:
+    def check(name: str) -> str:
+        if name not in there:
+            raise ValueError(f"there are {', '.join(there)}{did_you_mean(name, there)}")
+        return name
 
-
-def _pretraining_preset(name: str) -> str:
-    if name not in moco_presets():
-        raise ValueError(f"there are {', '.join(moco_presets())}{did_you_mean(name, moco_presets())}")
-    return name
+    return check
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -235,7 +233,7 @@ class Baselines:
         epochs: this, and what follows, in place of the preset's, see ``training.core.schedule``.
     """
 
-    preset: Annotated[str, AfterValidator(_preset)]
+    preset: Annotated[str, AfterValidator(_among(presets()))]
     methods: list[Annotated[str, OneOf(METHODS, (*groups(), *paper_methods()))]]
     method_settings: Annotated[dict[str, dict[str, Any]], AfterValidator(known_keys(METHODS, paper_methods()))] = Field(
         default_factory=dict[str, dict[str, Any]]
@@ -279,7 +277,7 @@ class Pretraining:
         checkpoint_minutes: time between two checkpoints.
     """
 
-    preset: Annotated[str, AfterValidator(_pretraining_preset)] = "moco_v2"
+    preset: Annotated[str, AfterValidator(_among(moco_presets()))] = "moco_v2"
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     seed: int = 0
     workers: Annotated[int, Field(ge=0)] = 0
