@@ -22,6 +22,7 @@ from .experiments import reading_once
 from .jobs import Job, allow, check_finished, dataset_of, job, job_of, record_of
 from .listing import list_benchmarks, list_names
 from .outputs import push, qa_export, qa_import, release, report, scores, stale, train
+from .schema import schema
 
 if TYPE_CHECKING:
     from ..curation.qa.rounds import Round
@@ -50,6 +51,7 @@ __all__ = [
     "remake",
     "report",
     "run",
+    "schema",
     "scores",
     "show",
     "stale",

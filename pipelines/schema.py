@@ -8,7 +8,19 @@ from typing import Any, cast
 
 from pydantic import TypeAdapter
 
-from .benchmark import Benchmark
+from .benchmark import Benchmark, find
+
+
+def schema(name: str) -> dict[str, Any]:
+    """The schema of the benchmark of that name, see ``schema_of``.
+
+    Raises:
+        UnknownBenchmark: nothing has that name.
+
+    >>> schema("kowl")["title"][:8]
+    'KOWL-718'
+    """
+    return schema_of(find(name))
 
 
 def schema_of(benchmark: Benchmark) -> dict[str, Any]:
@@ -18,10 +30,10 @@ def schema_of(benchmark: Benchmark) -> dict[str, Any]:
     ``plan``. What a setting means comes from the docstrings.
 
     >>> from benchwright.pipelines.benchmark import find
-    >>> schema = schema_of(find("clear"))
-    >>> schema["$defs"]["Images"]["properties"]["min_edge_px"]
+    >>> made = schema_of(find("clear"))
+    >>> made["$defs"]["Images"]["properties"]["min_edge_px"]
     {'default': 1, 'minimum': 1, 'type': 'integer'}
-    >>> schema["$defs"]["Baselines"]["properties"]["preset"]["description"]
+    >>> made["$defs"]["Baselines"]["properties"]["preset"]["description"]
     'hyper-parameters and model of the paper.'
     """
     made = cast("dict[str, Any]", _eased(TypeAdapter(benchmark.config).json_schema()))

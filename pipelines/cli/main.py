@@ -127,10 +127,9 @@ def print_schema(name: Name) -> None:
     Examples:
       benchwright schema clear > clear.schema.json
     """
-    from ..benchmark import find
-    from ..schema import schema_of
+    from .. import api
 
-    print(json.dumps(schema_of(find(name)), indent=1))
+    print(json.dumps(api.schema(name), indent=1))
 
 
 @app.command()

@@ -209,12 +209,12 @@ def test_torchrun_gives_what_one_process_gives(run: Path, tmp_path: Path, bw: Cl
 
 def test_the_papers_figures_stand_beside_the_papers_settings_alone() -> None:
     class Told:
-        label = method = "agem"
+        label = method = "er"
         protocol, model = "iid", "pictures"
         settings: dict[str, Any]
 
     def recorded(preset: str, **changes: Any) -> dict[str, Any]:
-        return flat({**paper_settings(preset)[1], "method": paper_methods(preset)["agem"][1]}) | changes
+        return flat({**paper_settings(preset)[1], "method": paper_methods(preset)["er"][1]}) | changes
 
     line: Any = Told()
     line.settings = recorded("resnet18")

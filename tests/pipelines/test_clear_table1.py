@@ -11,7 +11,6 @@ import pytest
 from benchwright.curation.registry import load_name
 from benchwright.pipelines.clear.baselines import _method
 from benchwright.pipelines.config import ConfigError
-from benchwright.pipelines.experiments import finished_trainings
 from benchwright.pipelines.jobs import job
 from benchwright.pipelines.listing import list_names
 from benchwright.training.baselines.clear import expanded, groups, paper_methods, paper_settings
@@ -162,20 +161,9 @@ def test_a_report_of_a_run_that_waits_says_for_what(bw: Cli, tmp_path: Path) -> 
     assert told == waits.partition("the run waits: ")[2].strip()
 
 
-def test_pixels_are_learned_beside_features_and_other_settings_leave_the_dataset_alone(tmp_path: Path, bw: Cli) -> None:
-    out = tmp_path / "out"
-    assert bw("run", "clear", "-c", "tiny", "-o", out).code == 0
-    small = [f"baselines.{each}" for each in ("features=pixels", "preset=resnet18", "view.side_px=16", "view.resize_px=16")]
-    sets = [word for each in [*small, "baselines.epochs=1", "baselines.learning_rate=0.01"] for word in ("--set", each)]
-    assert bw("train", out, "-p", "streaming", "-m", "finetune").code == 0
-    told = bw("train", out, "-p", "streaming", "-m", "finetune", *sets)
-    assert told.code == 0, told.err
-    facts = [one.facts["settings"] for one in finished_trainings(str(out))]
-    assert {(each["features"], "view" in each) for each in facts} == {("embedding", False), ("pixels", True)}
-    assert len(facts) == 10
-    assert bw("verify", out).code == 0
-    told = bw("train", out, "--set", "choice.per_class=3")
+def test_other_settings_of_a_training_leave_the_dataset_alone(tiny: Path, bw: Cli) -> None:
+    told = bw("train", tiny, "--set", "choice.per_class=3")
     assert (told.code, told.err.count("\n")) == (2, 1)
     assert "choice.per_class: another dataset would come of it" in told.err
-    told = bw("train", out, "--set", "baselines.features=pixels")
+    told = bw("train", tiny, "--set", "baselines.features=pixels")
     assert "model 'linear' takes vectors, and samples here are images" in told.err

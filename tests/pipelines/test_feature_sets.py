@@ -71,7 +71,7 @@ def table(out: Path) -> dict[str, Any]:
 def test_a_feature_set_is_a_stage_beside_the_shards(tiny: Path, featured: Path, weights: Path) -> None:
     before, after = files_of(tiny), files_of(featured)
     changed = {name for name in before if before[name] != after.get(name)}
-    assert changed == {"run.json", "dataset/dataset.json", "dataset/README.md"}
+    assert changed == {"run.json", "dataset/croissant.json", "dataset/dataset.json", "dataset/README.md"}
     assert {name.split("/")[1] for name in after.keys() - before if name.startswith("stages")} == {
         "pictures",
         "features_moco_b0",
