@@ -119,7 +119,10 @@ def test_stages_that_a_plan_has_not_leave_out_their_sections(tiny: Path, config:
     """As of a source that brings buckets and labels: nothing is cut, retrieved, asked or chosen."""
     run = only(ReportedRun.of(str(tiny)), "listed", "placed", "split")
     by, buckets = time_buckets(run)
-    assert (by, buckets, _bucket_section(by, buckets)) == ("", [], [])
+    assert (by, [bucket.number for bucket in buckets]) == ("date_uploaded", [1, 2, 3])  # of the times that the rows have
+    assert sum(bucket.images for bucket in buckets) == run.made["placed"].rows
+    nothing = only(run, "split")
+    assert (time_buckets(nothing), _bucket_section("", [])) == (("", []), [])
     [concepts] = _class_section(run, config, buckets)
     [counts] = concepts.blocks
     assert isinstance(counts, Table)
@@ -129,7 +132,7 @@ def test_stages_that_a_plan_has_not_leave_out_their_sections(tiny: Path, config:
     assert counts.total[-1] == 210
     [samples] = _samples(run, config, buckets)
     assert isinstance(samples.blocks[0], Sheet)
-    assert samples.blocks[0].columns == [("1", ""), ("2", ""), ("3", "")]
+    assert samples.blocks[0].columns == [(bucket.name, bucket.days) for bucket in buckets]
     assert _contacts(run, config, buckets) == []
     assert [each.title for each in _vectors(run, config, buckets)] == ["Map of the vectors", "Drift"]
     empty = only(run, "listed")
