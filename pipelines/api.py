@@ -135,6 +135,7 @@ def run(
 
     Raises:
         PlanError: and others, as ``curation.run.run``.
+        WrongUse: the settings of the baselines do not fit, before anything is made.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py", overrides=["min_words=3"]), "words")
@@ -143,6 +144,7 @@ def run(
     >>> done.waiting  # nobody has to do anything
     ''
     """
+    todo.benchmark.check(todo.config)
     told = _Once(on_progress)
     rounds = todo.rounds()
     waited = ""

@@ -174,7 +174,8 @@ def run_trainings(
         WrongUse: for a run without the dataset that a training learns from.
     """
     record = load_run(Store(out))
-    pairs = [one.stages(dataset_digest(out, one.data)) for one in trainings]
+    digests = {name: dataset_digest(out, name) for name in {one.data for one in trainings}}
+    pairs = [one.stages(digests[one.data]) for one in trainings]
     # All are learned side by side, and then measured.
     flow = Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured)))
     with _listening(progress):
@@ -191,10 +192,11 @@ def run_trainings(
             on_progress=_teller(flow, progress),
         )
     (_read.get() or {}).clear()
-    for one, (learned, _) in zip(trainings, pairs, strict=True):
+    stages = [(one, learned.name) for one, (learned, _) in zip(trainings, pairs, strict=True)]
+    for one, name in stages:
         if one.leaves is not None:
-            _leave(one.leaves, learned.name, out, progress)
-    _check_diverged(trainings, out)
+            _leave(one.leaves, name, out, progress)
+    _check_diverged(stages, out)
 
 
 def _leave(leaves: Leaves, stage: str, out: str, tell: Callable[[str], None]) -> None:
@@ -249,11 +251,12 @@ def _teller(flow: Flow, tell: Callable[[str], None]) -> Callable[[engine.Progres
     return tell_of
 
 
-def _check_diverged(trainings: Sequence[Training], out: str) -> None:
+def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:
+    """Of trainings, with the names of the stages that learned."""
     store = Store(posixpath.join(out, FOLDER))
     failed: list[str] = []
-    for one in trainings:
-        artifact = load_artifact(store, one.stages(dataset_digest(out, one.data))[0].name)
+    for one, learned in stages:
+        artifact = load_artifact(store, learned)
         for name in artifact.reject_files() if artifact is not None else []:
             details = store.read_parquet(name, ["detail"])["detail"].to_pylist()
             failed += [f"{told(one.facts())}: {detail}: change {one.change}" for detail in details]

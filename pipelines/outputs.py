@@ -73,8 +73,9 @@ def train(
     chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), protocols)
     how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
     if "WORLD_SIZE" in os.environ:  # torchrun's
+        from ..training.core.ranks import count
         from .streams import learn_stream, learner_of
-        from .together import count, train_together
+        from .together import train_together
 
         if count() > 1:
             return _scores(todo, out) if train_together(chosen, out, learner_of, learn_stream, **how) else None

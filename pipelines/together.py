@@ -11,7 +11,6 @@ from ..curation.keys import canonical, plain
 from ..eval.protocols.streams import Stream
 from ..training.core import ranks
 from ..training.core.learner import Learner
-from ..training.core.ranks import count as count
 from .errors import WrongUse
 from .experiments import Training, dataset_digest, run_trainings
 

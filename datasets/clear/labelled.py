@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime as dt
 import functools
 import json
 from collections.abc import Iterator
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ...curation.rows import Blob, Rejected, Sifted, printable, with_column
+from ...curation.rows import Rejected, Sifted, printable, with_column
 from ...curation.stages.choose import Labelled, choose, class_order
-from ...curation.stages.image_sources import read_folder
+from ...curation.stages.image_sources import FoundImage, read_folder
 from ...curation.stages.shortage import OnShortage
 
 if TYPE_CHECKING:
@@ -24,17 +23,9 @@ __all__ = ["Labelled", "LabelledImage", "label_rows", "read_labelled"]
 
 
 @dataclasses.dataclass(frozen=True)
-class LabelledImage:
-    """``image_sources.FoundImage`` with its class as ``concept``."""
+class LabelledImage(FoundImage):
+    """The same with its class as ``concept``."""
 
-    key: str
-    image: Blob
-    extension: str
-    date_taken: dt.datetime | None
-    date_uploaded: dt.datetime | None
-    source_name: str
-    file: str
-    labels: str
     concept: str
 
 

@@ -71,6 +71,29 @@ class Part:
 
 
 @dataclass(frozen=True)
+class PlaceInRelease:
+    """Where an image stands in its release.
+
+    Attributes:
+        key: its ID, see ``key_of_id``.
+        bucket: number of the release.
+        label: index of the class in ``class_names.txt``.
+        class_name: the class.
+        listed_at: place in the list of its bucket, from 0.
+        part: "", or "train" or "test" of a release in two parts.
+        file: path in the release.
+    """
+
+    key: str
+    bucket: int
+    label: int
+    class_name: str
+    listed_at: int
+    part: str
+    file: str
+
+
+@dataclass(frozen=True)
 class Listed:
     """A line of a list: an image with its label, and what the metadata say of it.
 

@@ -15,35 +15,21 @@ from ...curation.stages.folder import Folder, FolderEntry, is_outside, open_fold
 from ...curation.stages.image_sources import BYTES_PER_PIECE, FILES_PER_PIECE, extension_of
 from ...curation.streams import bounded
 from . import published
-from .published import Listed, Part
+from .published import Listed, Part, PlaceInRelease
 from .splits import SEEDS
 
 
 @dataclass(frozen=True)
-class Released:
+class Released(PlaceInRelease):
     """An image of a release, as its lists have it.
 
     Attributes:
-        key: its ID, see ``published.key_of_id``.
-        bucket: number of the release.
-        label: index of the class in ``class_names.txt``.
-        class_name: the class.
-        listed_at: place in the list of its bucket, from 0.
-        part: "", or "train" or "test" of a release in two parts.
-        file: path in the release.
         date_taken: naive local time; None where the metadata do not say.
         date_uploaded: naive UTC; None likewise.
         labels: JSON object of the metadata.
         iid_seed0: ``train`` or ``test`` in the split of seed 0, None where the release has no such split; and so on.
     """
 
-    key: str
-    bucket: int
-    label: int
-    class_name: str
-    listed_at: int
-    part: str
-    file: str
     date_taken: dt.datetime | None
     date_uploaded: dt.datetime | None
     labels: str

@@ -16,30 +16,17 @@ import numpy as np
 from ...curation.rows import Reject, Rejected, Shape
 from ...curation.stages.folder import Folder, open_folder
 from ..features.torch_files import as_array, load_torch
-from .published import id_of
+from .published import PlaceInRelease, id_of
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Where a row of ``Released`` stands in its release."""
-
-    key: str
-    bucket: int
-    label: int
-    class_name: str
-    listed_at: int
-    part: str
-    file: str
-
-
-@dataclass(frozen=True)
-class WithVector(Placed):
+class WithVector(PlaceInRelease):
     """The row with its vector, as it is in the release."""
 
     embedding: Annotated[np.ndarray, Shape((-1,), "float32")]
 
 
-def read_vectors(rows: Sequence[Placed], *, root: str, features: str) -> list[WithVector | Rejected]:
+def read_vectors(rows: Sequence[PlaceInRelease], *, root: str, features: str) -> list[WithVector | Rejected]:
     """Vectors of the images of a release; step of kind ``each_batch``.
 
     Args:
@@ -92,7 +79,7 @@ class _Files:
         return self._held[name]
 
 
-def _with_vector(files: _Files, row: Placed, features: str) -> WithVector | Rejected:
+def _with_vector(files: _Files, row: PlaceInRelease, features: str) -> WithVector | Rejected:
     try:
         vector = _vector(files, row, features)
     except Reject as reject:
@@ -102,7 +89,7 @@ def _with_vector(files: _Files, row: Placed, features: str) -> WithVector | Reje
     return WithVector(**vars(row), embedding=vector)
 
 
-def _vector(files: _Files, row: Placed, features: str) -> np.ndarray:
+def _vector(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray:
     """The vector of an image. Raises ``Reject`` where there is none."""
     of_bucket = posixpath.join(row.part, "training_folder", "features", features, str(row.bucket), "all.pth")
     held = files.get(of_bucket)
@@ -120,7 +107,7 @@ def _vector(files: _Files, row: Placed, features: str) -> np.ndarray:
     return _numbers(cast("dict[str, Any]", held)[identity], of_class)
 
 
-def _in_order(held: Any, place: str, row: Placed) -> np.ndarray:
+def _in_order(held: Any, place: str, row: PlaceInRelease) -> np.ndarray:
     """The vector of a row in ``all.pth``, which must have the label of the row in the same place."""
     try:
         values, labels = held

@@ -71,7 +71,7 @@ def _summary(config: ClearConfig, rows: Rows) -> str:
         return (
             f"Photos in time buckets, retrieved for the concepts {names}{confirmed}, after the recipe of the CLEAR benchmark."
         )
-    names = ", ".join(escaped(name) for name in _names_by_label(rows).values())
+    names = ", ".join(escaped(name) for name in names_by_label(rows).values())
     if isinstance(config.source, ReleaseSource):
         what = "Photos" if config.source.images else "Vectors of photos"
         return (
@@ -84,11 +84,12 @@ def class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:
     """Names of the classes in the order of their labels; a class of a release that was left out has only its number."""
     if config.recipe is not None:
         return class_order([each.name for each in config.recipe.classes], config.recipe.retrieval.background)
-    names = _names_by_label(rows)
+    names = names_by_label(rows)
     return tuple(names.get(label, f"class {label}") for label in range(max(names) + 1))
 
 
-def _names_by_label(rows: Rows) -> dict[int, str]:
+def names_by_label(rows: Rows) -> dict[int, str]:
+    """Names of the classes that there are, by label, in its order."""
     found = rows.table(["label", "class_name"]).group_by(["label", "class_name"]).aggregate([]).sort_by("label")
     return dict(zip(found["label"].to_pylist(), found["class_name"].to_pylist(), strict=True))
 

@@ -15,13 +15,13 @@ import pyarrow as pa
 
 from ...curation.artifact import load_artifact
 from ...curation.lock import locked
-from ...curation.stages.choose import class_order
 from ...curation.store import Rows, Store, StoreError
+from ...datasets.clear import published
 from ...datasets.clear.facts import facts
-from ...datasets.clear.published import class_names
 from ...datasets.clear.release import write_all_metadata, write_features, write_release, write_train_test
 from ...datasets.clear.splits import SEEDS
 from ..errors import WrongUse, unknown
+from .card import class_names, names_by_label
 from .config import ClearConfig
 from .features import write_released_features
 from .source_config import ReleaseSource
@@ -83,7 +83,7 @@ def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str)
         raise WrongUse("the run has no images, which a release has: set source.images = true, and run it again")
     table = rows.table(["bucket", "label", "class_name", *(f"iid_seed{seed}" for seed in SEEDS)])
     seeds = [seed for seed in SEEDS if not table[f"iid_seed{seed}"].null_count]
-    names = _class_names(config, table)
+    names = _class_names(config, rows)
     vectors = np.concatenate(list(rows.arrays("embedding"))) if config.vectors else None
     if layout == "train_test":
         images = _write_train_test(config, store, folder, names, table, vectors)
@@ -142,20 +142,17 @@ def _items(config: ClearConfig, store: Store, rows: Rows, part: str = "") -> Ite
             yield row, store.blob(ref).read()
 
 
-def _class_names(config: ClearConfig, table: pa.Table) -> tuple[str, ...]:
+def _class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:
     """Names of all classes in the order of their labels."""
-    if config.recipe is not None:
-        return class_order([each.name for each in config.recipe.classes], config.recipe.retrieval.background)
-    names = dict(zip(table["label"].to_pylist(), table["class_name"].to_pylist(), strict=True))
-    if isinstance(config.source, ReleaseSource):  # of which a part may have been taken
-        try:
-            known = class_names(config.source.root)
-        except (OSError, ValueError) as error:
-            raise WrongUse(f"source.root: the names of all classes are read there again: {error}") from None
-        if any(label >= len(known) or known[label] != name for label, name in names.items()):
-            raise WrongUse(f"source.root = {config.source.root!r} is another release than the one that the run was made from")
-        return known
-    return tuple(names[label] for label in range(len(names)))
+    if config.recipe is not None or not isinstance(config.source, ReleaseSource):
+        return class_names(config, rows)
+    try:  # a part of the release may have been taken
+        known = published.class_names(config.source.root)
+    except (OSError, ValueError) as error:
+        raise WrongUse(f"source.root: the names of all classes are read there again: {error}") from None
+    if any(label >= len(known) or known[label] != name for label, name in names_by_label(rows).items()):
+        raise WrongUse(f"source.root = {config.source.root!r} is another release than the one that the run was made from")
+    return known
 
 
 def _warn(config: ClearConfig, layout: str, seeds: Sequence[int], buckets: Sequence[int]) -> None:

@@ -30,7 +30,7 @@ def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
     if learned == PIXELS:
         album = _album(dataset, digest, json.dumps(training["settings"]["view"]))
         keys = index.table["key"].to_pylist()
-        samples: Take = lambda rows: PictureExamples(album, keys, rows, labels[rows])  # noqa: E731
+        samples: Take = functools.partial(_pictures, album, keys, labels)
     else:
         read = _read(dataset, digest) if learned == EMBEDDING else _opened(index, training["settings"])
         samples = functools.partial(_vectors, *read, labels)
@@ -39,6 +39,10 @@ def domains(dataset: str, digest: str, training: Mapping[str, Any]) -> Prepared:
         stream = iid_stream if training["protocol"] == "iid" else offline_stream
         return Prepared(stream(bucket, index.table[f"iid_seed{training['seed']}"].to_pylist(), samples, names))
     return Prepared(streaming_stream(bucket, samples, names))
+
+
+def _pictures(album: PictureCache, keys: list[str], labels: NDArray[np.int64], rows: NDArray[np.int64]) -> Examples:
+    return PictureExamples(album, keys, rows, labels[rows])
 
 
 def _vectors(features: NDArray[np.floating], keys: list[str], labels: NDArray[np.int64], rows: NDArray[np.int64]) -> Examples:

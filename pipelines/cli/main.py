@@ -6,7 +6,6 @@ Exit codes: 0 done; 1 failed, rejects over budget, or not what the records say; 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
@@ -194,7 +193,6 @@ def run(
     if dry_run:
         _print_plan(todo, out)
         return
-    todo.benchmark.check(todo.config)
     with exits.libraries_silenced(debug=_DEBUG["on"]), Teller(quiet=quiet) as teller:
         done = api.run(
             todo,
@@ -359,13 +357,9 @@ def push(
       benchwright push out s3://bucket/my-clear --form shards
     """
     from .. import api
-    from .text import on_one_line
+    from .text import line_teller
 
-    def tell(line: str) -> None:
-        if not quiet:
-            print(on_one_line(line), file=sys.stderr, flush=True)
-
-    print(f"{api.push(out, to, form=form, progress=tell):,} samples in {to}")
+    print(f"{api.push(out, to, form=form, progress=line_teller(quiet=quiet)):,} samples in {to}")
 
 
 @app.command()

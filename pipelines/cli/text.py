@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -17,6 +18,16 @@ _KEPT = ", kept: made by earlier code"
 def on_one_line(value: str) -> str:
     """Text from data as a terminal may show it: what is not printable, such as an escape sequence, is spelt out."""
     return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in value)
+
+
+def line_teller(*, quiet: bool) -> Callable[[str], None]:
+    """What prints lines of progress to standard error; nothing when ``quiet``."""
+
+    def tell(line: str) -> None:
+        if not quiet:
+            print(on_one_line(line), file=sys.stderr, flush=True)
+
+    return tell
 
 
 def print_lines(lines: Iterable[str]) -> None:

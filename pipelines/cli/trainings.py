@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -42,11 +41,7 @@ def train(
       torchrun --standalone --nproc-per-node 2 --no-python benchwright train out
     """
     from .. import api
-    from .text import on_one_line
-
-    def tell(line: str) -> None:
-        if not quiet:
-            print(on_one_line(line), file=sys.stderr, flush=True)
+    from .text import line_teller
 
     trust(out, trust_code)
     with api.reading_once():
@@ -59,7 +54,7 @@ def train(
             workers=workers,
             retry=retry or (),
             pipeline=pipeline,
-            progress=tell,
+            progress=line_teller(quiet=quiet),
         )
         if results is not None:  # the first of torchrun's processes tells of them
             _print_scores(out, results, api.stale(out, pipeline=pipeline))

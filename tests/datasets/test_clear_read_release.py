@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.rows import Rejected
-from benchwright.datasets.clear.published import class_names
+from benchwright.datasets.clear.published import PlaceInRelease, class_names
 from benchwright.datasets.clear.read_release import Released, ReleasedImage, read_release, release_pieces
-from benchwright.datasets.clear.release_features import Placed, read_vectors
+from benchwright.datasets.clear.release_features import read_vectors
 
 from . import release_by_hand as by_hand
 
@@ -340,8 +340,8 @@ def test_a_split_without_text_is_read_from_its_numbers(root: Path) -> None:
 
 
 def vectors(root: Path, rows: list[Any], features: str = "moco_b0") -> list[Any]:
-    fields = Placed.__dataclass_fields__
-    placed = [Placed(**{name: getattr(row, name) for name in fields}) for row in rows]
+    fields = PlaceInRelease.__dataclass_fields__
+    placed = [PlaceInRelease(**{name: getattr(row, name) for name in fields}) for row in rows]
     return read_vectors(placed, root=str(root), features=features)
 
 

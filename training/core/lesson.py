@@ -266,7 +266,7 @@ class Lesson:
                 adjust(trained)
             if plan.clip_norm is not None:
                 nn.utils.clip_grad_norm_(trained, plan.clip_norm)
-            scale = scaler.get_scale()
+            scale = 0.0 if stepped is None else scaler.get_scale()  # which a GPU has to be waited for
             scaler.step(optimiser)
             scaler.update()
             if stepped is not None and scaler.get_scale() >= scale:  # else gradients were not finite, and no step was taken
