@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -188,11 +189,11 @@ def test_workers_train_side_by_side_with_the_same_result(bw: Cli, tmp_path: Path
 
 
 def test_a_kill_costs_what_the_checkpoint_says(bw: Cli, tmp_path: Path) -> None:
-    out = made(bw, tmp_path / "run", "--set", "baselines.epochs=400")
-    whole = made(bw, tmp_path / "whole", "--set", "baselines.epochs=400")
+    out = made(bw, tmp_path / "run", "--set", "baselines.epochs=100")
+    whole = Path(shutil.copytree(out, tmp_path / "whole"))
     train = ["--method", "cumulative-scratch", "--protocol", "iid", "-q"]
-    command = [sys.executable, "-m", "benchwright.pipelines.cli.main", "train", str(out), *train]
-    command[1:3] = ["-c", "import sys; from benchwright.pipelines.cli import main; sys.exit(main.call(sys.argv[1:]))"]
+    code = "import sys; from benchwright.pipelines.cli import main; sys.exit(main.call(sys.argv[1:]))"
+    command = [sys.executable, "-c", code, "train", str(out), *train]
     started = subprocess.Popen(command, env={**os.environ, "PYTHONSAFEPATH": "1"}, start_new_session=True)
     deadline = time.monotonic() + 120
     while not list(out.glob("experiments/stages/*/.work/*/progress.json")):
