@@ -7,11 +7,11 @@ import threading
 from collections.abc import Sequence
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
 from .digest import ContentDigest
 from .flow import Stage
+from .key_hashes import key_hashes
 from .parquet import compact
 from .part_writer import PartRecord, StepFailed, folder, part_name
 from .store import Store
@@ -129,7 +129,7 @@ class KeySum:
 
     def add(self, keys: pa.ChunkedArray) -> None:
         """Count these keys in."""
-        hashes = pl.Series(keys).hash(seed=0).to_numpy()
+        hashes = key_hashes(keys)
         if self._distinct:
             self._hashes.append(hashes)
         else:

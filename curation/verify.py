@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -26,6 +26,9 @@ from .store import Store, StoreError
 
 DATASET, UNLABELLED = PUBLISHED
 """Folders of a run that hold what is published."""
+
+_COMPARED = 1 << 16
+"""Rows that ``compare`` holds as Python's values at a time."""
 
 _OWN_FILES = {"artifact.json", "made.json", "code.json", ".witness"}
 
@@ -341,28 +344,34 @@ def _compare_stage(stores: tuple[Store, Store], stage: str) -> Difference:
                     raise StoreError(f"{store.url}: file {name} is missing or of another size: `benchwright verify` says more")
         return Difference(stage, counts, (), (), {}, False, ())
     tables = [_comparable(a.rows_view(store).table()) for store, a in zip(stores, (one, other), strict=True)]
-    left, right = (pl.from_arrow(table) for table in tables)
-    if not isinstance(left, pl.DataFrame) or not isinstance(right, pl.DataFrame):
-        raise StoreError(f"stage {stage!r} is not a table")
-    columns = sorted(set(left.columns) ^ set(right.columns))
-    both = left.with_row_index("_row").join(
-        right.with_row_index("_row"), on="key", how="inner", suffix="_2", maintain_order="left"
-    )
+    left, right = tables
+    place = pc.index_in(left["key"], value_set=right["key"])
+    both, places = left.filter(place.is_valid()), place.drop_null()
+    partners = right.take(places)
     changed: dict[str, list[str]] = {}
-    for name in left.columns:
-        if name != "key" and name in right.columns:
-            keys = both.filter(pl.col(name).ne_missing(pl.col(f"{name}_2")))["key"].to_list()
-            if keys:
-                changed[name] = keys
+    for name in left.column_names:
+        if name != "key" and name in right.column_names:
+            rows = list(_unlike(both[name], partners[name]))
+            if rows:
+                changed[name] = both["key"].take(pa.array(rows)).to_pylist()
     return Difference(
         stage,
         counts,
-        left.join(right, on="key", how="anti", maintain_order="left")["key"].to_list(),
-        right.join(left, on="key", how="anti", maintain_order="left")["key"].to_list(),
+        left.filter(place.is_null())["key"].to_pylist(),
+        right.filter(pc.invert(pc.is_in(right["key"], value_set=left["key"])))["key"].to_pylist(),
         changed,
-        not both["_row_2"].is_sorted(),
-        columns,
+        bool(np.any(np.diff(places.to_numpy()) < 0)),
+        sorted({*left.column_names} ^ {*right.column_names}),
     )
+
+
+def _unlike(one: pa.ChunkedArray, other: pa.ChunkedArray) -> Iterator[int]:
+    """Places at which two columns of equal length differ. A missing value is like another, and NaN like NaN."""
+    for start in range(0, len(one), _COMPARED):
+        left, right = one.slice(start, _COMPARED), other.slice(start, _COMPARED)
+        if not left.equals(right):
+            pairs = zip(left.to_pylist(), right.to_pylist(), strict=True)
+            yield from (start + n for n, (a, b) in enumerate(pairs) if a != b and repr(a) != repr(b))
 
 
 def _comparable(table: pa.Table) -> pa.Table:

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 Form = Literal["labels", "sensitive"]
 
@@ -30,9 +30,10 @@ def votes_kappa(votes: pa.Table, *, form: Form) -> float:
         (P - P_e) / (1 - P_e), at most 1; 0 is what chance gives. NaN where no image has two votes, or where all votes name
         one category (P_e = 1).
     """
-    cells = _answers(votes).filter(pl.col("form") == form).group_by("key", "answer").len("n").sort("key", "answer")
-    items, categories = (cells[name].rank("dense").to_numpy().astype(np.int64) - 1 for name in ("key", "answer"))
-    counts = cells["n"].to_numpy().astype(np.int64)
+    asked = votes.filter(pc.equal(votes["form"], form))
+    (items, _), (categories, answers) = _numbered(asked["key"]), _numbered(_answers(asked))
+    cells, counts = np.unique(items * len(answers) + categories, return_counts=True)
+    items, categories = np.divmod(cells, max(1, len(answers)))
     ratings = np.bincount(items, weights=counts)
     several = ratings > 1
     if not several.any():
@@ -66,53 +67,87 @@ def worker_table(
         (below a half), ``low_gold`` (below 0.7) and ``fast`` (less than two seconds), each of those with ten votes or gold
         answers at least. Shares are in [0, 1], null where nothing was counted.
     """
+    of, workers = _numbered(votes["worker"])
     answers = _answers(votes)
-    truth = pl.DataFrame(
-        {"key": list(gold or {}), "_gold": ["" if name == background else name for name in (gold or {}).values()]},
-        schema={"key": pl.String, "_gold": pl.String},
-    )
-    labels = answers.filter(pl.col("form") == "labels")
-    per_answer = labels.group_by("key", "answer").len("_n")
-    total = per_answer.group_by("key").agg(pl.col("_n").sum().alias("_total"))
-    winners = per_answer.join(total, on="key").filter((2 * pl.col("_n") > pl.col("_total")) & (pl.col("_total") > 1))
-    judged = labels.join(winners.select("key", pl.col("answer").alias("_majority")), on="key", how="left")
-    judged = judged.join(truth, on="key", how="left").group_by("worker").agg(
-        pl.len().alias("num_labels"),
-        (pl.col("answer") == pl.col("_majority")).mean().alias("agreement"),
-        pl.col("_gold").is_not_null().sum().alias("num_gold"),
-        (pl.col("answer") == pl.col("_gold")).sum().alias("gold_right"),
-        (pl.col("answer") == pl.col("_gold")).mean().alias("gold_accuracy"),
-    )  # fmt: skip
-    asked = answers.filter(pl.col("form") == "sensitive").group_by("worker").agg(
-        pl.len().alias("num_sensitive"), (pl.col("answer") == "Yes").mean().alias("yes_rate")
-    )  # fmt: skip
-    times = answers.group_by("worker").agg(pl.col("seconds").median().alias("median_seconds"))
-    table = times.join(judged, on="worker", how="left").join(asked, on="worker", how="left")
-    table = table.with_columns(pl.col("num_labels", "num_sensitive", "num_gold", "gold_right").fill_null(0).cast(pl.Int64))
+    on_labels = pc.equal(votes["form"], "labels").to_numpy()
+    truth = pa.table({"key": [*(gold or {})], "right": ["" if name == background else name for name in (gold or {}).values()]})
+    truth = truth.cast(pa.schema([("key", pa.string()), ("right", pa.string())]))
+    right = truth["right"].take(pc.index_in(votes["key"], value_set=truth["key"]))
+    agrees, judged = _with_majority(votes["key"], answers, on_labels)
+    on_gold, is_right = on_labels & right.is_valid().to_numpy(), _true(pc.equal(answers, right))
+    on_sensitive, is_yes = pc.equal(votes["form"], "sensitive").to_numpy(), _true(pc.equal(answers, "Yes"))
+
+    def count(which: np.ndarray) -> np.ndarray:
+        return np.bincount(of[which], minlength=len(workers))
+
+    num_labels, num_sensitive, num_gold = count(on_labels), count(on_sensitive), count(on_gold)
+    agreement, gold_accuracy = _share(count(judged & agrees), count(judged)), _share(count(on_gold & is_right), num_gold)
+    seconds = _medians(of, votes["seconds"], len(workers))
     rules = {
-        "low_agreement": (pl.col("num_labels") >= _MIN_VOTES) & (pl.col("agreement") < 0.5),
-        "low_gold": (pl.col("num_gold") >= _MIN_VOTES) & (pl.col("gold_accuracy") < 0.7),
-        "fast": (pl.col("num_labels") + pl.col("num_sensitive") >= _MIN_VOTES) & (pl.col("median_seconds") < 2.0),
+        "low_agreement": (num_labels >= _MIN_VOTES) & (agreement < 0.5),
+        "low_gold": (num_gold >= _MIN_VOTES) & (gold_accuracy < 0.7),
+        "fast": (num_labels + num_sensitive >= _MIN_VOTES) & (seconds < 2.0),
     }
-    flags = pl.concat_list([pl.when(rule).then(pl.lit(name)) for name, rule in rules.items()]).list.drop_nulls()
-    order = (
-        "num_labels",
-        "num_sensitive",
-        "agreement",
-        "num_gold",
-        "gold_right",
-        "gold_accuracy",
-        "yes_rate",
-        "median_seconds",
+    flags = [[name for name, hit in rules.items() if hit[n]] for n in range(len(workers))]
+    table = pa.table(
+        {
+            "worker": workers,
+            "num_labels": num_labels,
+            "num_sensitive": num_sensitive,
+            "agreement": _known(agreement),
+            "num_gold": num_gold,
+            "gold_right": count(on_gold & is_right),
+            "gold_accuracy": _known(gold_accuracy),
+            "yes_rate": _known(_share(count(on_sensitive & is_yes), num_sensitive)),
+            "median_seconds": _known(seconds),
+            "flags": pa.array(flags, pa.list_(pa.string())),
+        }
     )
-    return (
-        table.select("worker", *order, flags.alias("flags")).sort(["num_labels", "worker"], descending=[True, False]).to_arrow()
-    )
+    return table.sort_by([("num_labels", "descending"), ("worker", "ascending")])
 
 
-def _answers(votes: pa.Table) -> pl.DataFrame:
-    """Votes with ``answer``: ``Yes``, ``No``, or the classes chosen, joined by a control character ("" = none)."""
-    frame = pl.DataFrame(pl.from_arrow(votes))
-    yes_no = pl.when(pl.col("sensitive")).then(pl.lit("Yes")).otherwise(pl.lit("No"))
-    answer = pl.when(pl.col("form") == "labels").then(pl.col("labels").list.join("\x1f")).otherwise(yes_no)
-    return frame.select("key", "form", "worker", "seconds", answer.alias("answer"))
+def _answers(votes: pa.Table) -> pa.ChunkedArray:
+    """``Yes``, ``No``, or the classes chosen, joined by a control character ("" = none)."""
+    yes_no = pc.if_else(pc.fill_null(votes["sensitive"], False), "Yes", "No")
+    return pc.if_else(pc.equal(votes["form"], "labels"), pc.binary_join(votes["labels"], "\x1f"), yes_no)
+
+
+def _numbered(column: pa.ChunkedArray) -> tuple[np.ndarray, pa.Array]:
+    """The number of every text among all that there are, in their order, and these."""
+    names = pc.unique(column).sort()
+    return pc.index_in(column, value_set=names).to_numpy().astype(np.int64), names
+
+
+def _with_majority(keys: pa.ChunkedArray, answers: pa.ChunkedArray, votes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Of each vote: is its answer that of more than half of its item's votes, two or more; and has its item such an answer?"""
+    (items, _), (categories, names) = _numbered(keys), _numbered(answers)
+    items, categories = items[votes], categories[votes]
+    cells, cell, counts = np.unique(items * len(names) + categories, return_inverse=True, return_counts=True)
+    total = np.bincount(items)
+    won = (2 * counts > total[cells // max(1, len(names))]) & (counts > 1)
+    decided = np.zeros(len(total), dtype=bool)
+    decided[cells[won] // max(1, len(names))] = True
+    agrees, judged = np.zeros(len(votes), dtype=bool), np.zeros(len(votes), dtype=bool)
+    agrees[votes], judged[votes] = won[cell], decided[items]
+    return agrees, judged
+
+
+def _medians(of: np.ndarray, seconds: pa.ChunkedArray, workers: int) -> np.ndarray:
+    """(workers,) median of what is known, NaN where nothing is."""
+    known = seconds.is_valid().to_numpy()
+    order = np.argsort(of[known], kind="stable")
+    edges = np.searchsorted(of[known][order], np.arange(1, workers))
+    groups = np.split(seconds.drop_null().to_numpy()[order], edges)
+    return np.array([np.median(group) if len(group) else np.nan for group in groups[:workers]])
+
+
+def _true(mask: pa.ChunkedArray) -> np.ndarray:
+    return mask.fill_null(False).to_numpy()
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return np.divide(part, whole, out=np.full(len(whole), np.nan), where=whole > 0)
+
+
+def _known(values: np.ndarray) -> pa.Array:
+    return pa.array(values, pa.float64(), from_pandas=True)  # NaN becomes null

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import itertools
 import posixpath
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Literal, cast
 
 import fsspec
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -107,9 +106,10 @@ def aggregate_votes(
         ``no_majority``.
     """
     _check_settings(workers, majority)
-    counted = _tally(images, votes, background)
-    judged = counted.with_columns(_reason(workers, majority, _yes_votes(sensitive, workers), rule))
-    return judged.drop("_background").to_arrow()
+    counts = _tally(images, votes, background)
+    is_background = pc.equal(images["concept"], background).to_numpy()
+    reasons = _reasons(counts, is_background, workers, majority, _yes_votes(sensitive, workers), rule)
+    return pa.table({"key": images["key"], **counts, "reason": reasons})
 
 
 def count_votes(
@@ -164,11 +164,15 @@ def missing_votes(keys: Sequence[str], votes: pa.Table, *, workers: int = 3) -> 
     """Images that have fewer than ``workers`` votes on a form: ``key``, ``form``, ``num_votes``; in the order of
     ``keys``.
     """
-    asked = pl.DataFrame({"key": list(keys)}, schema={"key": pl.String}).with_row_index("_at")
-    counts = _frame(votes, ["key", "form"]).group_by("key", "form").len("num_votes")
-    wanted = asked.join(pl.DataFrame({"form": FORMS}, schema={"form": pl.String}).with_row_index("_form"), how="cross")
-    found = wanted.join(counts, on=["key", "form"], how="left").with_columns(pl.col("num_votes").fill_null(0).cast(pl.Int64))
-    return found.filter(pl.col("num_votes") < workers).sort("_at", "_form").select("key", "form", "num_votes").to_arrow()
+    asked, forms = pa.array(keys, pa.string()), pa.array(FORMS)
+    key, form = _positions(votes["key"], asked), _positions(votes["form"], forms)
+    there = (key >= 0) & (form >= 0)
+    places = key[there] * len(forms) + form[there]
+    counts = np.bincount(places, minlength=len(asked) * len(forms)).reshape(len(asked), len(forms))
+    # Of a key that is asked for twice, the votes are found at its first place.
+    counts = counts[_positions(asked, asked)]
+    row, column = np.nonzero(counts < workers)
+    return pa.table({"key": asked.take(row), "form": forms.take(column), "num_votes": counts[row, column]})
 
 
 def read_votes(path: str) -> pa.Table:
@@ -234,7 +238,7 @@ def _check_votes(votes: pa.Table) -> None:
     if strange := sorted({*pc.unique(votes["form"]).to_pylist()} - {*FORMS}):
         raise ValueError(f"form {strange[0]!r:.60} is neither 'labels' nor 'sensitive'")
     for text in itertools.chain.from_iterable((votes.schema.metadata or {}).items()):
-        text.decode()  # polars panics where it is none
+        text.decode()  # or it is told here
     if pc.list_flatten(votes["labels"].combine_chunks()).null_count:
         raise ValueError("a label is null")
     for form in FORMS:
@@ -272,11 +276,7 @@ def _yes_votes(sensitive: Sensitive | int, workers: int) -> int:
     raise ValueError(f"sensitive = {sensitive!r}: a number from 1 to {workers}, 'as_released' or 'as_written'")
 
 
-def _frame(table: pa.Table, columns: list[str]) -> pl.DataFrame:
-    return pl.DataFrame(pl.from_arrow(table.select(columns)))
-
-
-def _tally(images: pa.Table, votes: pa.Table, background: str) -> pl.DataFrame:
+def _tally(images: pa.Table, votes: pa.Table, background: str) -> dict[str, np.ndarray]:
     """Counts per image, in the order of ``images``. Arrow finds the rows and numpy counts: a join would copy the
     votes.
     """
@@ -306,9 +306,7 @@ def _tally(images: pa.Table, votes: pa.Table, background: str) -> pl.DataFrame:
         "num_labels": is_label,
         "num_sensitive": on_sensitive,
     }
-    counts = {name: np.bincount(at[mask & (at >= 0)], minlength=len(keys)) for name, mask in kinds.items()}
-    is_background = pc.equal(concepts, background)
-    return pl.DataFrame(pl.from_arrow(pa.table({"key": keys, **counts, "_background": is_background})))
+    return {name: np.bincount(at[mask & (at >= 0)], minlength=len(keys)) for name, mask in kinds.items()}
 
 
 def _positions(values: pa.Array | pa.ChunkedArray, among: pa.Array) -> np.ndarray:
@@ -317,39 +315,39 @@ def _positions(values: pa.Array | pa.ChunkedArray, among: pa.Array) -> np.ndarra
     return found.to_numpy() if isinstance(found, pa.ChunkedArray) else found.to_numpy(zero_copy_only=False)
 
 
-def _reason(workers: int, majority: int, sensitive_votes: int, rule: Rule) -> pl.Expr:
-    exact, extra, wrong, none = (pl.col(name) for name in ("votes_exact", "votes_extra", "votes_wrong", "votes_none"))
-    total, is_background = pl.col("num_labels"), pl.col("_background")
+def _reasons(
+    counts: Mapping[str, np.ndarray], background: np.ndarray, workers: int, majority: int, sensitive_votes: int, rule: Rule
+) -> pa.Array:
+    exact, extra, wrong, none, sensitive = (counts[name] for name in COUNTS)
+    total, answers = counts["num_labels"], counts["num_sensitive"]
     if rule == "majority_exact":
-
-        def wins(count: pl.Expr) -> pl.Expr:
-            return (count >= majority) & (2 * count > total)
-
-        stays = pl.when(is_background).then(wins(none)).otherwise(wins(exact))
+        right = np.where(background, none, exact)
+        stays = (right >= majority) & (2 * right > total)
     elif rule == "draft":
-        stays = pl.when(is_background).then(2 * (total - none) <= total)
-        stays = stays.otherwise((exact > none) & (exact >= extra) & (exact >= wrong))
+        first = (exact > none) & (exact >= extra) & (exact >= wrong)
+        stays = np.where(background, 2 * (total - none) <= total, first)
     else:
         raise ValueError(f"rule = {rule!r}: 'majority_exact' or 'draft'")
-    short = (total < workers) | (pl.col("num_sensitive") < workers)
-    return (
-        pl.when(pl.col("votes_sensitive") >= sensitive_votes).then(pl.lit("sensitive"))
-        .when(short).then(pl.lit("missing_votes"))
-        .when(stays).then(pl.lit(None))
-        .when(is_background & (2 * (total - none) > total)).then(pl.lit("has_class"))
-        .when(is_background).then(pl.lit("no_majority"))
-        .when(2 * none > total).then(pl.lit("none_of_the_above"))
-        .when(2 * wrong > total).then(pl.lit("wrong_class"))
-        .when(2 * extra > total).then(pl.lit("extra_class"))
-        .otherwise(pl.lit("no_majority"))
-        .alias("reason")
-    )  # fmt: skip
+    # The first that holds; the image stays where it is None.
+    found: list[tuple[np.ndarray, str | None]] = [
+        (sensitive >= sensitive_votes, "sensitive"),
+        ((total < workers) | (answers < workers), "missing_votes"),
+        (stays, None),
+        (background & (2 * (total - none) > total), "has_class"),
+        (background, "no_majority"),
+        (2 * none > total, "none_of_the_above"),
+        (2 * wrong > total, "wrong_class"),
+        (2 * extra > total, "extra_class"),
+    ]
+    reasons = pa.array([*(reason for _, reason in found), "no_majority"])
+    return reasons.take(pa.array(np.select([holds for holds, _ in found], range(len(found)), len(found))))
 
 
 def _rejects(judged: pa.Table) -> pa.Table:
     """The dropped images as ``REJECTS``, with their counts as the detail."""
-    dropped = pl.DataFrame(pl.from_arrow(judged)).filter(pl.col("reason").is_not_null())
-    parts = [pl.format(name.removeprefix("votes_") + " {}", pl.col(name)) for name in COUNTS]
-    answers = pl.format("of {} label and {} sensitive votes", "num_labels", "num_sensitive")
-    detail = pl.concat_str([pl.concat_str(parts, separator=", "), answers], separator=" ")
-    return dropped.select("key", "reason", detail.alias("detail")).to_arrow().cast(REJECTS)
+    dropped = judged.filter(judged["reason"].is_valid())
+    names = (*COUNTS, "num_labels", "num_sensitive")
+    counts = ", ".join(f"{name.removeprefix('votes_')} {{}}" for name in COUNTS)
+    told = f"{counts} of {{}} label and {{}} sensitive votes"
+    details = [told.format(*row) for row in zip(*(dropped[name].to_pylist() for name in names), strict=True)]
+    return pa.table([dropped["key"], dropped["reason"], pa.array(details, pa.string())], schema=REJECTS)

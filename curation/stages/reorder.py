@@ -15,7 +15,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import IO, Protocol, TypeVar
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 
 from ..records import naming
@@ -125,24 +124,14 @@ def reorder(
 
 
 class _Gather:
-    """Rows of a table at any indices.
-
-    Text is gathered as polars' views: a view of short text holds it, so half as many places in memory are visited as with
-    Arrow's offsets, and the text of the parts need not be joined to one piece before.
-    """
+    """Rows of a table at any indices."""
 
     def __init__(self, table: pa.Table, schema: pa.Schema) -> None:
-        texts = [field.name for field in table.schema if pa.types.is_string(field.type)]
         self._schema = schema
-        self._texts = pl.DataFrame(table.select(texts))
-        self._others = table.drop_columns(texts).combine_chunks()
+        self._table = table.select(schema.names).combine_chunks()
 
     def __call__(self, indices: np.ndarray) -> pa.Table:
-        table = self._others.take(pa.array(indices))
-        texts = [column.gather(indices).to_arrow(compat_level=pl.CompatLevel.oldest()) for column in self._texts]
-        columns = dict(zip(self._others.column_names, table.columns, strict=True))
-        columns.update(zip(self._texts.columns, texts, strict=True))
-        return pa.table({name: columns[name] for name in self._schema.names}).cast(self._schema)
+        return self._table.take(pa.array(indices)).cast(self._schema)
 
 
 def _rank(order: np.ndarray, count: int) -> np.ndarray:

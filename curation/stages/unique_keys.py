@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import polars as pl
-import pyarrow as pa
 
+from ..key_hashes import key_hashes
 from ..rows import Sifted, sift
 from .reorder import StoredRows
 
@@ -55,7 +54,7 @@ def _repeated(rows: StoredRows) -> np.ndarray:
     hashes = np.empty(rows.num_rows, dtype=np.uint64)
     at = 0
     for table in rows.batches(["key"]):
-        hashes[at : at + table.num_rows] = _hashed(table)
+        hashes[at : at + table.num_rows] = key_hashes(table["key"])
         at += table.num_rows
     hashes.sort()
     candidates = np.unique(hashes[1:][hashes[1:] == hashes[:-1]])
@@ -65,14 +64,10 @@ def _repeated(rows: StoredRows) -> np.ndarray:
     found: list[int] = []
     at = 0
     for table in rows.batches(["key"]):
-        for index in np.flatnonzero(np.isin(_hashed(table), candidates)).tolist():
+        for index in np.flatnonzero(np.isin(key_hashes(table["key"]), candidates)).tolist():
             key = table["key"][index].as_py()
             if key in seen:
                 found.append(at + index)
             seen.add(key)
         at += table.num_rows
     return np.asarray(found, dtype=np.int64)
-
-
-def _hashed(table: pa.Table) -> np.ndarray:
-    return pl.Series(pl.from_arrow(table["key"])).hash().to_numpy()

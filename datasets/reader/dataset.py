@@ -14,16 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from ...curation.shards import read_sample
 from ...curation.ustar import ShardError
-from .decode import DECODERS, decode_member
-from .index import DatasetIndex, ShardFiles
-
-Sample = dict[str, Any]
+from .decode import DECODERS
+from .index import DatasetIndex
+from .samples import Sample, Samples
 
 
 def global_steps(
@@ -91,23 +88,15 @@ class ShardDataset(IterableDataset[Sample]):
         node: tuple[int, int] = (0, 1),
         drop_last: bool = False,
     ) -> None:
-        self.index = index if isinstance(index, DatasetIndex) else DatasetIndex.open(index)
-        self.index.check()
-        unknown = set(columns) - set(self.index.table.column_names)
-        if unknown or set(columns) & set(extensions or ()):
-            raise ValueError(f"columns {list(columns)}: {sorted(unknown) or list(extensions or ())} are unknown or members")
+        self._stored = Samples(index, extensions=extensions, columns=columns, decode=decode)
+        self.index = self._stored.index
         if not 0 <= node[0] < node[1] or batch_size < 1:
             raise ValueError(f"node {node} must be (rank, world size) with 0 <= rank < size, batch_size {batch_size} >= 1")
         self.seed = seed
         self.batch_size = batch_size
         self.node = node
         self.drop_last = drop_last
-        self._extensions = None if extensions is None else frozenset(extensions)
-        self._decode = decode
         self._transform = transform
-        self._files = ShardFiles(self.index.url)
-        self._rows = self.index.table.select([*dict.fromkeys(("key", "shard", "offset", "size", *columns))])
-        self._columns = tuple(columns)
         # (epoch, start) in shared memory: workers that outlive an epoch see where the next one begins.
         self._cursor = torch.zeros(2, dtype=torch.int64).share_memory_()
 
@@ -152,34 +141,15 @@ class ShardDataset(IterableDataset[Sample]):
         return itertools.chain.from_iterable(self._samples(order[begin:end]) for begin, end in steps)
 
     def __getitem__(self, row: int) -> Any:
-        return next(self._samples(np.array([self._row(row)])))
+        return next(self._samples(self._stored.places([row])))
 
     def __getitems__(self, rows: Sequence[int]) -> list[Any]:
         """Several samples at once; ``torch.utils.data.Subset`` asks for batches so."""
-        return list(self._samples(np.array([self._row(row) for row in rows], dtype=np.int64)))
-
-    def _row(self, row: int) -> int:
-        if not -len(self.index) <= row < len(self.index):
-            raise IndexError(f"row {row} of {len(self.index)}")
-        return row % len(self.index)
+        return list(self._samples(self._stored.places(rows)))
 
     def _samples(self, rows: np.ndarray) -> Iterator[Any]:
-        table = self._rows.take(pa.array(rows)).to_pydict()
-        places = list(zip(table["shard"], table["offset"], table["size"], strict=True))
-        for number, (span, (shard, offset, _)) in enumerate(zip(self._files.read(places), places, strict=True)):
-            key, place = table["key"][number], self._files.place(shard)
-            sample: Sample = {"__key__": key}
-            for extension, data in read_sample(span, key, place=place, base=offset).items():
-                if self._extensions is None or extension in self._extensions:
-                    sample[extension] = decode_member(extension, data, self._decode, key=key, place=place)
-            if self._extensions is not None and len(sample) <= len(self._extensions):
-                missing = sorted(self._extensions - sample.keys())
-                raise ShardError(f"{place}, byte {offset}: sample {key!r} has no member {missing}")
-            for column in self._columns:
-                if column in sample:
-                    raise ValueError(f"{place}: sample {key!r} has a member named {column!r}, as the column is")
-                sample[column] = table[column][number]
-            yield sample if self._transform is None else self._transform(sample)
+        samples = self._stored.read(rows)
+        return samples if self._transform is None else map(self._transform, samples)
 
     def loader(self, **options: Any) -> ShardLoader:
         """A loader over this dataset that counts what it delivers.

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ..reader.features import read_features
 from ..reader.index import DatasetIndex
+from ..reader.samples import Samples
 from .layouts import Layout, layout_from_values
 from .samples import TENSOR
 
@@ -54,8 +55,6 @@ def load_arrays(url: str) -> SkeletonArrays:
         ShardError: a shard is missing or damaged.
         ValueError: it has no sample.
     """
-    from ..reader.dataset import ShardDataset  # takes torch with it, which those who read the orders alone do not need
-
     index = DatasetIndex.open(_dataset(url))
     if not len(index):
         raise ValueError(f"{url}: the data set is empty")
@@ -64,7 +63,7 @@ def load_arrays(url: str) -> SkeletonArrays:
     table = table.take(pa.array(order))
     labels = table["label"].to_numpy()
     names = dict(zip(labels.tolist(), table["class_name"].to_pylist(), strict=True))
-    layout = layout_from_values(ShardDataset(index)[0]["json"]["layout"])
+    layout = layout_from_values(Samples(index)[0]["json"]["layout"])
     return SkeletonArrays(
         x[order],
         labels,

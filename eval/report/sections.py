@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from ...curation.store import Rows, Store
@@ -34,11 +34,14 @@ def task_table(rows: pa.Table, roles: Sequence[str], caption: str) -> Table:
         roles: in the order of the columns.
         caption: of the table.
     """
-    frame = pl.DataFrame(pl.from_arrow(rows.select(["task", "label", "role"])))
-    counts = [(pl.col("role") == role).sum().cast(pl.Int64).alias(role) for role in roles]
-    table = frame.group_by("task").agg(pl.col("label").n_unique().alias("classes"), *counts, pl.len().alias("all")).sort("task")
-    lines: list[Sequence[Value]] = [[str(task), *values] for task, *values in table.rows()]
-    return Table(table.columns, lines, caption, total=["all", *table.drop("task").sum().row(0)])
+    in_role = {role: pc.equal(rows["role"], role).cast(pa.int64()) for role in roles}
+    table = pa.table({"task": rows["task"], "label": rows["label"], **in_role}).group_by("task")
+    wanted = [("label", "count_distinct", pc.CountOptions(mode="all")), *((role, "sum") for role in roles), ([], "count_all")]
+    table = table.aggregate(wanted).sort_by("task")
+    columns = [column.to_pylist() for column in table.columns]
+    lines: list[Sequence[Value]] = [[str(task), *values] for task, *values in zip(*columns, strict=True)]
+    totals = [sum(column) for column in columns[1:]]
+    return Table(["task", "classes", *roles, "all"], lines, caption, total=["all", *totals])
 
 
 def picture_sheets(

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import polars as pl
 
 from ...eval.metrics.order_sensitivity import mean_and_deviation
 from ...eval.report.blocks import Block, Cell, Details, Section, Table, Text
@@ -98,8 +97,8 @@ def _points(one: Line) -> tuple[list[float], list[float]]:
     """AA and AF of each order, means over its repeats."""
     found: list[list[float]] = []
     for metric in ("aa", "af_from_best"):
-        rows = pl.DataFrame(pl.from_arrow(last(one, metric).select(["order", "value"])))
-        found.append(rows.group_by("order").agg(pl.col("value").mean()).sort("order")["value"].to_list())
+        means = last(one, metric).group_by("order").aggregate([("value", "mean")]).sort_by("order")
+        found.append(means["value_mean"].to_pylist())
     return found[0], found[1]
 
 

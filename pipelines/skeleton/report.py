@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from ...curation.artifact import load_run
 from ...curation.verify import DATASET
 from ...datasets.skeleton.splits import ROLES
-from ...eval.report.blocks import Card, Details, Section, Table
+from ...eval.report.blocks import Card, Details, Section, Table, Value
 from ...eval.report.sections import task_table
 from ...eval.report.skeletons import skeleton_chart
 from ..own import shown
@@ -69,16 +69,7 @@ def _class_names(rows: pa.Table) -> list[str]:
 
 
 def _split(rows: pa.Table) -> Section:
-    frames = pl.col("source_frames")
-    counted = [((pl.col("role") == role).sum().cast(pl.Int64)).alias(role) for role in ROLES]
-    by_class = (
-        pl.DataFrame(pl.from_arrow(rows))
-        .group_by("class_name", pl.col("task").cast(pl.String), "label")
-        .agg(*counted, pl.len().alias("all"), least=frames.min(), median=frames.median(), most=frames.max())
-        .sort("label")
-        .drop("label")
-        .rows()
-    )
+    by_class = [_class_line(rows.filter(pc.equal(rows["label"], label))) for label in pc.unique(rows["label"]).sort()]
     headings = ["class", "task", *ROLES, "all", "frames, least", "median", "most"]
     classes = Table(headings, by_class, decimals=0)
     return Section(
@@ -90,29 +81,31 @@ def _split(rows: pa.Table) -> Section:
     )
 
 
+def _class_line(rows: pa.Table) -> list[Value]:
+    """Sequences of one class by role, and the frames that their sources have."""
+    frames = rows["source_frames"]
+    counts = [pc.sum(pc.equal(rows["role"], role)).as_py() or 0 for role in ROLES]
+    least, median, most = pc.quantile(frames, [0, 0.5, 1]).to_pylist()
+    return [rows["class_name"][0].as_py(), str(rows["task"][0].as_py()), *counts, len(rows), least, median, most]
+
+
 def _pictures(out: str) -> Section:
     """The first training sequence of each class, as networks get it."""
-    from ...datasets.reader.dataset import ShardDataset
     from ...datasets.reader.index import DatasetIndex
+    from ...datasets.reader.samples import Samples
     from ...datasets.skeleton.samples import TENSOR
 
     index = DatasetIndex.open(posixpath.join(out, DATASET))
-    table = index.table.select(["label", "class_name", "role", "position"])
-    first = (
-        pl.DataFrame(pl.from_arrow(table))
-        .with_row_index("at")
-        .filter(pl.col("role") == "train")
-        .sort("label", "position")
-        .group_by("label", maintain_order=True)
-        .first()
-    )
-    data = ShardDataset(index)
+    table = index.table.select(["label", "role", "position"]).append_column("at", pa.array(range(len(index))))
+    training = table.filter(pc.equal(table["role"], "train")).sort_by([(name, "ascending") for name in ("label", "position")])
+    first = training.group_by("label", use_threads=False).aggregate([("at", "first")])["at_first"].to_pylist()
+    data = Samples(index, columns=["class_name"])
     bodies: dict[str, Any] = {}
     layout: Mapping[str, Any] = {}
-    for row in first.head(_PICTURES).iter_rows(named=True):
-        sample = data[row["at"]]
+    for at in first[:_PICTURES]:
+        sample = data[at]
         layout = sample["json"]["layout"]
-        bodies[row["class_name"]] = _moving(np.asarray(sample[TENSOR])[..., 0])
+        bodies[sample["class_name"]] = _moving(np.asarray(sample[TENSOR])[..., 0])
     told = f"The first training sequence of {'each class' if len(first) <= _PICTURES else f'the first {_PICTURES} classes'}"
     caption = f"{told}: body 1 of the stored tensor, frames in even steps from left to right; joints as in {layout['name']}."
     edges = [(int(one), int(other)) for one, other in layout["edges"]]

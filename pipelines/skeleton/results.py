@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -79,8 +78,9 @@ def last(line: Line, metric: str, split: str = "test") -> pa.Table:
 
 def by_repeat(line: Line, metric: str, split: str = "test") -> NDArray[np.float64]:
     """(S,) values of a metric after the last task: the mean over the orders of each repeat."""
-    rows = pl.DataFrame(pl.from_arrow(last(line, metric, split).select(["seed", "value"])))
-    return rows.group_by("seed", maintain_order=True).agg(pl.col("value").fill_null(math.nan).mean())["value"].to_numpy()
+    rows = last(line, metric, split)
+    values = pa.table({"seed": rows["seed"], "value": pc.fill_null(rows["value"], math.nan)})
+    return values.group_by("seed", use_threads=False).aggregate([("value", "mean")])["value_mean"].to_numpy()
 
 
 def tasks_of(line: Line) -> list[str]:
