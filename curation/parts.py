@@ -24,6 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from .extras import NeedsPackage, lacking
 from .flow import Stage, StageRef
 from .keys import WorkFolder, canonical, plain, sha256
 from .part_writer import WORK, Output, PartRecord, PartWriter, StepFailed, folder, reject_table
@@ -165,8 +166,8 @@ def make_parts_apart(task: PartTask) -> tuple[list[PartRecord], Warnings]:
 def _in_words(task: PartTask, error: Exception) -> Exception:
     if isinstance(error, OSError) and error.errno is not None:
         return OSError(error.errno, error.strerror, error.filename and os.fsdecode(error.filename))
-    if isinstance(error, StepFailed):
-        return StepFailed(str(error))
+    if isinstance(error, StepFailed | NeedsPackage):
+        return type(error)(str(error))
     return _failed(task, "", str(error) if isinstance(error, StoreError) else f"{type(error).__name__}: {error}")
 
 
@@ -217,11 +218,13 @@ def _width(task: PartTask) -> int:
 def _called(task: PartTask, key: str, function: Any, *args: Any, **settings: Any) -> Any:
     try:
         return function(*args, **settings)
-    except StepFailed:
+    except (StepFailed, NeedsPackage):
         raise
     except (Exception, SystemExit) as error:  # the runner's border: name the place, keep the cause
         if isinstance(error, Reject) and task.stage.kind in ("each", "shards"):
             raise
+        if needs := lacking(error):
+            raise NeedsPackage(f"stage {task.stage.name!r} {needs}") from error
         told = str(error) if isinstance(error, MachineFault) else f"{type(error).__name__}: {str(error) or 'no message'}"
         raise _failed(task, key, told) from error
 

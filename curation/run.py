@@ -14,6 +14,7 @@ from .artifact import Artifact, RunRecord, artifact_file, load_artifact, load_ru
 from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
 from .lock import Busy, locked
+from .needs import check_packages
 from .part_writer import folder, part_name
 from .recipe import missing_source
 from .records import PUBLISHED, check_tree
@@ -94,6 +95,7 @@ def run(
         TooManyRejects: where a stage went over its budget.
         NoRows: where a source has no rows left.
         Busy: where another run is at work in ``out``.
+        NeedsPackage: where a package is not installed that a stage imports, before anything is made as far as its code tells.
         FileNotFoundError: where a source is not there, before anything is made.
         ConnectionError: where a ``dask.distributed`` scheduler went away.
 
@@ -115,6 +117,7 @@ def run(
         _check_no_links(store)
         earlier = check_folder(store, pipeline)
         _check_sources(stages)
+        check_packages(stage for stage in stages if not store.exists(artifact_file(stage.name)))
         if retry:  # before anything is written: the reasons may be mistyped
             _forget_rejects(store, retry)
         names = [stage.name for stage in stages]

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_made, load_run
+from ..curation.extras import lacking
 from ..curation.flow import Stage
+from ..curation.needs import check_packages
 from ..curation.part_writer import folder
 from ..curation.recipe import missing_source
 from ..curation.records import PUBLISHED, Problem
@@ -75,7 +77,9 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
     [('listed', True), ('counted', True), ('placed', True), ('shards', True)]
     """
     engine.check_folder(Store(out), todo.benchmark.name)
-    return engine.status(todo.flow(out), out)
+    planned = engine.status(todo.flow(out), out)
+    check_packages(stage for stage, made in planned if made is None)
+    return planned
 
 
 def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[str, str]:
@@ -135,7 +139,8 @@ def run(
 
     Raises:
         PlanError: and others, as ``curation.run.run``.
-        WrongUse: the settings of the baselines do not fit, before anything is made.
+        WrongUse: the settings of the baselines do not fit, before anything is made; nothing is said of them where the packages
+            are missing that train.
 
     >>> import benchwright as bw
     >>> done = bw.run(bw.job("words.py", overrides=["min_words=3"]), "words")
@@ -144,7 +149,7 @@ def run(
     >>> done.waiting  # nobody has to do anything
     ''
     """
-    todo.benchmark.check(todo.config)
+    _check_baselines(todo)
     told = _Once(on_progress)
     rounds = todo.rounds()
     waited = ""
@@ -219,6 +224,14 @@ def _answer(done: engine.Run, rounds: Collection[Round], out: str) -> bool:
 
     _check_rows_left(done, out, "to ask annotators about")  # people neither
     return any(answer(done, each, out) for each in rounds)
+
+
+def _check_baselines(todo: Job) -> None:
+    try:
+        todo.benchmark.check(todo.config)
+    except Exception as error:
+        if not lacking(error):  # a dataset is made without what trains on it
+            raise
 
 
 class _Once:

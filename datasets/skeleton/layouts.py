@@ -61,9 +61,11 @@ class Layout:
 
     def hops(self) -> NDArray[np.float64]:
         """Edges on the shortest way between two joints, (V, V) float64; infinite where there is none."""
-        from scipy.sparse import csgraph
-
-        return csgraph.shortest_path(self.adjacency(), unweighted=True)
+        found = np.where(self.adjacency() > 0, 1.0, np.inf)
+        np.fill_diagonal(found, 0)
+        for via in range(len(self.joints)):  # Floyd and Warshall
+            found = np.minimum(found, found[:, via, None] + found[via])
+        return found
 
     def parents(self) -> NDArray[np.int64]:
         """The next joint on the shortest way to the centre, (V,) int64, the lowest of several; the centre's is itself."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import typer
 
+from ...curation.extras import lacking
 from ..errors import WrongUse
 
 STOPPED = 130
@@ -46,6 +47,9 @@ def guarded(call: Callable[[], Any], *, debug: Callable[[], bool]) -> int:
     except Exception as error:  # the border: one line for people, the traceback on demand
         if debug():
             traceback.print_exc()
+        if needs := lacking(error):
+            say(needs)
+            return 2
         say(error_line(error, debug=debug()))
         return 2 if _is_wrong_use(error) else 1
 

@@ -193,6 +193,8 @@ def run(
     if dry_run:
         _print_plan(todo, out)
         return
+    if train_too:
+        todo.benchmark.check(todo.config)  # which misses what trainings import before anything is made
     with exits.libraries_silenced(debug=_DEBUG["on"]), Teller(quiet=quiet) as teller:
         done = api.run(
             todo,
