@@ -8,11 +8,15 @@ ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ROOMS := curation datasets training eval pipelines
-CODE := front_door $(ROOMS) tests benchmarks
+CODE := front_door $(ROOMS) tests benchmarks install_torch.py
+
+# TORCH=default takes the build that pip takes by itself, and TORCH=cpu that for processors also where there is a GPU.
+TORCH ?=
 
 # In the environment, so that build isolation sees it too (newer pips look there for the second name). Relative to this folder,
 # since pip splits the value at spaces.
-PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
+PIP_ENV := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1
+PIP := $(PIP_ENV) $(BIN)/python -m pip
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint format bench clean distclean
@@ -38,7 +42,8 @@ $(STAMP): pyproject.toml constraints.txt
 		exit 1; \
 	fi; \
 	if [ ! -x $(BIN)/python ]; then $$python -m venv $(VENV); fi
-	@echo 'Installing benchwright and what it needs into $(VENV): one to five minutes, 3.5 GB'
+	@echo 'Installing benchwright and what it needs into $(VENV): one to five minutes'
+	@$(PIP_ENV) TORCH='$(TORCH)' $(BIN)/python install_torch.py
 	@$(PIP) install -qq --editable '.[demo,dev]'
 	@touch $@
 

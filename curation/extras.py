@@ -5,7 +5,9 @@ Nothing is imported here but the standard library: what is missing can be told w
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import logging
 import traceback
 from collections.abc import Iterator
 
@@ -73,6 +75,16 @@ def how_to_get(package: str, importer: str = "") -> str:
 def missing(package: str) -> bool:
     """Whether a module of ``EXTRAS`` is not installed."""
     return package in EXTRAS and importlib.util.find_spec(package) is None
+
+
+@functools.cache
+def can_compile() -> bool:
+    """Whether numba is installed; where it is not, that is told once, and plain passes do the work of compiled ones."""
+    there = not missing("numba") and not missing("llvmlite")
+    if not there:
+        told = "numba is not installed, and plain passes in place of compiled ones are several times slower"
+        logging.getLogger("benchwright").warning("%s: pip install 'benchwright[%s]'", told, EXTRAS["numba"])
+    return there
 
 
 def _importers(error: ModuleNotFoundError) -> Iterator[str]:

@@ -45,9 +45,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from ...curation.extras import can_compile
 from ...curation.rows import REJECTS, Sifted
 from ...curation.streams import decompressed
-from . import lines, scan, sqlite
+from . import lines, sqlite
 from .fields import EXTRA, LAYOUTS, NEEDED, Parsed, Place, rest_table, row_schema, sift_fields
 
 PIECE_BYTES = 1 << 26
@@ -242,13 +243,33 @@ def _read_text(
 def _read_block(
     data: bytes, first: int, layout: Sequence[str], place: Place, licences: Sequence[str] | None, extra: Sequence[str]
 ) -> Parsed:
-    """The lines of a block, the first of which is at ``first``.
-
-    Compiled passes tell which lines are good, nearly all of them, and cut the others into fields for the rules to look at.
-    What they are not sure to cut rightly is cut line by line.
-    """
+    """The lines of a block, the first of which is at ``first``."""
     names = (*NEEDED, *extra)
     data = data if data.endswith(b"\n") else data + b"\n"
+    if can_compile():
+        return _read_fast(data, first, layout, place, licences, names)
+    ends = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord("\n")) + 1
+    starts = np.concatenate([[0], ends])
+    places = first + (starts[:-1] if place.unit == "byte" else np.arange(len(ends)))
+    faults, fields = _cut({at: data[starts[at] : starts[at + 1]] for at in range(len(ends))}, layout, names)
+    return Parsed(
+        row_schema(extra).empty_table(),
+        np.zeros(0, dtype=np.int64),
+        _rest(fields, places, names),
+        len(ends),
+        _rejected(faults, places, place),
+    )
+
+
+def _read_fast(
+    data: bytes, first: int, layout: Sequence[str], place: Place, licences: Sequence[str] | None, names: Sequence[str]
+) -> Parsed:
+    """The same, by compiled passes: they tell which lines are good, nearly all of them, and cut the others into fields for the
+    rules to look at. What they are not sure to cut rightly is cut line by line.
+    """
+    from . import scan
+
+    extra = names[len(NEEDED) :]
     bounds, starts = scan.fields(data, len(layout), [layout.index(name) for name in names])
     good, taken, uploaded = scan.photos(data, bounds)
     if licences is not None:
@@ -268,8 +289,7 @@ def _read_block(
     rest = rest_table(index, places[index], dict(zip(names, texts, strict=True)))
     faults, fields = _cut({at: data[starts[at] : starts[at + 1]] for at in np.flatnonzero(~clean).tolist()}, layout, names)
     if fields:
-        columns = dict(zip(names, zip(*fields.values(), strict=True), strict=True))
-        rest = pa.concat_tables([rest, rest_table(list(fields), places[list(fields)], columns)]).sort_by("index")
+        rest = pa.concat_tables([rest, _rest(fields, places, names)]).sort_by("index")
     return Parsed(rows, np.flatnonzero(good), rest, len(clean), _rejected(faults, places, place))
 
 
@@ -285,6 +305,12 @@ def _cut(
             every = dict(zip(layout, line.rstrip(b"\r\n").decode().split("\t"), strict=True))
             fields[number] = [every[name] for name in names]
     return faults, fields
+
+
+def _rest(fields: Mapping[int, list[str]], places: np.ndarray, names: Sequence[str]) -> pa.Table:
+    columns = list(zip(*fields.values(), strict=True)) or [()] * len(names)
+    numbers = np.asarray(list(fields), dtype=np.int64)
+    return rest_table(numbers, places[numbers], dict(zip(names, columns, strict=True)))
 
 
 def _rejected(faults: Mapping[int, tuple[str, str]], places: np.ndarray, place: Place) -> pa.Table:

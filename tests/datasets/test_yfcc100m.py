@@ -265,6 +265,19 @@ def test_pieces_cut_anywhere_give_the_same_rows_and_rejects(tmp_path: Path, piec
     assert sorted(map(str, rejects)) == sorted(map(str, whole_rejects))
 
 
+@pytest.mark.parametrize("licences", [None, ["Attribution License"]])
+def test_plain_passes_read_what_compiled_ones_read(
+    packed: Callable[..., Path], licences: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = packed(*mixed(60), end=b"\r\n")
+    compiled, rejects = read(path, licences=licences)
+    monkeypatch.setattr(metadata, "can_compile", lambda: False)
+    plain, plain_rejects = read(path, licences=licences)
+    assert plain.equals(compiled)
+    assert plain_rejects == rejects
+    assert 0 < plain.num_rows < 60
+
+
 @pytest.mark.parametrize("block_bytes", [97, 400, 1_000, 1 << 24])
 def test_blocks_cut_anywhere_give_the_same_rows_and_rejects(
     packed: Callable[..., Path], block_bytes: int, monkeypatch: pytest.MonkeyPatch
