@@ -12,7 +12,6 @@ import traceback
 from collections.abc import Iterator
 
 EXTRAS = {
-    "aiohttp": "s3",
     "av": "video",
     "colour": "colour",
     "cv2": "images",

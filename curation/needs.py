@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import os
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from .definitions import Module, read_module
 from .extras import EXTRAS, NeedsPackage, how_to_get, missing
 from .flow import Stage
 from .keys import codes_in
 from .lookups import imports_of
-from .named import UnknownName
-from .reach import Reached, reached, source_file
+from .named import module_of
+from .reach import reached, source_file
 
 _NODES = (ast.Import, ast.ImportFrom)
 
@@ -26,21 +27,24 @@ def check_packages(stages: Iterable[Stage]) -> None:
     if not any(map(missing, EXTRAS)):
         return
     for stage in stages:
-        for module, names, code in _codes(stage):
-            for importer, package in _imports(module, names & code.definitions.get(module, {}).keys()):
+        for module, names in _codes(stage):
+            for importer, package in _imports(module, names):
                 if missing(package):
                     raise NeedsPackage(f"stage {stage.name!r} {how_to_get(package, importer)}")
 
 
-def _codes(stage: Stage) -> Iterator[tuple[str, set[str], Reached]]:
-    """Module of each function and class of a stage, the names in it that are looked at, and the code that it reaches."""
+def _codes(stage: Stage) -> Iterator[tuple[str, set[str]]]:
+    """Module, or file, of each function and class of a stage, and the names in it that each of them reaches."""
     for step in stage.steps:
-        yield step.function.__module__, {step.function.__qualname__.partition(".")[0]}, step.code()
-        for value in step.settings.values():
-            for code in codes_in(value):
-                name = code if isinstance(code, str) else f"{code.__module__}:{code.__qualname__}"
-                place, _, attribute = name.rpartition(":")
-                yield place, {attribute.partition(".")[0]}, reached(code)
+        for code in (step.function, *(code for value in step.settings.values() for code in codes_in(value))):
+            if isinstance(code, str):
+                place, _, name = code.rpartition(":")
+                module = Path(place).stem if place.endswith(".py") else place
+            else:
+                place, name, module = code.__module__, code.__qualname__, module_of(code)
+            found = {*reached(code).definitions.get(module, ())}
+            # "*": what is looked up there is not told by the text, and may be anything.
+            yield place, {name.partition(".")[0]} if "*" in found else found
 
 
 def _imports(name: str, definitions: set[str]) -> Iterator[tuple[str, str]]:
@@ -79,7 +83,7 @@ def _needed(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
 
 def _read(name: str) -> Module | None:
     try:
-        file = source_file(name)
+        file = Path(name) if name.endswith(".py") else source_file(name)
         return read_module(name, str(file), os.stat(file).st_mtime_ns) if file else None
-    except (UnknownName, OSError):
+    except OSError:
         return None

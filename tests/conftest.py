@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from tests.installed import Install, installer
+from tests.wheels import unpacked_wheel
 
 # Hypothesis counts an example of over 0.2 s as a failure, which a busy machine has now and then.
 settings.register_profile("untimed", settings(), deadline=None)
@@ -23,6 +24,12 @@ def state_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel built from a copy of the tracked files, unpacked."""
+    return unpacked_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 @pytest.fixture

@@ -8,15 +8,13 @@ import importlib.metadata
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import sysconfig
 import tomllib
-import zipfile
 from pathlib import Path
 
-import pytest
+from tests.wheels import tracked_files
 
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -52,30 +50,6 @@ def normal(name: str) -> str:
 def packages_in_the_tree() -> list[str]:
     inits = (path for room in ROOMS for path in (ROOT / room).rglob("__init__.py"))
     return ["benchwright", *sorted("benchwright." + ".".join(path.parent.relative_to(ROOT).parts) for path in inits)]
-
-
-def tracked_files() -> list[str]:
-    """Files that git knows, relative to the root: what a clean clone holds."""
-    if not (ROOT / ".git").exists() or shutil.which("git") is None:
-        pytest.skip("this is no git checkout: what a clean clone holds cannot be told")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
-    return [name for name in listed.split("\0") if name and (ROOT / name).is_file()]
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory) -> Path:
-    """The wheel built from a copy of the tracked files, unpacked."""
-    folder = tmp_path_factory.mktemp("wheel")
-    for name in tracked_files():
-        (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(ROOT / name, folder / "clone" / name)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder]
-    clean = {name: value for name, value in os.environ.items() if not name.endswith("_CONSTRAINT")}
-    built = subprocess.run([*map(str, command), str(folder / "clone")], capture_output=True, text=True, cwd=folder, env=clean)
-    assert built.returncode == 0, built.stderr
-    (path,) = folder.glob("*.whl")
-    zipfile.ZipFile(path).extractall(folder / "unpacked")
-    return folder / "unpacked"
 
 
 def test_every_folder_with_an_init_is_listed():

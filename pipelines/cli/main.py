@@ -185,6 +185,7 @@ def run(
       benchwright run clear --out out --keep-stale embedded
       benchwright run vclimb --config tiny --out out --train
     """
+    from ...curation.extras import NeedsPackage, how_to_get, missing
     from .. import api
     from .progress import Teller
 
@@ -193,8 +194,8 @@ def run(
     if dry_run:
         _print_plan(todo, out)
         return
-    if train_too:
-        todo.benchmark.check(todo.config)  # which misses what trainings import before anything is made
+    if train_too and missing("torch"):
+        raise NeedsPackage(how_to_get("torch"))  # before the dataset is made
     with exits.libraries_silenced(debug=_DEBUG["on"]), Teller(quiet=quiet) as teller:
         done = api.run(
             todo,
