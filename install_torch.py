@@ -15,6 +15,7 @@ import urllib.request
 
 INDEX = os.environ.get("TORCH_INDEX") or "https://download.pytorch.org/whl/cpu"
 PATIENCE_S = 5.0
+"""Until PyTorch's index is taken to be out of reach."""
 
 
 def main() -> None:

@@ -87,6 +87,8 @@ def _asked(child: _Child, question: Mapping[str, Any], wall_limit_s: float) -> t
         raise Reject(*answer["reject"])
     if "fault" in answer:
         raise MachineFault(f"{question['path']}: {answer['fault']}")
+    if "lacks" in answer:
+        raise ModuleNotFoundError(answer["error"], name=answer["lacks"])
     if "error" in answer:
         error = RuntimeError(f"{question['path']}: {answer['error']}")
         error.add_note(answer["traceback"])
@@ -228,6 +230,8 @@ def main() -> None:
             answer = {"fault": str(fault)}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
+            if isinstance(error, ModuleNotFoundError):
+                answer["lacks"] = error.name
             if isinstance(error, MemoryError) and memory_is_short():
                 answer = {"fault": "memory is short: give it fewer --workers, or more memory"}
         for data in (json.dumps({**answer, "payloads": len(payloads)}).encode(), *payloads):
