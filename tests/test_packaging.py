@@ -39,7 +39,7 @@ def declared() -> set[str]:
     """Names of the distributions that the project asks for, extras included."""
     extras = PYPROJECT["project"]["optional-dependencies"].values()
     lines = [*PYPROJECT["project"]["dependencies"], *(line for extra in extras for line in extra)]
-    return {normal(re.match(r"[A-Za-z0-9._-]+", line)[0]) for line in lines}
+    return {normal(re.match(r"[A-Za-z0-9._-]+", line)[0]) for line in lines} - {"benchwright"}
 
 
 def normal(name: str) -> str:
