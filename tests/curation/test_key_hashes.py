@@ -1,0 +1,35 @@
+"""Hashes of keys: equal text, equal hash, wherever it stands; the rest are told apart."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from benchwright.curation.key_hashes import key_hashes
+from benchwright.curation.ledger import KeySum
+
+KEYS = ["", "\0", "a", "a\0", "abcdefgh", "abcdefg", "abcdefghi", "ä", "x" * 1024, "x" * 1025, "x" * 5000, "x" * 4999 + "y"]
+
+
+def test_all_are_told_apart_and_known_again_wherever_they_stand() -> None:
+    whole = key_hashes(pa.chunked_array([KEYS]))
+    assert len(np.unique(whole)) == len(KEYS)
+    order = np.random.default_rng(0).permutation(len(KEYS))
+    pieces = pa.chunked_array([[], *([KEYS[n]] for n in order[:5]), [KEYS[n] for n in order[5:]]], pa.string())
+    np.testing.assert_array_equal(key_hashes(pieces), whole[order])
+    np.testing.assert_array_equal(key_hashes(pa.chunked_array([KEYS]).slice(3, 4)), whole[3:7])
+    np.testing.assert_array_equal(key_hashes(pa.chunked_array([KEYS]).dictionary_encode()), whole)
+
+
+def test_of_many_numbers_none_are_alike() -> None:
+    assert len(np.unique(key_hashes(pa.chunked_array([[str(n) for n in range(100_000)]])))) == 100_000
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"), [("abc", "cba", True), ("abc", "abd", False), ("ab", "aab", False), ("", "", True)]
+)
+def test_sums_tell_whether_the_same_keys_were_named(one: str, other: str, same: bool) -> None:
+    sums = [KeySum(distinct=False), KeySum(distinct=False)]
+    for each, keys in zip(sums, (one, other), strict=True):
+        each.add(pa.chunked_array([list(keys)], pa.string()))
+    assert (sums[0].total() == sums[1].total()) is same
