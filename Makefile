@@ -8,20 +8,21 @@ ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ROOMS := curation datasets training eval pipelines
-CODE := front_door $(ROOMS) tests benchmarks
+CODE := front_door $(ROOMS) tests benchmarks docs/site
 
 # In the environment, so that build isolation sees it too (newer pips look there for the second name). Relative to this folder,
 # since pip splits the value at spaces.
 PIP := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench clean distclean
+.PHONY: help install demo test lint format bench docs clean distclean
 
 help:
 	@echo 'make demo       build a small benchmark from real photos and write an HTML report (OUT=$(OUT))'
 	@echo 'make test       run the tests (ARGS="..." goes to pytest)'
 	@echo 'make lint       ruff check, ruff format --check, pyright'
 	@echo 'make format     let ruff mend and format the code'
+	@echo 'make docs       build the site into site/'
 	@echo 'make bench      run the benchmarks in their short form (QUICK= for the full sizes)'
 	@echo 'make install    only make $(VENV)'
 	@echo 'make clean      remove what the other targets made, save $(VENV); make distclean removes that too'
@@ -66,8 +67,13 @@ format: $(STAMP)
 bench: $(STAMP)
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script $(QUICK)"; $(BIN)/python $$script $(QUICK); done
 
+# Every warning is an error. Nothing is fetched. The variable stops an advertisement of the theme for another tool.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -P -m mkdocs build --strict --quiet
+	@echo 'The site: site/index.html'
+
 clean:
-	rm -rf '$(OUT)' bench-out .types .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf '$(OUT)' bench-out site .types .pytest_cache .ruff_cache .hypothesis build dist
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

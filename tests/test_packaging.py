@@ -17,6 +17,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -64,18 +65,34 @@ def tracked_files() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """The wheel built from a copy of the tracked files, unpacked."""
+    """The wheel, unpacked: built from the source distribution, and that from a copy of the tracked files. Both lie in ``dist``."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in tracked_files():
         (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / "clone" / name)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder]
+    command = [sys.executable, "-P", "-m", "build", "--no-isolation", "--outdir", folder / "dist"]
     clean = {name: value for name, value in os.environ.items() if not name.endswith("_CONSTRAINT")}
     built = subprocess.run([*map(str, command), str(folder / "clone")], capture_output=True, text=True, cwd=folder, env=clean)
     assert built.returncode == 0, built.stderr
-    (path,) = folder.glob("*.whl")
+    (path,) = folder.glob("dist/*.whl")
     zipfile.ZipFile(path).extractall(folder / "unpacked")
     return folder / "unpacked"
+
+
+def test_both_distributions_pass_twine_check(wheel):
+    files = sorted(map(str, wheel.parent.glob("dist/*")))
+    assert [Path(file).suffix for file in files] == [".whl", ".gz"]
+    told = subprocess.run([sys.executable, "-P", "-m", "twine", "check", "--strict", *files], capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.stdout.count("PASSED") == 2
+
+
+def test_the_citation_is_of_this_version():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    project = PYPROJECT["project"]
+    assert (cited["title"], cited["version"], cited["license"]) == (project["name"], project["version"], project["license"])
+    assert f"## [{project['version']}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert cited["authors"] and "LICENSE" in project["license-files"]
 
 
 def test_every_folder_with_an_init_is_listed():
