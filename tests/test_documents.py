@@ -1,13 +1,14 @@
 """The documents: their snippets run as they stand, the site is built, and every message that is explained is one of the code.
 
-Of a page in ``docs/`` the snippets run from top to bottom in an empty folder: ``python`` and ``bash`` blocks are executed, and a block
-with a title is written to a file of that name. A block that cannot run here says so in its first line (``NOT_RUN``). Pages whose
-snippets a test of their own takes apart are in ``ELSEWHERE``; their commands are only parsed, as every command of every page is.
+Of a page in ``docs/`` the snippets run from top to bottom in an empty folder: ``python`` and ``bash`` blocks are executed, and
+a block with a title is written to a file of that name. A block that cannot run here says so in its first line (``NOT_RUN``).
+Pages whose snippets a test of their own takes apart are in ``ELSEWHERE``; their commands are parsed, as those of every page.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import json
 import logging
 import os
@@ -76,7 +77,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
             del sys.modules[name]
 
 
-RUN_HERE = [name for name, page in PAGES.items() if name not in ELSEWHERE and any(b.language in ("python", "bash") for b in blocks(page))]
+RUN_HERE = [
+    name
+    for name, page in PAGES.items()
+    if name not in ELSEWHERE and any(b.language in ("python", "bash") for b in blocks(page))
+]
 
 
 @pytest.mark.parametrize("name", RUN_HERE)
@@ -110,7 +115,14 @@ def run_line(line: str) -> None:
 def test_what_is_not_run_is_marked_and_counted() -> None:
     """Whoever adds one changes this table, and says why in the block's first line."""
     counted = {name: sum(block.marked for block in blocks(page)) for name, page in PAGES.items()}
-    assert {name: number for name, number in counted.items() if number} == {}
+    assert {name: number for name, number in counted.items() if number} == {
+        "CONTRIBUTING.md": 1,
+        "README.md": 1,
+        "index.md": 1,
+        "pipelines.md": 4,
+        "tables.md": 6,
+        "tutorials/cluster.md": 3,
+    }
 
 
 def test_every_page_with_a_test_of_its_own_is_there() -> None:
@@ -127,10 +139,8 @@ def test_every_command_parses(name: str) -> None:
         for line in COMMAND.findall(block.text) if block.language == "bash" else ():
             for each in line.split("; benchwright "):
                 words = shlex.split(each, comments=True)
-                try:
+                with contextlib.suppress(click.exceptions.Exit):
                     parse(command, words)
-                except click.exceptions.Exit:
-                    pass
 
 
 def parse(command: click.Command, words: list[str]) -> None:
@@ -196,7 +206,11 @@ def test_the_notebook_gives_what_it_shows(folder: Path, monkeypatch: pytest.Monk
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built with every warning an error and every way out of the machine closed."""
     folder = tmp_path_factory.mktemp("site")
-    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "https_proxy": "http://127.0.0.1:1", "http_proxy": "http://127.0.0.1:1"}
+    environment = os.environ | {
+        "NO_MKDOCS_2_WARNING": "1",
+        "https_proxy": "http://127.0.0.1:1",
+        "http_proxy": "http://127.0.0.1:1",
+    }
     command = [sys.executable, "-P", "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     built = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
@@ -212,9 +226,11 @@ def test_the_site_fetches_nothing(site: Path) -> None:
 
 def test_the_site_has_every_setting_preset_and_command(site: Path) -> None:
     settings = (site / "settings" / "clear.html").read_text("utf-8")
-    assert all(f"<code>{name}</code>" in settings for name in ("max_aspect", "first_labelled", "allow_private_hosts", "per_class"))
+    assert all(
+        f"<code>{name}</code>" in settings for name in ("max_aspect", "first_labelled", "allow_private_hosts", "per_class")
+    )
     presets = (site / "presets.html").read_text("utf-8")
-    files = [path for path in (ROOT / "pipelines").glob("*/*.toml")]
+    files = list((ROOT / "pipelines").glob("*/*.toml"))
     assert [path.stem for path in files if f"{path.parent.name}: {path.stem}" not in presets] == []
     commands = (site / "command_line.html").read_text("utf-8")
     assert all(f'id="{name}"' in commands for name in ("run", "qa-import", "push", "schema"))

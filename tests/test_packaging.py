@@ -65,7 +65,7 @@ def tracked_files() -> list[str]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory) -> Path:
-    """The wheel, unpacked: built from the source distribution, and that from a copy of the tracked files. Both lie in ``dist``."""
+    """The wheel, unpacked, built from the source distribution, which is built from a copy of the tracked files."""
     folder = tmp_path_factory.mktemp("wheel")
     for name in tracked_files():
         (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
@@ -92,7 +92,8 @@ def test_the_citation_is_of_this_version():
     project = PYPROJECT["project"]
     assert (cited["title"], cited["version"], cited["license"]) == (project["name"], project["version"], project["license"])
     assert f"## [{project['version']}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
-    assert cited["authors"] and "LICENSE" in project["license-files"]
+    assert cited["authors"]
+    assert "LICENSE" in project["license-files"]
 
 
 def test_every_folder_with_an_init_is_listed():

@@ -1,6 +1,7 @@
 """A change since the last release that alters a digest cannot be released without its line under **Data** in CHANGELOG.md.
 
-``tests/golden/released.json`` has the golden digests of the last release. When you release, write them anew: ``python tests/test_release.py``.
+``tests/golden/released.json`` has the golden digests of the last release. When you release, write them anew:
+``python tests/test_release.py``.
 """
 
 from __future__ import annotations
@@ -49,11 +50,28 @@ def test_every_digest_that_changed_since_the_release_is_told_under_data() -> Non
     told = told_of_data((ROOT / "CHANGELOG.md").read_text("utf-8"))
     assert told
     missing = untold(golden(), json.loads(RELEASED.read_text())["digests"], told)
-    assert missing == [], "add a line under **Data** of CHANGELOG.md that names each digest, why it changed, and what that means for scores"
+    assert missing == [], (
+        "add a line under **Data** of CHANGELOG.md that names each digest, why it changed, and what that means for scores"
+    )
 
 
 NOW = {"a.tiny": {"read": "1" * 64, "shards": "2" * 64}}
-CHANGES = "# Changelog\n\n## [2] - unreleased\n\n### Data\n\n- {}\n\n### Added\n\n## [1]\n\n### Data\n\n- 3333333333 in a.tiny, b.tiny\n"
+CHANGES = """# Changelog
+
+## [2] - unreleased
+
+### Data
+
+- {}
+
+### Added
+
+## [1]
+
+### Data
+
+- b.tiny; 11111111 and 22222222 in a.tiny
+"""
 
 
 @pytest.mark.parametrize(

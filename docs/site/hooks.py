@@ -1,4 +1,4 @@
-"""What mkdocs does beside the pages that lie in docs/: it adds those that are made from the code. See ``hooks`` in mkdocs.yml."""
+"""The pages that are made from the code, beside those that lie in docs/. See ``hooks`` in mkdocs.yml."""
 
 from __future__ import annotations
 

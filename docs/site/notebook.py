@@ -54,7 +54,7 @@ def as_markdown(notebook: Path) -> str:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
             if "image/png" in data:
-                parts.append(f'![Figure](data:image/png;base64,{data["image/png"]})')
+                parts.append(f"![Figure](data:image/png;base64,{data['image/png']})")
             else:
                 parts.append("```text\n" + "".join(output.get("text") or data["text/plain"]).rstrip() + "\n```")
     return "\n\n".join(parts) + "\n"
@@ -68,7 +68,9 @@ def main(path: Path) -> None:
         os.chdir(folder)
         made = executed(notebook["cells"])
         os.chdir(here)
-    for number, (cell, outputs) in enumerate(zip((c for c in notebook["cells"] if c["cell_type"] == "code"), made, strict=True)):
+    for number, (cell, outputs) in enumerate(
+        zip((c for c in notebook["cells"] if c["cell_type"] == "code"), made, strict=True)
+    ):
         cell |= {"outputs": outputs, "execution_count": number + 1}
     path.write_text(json.dumps(notebook, indent=1, ensure_ascii=False) + "\n", "utf-8")
 

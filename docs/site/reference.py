@@ -19,7 +19,13 @@ MODULES = {
     "Stages": [
         *(f"curation.stages.{name}" for name in ("buckets", "choose", "dates", "exif", "images", "reorder", "shortage")),
     ],
-    "Commands": ["pipelines.api", "pipelines.benchmark", "pipelines.experiments", "pipelines.column_streams", "pipelines.streams"],
+    "Commands": [
+        "pipelines.api",
+        "pipelines.benchmark",
+        "pipelines.experiments",
+        "pipelines.column_streams",
+        "pipelines.streams",
+    ],
     "Reading datasets": ["datasets.reader.dataset", "datasets.reader.index", "datasets.reader.features"],
     "Methods": ["training.methods.method", "training.core.criteria", "training.core.exemplars"],
     "Metrics": [
@@ -52,7 +58,11 @@ def _directive(name: str) -> str:
 def command_line_page() -> str:
     """The help of every command, as ``--help`` prints it."""
     command = typer.main.get_command(app)
-    lines = ["# Command line", "", "What `--help` prints. Exit codes: 0 done, or waiting for votes; 1 failed, too many rejects, files that "]
+    lines = [
+        "# Command line",
+        "",
+        "What `--help` prints. Exit codes: 0 done, or waiting for votes; 1 failed, too many rejects, files that ",
+    ]
     lines[-1] += (
         "do not match their records (`verify`) or runs that differ (`compare`); 2 wrong use; 130 interrupted by Ctrl-C. "
         "Each command is a function of the same name in [`benchwright.pipelines.api`](api/commands.md)."

@@ -25,8 +25,8 @@ def settings_page(name: str) -> str:
     lines = [
         f"# Settings of {name}",
         "",
-        f"{shown.get('description', '')} Made from `benchwright.pipelines.{name}.config`. A setting without a default is required; "
-        f"`benchwright config {name}` prints a file that has all that are needed, `benchwright schema {name}` the same for editors.",
+        f"{shown.get('description', '')} Made from `benchwright.pipelines.{name}.config`. `benchwright config {name}` "
+        f"prints a file with all that are required, and `benchwright schema {name}` a JSON schema for editors.",
     ]
     for table in _in_order(shown):
         required = (raw if table == "" else raw["$defs"][table]).get("required", [])
@@ -40,7 +40,8 @@ def settings_page(name: str) -> str:
 
 def _row(name: str, node: Node, required: bool) -> str:
     default = json.dumps(node["default"]) if node.get("default") is not None else ""
-    cells = (f"`{name}`", _type(node), "required" if required else f"`{default}`" if default else "", node.get("description", ""))
+    meaning = node.get("description", "chooses this table" if name == "kind" else "")
+    cells = (f"`{name}`", _type(node), "required" if required else f"`{default}`" if default else "", meaning)
     return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
 
 
@@ -71,7 +72,9 @@ def _type(node: Node) -> str:
     if "anyOf" in node:
         return " or ".join(dict.fromkeys(_type(each) for each in node["anyOf"] if each.get("type") != "null"))
     if "enum" in node or "const" in node:
-        return ", ".join(f'`"{each}"`' if isinstance(each, str) else f"`{each}`" for each in node.get("enum", [node.get("const")]))
+        return ", ".join(
+            f'`"{each}"`' if isinstance(each, str) else f"`{each}`" for each in node.get("enum", [node.get("const")])
+        )
     if node.get("type") == "array":
         return f"list of {_type(node['items'])}" if isinstance(node.get("items"), Mapping) else _fixed(node)
     if node.get("type") == "object":
@@ -97,8 +100,8 @@ def presets_page() -> str:
     lines = [
         "# Presets",
         "",
-        "Packaged settings: `--config NAME` of `benchwright run BENCHMARK`, without `--config` it is `published`. A file of yours takes "
-        'one of them as its start by `extends = "NAME"`, and `benchwright config BENCHMARK --config NAME` prints it.',
+        "Packaged settings, for `benchwright run BENCHMARK --config NAME`; without `--config` it is `published`. A file of yours "
+        'starts from one by `extends = "NAME"`, and `benchwright config BENCHMARK --config NAME` prints it.',
         "",
     ]
     for benchmark, title in TITLES.items():
