@@ -100,7 +100,7 @@ def presets_page() -> str:
     lines = [
         "# Presets",
         "",
-        "Packaged settings, for `benchwright run BENCHMARK --config NAME`; without `--config` it is `published`. A file of yours "
+        "For `benchwright run BENCHMARK --config NAME`; without `--config` it is `published`. A file of yours "
         'starts from one by `extends = "NAME"`, and `benchwright config BENCHMARK --config NAME` prints it.',
         "",
     ]
