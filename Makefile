@@ -8,7 +8,7 @@ ARGS ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 ROOMS := curation datasets training eval pipelines
-CODE := front_door $(ROOMS) tests benchmarks install_torch.py
+CODE := front_door $(ROOMS) tests benchmarks install_torch.py docs/site
 
 # TORCH=default takes the build that pip takes by itself, and TORCH=cpu that for processors also where there is a GPU.
 TORCH ?=
@@ -19,13 +19,14 @@ PIP_ENV := PIP_CONSTRAINT=constraints.txt PIP_BUILD_CONSTRAINT=constraints.txt P
 PIP := $(PIP_ENV) $(BIN)/python -m pip
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench clean distclean
+.PHONY: help install demo test lint format bench docs clean distclean
 
 help:
 	@echo 'make demo       build a small benchmark from real photos and write an HTML report (OUT=$(OUT))'
 	@echo 'make test       run the tests (ARGS="..." goes to pytest)'
 	@echo 'make lint       ruff check, ruff format --check, pyright'
 	@echo 'make format     let ruff mend and format the code'
+	@echo 'make docs       build the site into site/'
 	@echo 'make bench      run the benchmarks in their short form (QUICK= for the full sizes)'
 	@echo 'make install    only make $(VENV)'
 	@echo 'make clean      remove what the other targets made, save $(VENV); make distclean removes that too'
@@ -71,8 +72,13 @@ format: $(STAMP)
 bench: $(STAMP)
 	@set -e; for script in benchmarks/bench_*.py; do echo "== $$script $(QUICK)"; $(BIN)/python $$script $(QUICK); done
 
+# Every warning is an error. Nothing is fetched. The variable stops an advertisement of the theme for another tool.
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -P -m mkdocs build --strict --quiet
+	@echo 'The site: site/index.html'
+
 clean:
-	rm -rf '$(OUT)' bench-out .types .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf '$(OUT)' bench-out site .types .pytest_cache .ruff_cache .hypothesis build dist
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean

@@ -53,7 +53,11 @@ Rejects = Annotated[float, Field(ge=0)]
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class ShardSizes:
-    """A shard holds ``max_samples`` at most, of those that may lie together."""
+    """Sizes of shards.
+
+    Attributes:
+        max_samples: a shard holds at most so many, of those that may lie together.
+    """
 
     max_samples: Annotated[int, Field(ge=1)]
 

@@ -31,8 +31,8 @@ def schema_of(benchmark: Benchmark) -> dict[str, Any]:
 
     >>> from benchwright.pipelines.benchmark import find
     >>> made = schema_of(find("clear"))
-    >>> made["$defs"]["Images"]["properties"]["min_edge_px"]
-    {'default': 1, 'minimum': 1, 'type': 'integer'}
+    >>> made["$defs"]["ShardSizes"]["properties"]["max_samples"]["minimum"]
+    1
     >>> made["$defs"]["Baselines"]["properties"]["preset"]["description"]
     'hyper-parameters and model of the paper.'
     """

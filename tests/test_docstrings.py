@@ -68,7 +68,7 @@ EVERY_FUNCTION = [
 """Modules whose public functions all have an example, beside the front door, built-in names, and what documents name."""
 
 REGISTRIES = [ESTIMATORS, METHODS, METRICS, MODELS, PREDICTORS, TRANSFORMS]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "docs" / "examples").glob("*.py"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs" / "examples").glob("*.py"))]
 
 
 def module_of(file: Path) -> str:

@@ -26,7 +26,7 @@ from benchwright.training.predictors.registry import make_predictor
 from PIL import Image
 
 PAGE = (Path(__file__).resolve().parents[1] / "docs" / "extending.md").read_text("utf-8")
-EXAMPLES = dict(re.findall(r"```python file=(\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
+EXAMPLES = dict(re.findall(r"```python title=\"(\w+)\.py\"\n(.*?)```", PAGE, re.DOTALL))
 
 
 @pytest.fixture(scope="module")

@@ -14,6 +14,8 @@ import sysconfig
 import tomllib
 from pathlib import Path
 
+import yaml
+
 from tests.wheels import tracked_files
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -50,6 +52,23 @@ def normal(name: str) -> str:
 def packages_in_the_tree() -> list[str]:
     inits = (path for room in ROOMS for path in (ROOT / room).rglob("__init__.py"))
     return ["benchwright", *sorted("benchwright." + ".".join(path.parent.relative_to(ROOT).parts) for path in inits)]
+
+
+def test_both_distributions_pass_twine_check(wheel):
+    files = sorted(map(str, wheel.parent.glob("dist/*")))
+    assert [Path(file).suffix for file in files] == [".whl", ".gz"]
+    told = subprocess.run([sys.executable, "-P", "-m", "twine", "check", "--strict", *files], capture_output=True, text=True)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert told.stdout.count("PASSED") == 2
+
+
+def test_the_citation_is_of_this_version():
+    cited = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    project = PYPROJECT["project"]
+    assert (cited["title"], cited["version"], cited["license"]) == (project["name"], project["version"], project["license"])
+    assert f"## [{project['version']}]" in (ROOT / "CHANGELOG.md").read_text("utf-8")
+    assert cited["authors"]
+    assert "LICENSE" in project["license-files"]
 
 
 def test_every_folder_with_an_init_is_listed():

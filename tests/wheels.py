@@ -23,14 +23,14 @@ def tracked_files() -> list[str]:
 
 
 def unpacked_wheel(folder: Path) -> Path:
-    """The wheel built from a copy of the tracked files, unpacked into a folder in ``folder``."""
+    """The wheel, unpacked, built from the source distribution, which is built from a copy of the tracked files; see ``dist``."""
     for name in tracked_files():
         (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / "clone" / name)
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", folder]
+    command = [sys.executable, "-P", "-m", "build", "--no-isolation", "--outdir", folder / "dist"]
     clean = {name: value for name, value in os.environ.items() if not name.endswith("_CONSTRAINT")}
     built = subprocess.run([*map(str, command), str(folder / "clone")], capture_output=True, text=True, cwd=folder, env=clean)
     assert built.returncode == 0, built.stderr
-    (path,) = folder.glob("*.whl")
+    (path,) = folder.glob("dist/*.whl")
     zipfile.ZipFile(path).extractall(folder / "unpacked")
     return folder / "unpacked"

@@ -37,6 +37,11 @@ def decode_image(data: bytes, *, min_side_px: int = 0) -> np.ndarray:
 
     Raises:
         ValueError: no image, a broken one, one of more than ``MAX_PIXELS`` pixels, or a JPEG of more than ``MAX_SCANS`` scans.
+
+    >>> import numpy as np
+    >>> from benchwright.curation.png import stored_png
+    >>> decode_image(stored_png(np.full((2, 3), 7, np.uint8))).shape
+    (2, 3, 3)
     """
     if data[:2] == b"\xff\xd8":
         if (scans := data.count(b"\xff\xda")) > MAX_SCANS:

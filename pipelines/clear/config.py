@@ -63,7 +63,15 @@ Time = Annotated[str, AfterValidator(_time)]
 class Images:
     """Which images are taken, from any source.
 
-    ``max_rejects`` is the budget of every stage that meets bad input: rows, or a share below 1.
+    Attributes:
+        max_rejects: the budget of every stage that meets bad input: rows, or a share below 1.
+        min_bytes: smaller files are rejected.
+        max_bytes: larger files are rejected.
+        max_pixels: width times height above this is rejected before it is decoded.
+        min_edge_px: length of the shorter edge, below which an image is rejected.
+        max_aspect: longer edge by shorter edge, above which an image is rejected.
+        drop_duplicates: whether to reject all but the first of images whose bytes are equal.
+        take_first: how many usable images are taken, in the order of the source; all by default.
     """
 
     max_rejects: Rejects
@@ -78,7 +86,11 @@ class Images:
 
 @dataclass(frozen=True, config=_STRICT)
 class EqualCountBuckets:
-    """Buckets of equal count."""
+    """Buckets of equal count.
+
+    Attributes:
+        count: of buckets.
+    """
 
     kind: Literal["equal_count"]
     count: Annotated[int, Field(ge=1)]
@@ -86,7 +98,11 @@ class EqualCountBuckets:
 
 @dataclass(frozen=True, config=_STRICT)
 class CalendarBuckets:
-    """A bucket a year or a month."""
+    """A bucket a year or a month.
+
+    Attributes:
+        period: what a bucket spans.
+    """
 
     kind: Literal["calendar"]
     period: Literal["year", "month"]
@@ -94,7 +110,12 @@ class CalendarBuckets:
 
 @dataclass(frozen=True, config=_STRICT)
 class TimeLimits:
-    """First and last time of a bucket, both in it."""
+    """First and last time of a bucket, both in it.
+
+    Attributes:
+        start: the first, such as 2007-04-09 03:27:17.
+        end: the last.
+    """
 
     start: Time
     end: Time
@@ -102,7 +123,11 @@ class TimeLimits:
 
 @dataclass(frozen=True, config=_STRICT)
 class LimitedBuckets:
-    """Buckets between given times."""
+    """Buckets between given times.
+
+    Attributes:
+        limits: of each bucket, in order of time.
+    """
 
     kind: Literal["limits"]
     limits: Annotated[list[TimeLimits], Field(min_length=1)]
@@ -120,7 +145,13 @@ class PublishedBuckets:
 
 @dataclass(frozen=True, config=_STRICT)
 class Buckets:
-    """Time buckets. ``by`` is the column of times; buckets below ``first_labelled`` are retrieved but not labelled."""
+    """Time buckets.
+
+    Attributes:
+        by: the column of times.
+        rule: how the times are divided.
+        first_labelled: buckets below this number are retrieved but not labelled.
+    """
 
     by: str
     rule: Annotated[EqualCountBuckets | CalendarBuckets | LimitedBuckets | PublishedBuckets, Field(discriminator="kind")]
@@ -129,7 +160,13 @@ class Buckets:
 
 @dataclass(frozen=True, config=_STRICT)
 class EncoderRun:
-    """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``. Vectors may be ``stored`` in half."""
+    """Where an encoder's weights lie and where it runs; what it is stands in ``encoder``.
+
+    Attributes:
+        checkpoint: file of weights, where the encoder takes one.
+        device: ``cpu``, ``cuda`` or ``cuda:1``.
+        stored: how vectors are stored: whole, or in half the space.
+    """
 
     checkpoint: Location = ""
     device: str = "cpu"
@@ -138,7 +175,14 @@ class EncoderRun:
 
 @dataclass(frozen=True, config=_STRICT)
 class Class:
-    """A class: its name, its prompts, and the option that annotators read."""
+    """A class: its name, its prompts, and the option that annotators read.
+
+    Attributes:
+        name: in labels and lists.
+        prompts: texts that retrieve its images.
+        option: what annotators choose; by default the name.
+        hint: what the form adds in brackets.
+    """
 
     name: Annotated[Shown, Field(min_length=1)]
     prompts: Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
@@ -152,7 +196,14 @@ class Class:
 
 @dataclass(frozen=True, config=_STRICT)
 class Rates(ErrorRates):
-    """Chances of a wrong answer of simulated annotators; the first three exclude one another."""
+    """Chances of a wrong answer of simulated annotators; the first three exclude one another.
+
+    Attributes:
+        none: of "None of the above" in place of the class.
+        extra: of a second class beside the right one.
+        wrong: of another class.
+        sensitive: of a Yes to the question about sensitive content.
+    """
 
     none: Chance = 0.05
     extra: Chance = 0.04
@@ -168,8 +219,15 @@ class Rates(ErrorRates):
 class Qa:
     """Annotators.
 
-    ``votes``: ``imported`` by a person, ``simulated`` from the label ``truth`` of the source, or ``none``. Images that the
-    packaged model scores above ``max_sensitive_score`` (0 to 1) are not shown to them.
+    Attributes:
+        votes: ``imported`` from people, ``simulated`` from the column ``truth``, or ``none``.
+        workers: who are asked about each image.
+        majority: votes that an image needs for its class.
+        sensitive: votes of Yes that drop an image: a number, ``as_released`` (one) or ``as_written`` (all).
+        rule: ``majority_exact``, or ``draft``, the rule of the authors' draft script.
+        max_sensitive_score: images that the packaged model scores above this (0 to 1) are not shown to annotators.
+        truth: column of the right classes, for simulated annotators.
+        errors: chances of their wrong answers.
     """
 
     votes: Literal["imported", "simulated", "none"]
@@ -192,7 +250,13 @@ class Qa:
 
 @dataclass(frozen=True, config=_STRICT)
 class FinalChoice:
-    """Final choice: how many images a class and bucket, and how they are chosen."""
+    """Final choice: how many images a class and bucket, and how they are chosen.
+
+    Attributes:
+        per_class: images of each class and bucket.
+        method: drawn from the seed, or the best of the retrieval.
+        on_shortage: where there are fewer: ``keep`` what there is, with a warning, or stop with an ``error``.
+    """
 
     per_class: Annotated[int, Field(ge=1)]
     method: Literal["random", "top_score"]
@@ -201,7 +265,12 @@ class FinalChoice:
 
 @dataclass(frozen=True, config=_STRICT)
 class Splits:
-    """The five iid splits: ``as_released`` as the released lists, ``as_written`` stratified by class."""
+    """The five iid splits.
+
+    Attributes:
+        rule: ``as_released`` as the released lists, ``as_written`` stratified by class.
+        test_share: share of the images that test.
+    """
 
     rule: Literal["as_released", "as_written"]
     test_share: Annotated[float, Field(gt=0, lt=1)]
@@ -222,8 +291,10 @@ class Baselines:
 
     Attributes:
         preset: hyper-parameters and model of the paper.
-        methods: by name, or groups of them such as ``table1``; ``method_settings`` has changes of single ones.
-        model: another one than the preset's, by name or reference; ``model_settings`` are its own.
+        methods: by name, or groups of them such as ``table1``.
+        method_settings: changes of single ones, by their names.
+        model: another one than the preset's, by name or reference.
+        model_settings: its keyword arguments.
         features: what is learned from: "embedding", the vectors by which the images were retrieved; the name of a feature set;
             or "pixels". By default what the preset learns from.
         view: how pictures are looked at, where they are learned from: changes of the preset's ``PictureView``.
@@ -231,6 +302,12 @@ class Baselines:
         workers: threads that load batches ahead; changes the speed only.
         metrics: of your own, beside the paper's: references of functions, see ``pipelines.metrics.measure_by``.
         epochs: this, and what follows, in place of the preset's, see ``training.core.schedule``.
+        batch_size: samples a step.
+        learning_rate: of the first epoch.
+        decay_after_epochs: the epoch after which the rate falls to a tenth, once.
+        decay_every_epochs: or the number of epochs after each of which it does.
+        mixed_precision: float16 where that is safe; on GPUs.
+        compile: ``torch.compile``; results differ in their last bits.
     """
 
     preset: Annotated[str, AfterValidator(_among(presets()))]
@@ -260,7 +337,11 @@ class Baselines:
 
 @dataclass(frozen=True, config=_STRICT)
 class Unlabelled:
-    """Which buckets are published whole and without labels beside the dataset, for pre-training: numbers, or "all"."""
+    """What is published whole and without labels beside the dataset, for pre-training.
+
+    Attributes:
+        buckets: numbers of buckets, or "all".
+    """
 
     buckets: list[Annotated[int, Field(ge=0)]] | Literal["all"] = Field(default_factory=list[int])
 
@@ -311,9 +392,27 @@ _POSSIBLE = {"release": ("encoder",), "labelled": ("buckets", "splits", "encoder
 
 @dataclass(frozen=True, config=_STRICT)
 class ClearConfig:
-    """All settings. ``seed`` draws the final choice and the simulated votes; ``features`` are by name, see ``feature_sets``.
+    """All settings. Sources with labels, ``release`` and ``labelled``, have no use for the sections of the recipe, and are
+    refused with them.
 
-    Sources with labels, ``release`` and ``labelled``, have no use for the sections of the recipe, and are refused with them.
+    Attributes:
+        seed: draws the final choice and the simulated votes.
+        source: where the images come from.
+        images: which of them are taken.
+        baselines: what ``train`` learns.
+        buckets: how they are divided by time.
+        encoder: what makes vectors of images and prompts.
+        retrieval: how images are given to classes.
+        classes: the classes, in the order of their labels.
+        qa: whether and how people confirm them.
+        choice: how many are kept.
+        splits: what trains and what tests.
+        features: further vectors of each image, by name; see ``feature_sets``.
+        encoder_run: where the encoder runs.
+        unlabelled: what is published without labels.
+        pretraining: what is learned from that.
+        shards: their sizes.
+        rows_per_part: rows that are made at once and lost together in a crash; changes no result.
     """
 
     seed: int

@@ -21,7 +21,13 @@ def _file_name(text: str) -> str:
 
 @dataclass(frozen=True, config=_STRICT)
 class FolderSource:
-    """A folder of images; dates from EXIF, or from a CSV file with columns ``file``, ``date_taken`` and labels."""
+    """A folder of images.
+
+    Attributes:
+        root: the folder, with all folders in it.
+        dates_csv: CSV file with columns ``file``, ``date_taken`` and labels; by default dates are those of EXIF.
+        name: of the source, in the index and the card.
+    """
 
     kind: Literal["folder"]
     root: Location
@@ -31,7 +37,13 @@ class FolderSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class TarSource:
-    """A folder of tars of images, plain or WebDataset."""
+    """A folder of tars of images.
+
+    Attributes:
+        root: the folder.
+        form: ``webdataset`` where samples have ``.json`` files beside their images.
+        name: of the source, in the index and the card.
+    """
 
     kind: Literal["tars"]
     root: Location
@@ -41,7 +53,11 @@ class TarSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnSource:
-    """Pictures drawn from the seed, each in the colour that its class names: for trying things without any file."""
+    """Pictures drawn from the seed, each in the colour that its class names: for trying things without any file.
+
+    Attributes:
+        count: of pictures.
+    """
 
     kind: Literal["drawn"]
     count: Annotated[int, Field(ge=1)]
@@ -49,7 +65,13 @@ class DrawnSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DownloadLimits:
-    """Where downloads may lead, see ``FetchLimits``; how many bytes a file may have is for ``Images`` to say, of any source."""
+    """Where downloads may lead, see ``FetchLimits``; how many bytes a file may have is for ``Images`` to say, of any source.
+
+    Attributes:
+        max_redirects: that are followed.
+        allow_private_hosts: whether addresses of the local network may be fetched.
+        gone_urls: patterns of addresses to which a server redirects where a picture is gone.
+    """
 
     max_redirects: Annotated[int, Field(ge=0)] = FetchLimits.max_redirects
     allow_private_hosts: bool = FetchLimits.allow_private_hosts
@@ -58,9 +80,16 @@ class DownloadLimits:
 
 @dataclass(frozen=True, config=_STRICT)
 class YfccSource:
-    """YFCC100M: metadata in one of its forms; images downloaded, or read from a folder where ``images_root`` is given.
+    """YFCC100M: metadata in one of its forms; images downloaded, or read from a folder.
 
-    ``extra`` names further columns of the metadata, such as ``title`` and ``user_tags``, for the index of the shards.
+    Attributes:
+        metadata: file or folder of the metadata.
+        images_root: folder of the images; by default they are downloaded.
+        images_path: of an image in it, with the columns ``key`` and ``extension``.
+        licences: those that are taken; all by default.
+        extra: further columns of the metadata, such as ``title`` and ``user_tags``, for the index of the shards.
+        limits: of downloads.
+        pace: of downloads.
     """
 
     kind: Literal["yfcc100m"]

@@ -107,7 +107,14 @@ class CsvSource:
 
 @dataclass(frozen=True, config=_STRICT)
 class DrawnVideos:
-    """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/synthetic.py``."""
+    """Videos drawn from the seed: no file is needed. See ``datasets/vclimb/synthetic.py``.
+
+    Attributes:
+        classes: of videos.
+        groups: of each class.
+        clips_per_group: of each group.
+        broken: whether two more are added that cannot be used.
+    """
 
     kind: Literal["drawn"]
     classes: Annotated[int, Field(ge=2, le=12)]
@@ -141,7 +148,8 @@ class Videos:
         fps: of folders of frames, which do not say it: vCLIMB's are at 25 (UCF101) and 30 (ActivityNet).
         max_rejects: files and folders that cannot be listed, or a share below 1; those that are hidden or no videos do not
             count.
-        max_missing: clips without a video, and ``max_broken`` those that cannot be used: rows, or a share below 1.
+        max_missing: clips without a video that may be rejected: rows, or a share below 1.
+        max_broken: clips that cannot be used, likewise.
         stream: which stream of a file is the video: ``best``, as the ffmpeg command chooses, or its number in the file.
         cpu_limit_s: seconds of processor time for one file; what takes more is rejected.
         wall_limit_s: seconds of wall clock for one file; after them the run stops, and nothing is rejected.
@@ -184,6 +192,8 @@ class ClassSplit:
             Drawn roles are drawn over the clips that can be used.
         order: of classes: ``drawn``, ``sorted``, or their names.
         classes: the only ones used; None: all.
+        train_share: share of the groups or clips of a class that train, where roles are drawn.
+        val_share: likewise, of those that choose epochs.
         untrim: None: every segment is a clip.
         on_lost_role: what to do where a class has no usable clip left of a role of ``evaluation.roles``: stop (``error``), or
             go on (``keep``).
@@ -237,8 +247,8 @@ class VclimbEvaluation:
         variant: of temporal consistency, where it is not the paper's.
         settings: changes to the paper's settings of all methods, by table: ``schedule``, ``memory``, ``model``, ``view``.
         method_settings: likewise for single methods; those of a method that the paper does not have, in ``method``.
-        model: another one than the paper's, by name or reference; ``model_settings`` are its own, and ``settings.model`` is of
-            the paper's alone.
+        model: another one than the paper's, by name or reference; ``settings.model`` is of the paper's alone.
+        model_settings: its keyword arguments.
         metrics: of your own, beside the paper's: references of functions, see ``pipelines.metrics.measure_by``.
         weights: file of the model's weights; None: random ones.
         device: ``cpu`` or ``cuda``.
@@ -266,7 +276,18 @@ class VclimbEvaluation:
 
 @dataclass(frozen=True, config=_STRICT)
 class VclimbConfig:
-    """All settings. ``seed`` draws what a split by rule draws, the order within shards, and frames of ``segments``."""
+    """All settings.
+
+    Attributes:
+        seed: draws what a split by rule draws, the order within shards, and frames of ``segments``.
+        source: the list of clips.
+        videos: the files.
+        split: classes, tasks and roles.
+        frames: which frames are stored.
+        shards: their sizes.
+        evaluation: what ``train`` learns.
+        rows_per_part: rows that are made at once and lost together in a crash; changes no result.
+    """
 
     seed: int
     source: Annotated[Source, ByKind(SOURCES["vclimb"])]
