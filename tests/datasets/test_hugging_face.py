@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,9 +83,10 @@ CONFIGURATIONS = {
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGURATIONS))
-def test_every_row_payload_and_split_of_each_benchmark_is_loaded(name: str, tmp_path: Path) -> None:
-    out, hub = tmp_path / "out", tmp_path / "hub"
-    api.run(api.job(name, config="tiny"), str(out))
+def test_every_row_payload_and_split_of_each_benchmark_is_loaded(
+    name: str, tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    out, hub = tiny(name), tmp_path / "hub"
     index = DatasetIndex.open(out / "dataset")
     assert api.push(str(out), str(hub)) == len(index)
     found = loaded(hub, tmp_path)
@@ -213,9 +215,8 @@ def test_what_cannot_be_pushed_is_told_in_one_line(tmp_path: Path) -> None:
         write_parquet(str(left), Store(str(tmp_path / "hub")))
 
 
-def test_a_push_leaves_the_files_of_others_alone(tmp_path: Path) -> None:
-    out, mine = tmp_path / "out", tmp_path / "mine"
-    api.run(api.job("skeleton", config="tiny"), str(out))
+def test_a_push_leaves_the_files_of_others_alone(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    out, mine = tiny("skeleton"), tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("mine")
     for form in ("parquet", "shards"):
@@ -227,9 +228,8 @@ def test_a_push_leaves_the_files_of_others_alone(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()} == same
 
 
-def test_the_head_of_the_card_says_what_the_hub_asks_for(tmp_path: Path) -> None:
-    out, hub = tmp_path / "out", tmp_path / "hub"
-    api.run(api.job("vclimb", config="tiny"), str(out))
+def test_the_head_of_the_card_says_what_the_hub_asks_for(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    out, hub = tiny("vclimb"), tmp_path / "hub"
     api.push(str(out), str(hub))
     front = yaml.safe_load((hub / "README.md").read_text().split("---\n")[1])
     assert (front["license"], front["task_categories"], front["size_categories"]) == (
