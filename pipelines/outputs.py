@@ -198,7 +198,7 @@ def push(
     >>> push("out", "for-the-hub")
     210
     """
-    from ..datasets.exports.hugging_face import EXPORTED, write_parquet
+    from ..datasets.exports.hugging_face import EXPORTED, make_repository, write_parquet
     from .publish import copy_dataset
 
     check_finished(out)
@@ -208,6 +208,8 @@ def push(
     mark = EXPORTED if form == "parquet" else "dataset.json"
     if target.local and target.local.is_dir() and any(target.local.iterdir()) and not target.exists(mark):
         raise WrongUse(f"{to}: it holds files, and no {mark} of an earlier push: name a new or an empty folder")
+    if to.startswith("hf://") and make_repository(to):
+        progress(f"{to}: a new repository, which is private")
     return (write_parquet if form == "parquet" else copy_dataset)(dataset, target, progress=progress)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ...curation.shards import read_sample
-from ...curation.store import Store
+from ...curation.store import Store, told_of
 from ..reader.index import DatasetIndex, ShardFiles
 from .columns import Feature, MemberColumn, feature_of, member_columns
 
@@ -94,6 +95,25 @@ def write_parquet(
     target.write("README.md", _card(facts, dataset, configurations, features, files, sizes, counts))
     done.close([*sizes, "README.md"])
     return len(index)
+
+
+def make_repository(url: str) -> bool:
+    """Make the repository that ``hf://datasets/OWNER/NAME`` names, a private one. False where the hub has it.
+
+    Raises:
+        OSError: the hub refuses, or cannot be reached.
+        ValueError: the URL names no dataset of the hub.
+    """
+    from huggingface_hub import HfApi  # not before it is needed: its import takes a quarter of a second
+
+    found = re.match(r"hf://datasets/([^/@]+/[^/@]+)", url)
+    if not found:
+        raise ValueError(f"{url}: hf://datasets/OWNER/NAME is wanted")
+    with told_of(url):
+        if HfApi().repo_exists(found[1], repo_type="dataset"):
+            return False
+        HfApi().create_repo(found[1], repo_type="dataset", private=True, exist_ok=True)
+    return True
 
 
 def _facts(dataset: str) -> dict[str, Any]:
@@ -239,7 +259,7 @@ def _card(
     lines = [
         f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in (("configs", told), ("dataset_info", described))
     ]
-    front = [line for line in head.splitlines() if not line.startswith("tags:")]
+    front = [line for line in head.splitlines() if not line.startswith(("tags:", "configs:"))]
     tags = json.loads(next((line[5:] for line in head.splitlines() if line.startswith("tags:")), "[]"))
     front.append(f"tags: {json.dumps([tag for tag in tags if tag != 'webdataset'], ensure_ascii=False)}")
     body = text.partition("## How to read it")

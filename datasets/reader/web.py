@@ -63,7 +63,7 @@ def web_dataset(
     >>> train = web_dataset("out/dataset", where={"iid_seed0": "train", "bucket": 3}, columns=["label"], seed=0)
     >>> sample = next(iter(train))
     >>> sorted(sample), sample["embedding.npy"].shape
-    (['__key__', '__url__', 'bmp', 'embedding.npy', 'label'], (38,))
+    (['__key__', '__url__', 'bmp', 'embedding.npy', 'json', 'label'], (11,))
     """
     index = (index if isinstance(index, DatasetIndex) else DatasetIndex.open(index)).select(where or {})
     index.check()

@@ -28,6 +28,8 @@ from benchwright.pipelines import api
 from benchwright.pipelines.errors import WrongUse
 from PIL import Image
 
+from .hub import running_hub
+
 LOAD = """
 import hashlib, io, json, sys
 import datasets
@@ -63,11 +65,11 @@ print(json.dumps(found))
 """In a process of its own, whose working directory does not hold the folder ``datasets``."""
 
 
-def loaded(folder: Path, tmp_path: Path) -> dict[str, Any]:
+def loaded(folder: Path | str, tmp_path: Path, **environment: str) -> dict[str, Any]:
+    """What ``load_dataset`` gives: configuration -> split -> key -> facts; and of the default, split -> number of rows."""
     command = [sys.executable, "-P", "-c", LOAD, str(folder), str(tmp_path / "cache")]
-    told = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env={"HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    )
+    environment = environment or {"HF_HUB_OFFLINE": "1"}
+    told = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={"HOME": str(tmp_path), **environment})
     assert told.returncode == 0, told.stderr
     return json.loads(told.stdout.splitlines()[-1])
 
@@ -244,3 +246,54 @@ def test_the_head_of_the_card_says_what_the_hub_asks_for(tiny: Callable[[str], P
     assert 'load_dataset("FOLDER OR NAME", "default")' in text
     assert "webdataset" not in text
     assert "## Citation" in text
+
+
+@pytest.mark.parametrize("name", ["clear", "vclimb"])
+def test_load_dataset_of_the_shards_gives_every_row_of_the_index(
+    name: str, tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    folder = tiny(name) / "dataset"
+    found = loaded(folder, tmp_path)
+    assert found.keys() == {"", "index"}
+    assert found["index"].keys() == {"samples"}
+    rows = {row["key"]: {"label": row["label"]} for row in DatasetIndex.open(folder).table.to_pylist()}
+    assert found["index"]["samples"] == rows
+
+
+PUSH = """
+import sys
+from benchwright.pipelines import api
+
+def told(line):
+    print(line)
+    if "rows" in line and sys.argv[3] == "interrupted":
+        raise KeyboardInterrupt
+
+api.push(sys.argv[1], sys.argv[2], progress=told)
+"""
+
+
+def test_a_push_to_the_hub_is_resumed_and_loaded_from_there(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    with running_hub() as hub:
+        plain = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "hf_of_nobody", "HF_HUB_DISABLE_XET": "1"}  # Xet is a protocol of its own
+
+        def push(how: str) -> tuple[int, str]:
+            command = [sys.executable, "-P", "-c", PUSH, str(tiny("vclimb")), "hf://datasets/me/clips", how]
+            told = subprocess.run(command, capture_output=True, text=True, env={"HOME": str(tmp_path), **plain})
+            return told.returncode, told.stdout
+
+        code, told = push("interrupted")
+        assert code != 0
+        assert told.startswith("hf://datasets/me/clips: a new repository, which is private\n")
+        assert hub.private == {"me/clips": True}
+        assert hub.commits == [["data/000-00000.parquet"], ["export.json"]]
+        code, told = push("whole")
+        assert code == 0
+        assert "private" not in told
+        paths = [path for paths in hub.commits for path in paths if path != "export.json"]
+        assert paths == ["data/000-00000.parquet", "data/001-00000.parquet", "data/002-00000.parquet", "README.md"]
+        found = loaded("me/clips", tmp_path, **plain)
+    api.push(str(tiny("vclimb")), str(tmp_path / "folder"))
+    assert found == loaded(tmp_path / "folder", tmp_path)
+    assert found[""] == {"train": 24, "validation": 12, "test": 12}
+    assert {name: (tmp_path / "folder" / name).read_bytes() for name in hub.files["me/clips"]} == hub.files["me/clips"]
