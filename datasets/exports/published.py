@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -113,13 +113,3 @@ def cut(rows: NDArray[np.int64], sizes: NDArray[np.int64], most: int) -> Iterato
     """Stretches of rows of about ``most`` bytes each."""
     after = np.cumsum(sizes[rows])
     yield from (part for part in np.split(rows, np.flatnonzero(np.diff((after - 1) // most)) + 1) if len(part))
-
-
-def plain(values: Sequence[Any]) -> list[Any]:
-    """Values of a column for JSON: moments as ISO 8601.
-
-    >>> import datetime
-    >>> plain([3, None, datetime.datetime(2007, 5, 1)])
-    [3, None, '2007-05-01T00:00:00']
-    """
-    return [value.isoformat() if hasattr(value, "isoformat") else value for value in values]
