@@ -74,16 +74,11 @@ def benchmark(
     Raises:
         ValueError: no such column, configuration or split; a row of a split has no class, or a split no row of an experience.
 
-    ::
-
-        from benchwright.datasets.exports.avalanche import benchmark
-
-        clear = benchmark("out/dataset", experience="bucket")
-        strategy.train(clear.train_stream)
+    >>> benchmark("out/dataset", experience="year")
+    Traceback (most recent call last):
+        ...
+    ValueError: out/dataset: no column 'year', there are ...
     """
-    from avalanche.benchmarks import benchmark_from_datasets, with_classes_timeline
-    from avalanche.benchmarks.utils import as_classification_dataset
-
     of = Published.open(dataset)
     table, name = of.index.table, configuration or next(iter(of.configurations))
     if name not in of.configurations:
@@ -94,6 +89,9 @@ def benchmark(
     if unknown := [split for split in splits if split not in masks]:
         raise ValueError(f"{dataset}: configuration {name!r} has no split {unknown[0]!r}, there are {list(masks)}")
     chosen = {split: mask for split, mask in masks.items() if not splits or split in splits}
+    from avalanche.benchmarks import benchmark_from_datasets, with_classes_timeline
+    from avalanche.benchmarks.utils import as_classification_dataset
+
     places = pc.unique(table[experience].filter(pa.array(np.any([*chosen.values()], axis=0)))).drop_null().sort().to_pylist()
     streams: dict[str, list[Any]] = {}
     for split, mask in chosen.items():
