@@ -89,8 +89,7 @@ def benchmark(
     if unknown := [split for split in splits if split not in masks]:
         raise ValueError(f"{dataset}: configuration {name!r} has no split {unknown[0]!r}, there are {list(masks)}")
     chosen = {split: mask for split, mask in masks.items() if not splits or split in splits}
-    from avalanche.benchmarks import benchmark_from_datasets, with_classes_timeline
-    from avalanche.benchmarks.utils import as_classification_dataset
+    from avalanche import benchmarks as theirs  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
 
     places = pc.unique(table[experience].filter(pa.array(np.any([*chosen.values()], axis=0)))).drop_null().sort().to_pylist()
     streams: dict[str, list[Any]] = {}
@@ -102,8 +101,10 @@ def benchmark(
                 f"there are {list(masks)}"
             )
         indices = [_rows(of.index, rows) for rows in parts]
-        streams[split] = [as_classification_dataset(Samples(index, _targets(of, index, label), x)) for index in indices]
-    return with_classes_timeline(benchmark_from_datasets(**streams))
+        streams[split] = [
+            theirs.utils.as_classification_dataset(Samples(index, _targets(of, index, label), x)) for index in indices
+        ]
+    return theirs.with_classes_timeline(theirs.benchmark_from_datasets(**streams))
 
 
 def _targets(of: Published, index: DatasetIndex, label: str) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import posixpath
@@ -138,9 +139,11 @@ def _rows(of: Published) -> Iterator[tuple[dict[str, Any], Mapping[str, bytes]]]
 
 def _plain(value: Any) -> Any:
     """For JSON: a moment as ISO 8601, and null for what is no number."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value.isoformat() if hasattr(value, "isoformat") else value
+    if isinstance(value, list):
+        return [_plain(each) for each in value]
+    if isinstance(value, datetime.date):
+        return value.isoformat()
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _fields(of: Published, row: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +12,7 @@ from PIL import Image
 from ...curation.stages.image_format import PILLOW_NAMES
 
 
-def picture(sample: dict[str, Any]) -> Any:
+def picture(sample: Mapping[str, Any]) -> Any:
     """The one picture of a sample, whatever its format: the value of ``jpg``, ``png``, ``webp``, ...
 
     Raises:
@@ -74,8 +74,8 @@ class Collate:
 
     def _of_one_size(self, values: list[np.ndarray]) -> list[np.ndarray]:
         if isinstance(self.pictures, tuple):
-            size = self.pictures[::-1]  # of Pillow
-            return [np.asarray(Image.fromarray(value).resize(size, Image.Resampling.BILINEAR)) for value in values]
+            height, width = self.pictures
+            return [np.asarray(Image.fromarray(value).resize((width, height), Image.Resampling.BILINEAR)) for value in values]
         height, width = (max(value.shape[axis] for value in values) for axis in (0, 1))
         return [np.pad(value, ((0, height - len(value)), (0, width - value.shape[1]), (0, 0))) for value in values]
 

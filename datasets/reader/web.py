@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-import webdataset as wds
 from fsspec.core import url_to_fs
-from webdataset import tariterators
+from webdataset.compat import FluidInterface
+from webdataset.filters import detshuffle
+from webdataset.pipeline import DataPipeline
+from webdataset.shardlists import SimpleShardList, split_by_node, split_by_worker
+from webdataset.tariterators import base_plus_ext, group_by_keys, tar_file_expander
 
 from ...curation.rng import rng
 from ...curation.ustar import ShardError
@@ -19,7 +22,7 @@ from .decode import DECODERS, decode_member
 from .index import DatasetIndex, ShardFiles
 
 
-class WebPipeline(wds.DataPipeline, wds.FluidInterface):
+class WebPipeline(DataPipeline, FluidInterface):  # pyright: ignore[reportIncompatibleMethodOverride] (theirs)
     """A ``webdataset.DataPipeline`` that has the methods of ``webdataset.WebDataset``: ``map``, ``batched``, ``to_tuple``, ...
 
     >>> pipeline = web_dataset("out/dataset", columns=["class_name"]).to_tuple("__key__", "class_name").slice(2)
@@ -71,16 +74,16 @@ def web_dataset(
         raise ValueError(f"{index.url}: no columns {unknown}, there are {index.table.column_names}")
     if extensions is not None and not extensions:
         raise ValueError("extensions is empty: name the members to read, or leave it out for all")
-    shards = wds.SimpleShardList(pc.unique(index.table["shard"]).to_pylist())
+    shards = SimpleShardList(pc.unique(index.table["shard"]).to_pylist())
     # webdataset adds seed and epoch, so that epoch 1 of seed 0 would be epoch 0 of seed 1.
     word = None if seed is None else int(rng(seed, "reader.web").integers(1 << 62))
     by_shard, by_sample = (
-        None if word is None else wds.detshuffle(size, size, seed=word, epoch=epoch - 1)  # each iteration is one more
+        None if word is None else detshuffle(size, size, seed=word, epoch=epoch - 1)  # each iteration is one more
         for size in (len(shards), shuffle)
     )
     members = None if extensions is None else frozenset(extensions)
     samples = _Samples(index, members, tuple(columns), decode)
-    return WebPipeline(shards, by_shard, wds.split_by_node, wds.split_by_worker, samples, by_sample)
+    return WebPipeline(shards, by_shard, split_by_node, split_by_worker, samples, by_sample)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,11 +114,11 @@ class _Samples:
         """Samples of a shard; takes their rows out of ``rows``."""
 
         def wanted(name: str) -> bool:
-            key, extension = tariterators.base_plus_ext(name)
+            key, extension = base_plus_ext(name)
             return key in rows and (self.extensions is None or extension in self.extensions)
 
-        files = tariterators.tar_file_expander([{"url": place, "stream": stream}], select_files=wanted)
-        for sample in tariterators.group_by_keys(files):
+        files = tar_file_expander([{"url": place, "stream": stream}], select_files=wanted)
+        for sample in group_by_keys(files):
             key = sample["__key__"]
             row = rows.pop(key)
             for extension in sample.keys() - {"__key__", "__url__"}:
