@@ -35,6 +35,7 @@ def write_fiftyone(dataset: str, target: Store, *, progress: Callable[[str], Non
 
     Raises:
         ShardError: a shard is missing or broken.
+        ValueError: the target holds something else that has a ``metadata.json``.
 
     >>> write_fiftyone("out/dataset", Store("for-fiftyone"))
     210
@@ -126,8 +127,10 @@ def _same(of: Published, target: Store) -> bool:
         # Written first, so that a push that is interrupted is known by it.
         target.write_json(METADATA, {"info": {"benchwright": of.facts["digest"]}})
         return True
-    held = target.read_json(METADATA)
-    return isinstance(held, dict) and held.get("info", {}).get("benchwright") == of.facts["digest"]
+    try:
+        return target.read_json(METADATA)["info"]["benchwright"] == of.facts["digest"]
+    except (LookupError, TypeError):
+        raise ValueError(f"{target.url}/{METADATA} is no record of a push: remove it, or name another place") from None
 
 
 def _rows(of: Published) -> Iterator[tuple[dict[str, Any], Mapping[str, bytes]]]:
