@@ -209,6 +209,9 @@ def _readme(index: pa.Table, card: DatasetCard, shards: Mapping[str, Mapping[str
         **({"task_categories": list(card.tasks)} if card.tasks else {}),
         "tags": sorted({"webdataset", "benchwright", *card.tags}),
         "size_categories": [_size_category(counts["samples"])],
+        # Left to itself, load_dataset takes the tars or the index, whichever are more files, and from tars the pictures of the
+        # first formats that it meets.
+        "configs": [{"config_name": "index", "data_files": [{"split": "samples", "path": "index.parquet"}]}],
     }
     lines = ["---", *(f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in front.items()), "---", ""]
     lines += [f"# {card.title}", "", card.summary.strip(), ""]
@@ -281,7 +284,10 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.datasets.reader.dataset import ShardDataset
 dataset = ShardDataset(DatasetIndex.open("."), seed=0, batch_size=64)
 for batch in dataset.loader(num_workers=2, collate_fn=list): ...
-```""".splitlines()
+```
+
+`load_dataset` of Hugging Face gives the index of this folder, without the members. `benchwright push RUN FOLDER` writes a form
+for it that has the members as columns, and the splits.""".splitlines()
 
 
 def _size_category(samples: int) -> str:

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from .curation.flow import Flow, join, rows_of, source, step
     from .curation.keys import how, named, where
     from .curation.rows import Blob, Reject, Rejected
+    from .datasets.reader.collate import Collate
     from .datasets.reader.dataset import ShardDataset
     from .datasets.reader.index import DatasetIndex
+    from .datasets.reader.web import web_dataset
     from .pipelines.api import compare, job, plan, rejects, report, run, scores, show, train, verify
     from .pipelines.benchmark import Benchmark
     from .pipelines.experiments import Training, predictions, results
@@ -34,8 +36,10 @@ _PLACES = {
     "curation.flow": ("Flow", "join", "rows_of", "source", "step"),
     "curation.keys": ("how", "named", "where"),
     "curation.rows": ("Blob", "Reject", "Rejected"),
+    "datasets.reader.collate": ("Collate",),
     "datasets.reader.dataset": ("ShardDataset",),
     "datasets.reader.index": ("DatasetIndex",),
+    "datasets.reader.web": ("web_dataset",),
     "pipelines.api": ("compare", "job", "plan", "rejects", "report", "run", "scores", "show", "train", "verify"),
     "pipelines.benchmark": ("Benchmark",),
     "pipelines.experiments": ("Training", "predictions", "results"),
@@ -44,6 +48,7 @@ _PLACES = {
 __all__ = [
     "Benchmark",
     "Blob",
+    "Collate",
     "DatasetIndex",
     "Flow",
     "Reject",
@@ -70,6 +75,7 @@ __all__ = [
     "step",
     "train",
     "verify",
+    "web_dataset",
     "where",
 ]
 

@@ -180,35 +180,47 @@ def release(out: str, folder: str, *, layout: str | None = None, pipeline: str |
     return todo.benchmark.release(todo.config, out, folder, layout=layout)
 
 
-def push(
-    out: str, to: str, *, form: Literal["parquet", "shards"] = "parquet", progress: Callable[[str], None] = lambda _: None
-) -> int:
+Form = Literal["parquet", "shards", "fiftyone", "label-studio"]
+
+
+def push(out: str, to: str, *, form: Form = "parquet", progress: Callable[[str], None] = lambda _: None) -> int:
     """Write the published dataset elsewhere, and return the number of samples. Repeat an interrupted call to resume it.
 
     Args:
         out: the run.
-        to: a folder, or any fsspec URL, such as ``hf://datasets/NAME`` or ``s3://BUCKET/NAME``.
+        to: a folder, or any fsspec URL, such as ``hf://datasets/OWNER/NAME`` or ``s3://BUCKET/NAME``. A repository of the hub
+            that there is not is made, and is private.
         form: "parquet", which Hugging Face's ``load_dataset`` reads: payloads in the columns of a table, splits as
-            configurations; or "shards", the files as they are.
+            configurations; "shards", the files as they are; "fiftyone", media with what ``fiftyone.types.FiftyOneDataset``
+            reads; or "label-studio", tasks with thumbnails and their classes.
         progress: told one line a file.
 
     Raises:
         StoreError: where the run is not finished, or its dataset is not what its settings made; or the place fails.
+        WrongUse: the place holds files of others.
+        ValueError: the dataset has nothing that the form can show.
 
     >>> push("out", "for-the-hub")
     210
     """
-    from ..datasets.exports.hugging_face import EXPORTED, write_parquet
+    from ..datasets.exports import hugging_face, media
     from .publish import copy_dataset
 
     check_finished(out)
     dataset, target = dataset_of(out), Store(to)
     if not dataset:
         raise WrongUse(f"{out}: the run publishes no dataset")
-    mark = EXPORTED if form == "parquet" else "dataset.json"
+    mark, write = {
+        "parquet": (hugging_face.EXPORTED, hugging_face.write_parquet),
+        "shards": ("dataset.json", copy_dataset),
+        "fiftyone": (media.METADATA, media.write_fiftyone),
+        "label-studio": (media.CONFIG, media.write_label_studio),
+    }[form]
     if target.local and target.local.is_dir() and any(target.local.iterdir()) and not target.exists(mark):
         raise WrongUse(f"{to}: it holds files, and no {mark} of an earlier push: name a new or an empty folder")
-    return (write_parquet if form == "parquet" else copy_dataset)(dataset, target, progress=progress)
+    if to.startswith("hf://") and hugging_face.make_repository(to):
+        progress(f"{to}: a new repository, which is private")
+    return write(dataset, target, progress=progress)
 
 
 def qa_export(

@@ -91,6 +91,23 @@ def labelling_config(options: Sequence[Option], *, background: str, instructions
     return ET.tostring(view, encoding="unicode") + "\n"
 
 
+def choice_config(names: Sequence[str]) -> str:
+    """The interface, as XML, of a project that asks for one class of each image; the answer comes back under ``class``.
+
+    >>> choice_config(["disc", "square"]).count("<Choice ")
+    2
+    """
+    view = ET.Element("View")
+    ET.SubElement(view, "Image", name="image", value="$image")
+    choices = ET.SubElement(view, "Choices", name="class", toName="image", choice="single", required="true")
+    for name in names:
+        if name.startswith("$"):
+            raise ValueError(f"class {name!r}: Label Studio reads a leading $ as the name of a task field")
+        ET.SubElement(choices, "Choice", value=name)
+    ET.indent(view)
+    return ET.tostring(view, encoding="unicode") + "\n"
+
+
 def read_label_studio(
     paths: Sequence[str],
     *,

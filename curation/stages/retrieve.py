@@ -19,6 +19,7 @@ from ..encoders.loading import load_encoder
 from ..encoders.spec import EncoderSpec
 from ..rows import REJECTS, Sifted
 from .neighbours import Vectors
+from .nominate import gpu_knn
 from .overlap import Nominated, Rule, Selection, select
 from .shortage import report_shortages, shortages
 from .topk import TopK, squared_norms
@@ -185,7 +186,7 @@ def _scan(
     values, counts = np.unique(index.buckets, return_counts=True)
     waiting = dict(zip(values.tolist(), counts.tolist(), strict=True))
     states: dict[int, TopK] = {}
-    first = 0
+    knn, first = gpu_knn(), 0
     for block in rows.arrays("embedding"):
         check_unit(np.asarray(block[:64], dtype=np.float32), index.keys.slice(first, 64).to_pylist())
         buckets = index.buckets[first : first + len(block)]
@@ -193,7 +194,7 @@ def _scan(
             places = np.flatnonzero(buckets == bucket)
             whole = len(places) == places[-1] - places[0] + 1
             part = block[places[0] : places[-1] + 1] if whole else block[places]
-            state = states.setdefault(bucket, TopK(signed, rule.candidates))
+            state = states.setdefault(bucket, TopK(signed, rule.candidates, knn))
             state.add(part, index.id_of[first + places])
             waiting[bucket] -= len(places)
             if waiting[bucket] == 0:

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from .nominate import Knn, nominate
+
 CHUNK_BYTES = 16 * 2**20
 """Bytes of float32 vectors that one matrix product takes: enough for BLAS to be fast, little enough to stay in a cache."""
 
@@ -79,6 +81,7 @@ class TopK:
     Args:
         queries: (q, d) float32, finite. For the k rows of *smallest* product, negate them and the scores.
         k: number of rows wanted a query, at least 1.
+        knn: a search that nominates in place of the products here, where it is shown to lose nothing; see ``nominate``.
 
     Raises:
         ValueError: for queries of another shape or with values that are not finite, or for k < 1.
@@ -90,7 +93,7 @@ class TopK:
     (array([[1. , 0.6]]), array([[0, 2]]))
     """
 
-    def __init__(self, queries: np.ndarray, k: int) -> None:
+    def __init__(self, queries: np.ndarray, k: int, knn: Knn | None = None) -> None:
         self._queries = np.ascontiguousarray(queries, dtype=np.float32)
         if self._queries.ndim != 2 or self._queries.shape[1] == 0:
             raise ValueError(f"queries have shape {np.shape(queries)}: (number of queries, width) is wanted")
@@ -101,7 +104,7 @@ class TopK:
         norms = np.linalg.norm(self._queries.astype(np.float64), axis=1)
         if norms.max(initial=0) > LONGEST:
             raise ValueError(f"query {norms.argmax()} has length {norms.max():.3g}: beyond {LONGEST:.0e} float32 overflows")
-        self._k = k
+        self._k, self._knn = k, knn
         count, width = self._queries.shape
         # |fl(x.q) - x.q| <= gamma(d) |x||q| for any order of summation, with or without fused multiply-add
         # (Higham, Accuracy and Stability of Numerical Algorithms, 2nd ed., section 3.1); doubled for the rounded norms.
@@ -145,7 +148,27 @@ class TopK:
             self._take(np.concatenate(blocks), np.concatenate(ids))
 
     def _take(self, block: np.ndarray, ids: np.ndarray) -> None:
-        nominees = _Nominees(self._k, [s[-1] if len(s) == self._k else -np.inf for s in self._scores])
+        bars = [s[-1] if len(s) == self._k else -np.inf for s in self._scores]
+        nominated = self._searched(block, bars)
+        if nominated is None:
+            nominated = self._scanned(block, ids, bars)
+        for query, found in enumerate(nominated):
+            self._merge(query, inner_products_of(block, found, self._queries[query]), ids[found])
+
+    def _searched(self, block: np.ndarray, bars: list[float]) -> list[np.ndarray] | None:
+        """Nominees by the given search; None where there is none, or it shows nothing."""
+        if self._knn is None:
+            return None
+        vectors = np.ascontiguousarray(block, dtype=np.float32)
+        squares = squared_norms(vectors)
+        if not (np.isfinite(squares) & (squares > 0)).all():
+            return None
+        longest = 1.01 * float(np.sqrt(squares.max(initial=0)))  # the squares are rounded
+        return nominate(self._knn, self._queries, vectors, self._k, longest, np.array(bars))
+
+    def _scanned(self, block: np.ndarray, ids: np.ndarray, bars: list[float]) -> list[np.ndarray]:
+        """Nominees by products chunk by chunk; marks rows without a direction."""
+        nominees = _Nominees(self._k, bars)
         rows = max(256, CHUNK_BYTES // (4 * block.shape[1]))
         for start in range(0, len(block), rows):
             chunk = np.ascontiguousarray(block[start : start + rows], dtype=np.float32)
@@ -160,8 +183,7 @@ class TopK:
                 approximate[~good] = np.nan
             slack = self._slack * np.sqrt(float(squares[good].max())) + self._underflow
             nominees.add(approximate, slack, start)
-        for query, found in enumerate(nominees.finish()):
-            self._merge(query, inner_products_of(block, found, self._queries[query]), ids[found])
+        return nominees.finish()
 
     def _merge(self, query: int, scores: np.ndarray, ids: np.ndarray) -> None:
         scores = np.concatenate([self._scores[query], scores])

@@ -6,8 +6,8 @@ files; the five iid splits of CLEAR and its stream are configurations over the s
 
 from __future__ import annotations
 
-import dataclasses
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -17,23 +17,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ...curation.shards import read_sample
-from ...curation.store import Store
-from ..reader.index import DatasetIndex, ShardFiles
+from ...curation.store import Store, told_of
 from .columns import Feature, MemberColumn, feature_of, member_columns
+from .published import PLACES, Published, cut
 
 FILE_BYTES = 256 << 20
 """Payload of a file at most, unless a single sample is larger."""
 
-GROUP_BYTES = 16 << 20
-"""Payload of a row group at most: what is held in memory."""
-
 EXPORTED = "export.json"
 """What an export has written: name -> size, and the digests of what it is of."""
-
-_PLACES = ("shard", "offset", "size")
-
-Configurations = Mapping[str, Mapping[str, Mapping[str, Any]]]
 
 
 def write_parquet(
@@ -61,61 +53,62 @@ def write_parquet(
     >>> rows.select("class_name", pl.col("image").struct.field("path").str.tail(4)).row(0)
     ('BACKGROUND', '.bmp')
     """
-    facts = _facts(dataset)
-    index = DatasetIndex.open(dataset)
-    index.check()
-    configurations = _configurations(facts)
-    members = member_columns(dataset, pc.unique(index.table["shard"]).to_pylist(), taken=index.table.column_names)
-    plain = [field for field in index.table.schema if field.name not in _PLACES]
-    labels = {name: list(names) for name, names in facts.get("labels", {}).items() if name in index.table.column_names}
+    of = Published.open(dataset)
+    table, labels = of.index.table, of.labels
+    members = member_columns(dataset, pc.unique(table["shard"]).to_pylist(), taken=table.column_names)
+    plain = [field for field in table.schema if field.name not in PLACES]
     features = {field.name: _labelled(field, labels) for field in plain}
     for column in members:
         features |= column.features()
     plain = [pa.field(field.name, pa.int64()) if field.name in labels else field for field in plain]
     schema = pa.schema([*plain, *(field for column in members for field in column.fields())])
     schema = schema.with_metadata({"huggingface": json.dumps({"info": {"features": features}})})
-    masks = _masks(index.table, configurations)
-    index = dataclasses.replace(index, table=_as_indices(index.table, labels))
+    masks = of.masks()
     files: dict[str, list[str]] = {}
-    done, sizes = _Done(target, facts), dict[str, int]()
+    done, sizes = _Done(target, of.version), dict[str, int]()
     for number, (splits, rows) in enumerate(_atoms(masks)):
-        for part, some in enumerate(_cut(rows, index.table["size"].to_numpy(), file_bytes)):
+        for part, some in enumerate(cut(rows, table["size"].to_numpy(), file_bytes)):
             name = f"data/{number:03d}-{part:05d}.parquet"
             if not done.has(name):
                 with target.writing(name) as stream, pq.ParquetWriter(stream, schema, compression="zstd") as writer:
-                    for table in _tables(index, some, members, schema):
-                        writer.write_table(table)
+                    for group in _tables(of, some, members, schema):
+                        writer.write_table(group)
                 done.add(name)
                 progress(f"{name}: {len(some):,} rows")
             sizes[name] = target.size(name) or 0
             for split in splits:
                 files.setdefault(split, []).append(name)
     counts = {split: int(mask.sum()) for split, mask in masks.items()}
-    target.write("README.md", _card(facts, dataset, configurations, features, files, sizes, counts))
+    target.write("README.md", _card(of, features, files, sizes, counts))
     done.close([*sizes, "README.md"])
-    return len(index)
+    return len(of.index)
 
 
-def _facts(dataset: str) -> dict[str, Any]:
-    try:
-        return json.loads(Store(dataset).read("dataset.json"))
-    except (ValueError, UnicodeDecodeError) as error:
-        raise ValueError(f"{dataset}/dataset.json: {error}") from error
+def make_repository(url: str) -> bool:
+    """Make the repository that ``hf://datasets/OWNER/NAME`` names, a private one. False where the hub has it.
 
+    Raises:
+        OSError: the hub refuses, or cannot be reached.
+        ValueError: the URL names no dataset of the hub.
+    """
+    from huggingface_hub import HfApi  # not before it is needed: its import takes a quarter of a second
 
-def _configurations(facts: Mapping[str, Any]) -> Configurations:
-    found = {
-        each["name"]: {split["name"]: split["where"] for split in each["splits"]} for each in facts.get("configurations", [])
-    }
-    return found or {"default": {"train": {}}}
+    found = re.match(r"hf://datasets/([^/@]+/[^/@]+)", url)
+    if not found:
+        raise ValueError(f"{url}: hf://datasets/OWNER/NAME is wanted")
+    with told_of(url):
+        if HfApi().repo_exists(found[1], repo_type="dataset"):
+            return False
+        HfApi().create_repo(found[1], repo_type="dataset", private=True, exist_ok=True)
+    return True
 
 
 class _Done:
     """Which files an export to the same place, of the same dataset, has written."""
 
-    def __init__(self, target: Store, facts: Mapping[str, Any]) -> None:
+    def __init__(self, target: Store, version: str) -> None:
         self._target = target
-        self._digest = json.dumps({"digest": facts["digest"], "files": facts["files"]["index.parquet"]["sha256"]})
+        self._digest = version
         held = target.read_json(EXPORTED) if target.exists(EXPORTED) else {}
         try:
             before: dict[str, int] = {str(name): int(size) for name, size in held.get("files", {}).items()}
@@ -149,27 +142,6 @@ def _labelled(field: pa.Field, labels: Mapping[str, Sequence[str]]) -> Feature:
     return feature_of(field.type)
 
 
-def _masks(table: pa.Table, configurations: Configurations) -> dict[str, NDArray[np.bool_]]:
-    """``configuration/split`` -> (n,) whether a row is in it; splits without rows are left out."""
-    found: dict[str, NDArray[np.bool_]] = {}
-    for name, splits in configurations.items():
-        covered = np.zeros(table.num_rows, dtype=bool)
-        for split, where in splits.items():
-            mask = np.ones(table.num_rows, dtype=bool)
-            for column, wanted in where.items():
-                if column not in table.column_names:
-                    raise ValueError(f"configuration {name!r}: there is no column {column!r}")
-                values = pa.array(wanted if isinstance(wanted, list) else [wanted], table.schema.field(column).type)
-                mask &= np.asarray(pc.is_in(table[column], value_set=values))
-            covered |= mask
-            if mask.any():
-                found[f"{name}/{split}"] = mask
-        if not covered.all():
-            key = table["key"][int(np.flatnonzero(~covered)[0])].as_py()
-            raise ValueError(f"configuration {name!r} leaves out {int((~covered).sum())} rows, such as {key!r}")
-    return found
-
-
 def _atoms(masks: Mapping[str, NDArray[np.bool_]]) -> Iterator[tuple[list[str], NDArray[np.int64]]]:
     """Rows that are in the same splits, and which these are, in the order of their first rows."""
     names = list(masks)
@@ -177,12 +149,6 @@ def _atoms(masks: Mapping[str, NDArray[np.bool_]]) -> Iterator[tuple[list[str], 
     _, first, which = np.unique(codes, axis=1, return_index=True, return_inverse=True)
     for code in np.argsort(first).tolist():
         yield [name for name in names if masks[name][first[code]]], np.flatnonzero(which.ravel() == code)
-
-
-def _cut(rows: NDArray[np.int64], sizes: NDArray[np.int64], most: int) -> Iterator[NDArray[np.int64]]:
-    """Stretches of rows of about ``most`` bytes each."""
-    after = np.cumsum(sizes[rows])
-    yield from (part for part in np.split(rows, np.flatnonzero(np.diff((after - 1) // most)) + 1) if len(part))
 
 
 def _as_indices(table: pa.Table, labels: Mapping[str, Sequence[str]]) -> pa.Table:
@@ -194,40 +160,29 @@ def _as_indices(table: pa.Table, labels: Mapping[str, Sequence[str]]) -> pa.Tabl
     return table
 
 
-def _tables(
-    index: DatasetIndex, rows: NDArray[np.int64], members: Sequence[MemberColumn], schema: pa.Schema
-) -> Iterator[pa.Table]:
-    files = ShardFiles(index.url)
-    for some in _cut(rows, index.table["size"].to_numpy(), GROUP_BYTES):
-        table = index.table.take(pa.array(some))
-        places = list(zip(*(table[name].to_pylist() for name in _PLACES), strict=True))
-        keys = table["key"].to_pylist()
-        samples = [
-            read_sample(span, key, place=files.place(shard), base=offset)
-            for span, key, (shard, offset, _) in zip(files.read(places), keys, places, strict=True)
-        ]
-        arrays = [values for column in members for values in column.values(samples, keys)]
-        yield pa.Table.from_arrays([*table.drop_columns(list(_PLACES)).columns, *arrays], schema=schema)
+def _tables(of: Published, rows: NDArray[np.int64], members: Sequence[MemberColumn], schema: pa.Schema) -> Iterator[pa.Table]:
+    for table, samples in of.samples(rows):
+        arrays = [values for column in members for values in column.values(samples, table["key"].to_pylist())]
+        plain = _as_indices(table.drop_columns(list(PLACES)), of.labels)
+        yield pa.Table.from_arrays([*plain.columns, *arrays], schema=schema)
 
 
 # ---------------------------------------------------------------------------------------------------------------- the card
 
 
 def _card(
-    facts: Mapping[str, Any],
-    dataset: str,
-    configurations: Configurations,
+    of: Published,
     features: Mapping[str, Feature],
     files: Mapping[str, Sequence[str]],
     sizes: Mapping[str, int],
     counts: Mapping[str, int],
 ) -> bytes:
     """The dataset's card, with what the hub wants to know of configurations and columns at its head."""
-    _, head, text = Store(dataset).read("README.md").decode().split("---\n", 2)
+    _, head, text = Store(of.index.url).read("README.md").decode().split("---\n", 2)
     columns = [{"name": name, **_yaml(feature)} for name, feature in features.items()]
     told: list[dict[str, Any]] = []
     described: list[dict[str, Any]] = []
-    for number, (name, splits) in enumerate(configurations.items()):
+    for number, (name, splits) in enumerate(of.configurations.items()):
         there = {split: files[f"{name}/{split}"] for split in splits if f"{name}/{split}" in files}
         data = [{"split": split, "path": list(paths)} for split, paths in there.items()]
         told.append({"config_name": name, "data_files": data, **({} if number else {"default": True})})
@@ -239,13 +194,13 @@ def _card(
     lines = [
         f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in (("configs", told), ("dataset_info", described))
     ]
-    front = [line for line in head.splitlines() if not line.startswith("tags:")]
+    front = [line for line in head.splitlines() if not line.startswith(("tags:", "configs:"))]
     tags = json.loads(next((line[5:] for line in head.splitlines() if line.startswith("tags:")), "[]"))
     front.append(f"tags: {json.dumps([tag for tag in tags if tag != 'webdataset'], ensure_ascii=False)}")
     body = text.partition("## How to read it")
     rest = body[2].partition("\n## ")
     how = ["## How to read it", "", "```python", "from datasets import load_dataset", ""]
-    how += [f'dataset = load_dataset("FOLDER OR NAME", "{name}")' for name in configurations] + ["```", ""]
+    how += [f'dataset = load_dataset("FOLDER OR NAME", "{name}")' for name in of.configurations] + ["```", ""]
     return "\n".join(["---", *front, *lines, "---", body[0] + "\n".join(how), f"## {rest[2]}" if rest[2] else ""]).encode()
 
 

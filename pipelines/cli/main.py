@@ -344,20 +344,22 @@ def push(
     out: Out,
     to: Annotated[str, typer.Argument(metavar="WHERE", help="New folder, or fsspec URL such as hf://datasets/NAME.")],
     form: Annotated[
-        Literal["parquet", "shards"], typer.Option(help="parquet, for Hugging Face's load_dataset, or the shards as they are.")
+        Literal["parquet", "shards", "fiftyone", "label-studio"],
+        typer.Option(help="parquet, for Hugging Face's load_dataset; the shards as they are; or what these tools import."),
     ] = "parquet",
     quiet: Quiet = False,
 ) -> None:
     """Write the dataset to a hub, an object store or another folder.
 
     Payloads become columns of Parquet files, and the splits of the benchmark become configurations, so that load_dataset(WHERE)
-    gives them; repeat an interrupted push to resume it.
+    gives them; repeat an interrupted push to resume it. A repository of the hub that there is not is made, and is private.
 
     \b
     Examples:
       benchwright push out hf://datasets/me/my-clear
       benchwright push out for-the-hub
       benchwright push out s3://bucket/my-clear --form shards
+      benchwright push out for-fiftyone --form fiftyone
     """
     from .. import api
     from .text import line_teller

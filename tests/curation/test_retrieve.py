@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import faiss
 import numpy as np
@@ -18,8 +18,9 @@ from benchwright.curation.encoders.spec import Colours
 from benchwright.curation.flow import source, step
 from benchwright.curation.rows import Shape, Sifted
 from benchwright.curation.run import run
-from benchwright.curation.stages import topk
+from benchwright.curation.stages import nominate, topk
 from benchwright.curation.stages.neighbours import Distinct, Vectors
+from benchwright.curation.stages.nominate import gpu_knn
 from benchwright.curation.stages.overlap import Nominated, Rule, select
 from benchwright.curation.stages.retrieve import Concept, Retrieved, retrieve, retrieve_by_vectors
 from benchwright.curation.stages.shortage import shortages
@@ -97,6 +98,63 @@ def test_top_k_equals_faiss_and_does_not_depend_on_the_cut(cut: int, dtype: type
     everything = np.stack([inner_products(vectors, query) for query in queries])
     expected = np.stack([np.lexsort((np.arange(5000), -row))[:100] for row in everything])
     assert np.array_equal(rows, expected)
+
+
+def tensor_cores(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """faiss, with the last 13 bits of every number cut off, as the fastest mode of a GPU has it."""
+    cut = [(part.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32) for part in (queries, vectors)]
+    return faiss.knn(*cut, k, metric=faiss.METRIC_INNER_PRODUCT)
+
+
+@pytest.mark.usefixtures("small_chunks")
+@pytest.mark.parametrize("blocks", ["spread", "equals", "near", "broken", "few"])
+def test_an_inexact_search_nominates_and_the_exact_order_stays(blocks: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nominate, "MOST", 300)
+    vectors, queries = unit(3000, 48, 2), unit(6, 48, 3)
+    if blocks == "equals":  # k and the last of the found rows are in a run of equals
+        vectors = np.repeat(unit(6, 48, 4), 500, axis=0)
+    if blocks == "near":  # closer than the error of the search
+        vectors = vectors[:1] + np.random.default_rng(5).normal(scale=1e-6, size=vectors.shape).astype(np.float32)
+    if blocks == "broken":
+        vectors[[7, 1500]] = [[np.nan] * 48, [0] * 48]
+    size = 200 if blocks == "few" else 1000
+    shown: list[bool] = []
+
+    def told(*given: Any) -> list[np.ndarray] | None:
+        found = nominate.nominate(*given)
+        shown.append(found is not None)
+        return found
+
+    monkeypatch.setattr(topk, "nominate", told)
+    found = []
+    for knn in (None, tensor_cores):
+        state = TopK(queries, 60, knn)
+        for first in range(0, len(vectors), size):
+            state.add(vectors[first : first + size], np.arange(first, first + size))
+        found.append(state.result())
+    for plain, searched in zip(*found, strict=True):
+        np.testing.assert_array_equal(searched, plain)
+    assert (
+        shown
+        == {
+            "spread": [True] * 3,
+            "equals": [False] * 3,
+            "near": [False] * 3,
+            "broken": [True],  # the others go another way
+            "few": [True] * 15,
+        }[blocks]
+    )
+
+
+def test_a_search_that_fails_is_done_without() -> None:
+    def full(*_: Any) -> tuple[np.ndarray, np.ndarray]:
+        raise RuntimeError("out of memory")
+
+    vectors, queries = unit(500, 8, 2), unit(2, 8, 3)
+    state = TopK(queries, 5, full)
+    state.add(vectors, np.arange(500))
+    np.testing.assert_array_equal(state.result()[1], top_k([vectors], queries, 5)[1])
+    assert gpu_knn() is None or faiss.get_num_gpus() > 0
 
 
 @pytest.mark.usefixtures("small_chunks")

@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
 from benchwright.pipelines.errors import WrongUse
 from PIL import Image
+
+from .hub import running_hub
 
 LOAD = """
 import hashlib, io, json, sys
@@ -62,11 +65,11 @@ print(json.dumps(found))
 """In a process of its own, whose working directory does not hold the folder ``datasets``."""
 
 
-def loaded(folder: Path, tmp_path: Path) -> dict[str, Any]:
+def loaded(folder: Path | str, tmp_path: Path, **environment: str) -> dict[str, Any]:
+    """What ``load_dataset`` gives: configuration -> split -> key -> facts; and of the default, split -> number of rows."""
     command = [sys.executable, "-P", "-c", LOAD, str(folder), str(tmp_path / "cache")]
-    told = subprocess.run(
-        command, capture_output=True, text=True, cwd=tmp_path, env={"HOME": str(tmp_path), "HF_HUB_OFFLINE": "1"}
-    )
+    environment = environment or {"HF_HUB_OFFLINE": "1"}
+    told = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={"HOME": str(tmp_path), **environment})
     assert told.returncode == 0, told.stderr
     return json.loads(told.stdout.splitlines()[-1])
 
@@ -82,9 +85,10 @@ CONFIGURATIONS = {
 
 
 @pytest.mark.parametrize("name", sorted(CONFIGURATIONS))
-def test_every_row_payload_and_split_of_each_benchmark_is_loaded(name: str, tmp_path: Path) -> None:
-    out, hub = tmp_path / "out", tmp_path / "hub"
-    api.run(api.job(name, config="tiny"), str(out))
+def test_every_row_payload_and_split_of_each_benchmark_is_loaded(
+    name: str, tiny: Callable[[str], Path], tmp_path: Path
+) -> None:
+    out, hub = tiny(name), tmp_path / "hub"
     index = DatasetIndex.open(out / "dataset")
     assert api.push(str(out), str(hub)) == len(index)
     found = loaded(hub, tmp_path)
@@ -213,9 +217,8 @@ def test_what_cannot_be_pushed_is_told_in_one_line(tmp_path: Path) -> None:
         write_parquet(str(left), Store(str(tmp_path / "hub")))
 
 
-def test_a_push_leaves_the_files_of_others_alone(tmp_path: Path) -> None:
-    out, mine = tmp_path / "out", tmp_path / "mine"
-    api.run(api.job("skeleton", config="tiny"), str(out))
+def test_a_push_leaves_the_files_of_others_alone(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    out, mine = tiny("skeleton"), tmp_path / "mine"
     mine.mkdir()
     (mine / "thesis.tex").write_text("mine")
     for form in ("parquet", "shards"):
@@ -227,9 +230,8 @@ def test_a_push_leaves_the_files_of_others_alone(tmp_path: Path) -> None:
     assert {path.name: path.read_bytes() for path in (tmp_path / "copy").iterdir()} == same
 
 
-def test_the_head_of_the_card_says_what_the_hub_asks_for(tmp_path: Path) -> None:
-    out, hub = tmp_path / "out", tmp_path / "hub"
-    api.run(api.job("vclimb", config="tiny"), str(out))
+def test_the_head_of_the_card_says_what_the_hub_asks_for(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    out, hub = tiny("vclimb"), tmp_path / "hub"
     api.push(str(out), str(hub))
     front = yaml.safe_load((hub / "README.md").read_text().split("---\n")[1])
     assert (front["license"], front["task_categories"], front["size_categories"]) == (
@@ -244,3 +246,51 @@ def test_the_head_of_the_card_says_what_the_hub_asks_for(tmp_path: Path) -> None
     assert 'load_dataset("FOLDER OR NAME", "default")' in text
     assert "webdataset" not in text
     assert "## Citation" in text
+
+
+def test_load_dataset_of_the_shards_gives_every_row_of_the_index(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    folder = tiny("clear") / "dataset"
+    found = loaded(folder, tmp_path)
+    assert found.keys() == {"", "index"}
+    assert found["index"].keys() == {"samples"}
+    rows = {row["key"]: {"label": row["label"]} for row in DatasetIndex.open(folder).table.to_pylist()}
+    assert found["index"]["samples"] == rows
+
+
+PUSH = """
+import sys
+from benchwright.pipelines import api
+
+def told(line):
+    print(line)
+    if "rows" in line and sys.argv[3] == "interrupted":
+        raise KeyboardInterrupt
+
+api.push(sys.argv[1], sys.argv[2], progress=told)
+"""
+
+
+def test_a_push_to_the_hub_is_resumed_and_loaded_from_there(tiny: Callable[[str], Path], tmp_path: Path) -> None:
+    with running_hub() as hub:
+        plain = {"HF_ENDPOINT": hub.url, "HF_TOKEN": "hf_of_nobody", "HF_HUB_DISABLE_XET": "1"}  # Xet is a protocol of its own
+
+        def push(how: str) -> tuple[int, str]:
+            command = [sys.executable, "-P", "-c", PUSH, str(tiny("vclimb")), "hf://datasets/me/clips", how]
+            told = subprocess.run(command, capture_output=True, text=True, env={"HOME": str(tmp_path), **plain})
+            return told.returncode, told.stdout
+
+        code, told = push("interrupted")
+        assert code != 0
+        assert told.startswith("hf://datasets/me/clips: a new repository, which is private\n")
+        assert hub.private == {"me/clips": True}
+        assert hub.commits == [["data/000-00000.parquet"], ["export.json"]]
+        code, told = push("whole")
+        assert code == 0
+        assert "private" not in told
+        paths = [path for paths in hub.commits for path in paths if path != "export.json"]
+        assert paths == ["data/000-00000.parquet", "data/001-00000.parquet", "data/002-00000.parquet", "README.md"]
+        found = loaded("me/clips", tmp_path, **plain)
+    api.push(str(tiny("vclimb")), str(tmp_path / "folder"))
+    assert found == loaded(tmp_path / "folder", tmp_path)
+    assert found[""] == {"train": 24, "validation": 12, "test": 12}
+    assert {name: (tmp_path / "folder" / name).read_bytes() for name in hub.files["me/clips"]} == hub.files["me/clips"]

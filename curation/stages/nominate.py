@@ -1,0 +1,89 @@
+"""Nominees of a top-k search by an inexact search, such as faiss's on a GPU, which are shown to hold the exact k best.
+
+What a GPU can gain is the time of the matrix products; blocks are still read from a disk and cross to the GPU. The gain has not
+been measured on a GPU, and may be small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+Knn = Callable[[np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+"""Queries (q, d), vectors (n, d) and k -> inner products (q, k), descending, and rows (q, k); -1 where there is none."""
+
+MOST = 2048
+"""Rows that faiss finds at most on a GPU, a query."""
+
+TF32 = 2.0**-10
+"""Relative error at most of a float32 number of which a tensor core takes ten bits behind the leading one, cut or rounded."""
+
+
+def gpu_knn() -> Knn | None:
+    """faiss's search on its first GPU; None where faiss has none, or is built without."""
+    import faiss
+
+    found: Any = faiss
+    if not hasattr(found, "knn_gpu") or not found.get_num_gpus():
+        return None
+    resources = found.StandardGpuResources()
+
+    def search(queries: np.ndarray, vectors: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        return found.knn_gpu(resources, queries, vectors, k, metric=found.METRIC_INNER_PRODUCT)
+
+    return search
+
+
+def nominate(
+    knn: Knn, queries: np.ndarray, vectors: np.ndarray, k: int, longest: float, bars: np.ndarray
+) -> list[np.ndarray] | None:
+    """Rows, ascending, that must be scored exactly to know the k best of each query; None where that cannot be shown.
+
+    Let s(x) be the exact score of a row and t(x) that of the search, with |s(x) - t(x)| <= e for all rows, and let the search
+    return the m > k rows of largest t. Of these, k have s >= t_k - e, where t_k is the k-th largest t: so the k-th best score
+    is at least L = max(t_k - e, bar), with the bar that rows have to reach in any case. A row that is not returned has
+    t <= t_m, so s <= t_m + e. Where t_m + e < L, no such row is among the k best or ties with the last of them; and of those
+    that were returned, only rows with t + e >= L can be. Where all n rows were returned there is no other, and nothing to show.
+
+    e: both numbers of a product are known to a relative error of ``TF32``, if the search takes tensor cores, and sums of d
+    products in float32 add d roundings, in any order: twice the usual bound is taken, since tensor cores may cut where others
+    round, which also covers the rounding of s in float64. With u = 2^-24 and g = d u / (1 - d u) that is
+    e = ((1 + TF32)^2 (1 + 2 g) - 1) |x| |q|, by the Cauchy-Schwarz inequality, plus d (1 + |x| + |q|) times the smallest normal
+    number, for numbers and products that are taken for zero.
+
+    Args:
+        knn: the search.
+        queries: (q, d) float32, finite.
+        vectors: (n, d) float32, finite, none of them zero.
+        k: rows wanted, at least 1.
+        longest: length of the longest vector, or more.
+        bars: (q,) score below which a row is not wanted.
+
+    >>> import faiss
+    >>> knn = lambda queries, vectors, k: faiss.knn(queries, vectors, k, metric=faiss.METRIC_INNER_PRODUCT)
+    >>> vectors = np.array([[1, 0], [0, 1], [0.6, 0.8]], np.float32)
+    >>> nominate(knn, vectors[:1], vectors, 1, 1.0, np.array([-np.inf]))
+    [array([0])]
+    """
+    count, width = vectors.shape
+    wanted = min(count, MOST)
+    if wanted < count and wanted <= k:
+        return None
+    rounding = width * 2.0**-24
+    gamma = 2 * rounding / (1 - rounding)
+    lengths = np.linalg.norm(queries.astype(np.float64), axis=1)
+    lost = width * float(np.finfo(np.float32).tiny) * (1 + longest + lengths)
+    error = ((1 + TF32) ** 2 * (1 + gamma) - 1) * longest * lengths + lost
+    try:
+        scores, rows = knn(queries, vectors, wanted)
+    except (RuntimeError, MemoryError):  # as a GPU without room: the processor does it
+        return None
+    scores = np.asarray(scores, dtype=np.float64)
+    if not np.isfinite(scores).all() or (rows < 0).any():
+        return None
+    least = np.maximum(scores[:, k - 1] - error, bars) if wanted >= k else bars
+    if wanted < count and not (scores[:, -1] + error < least).all():
+        return None
+    return [np.sort(found[t + e >= bar]).astype(np.int64) for found, t, e, bar in zip(rows, scores, error, least, strict=True)]

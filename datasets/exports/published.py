@@ -1,0 +1,115 @@
+"""A published dataset as the forms of other tools need it: its facts, rows, splits and classes, and its samples in turn."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ...curation.shards import read_sample
+from ...curation.store import Store
+from ..reader.index import DatasetIndex, ShardFiles
+
+BATCH_BYTES = 16 << 20
+"""Payload of a batch of samples at most: what is held in memory."""
+
+PLACES = ("shard", "offset", "size")
+
+Configurations = Mapping[str, Mapping[str, Mapping[str, Any]]]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Published:
+    """A dataset that was checked against its index.
+
+    Attributes:
+        facts: ``dataset.json``.
+        index: all rows.
+        configurations: name -> split -> the rows in it, as column -> values; see ``DatasetCard``.
+        labels: column of classes, by index or by name -> the names of the classes.
+
+    >>> of = Published.open("out/dataset")
+    >>> of.labels["label"], list(of.configurations)[0], len(of.index)
+    (['BACKGROUND', 'blue', 'green', 'red'], 'iid_seed0', 210)
+    """
+
+    facts: Mapping[str, Any]
+    index: DatasetIndex
+    configurations: Configurations
+    labels: Mapping[str, list[str]]
+
+    @classmethod
+    def open(cls, dataset: str) -> Published:
+        """Read ``dataset.json`` and the index of a folder or URL.
+
+        Raises:
+            ShardError: a shard is missing or too short.
+            ValueError: ``dataset.json`` is no JSON.
+        """
+        try:
+            facts: dict[str, Any] = json.loads(Store(dataset).read("dataset.json"))
+        except (ValueError, UnicodeDecodeError) as error:
+            raise ValueError(f"{dataset}/dataset.json: {error}") from error
+        index = DatasetIndex.open(dataset)
+        index.check()
+        told = facts.get("configurations", [])
+        found = {each["name"]: {split["name"]: split["where"] for split in each["splits"]} for each in told}
+        labels = {name: list(names) for name, names in facts.get("labels", {}).items() if name in index.table.column_names}
+        return cls(facts, index, found or {"default": {"train": {}}}, labels)
+
+    @property
+    def version(self) -> str:
+        """Changes with the rows, the payloads and the columns."""
+        return json.dumps({"digest": self.facts["digest"], "files": self.facts["files"]["index.parquet"]["sha256"]})
+
+    def masks(self) -> dict[str, NDArray[np.bool_]]:
+        """``configuration/split`` -> (n,) whether a row is in it; splits without rows are left out.
+
+        Raises:
+            ValueError: a configuration names a column that there is not, or leaves a row out.
+        """
+        table, found = self.index.table, dict[str, NDArray[np.bool_]]()
+        for name, splits in self.configurations.items():
+            covered = np.zeros(table.num_rows, dtype=bool)
+            for split, where in splits.items():
+                mask = np.ones(table.num_rows, dtype=bool)
+                for column, wanted in where.items():
+                    if column not in table.column_names:
+                        raise ValueError(f"configuration {name!r}: there is no column {column!r}")
+                    values = pa.array(wanted if isinstance(wanted, list) else [wanted], table.schema.field(column).type)
+                    mask &= np.asarray(pc.is_in(table[column], value_set=values))
+                covered |= mask
+                if mask.any():
+                    found[f"{name}/{split}"] = mask
+            if not covered.all():
+                key = table["key"][int(np.flatnonzero(~covered)[0])].as_py()
+                raise ValueError(f"configuration {name!r} leaves out {int((~covered).sum())} rows, such as {key!r}")
+        return found
+
+    def class_of(self, row: Mapping[str, Any], column: str) -> str | None:
+        """Name of a row's class in a column of ``labels``."""
+        value = row[column]
+        if value is None or isinstance(value, str):
+            return value
+        return self.labels[column][value] if 0 <= value < len(self.labels[column]) else None
+
+    def samples(self, rows: NDArray[np.int64] | None = None) -> Iterator[tuple[pa.Table, list[dict[str, bytes]]]]:
+        """Some rows or all, a batch at a time, and the members of each by extension."""
+        files, sizes = ShardFiles(self.index.url), self.index.table["size"].to_numpy()
+        for some in cut(np.arange(len(self.index)) if rows is None else rows, sizes, BATCH_BYTES):
+            table = self.index.table.take(pa.array(some))
+            places = list(zip(*(table[name].to_pylist() for name in PLACES), strict=True))
+            spans = zip(files.read(places), table["key"].to_pylist(), places, strict=True)
+            yield table, [read_sample(span, key, place=files.place(at[0]), base=at[1]) for span, key, at in spans]
+
+
+def cut(rows: NDArray[np.int64], sizes: NDArray[np.int64], most: int) -> Iterator[NDArray[np.int64]]:
+    """Stretches of rows of about ``most`` bytes each."""
+    after = np.cumsum(sizes[rows])
+    yield from (part for part in np.split(rows, np.flatnonzero(np.diff((after - 1) // most)) + 1) if len(part))
