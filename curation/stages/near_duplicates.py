@@ -56,7 +56,7 @@ class DuplicateRule:
         within: column (bucket, task, ...) within whose values rows are compared; "": all with all.
         order_by: column of ``keep_first``, such as a date; "": the key alone. Rows without a value come last.
         best_by: column of ``keep_best``: a number.
-        split: column that says the split of a row, for ``drop_across_splits``.
+        split: column that says the split of a row, for ``drop_across_splits``; else the report tells of groups across splits.
         kept_split: the split that stays as it is.
     """
 
@@ -70,8 +70,8 @@ class DuplicateRule:
     def __post_init__(self) -> None:
         if self.keep not in ("keep_all", "keep_first", "keep_best", "drop_across_splits"):
             raise ValueError(f"keep is {self.keep!r}: one of keep_all, keep_first, keep_best, drop_across_splits")
-        if (self.keep == "drop_across_splits") != bool(self.split):
-            raise ValueError(f"keep is {self.keep!r} with split {self.split!r}: drop_across_splits needs a column, others none")
+        if self.keep == "drop_across_splits" and not self.split:
+            raise ValueError("keep is 'drop_across_splits': give the column of splits as split")
 
 
 def near_duplicates_by_hash(

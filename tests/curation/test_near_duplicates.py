@@ -198,8 +198,7 @@ def test_only_rows_of_one_value_are_compared() -> None:
     ("rule", "told"),
     [
         ({"keep": "keep_one"}, "one of keep_all"),
-        ({"keep": "drop_across_splits"}, "needs a column"),
-        ({"keep": "keep_first", "split": "role"}, "others none"),
+        ({"keep": "drop_across_splits"}, "give the column of splits"),
     ],
 )
 def test_wrong_rules_are_told(rule: dict[str, str], told: str) -> None:
