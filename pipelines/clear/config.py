@@ -379,9 +379,7 @@ class ClearConfig:
         if near is not None and isinstance(info.data.get("source"), ReleaseSource):
             raise ValueError("source.kind = 'release' is taken as its lists have it: leave near_duplicates out")
         if near is not None and near.keep == "drop_across_splits":
-            raise ValueError(
-                "keep = 'drop_across_splits': splits are drawn later: keep_all, keep_first or keep_best"
-            )
+            raise ValueError("keep = 'drop_across_splits': splits are drawn later: keep_all, keep_first or keep_best")
         if near is not None and near.by == "embedding" and info.data.get("encoder") is None:
             raise ValueError("by = 'embedding' needs the vectors of an encoder: give [encoder], or by = 'hash'")
         return near
