@@ -61,7 +61,8 @@ def _section(store: Store, artifact: Artifact, made: Mapping[str, Artifact], bef
         by_key = {thumb.caption: thumb for thumb in thumbs}
         blocks.append(Text([_told(len(first), len(groups), bool(across))]))
         for name, keys in shown:
-            title = f"{name}: {size[name]} rows" + (f" of {_several(splits, groups[name])}" if splits else "")
+            title = name + (f" ({_several(splits, groups[name])})" if splits else "")
+            title += f", {_MEMBERS} of {size[name]:,} rows" if size[name] > _MEMBERS else ""
             blocks.append(ImageGrid(title, [by_key[key] for key in keys if key in by_key], _SIDE_PX))
     return Section("Near-duplicates", blocks)
 

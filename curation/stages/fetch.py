@@ -166,8 +166,9 @@ async def fetch_images(
     Returns:
         One item a row, in order. Rejects: ``gone`` (404, 410, ``gone_urls``), ``forbidden``, ``refused`` (other 4xx),
         ``bad_url``, ``private_address``, ``too_many_redirects``, ``too_large``, ``too_small_file``, ``not_an_image``,
-        ``disallowed_by_robots_tag``, ``bad_response`` (not HTTP, or not what HTTP allows); and after all retries ``timed_out``, ``unreachable``,
-        ``server_error`` (5xx, 408, 425), ``rate_limited`` (429) and ``truncated`` (fewer bytes than announced).
+        ``disallowed_by_robots_tag``, ``bad_response`` (not HTTP, or not what HTTP allows); and after all retries
+        ``timed_out``, ``unreachable``, ``server_error`` (5xx, 408, 425), ``rate_limited`` (429) and ``truncated`` (fewer bytes
+        than announced).
 
     Raises:
         MachineFault: what failed is no property of a row: this machine lacks open files, memory or ports, has no time to read

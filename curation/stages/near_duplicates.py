@@ -26,7 +26,8 @@ REASON = "near_duplicate"
 MAX_DISTANCE = 6
 """Bits of 64 in which two hashes may differ; ``docs/near_duplicates.md`` has what was measured."""
 
-MIN_COSINE = 0.97
+MIN_COSINE = 0.95
+"""Least cosine of near-duplicates; what it should be depends on the encoder."""
 
 _HELD_PAIRS = 1 << 22
 Keep = Literal["keep_all", "keep_first", "keep_best", "drop_across_splits"]
