@@ -212,7 +212,7 @@ def _index(vectors: Stacked, rows: np.ndarray, keys: Sequence[str], search: Vect
     cells = min(wanted, max(len(rows) // 39, 1))  # as many rows a cell faiss asks for
     drawn = np.argsort(uniform(search.seed, "near_duplicates", keys), kind="stable")[: 64 * cells]
     sample = vectors.take(rows[np.sort(drawn)])
-    index = faiss.index_factory(width, f"IVF{cells},SQfp16", faiss.METRIC_INNER_PRODUCT)
+    index: Any = faiss.index_factory(width, f"IVF{cells},SQfp16", faiss.METRIC_INNER_PRODUCT)
     index.cp.seed = search.seed + 1  # faiss takes 0 for no seed
     index.nprobe = min(search.probes, cells)
     threads = faiss.omp_get_max_threads()

@@ -137,5 +137,6 @@ def picture_hash(pixels: np.ndarray) -> str | None:
     small = np.asarray(grey, dtype=np.float64)
     if small.max() - small.min() < _FLAT:
         return None
-    low = np.round(dct(dct(small, axis=0), axis=1)[:_KEPT, :_KEPT], _DECIMALS)
+    whole = np.asarray(dct(dct(small, axis=0), axis=1))
+    low = np.round(whole[:_KEPT, :_KEPT], _DECIMALS)
     return np.packbits(low > np.median(low)).tobytes().hex()

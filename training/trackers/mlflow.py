@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,9 +16,8 @@ _MOST_LETTERS = 500
 
 def mlflow(place: str, name: str, facts: Mapping[str, Any]) -> Tracker:
     """Runs of MLflow at a tracking URI, by default that of MLFLOW_TRACKING_URI."""
-    from mlflow import MlflowClient
-
-    client = MlflowClient(tracking_uri=place or None)
+    package: Any = importlib.import_module("mlflow")
+    client = package.MlflowClient(tracking_uri=place or None)
     there = client.get_experiment_by_name(_EXPERIMENT)
     experiment = client.create_experiment(_EXPERIMENT) if there is None else there.experiment_id
     known = client.search_runs([experiment], f"tags.`{_TAG}` = '{name}'", max_results=1)

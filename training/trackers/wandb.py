@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,8 +11,7 @@ from .registry import Tracker
 
 def wandb(place: str, name: str, facts: Mapping[str, Any]) -> Tracker:
     """Runs of Weights & Biases in the project PLACE; WANDB_MODE, WANDB_DIR and its other variables hold."""
-    import wandb as package
-
+    package: Any = importlib.import_module("wandb")
     run = package.init(
         project=place or "benchwright", id=name, name=name, config=dict(facts), resume="allow", reinit="create_new"
     )
