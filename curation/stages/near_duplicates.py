@@ -40,6 +40,9 @@ class NearDuplicate:
     Attributes:
         duplicate_group: the smallest key of the group; None for a row that is near no other.
         duplicate_similarity: to the nearest other row: the share of equal bits, or the cosine; None likewise.
+
+    >>> NearDuplicate("b", duplicate_group="a", duplicate_similarity=0.97).duplicate_group
+    'a'
     """
 
     key: str
@@ -59,6 +62,9 @@ class DuplicateRule:
         best_by: column of ``keep_best``: a number.
         split: column that says the split of a row, for ``drop_across_splits``; else the report tells of groups across splits.
         kept_split: the split that stays as it is.
+
+    >>> DuplicateRule("drop_across_splits", split="role").kept_split
+    'test'
     """
 
     keep: Keep = "keep_all"
