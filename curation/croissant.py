@@ -110,6 +110,7 @@ def croissant_json(
 
 _FORMATS = {
     "tar": "application/x-tar",
+    "csv": "text/csv",
     "parquet": "application/x-parquet",
     "npy": "application/octet-stream",
     "md": "text/markdown",

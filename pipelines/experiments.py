@@ -30,7 +30,7 @@ from ..curation import run as engine
 from ..curation.artifact import Artifact, load_artifact, load_run, published_digest
 from ..curation.files import write_whole
 from ..curation.flow import Flow, Stage, Step, rows_of
-from ..curation.keys import canonical, sha256
+from ..curation.keys import canonical, how, sha256
 from ..curation.records import PUBLISHED, state_of
 from ..curation.rows import schema_of
 from ..curation.stale import recipe_change
@@ -38,6 +38,7 @@ from ..curation.store import Rows, Store, StoreError
 from ..curation.verify import DATASET
 from ..eval.results import RESULTS, Value, lines
 from .errors import WrongUse
+from .tracking import Track, logging_to
 
 FOLDER = "experiments"
 """Folder of a run that holds its trainings."""
@@ -115,9 +116,7 @@ class Training:
 
     def name(self, dataset: str) -> str:
         """Name of its stages without their beginnings, for a dataset of that digest."""
-        order = f" {self.order}" if self.order else ""
-        words = re.sub(r"[^a-z0-9]+", "_", f"{self.protocol}{order} {self.method} {self.seed}".lower()).strip("_")
-        return f"{words[-80:]}_{sha256(canonical([dataset, self.facts()]))[:10]}"
+        return training_name(dataset, self.facts())
 
     def stages(self, dataset: str) -> tuple[Stage, list[Stage]]:
         """The stage that learns, and those that measure."""
@@ -131,6 +130,13 @@ class Training:
             stage = Stage(f"{_MEASURED}{name}_{kind}", "source", step, None, None, Value, max_rejects=None, may_be_empty=True)
             measured.append(stage)
         return learned, measured
+
+
+def training_name(dataset: str, facts: Mapping[str, Any]) -> str:
+    """What a training is called: its facts in short, and their digest with that of the dataset."""
+    order = f" {facts['order']}" if facts["order"] else ""
+    words = re.sub(r"[^a-z0-9]+", "_", f"{facts['protocol']}{order} {facts['method']} {facts['seed']}".lower()).strip("_")
+    return f"{words[-80:]}_{sha256(canonical([dataset, dict(facts)]))[:10]}"
 
 
 def dataset_digest(out: str, folder: str = DATASET) -> str:
@@ -159,6 +165,7 @@ def run_trainings(
     scheduler: str = "sync",
     workers: int | None = None,
     retry: Sequence[str] = (),
+    track: Track | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Make the trainings that are not there yet, side by side where there are workers.
@@ -167,6 +174,7 @@ def run_trainings(
         trainings: which.
         out: the run.
         scheduler, workers, retry: see ``curation.run.run``.
+        track: where losses, and the metrics of what is trained now, are shown.
         progress: told one line for what a training has reached.
 
     Raises:
@@ -175,7 +183,8 @@ def run_trainings(
     """
     record = load_run(Store(out))
     digests = {name: dataset_digest(out, name) for name in {one.data for one in trainings}}
-    pairs = [one.stages(digests[one.data]) for one in trainings]
+    pairs = [_tracked(one, track).stages(digests[one.data]) for one in trainings]
+    made: set[str] = set()
     # All are learned side by side, and then measured.
     flow = Flow((*(learned for learned, _ in pairs), *(each for _, measured in pairs for each in measured)))
     with _listening(progress):
@@ -189,14 +198,37 @@ def run_trainings(
             overrides=record.overrides,
             retry=retry,
             add=True,
-            on_progress=_teller(flow, progress),
+            on_progress=_teller(flow, progress, made),
         )
     (_read.get() or {}).clear()
     stages = [(one, learned.name) for one, (learned, _) in zip(trainings, pairs, strict=True)]
     for one, name in stages:
         if one.leaves is not None:
             _leave(one.leaves, name, out, progress)
+    if track is not None:
+        _log_metrics(out, [(one, name) for one, name in stages if name in made], track)
     _check_diverged(stages, out)
+
+
+def _tracked(one: Training, track: Track | None) -> Training:
+    """The training, whose step is told where to show losses, if it can."""
+    if "track" not in one.learn.settings:
+        return one
+    return dataclasses.replace(one, learn=Step(one.learn.function, {**one.learn.settings, "track": how(track)}))
+
+
+def _log_metrics(out: str, trained: Sequence[tuple[Training, str]], track: Track) -> None:
+    """Show what was measured of trainings, by positions learned where there are several."""
+    store, known = Store(posixpath.join(out, FOLDER)), results(out) if trained else RESULTS.empty_table()
+    for one, stage in trained:
+        artifact = load_artifact(store, stage)
+        if artifact is None or not artifact.rows:  # it diverged
+            continue
+        mine = known.filter(pc.and_(pc.equal(known["experiment"], artifact.digest), pc.is_valid(known["value"])))
+        with logging_to(track, stage.removeprefix(_LEARNED), one.facts()) as log:
+            for row in mine.to_pylist():
+                about = [row["metric"], *(row[name] for name in ("tested", "split", "stratum") if row[name])]
+                log({"/".join(about): row["value"]}, row["position"] or 0)
 
 
 def _leave(leaves: Leaves, stage: str, out: str, tell: Callable[[str], None]) -> None:
@@ -238,12 +270,15 @@ def told(facts: Mapping[str, Any]) -> str:
     return f"{facts['protocol']} {facts['method']}{order}, seed {facts['seed']}"
 
 
-def _teller(flow: Flow, tell: Callable[[str], None]) -> Callable[[engine.Progress], None]:
+def _teller(flow: Flow, tell: Callable[[str], None], made: set[str]) -> Callable[[engine.Progress], None]:
+    """Tells of trainings, and notes the stages of those that are learned now."""
     facts = {stage.name: stage.step.settings["training"] for stage in flow.stages if stage.name.startswith(_LEARNED)}
 
     def tell_of(progress: engine.Progress) -> None:
         if progress.stage not in facts:
             return
+        if progress.state == "done":
+            made.add(progress.stage)
         state = {"reused": "up to date", "done": "trained", "stale": f"stale: {progress.why}"}.get(progress.state)
         if state:
             tell(f"{told(facts[progress.stage])}: {state}")

@@ -19,6 +19,7 @@ REGISTRIES = {
     "models": "training.models.registry:MODELS",
     "predictors": "training.predictors.registry:PREDICTORS",
     "sources": "pipelines.sources:SOURCES",
+    "trackers": "training.trackers.registry:TRACKERS",
     "transforms": "curation.stages.transforms:TRANSFORMS",
 }
 """Kind, in the plural -> its registry, or registries."""

@@ -14,6 +14,7 @@ from ..curation.store import Store, StoreError
 from . import experiments
 from .errors import WrongUse, did_you_mean
 from .jobs import Job, check_dataset, check_finished, dataset_of, job_of, record_of
+from .tracking import track_of
 
 if TYPE_CHECKING:
     from ..curation.qa.imports import Imported
@@ -29,6 +30,7 @@ def train(
     scheduler: str = "sync",
     workers: int | None = None,
     retry: Sequence[str] = (),
+    track: str | None = None,
     pipeline: str | None = None,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Any:
@@ -44,6 +46,7 @@ def train(
         overrides: ``a.b=value`` each, for these trainings alone: settings that leave the dataset as it is.
         scheduler, workers: how trainings stand side by side, see ``curation.run.run``.
         retry: reasons of rejects for which trainings are tried again: ``diverged``.
+        track: ``NAME=PLACE`` of a tracker that is shown losses and metrics, such as ``tensorboard=FOLDER``: changes no result.
         pipeline: as for ``job_of``.
         progress: told one line a step.
 
@@ -65,6 +68,7 @@ def train(
     benchwright.pipelines.errors.WrongUse: no method 'nap-finetuned': there are ...; did you mean 'nap-finetune'?
     """
     _check_local(out, "baselines are trained")
+    tracked = track_of(track)
     todo = job_of(out, pipeline=pipeline, overrides=overrides)
     if todo.benchmark.trainings is None:
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
@@ -72,6 +76,7 @@ def train(
         check_finished(out)
     chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), protocols)
     how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
+    how["track"] = tracked
     if "WORLD_SIZE" in os.environ:  # torchrun's
         from ..training.core.ranks import count
         from .streams import learn_stream, learner_of

@@ -12,9 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from ..curation.artifact import load_run
+from ..curation.attribution import ATTRIBUTION, attribution_csv
 from ..curation.files import replacing
 from ..curation.part_writer import folder
-from ..curation.publish import DatasetCard, dataset_files
+from ..curation.publish import DatasetCard, dataset_files, fact_of
 from ..curation.run import Run
 from ..curation.store import Store
 from ..datasets.reader.features import FEATURES
@@ -30,6 +31,7 @@ def publish_shards(
 ) -> None:
     """Write the dataset folder of a run whose last stage is a ``shards`` stage.
 
+    Where rows name their licences, ``ATTRIBUTION.csv`` is among its files.
     Tars are hard links where the file system has them. Files of an earlier dataset that are no part of this one go.
 
     Args:
@@ -48,7 +50,11 @@ def publish_shards(
     """
     store, artifact = run.store, run.result
     tars = {posixpath.basename(n): facts for n, facts in artifact.files().items() if n.endswith(".tar")}
-    written = dataset_files(_index(run, leave_out), card, tars, features)
+    index = _index(run, leave_out)
+    owed = attribution_csv(index)
+    beside = {} if owed is None else {ATTRIBUTION: owed}
+    facts = {name: fact_of(data) for name, data in beside.items()}
+    written = {**dataset_files(index, card, tars, {**features, **facts}), **beside}
     target = Store(into)
     for name in tars:
         _link(store, posixpath.join(folder(artifact.stage), name), target, name, tars[name])

@@ -29,6 +29,7 @@ from ..eval.report.trained import metric_blocks
 from ..eval.results import Line, lines
 from .cli.text import printed_kappa
 from .experiments import results
+from .near_report import near_duplicates_sections
 from .samples import rejects_sections, samples_sections
 
 About = Mapping[str, tuple[str, str]]
@@ -169,6 +170,7 @@ def write_page(
         *sections,
         *votes_sections(rounds, run.out),
         pipeline_section([_plan_stage(run.store, name, made.get(name)) for name in record.stages]),
+        *near_duplicates_sections(run.store, made),
         *rejects_sections(run.store, made),
         *samples_sections(run.store, last),
         provenance_section(sources_of(made.values(), drawn=drawn, about=about)),

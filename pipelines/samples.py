@@ -65,7 +65,7 @@ def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section
             example = _cell(first["key"], code=True)
             lines.append([stage, reason, count, example, _cell(first["detail"])])
             keys = [row["key"] for row in rows] if reason not in _UNSHOWN else []
-            thumbs, lost = _pictures_of(store, artifact, made, keys)
+            thumbs, lost = pictures_of(store, artifact, made, keys)
             broken += lost
             if thumbs:
                 shown.append((count, ImageGrid(f"{stage}: {reason}", thumbs, _SIDE_PX)))
@@ -94,9 +94,7 @@ def _examples(store: Store, artifact: Artifact) -> dict[str, list[dict[str, str]
     return found
 
 
-def _pictures_of(
-    store: Store, artifact: Artifact, made: Mapping[str, Artifact], keys: Sequence[str]
-) -> tuple[list[Thumb], int]:
+def pictures_of(store: Store, artifact: Artifact, made: Mapping[str, Artifact], keys: Sequence[str]) -> tuple[list[Thumb], int]:
     """Pictures that rows had before this stage, in the order of ``keys``, and how many cannot be shown."""
     found: dict[str, Any] = {}
     for name in artifact.recipe["inputs"] if keys else ():

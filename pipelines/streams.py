@@ -24,9 +24,10 @@ from ..training.core.ranks import check_ranks, local_device, present
 from ..training.methods.method import Classes, Labels
 from ..training.models.registry import Samples, check_takes
 from .errors import WrongUse
-from .experiments import DIVERGED, LOGGER, Training, told
+from .experiments import DIVERGED, LOGGER, Training, told, training_name
 from .names import short
 from .together import Leading
+from .tracking import Track, logging_to
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,7 @@ def learn_stream(
     device: str,
     workers: int,
     folder: str,
+    track: Track | None = None,
 ) -> Iterator[pa.Table | Sifted]:
     """Source step: learn a stream and give its predictions.
 
@@ -78,6 +80,7 @@ def learn_stream(
         device: see ``core.devices.device_of``.
         workers: threads that load batches ahead.
         folder: for checkpoints.
+        track: where losses are shown as they come; mark it with ``how``.
     """
     learner, stream = learner_of(
         training=training,
@@ -95,7 +98,8 @@ def learn_stream(
     told_of = f"{told(training)}: "
     try:
         taught = learner if here is None else Leading(learner, here, training)
-        yield from run_stream(taught, stream, folder=Path(folder), tell=lambda line: LOGGER.info("%s", told_of + line))
+        with logging_to(track, training_name(digest, training), training) as learner.watch:
+            yield from run_stream(taught, stream, folder=Path(folder), tell=lambda line: LOGGER.info("%s", told_of + line))
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise
@@ -230,6 +234,7 @@ def stream_training(
         device=how(runs.device),
         workers=how(runs.workers),
         folder=work_folder(),
+        track=how(None),
     )
     gives = columns(LABEL_SETS if labels == "sets" else ONE_LABEL)
     return Training(protocol, short(method[0]), short(model[0]), settings, seed, learn, gives, measures, order, None, change)

@@ -93,7 +93,7 @@ def _follow(here: ranks.Ranks, trainings: Mapping[str, Training], digest: str, p
             return
         if "train" in told:
             one = trainings[canonical(told["train"])]
-            settings = {name: plain(value) for name, value in one.learn.settings.items() if name != "folder"}
+            settings = {name: plain(value) for name, value in one.learn.settings.items() if name not in ("folder", "track")}
             learner, stream = prepare(**{**settings, "training": one.facts(), "digest": digest})
         elif "load" in told:
             with tempfile.NamedTemporaryFile() as file:

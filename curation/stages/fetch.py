@@ -42,6 +42,9 @@ _STARVED_TRIES = 10
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _FORBIDDEN = frozenset({401, 402, 403, 407, 451})
 _TRY_AGAIN = frozenset({408, 425})
+_VALUED = frozenset({"max-image-preview", "max-snippet", "max-video-preview", "unavailable_after"})
+"""Directives of X-Robots-Tag that have a value."""
+
 _MAX_URL = 8192
 _HOST = re.compile(rb"[A-Za-z0-9._:-]+")
 _SMALL_PARTS, _SMALL_PART_BYTES = 4096, 32
@@ -85,6 +88,10 @@ class FetchLimits:
         allow_private_hosts: also connect to addresses that are not public (loopback, local networks, cloud metadata).
             URLs that come from data must not reach into the network where they are fetched.
         gone_urls: patterns (``*`` and ``?``) of URLs to which a server redirects for what it no longer has; Flickr's.
+        disallowed_directives: words of the header ``X-Robots-Tag`` by which a server says that an image is not to be taken:
+            those of img2dataset. None at all: the header is not looked at.
+        robots_agent: a directive for one user agent holds where it is this one, as ``noai`` in ``mine: noai`` where it is
+            "mine"; those for no agent always hold.
     """
 
     max_bytes: int = 50_000_000
@@ -92,6 +99,8 @@ class FetchLimits:
     max_redirects: int = 5
     allow_private_hosts: bool = False
     gone_urls: tuple[str, ...] = ("*/photo_unavailable*",)
+    disallowed_directives: tuple[str, ...] = ("noai", "noimageai", "noindex", "noimageindex")
+    robots_agent: str = ""
 
 
 @dataclass(frozen=True)
@@ -157,8 +166,9 @@ async def fetch_images(
     Returns:
         One item a row, in order. Rejects: ``gone`` (404, 410, ``gone_urls``), ``forbidden``, ``refused`` (other 4xx),
         ``bad_url``, ``private_address``, ``too_many_redirects``, ``too_large``, ``too_small_file``, ``not_an_image``,
-        ``bad_response`` (not HTTP, or not what HTTP allows); and after all retries ``timed_out``, ``unreachable``,
-        ``server_error`` (5xx, 408, 425), ``rate_limited`` (429) and ``truncated`` (fewer bytes than announced).
+        ``disallowed_by_robots_tag``, ``bad_response`` (not HTTP, or not what HTTP allows); and after all retries
+        ``timed_out``, ``unreachable``, ``server_error`` (5xx, 408, 425), ``rate_limited`` (429) and ``truncated`` (fewer bytes
+        than announced).
 
     Raises:
         MachineFault: what failed is no property of a row: this machine lacks open files, memory or ports, has no time to read
@@ -317,6 +327,7 @@ class _Fetcher:
             self.answered = True
             answered = {name.lower(): value.decode("latin-1") for name, value in response.headers}
             if response.status in (200, 203):
+                _check_robots([v.decode("latin-1") for n, v in response.headers if n.lower() == b"x-robots-tag"], self.limits)
                 return await _read_body(response.aiter_stream(), answered, self.limits.max_bytes)
             length = answered.get(b"content-length", "")
             if length.isdigit() and int(length) <= _DRAINED_BYTES:
@@ -377,6 +388,20 @@ def _status_failure(status: int, headers: dict[bytes, str]) -> _FailedFetch:
     if 400 <= status < 500:
         return _FailedFetch("refused", detail)
     return _FailedFetch("bad_response", f"{detail} where a file or a redirect was to come")
+
+
+def _check_robots(headers: Sequence[str], limits: FetchLimits) -> None:
+    """Raise where a header X-Robots-Tag says that the image is not to be taken: ``[agent:] directive, directive``."""
+    unwanted = {each.lower() for each in limits.disallowed_directives}
+    for header in headers if unwanted else ():
+        agent = ""
+        for part in header.lower().split(","):
+            named, colon, directive = part.rpartition(":")
+            # Before a colon stands an agent, a directive that has a value, or the hour of its date.
+            if colon and named.strip() not in _VALUED and " " not in named.strip():
+                agent = named.strip()
+            if directive.strip() in unwanted and agent in ("", limits.robots_agent.lower()):
+                raise _FailedFetch("disallowed_by_robots_tag", f"X-Robots-Tag: {header}")
 
 
 def _retry_after_s(text: str) -> float | None:

@@ -26,6 +26,7 @@ from ..config import Location, Rejects, ShardSizes
 from ..errors import did_you_mean
 from ..feature_sets import FeatureSet, FeatureSets
 from ..names import ByKind, OneOf, known_keys
+from ..near_duplicates import NearDuplicates
 from ..own import OwnEncoder, OwnSource, shown
 from ..sources import SOURCES
 from .source_config import DrawnSource, FolderSource, LabelledSource, ReleaseSource, TarSource, YfccSource
@@ -408,6 +409,7 @@ class ClearConfig:
         choice: how many are kept.
         splits: what trains and what tests.
         features: further vectors of each image, by name; see ``feature_sets``.
+        near_duplicates: looked for before anything is retrieved or chosen; None: they are not.
         encoder_run: where the encoder runs.
         unlabelled: what is published without labels.
         pretraining: what is learned from that.
@@ -428,6 +430,7 @@ class ClearConfig:
     splits: Splits | None = _OF_SOURCE
     features: FeatureSets = Field(default_factory=dict[str, FeatureSet])
     encoder_run: EncoderRun = Field(default_factory=EncoderRun)
+    near_duplicates: NearDuplicates | None = None
     unlabelled: Unlabelled = Field(default_factory=Unlabelled)
     pretraining: Pretraining = Field(default_factory=Pretraining)
     shards: ShardSizes = Field(default_factory=lambda: ShardSizes(1000))
@@ -468,6 +471,17 @@ class ClearConfig:
         if sets and isinstance(source, ReleaseSource) and not source.images:
             raise ValueError("source.images = false leaves no image to make features of: set it to true")
         return sets
+
+    @field_validator("near_duplicates")
+    @classmethod
+    def _before_splits(cls, near: NearDuplicates | None, info: ValidationInfo) -> NearDuplicates | None:
+        if near is not None and isinstance(info.data.get("source"), ReleaseSource):
+            raise ValueError("source.kind = 'release' is taken as its lists have it: leave near_duplicates out")
+        if near is not None and near.keep == "drop_across_splits":
+            raise ValueError("keep = 'drop_across_splits': splits are drawn later: keep_all, keep_first or keep_best")
+        if near is not None and near.by == "embedding" and info.data.get("encoder") is None:
+            raise ValueError("by = 'embedding' needs the vectors of an encoder: give [encoder], or by = 'hash'")
+        return near
 
     @field_validator("unlabelled")
     @classmethod

@@ -52,6 +52,7 @@ from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ..benchmark import built_in, later
 from ..feature_sets import check_learned, with_features
+from ..near_duplicates import with_near_duplicates
 from ..own import encoder_of, source_of
 from ..sources import SOURCES
 from . import card, release
@@ -67,9 +68,9 @@ def plan(c: ClearConfig, out: str) -> Flow:
     if isinstance(c.source, ReleaseSource):
         flow = _embedded(_released(c, c.source), c)
     elif c.recipe is None:
-        flow = _chosen_of_labelled(_embedded(_dated(c), c), c)
+        flow = _chosen_of_labelled(_distinct(_embedded(_dated(c), c), c), c)
     else:
-        flow = _chosen(_embedded(_dated(c), c), c, c.recipe, out)
+        flow = _chosen(_distinct(_embedded(_dated(c), c), c), c, c.recipe, out)
     by_list = isinstance(c.source, ReleaseSource)
     placed = step(place, max_samples=c.shards.max_samples, **({"within": "listed_at"} if by_list else {}))
     flow = flow.whole("placed", placed, gives=Placed)
@@ -121,6 +122,13 @@ def _embedded(flow: Flow, c: ClearConfig) -> Flow:
     embed = embed_images if c.encoder_run.stored == "float32" else embed_images_half
     encode = step(embed, encoder=encoder_of(c.encoder), checkpoint=_checkpoint(c), device=how(c.encoder_run.device))
     return flow.each_batch("embedded", encode, max_rejects=_budget(c), rows_per_part=c.rows_per_part)
+
+
+def _distinct(flow: Flow, c: ClearConfig) -> Flow:
+    by = cast("Buckets", c.buckets).by
+    return with_near_duplicates(
+        flow, c.near_duplicates, order_by=by, device=c.encoder_run.device, rows_per_part=c.rows_per_part
+    )
 
 
 def _checkpoint(c: ClearConfig) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import posixpath
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -14,8 +15,11 @@ import numpy as np
 import pyarrow as pa
 
 from ...curation.artifact import load_artifact
+from ...curation.attribution import ATTRIBUTION
+from ...curation.files import write_whole
 from ...curation.lock import locked
 from ...curation.store import Rows, Store, StoreError
+from ...curation.verify import DATASET
 from ...datasets.clear import published
 from ...datasets.clear.facts import facts
 from ...datasets.clear.release import write_all_metadata, write_features, write_release, write_train_test
@@ -91,6 +95,9 @@ def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str)
         given: dict[str, Any] = {"class_names": names, "seeds": seeds, "test_share": config.test_share}
         images = write_release(folder, _items(config, store, rows), **given).images
         _write_others(config, store, folder, table, vectors)
+    published = posixpath.join(DATASET, ATTRIBUTION)
+    if store.exists(published):
+        write_whole(folder / ATTRIBUTION, store.read(published))
     _warn(config, layout, seeds, np.unique(table["bucket"].to_numpy()).tolist())
     return images
 

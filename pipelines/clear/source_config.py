@@ -76,6 +76,8 @@ class DownloadLimits:
     max_redirects: Annotated[int, Field(ge=0)] = FetchLimits.max_redirects
     allow_private_hosts: bool = FetchLimits.allow_private_hosts
     gone_urls: tuple[str, ...] = FetchLimits.gone_urls
+    disallowed_directives: tuple[str, ...] = FetchLimits.disallowed_directives
+    robots_agent: str = FetchLimits.robots_agent
 
 
 @dataclass(frozen=True, config=_STRICT)

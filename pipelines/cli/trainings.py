@@ -22,6 +22,10 @@ def train(
     retry: Annotated[
         list[str] | None, typer.Option("--retry", metavar="REASON", help="Train again what was rejected as REASON: diverged.")
     ] = None,
+    track: Annotated[
+        str | None,
+        typer.Option("--track", metavar="NAME=PLACE", help="Show losses: tensorboard=FOLDER, wandb=PROJECT, mlflow=URI."),
+    ] = None,
     pipeline: Pipeline = None,
     trust_code: TrustCode = False,
     quiet: Quiet = False,
@@ -38,6 +42,7 @@ def train(
       benchwright train out --method table1
       benchwright train out --set baselines.preset=mlp --set baselines.epochs=50
       benchwright train out --scheduler processes --workers 8
+      benchwright train out --track tensorboard=runs
       torchrun --standalone --nproc-per-node 2 --no-python benchwright train out
     """
     from .. import api
@@ -53,6 +58,7 @@ def train(
             scheduler=scheduler,
             workers=workers,
             retry=retry or (),
+            track=track,
             pipeline=pipeline,
             progress=line_teller(quiet=quiet),
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, ValidationInfo, field_validator
 from pydantic.dataclasses import dataclass
 
 from ...curation.encoders.spec import ENCODERS, Colours, EfficientNetLite
@@ -15,6 +15,7 @@ from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
+from ..near_duplicates import NearDuplicates
 from ..own import OwnEncoder, OwnSource
 from ..sources import SOURCES
 
@@ -163,6 +164,7 @@ class IircConfig:
         max_outside: pictures whose class the hierarchy lacks: likewise, or None where any number of them may be left out.
         vectors: a frozen encoder, by which every picture is one vector for the baselines, which then need the backbone ``mlp``.
             None: they are given the pictures. What is published is the same.
+        near_duplicates: looked for among all pictures; the report tells of those across roles. None: they are not looked for.
     """
 
     seed: int
@@ -176,3 +178,11 @@ class IircConfig:
     max_broken: Rejects = 0
     max_outside: Rejects | None = 0
     vectors: Annotated[EfficientNetLite | Colours | OwnEncoder, ByKind(ENCODERS)] | None = None
+    near_duplicates: NearDuplicates | None = None
+
+    @field_validator("near_duplicates")
+    @classmethod
+    def _of_what_is_there(cls, near: NearDuplicates | None, info: ValidationInfo) -> NearDuplicates | None:
+        if near is not None and near.by == "embedding" and info.data.get("vectors") is None:
+            raise ValueError("by = 'embedding' needs vectors: give [vectors], or by = 'hash'")
+        return near

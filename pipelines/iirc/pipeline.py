@@ -23,6 +23,7 @@ from ...datasets.iirc.synthetic import drawn_hierarchy
 from ...datasets.iirc.tasks import DrawnTasks
 from ..benchmark import built_in, later
 from ..config import ConfigError
+from ..near_duplicates import with_near_duplicates
 from ..own import encoder_of, source_of
 from ..sources import SOURCES
 from . import card
@@ -61,9 +62,9 @@ def plan(c: IircConfig, out: str) -> Flow:
     if c.vectors is not None:
         flow = flow.each_batch(EMBEDDED, step(embed_images, encoder=encoder_of(c.vectors)))
     outside = Budget(c.max_outside, "max_outside")
-    return flow.whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=outside).shards(
-        "shards", step(sample), by=["role", "part"], max_samples=c.shards.max_samples
-    )
+    flow = flow.whole("assigned", assigning, gives=assigned_row(tuple(t.configurations)), max_rejects=outside)
+    flow = with_near_duplicates(flow, c.near_duplicates, split="role")
+    return flow.shards("shards", step(sample), by=["role", "part"], max_samples=c.shards.max_samples)
 
 
 def _found(c: IircConfig) -> Flow:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, ConfigDict, Field
+from pydantic import AfterValidator, ConfigDict, Field, field_validator
 from pydantic.dataclasses import dataclass
 
 from ...datasets.kinetics.lists import ID, ListFile
@@ -15,6 +15,7 @@ from ...training.methods.registry import METHODS
 from ...training.models.registry import MODELS
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
+from ..near_duplicates import NearDuplicates
 from ..own import OwnSource
 from ..sources import SOURCES
 
@@ -286,6 +287,7 @@ class VclimbConfig:
         frames: which frames are stored.
         shards: their sizes.
         evaluation: what ``train`` learns.
+        near_duplicates: clips of near-equal frames, of which the report tells across roles; None: they are not looked for.
         rows_per_part: rows that are made at once and lost together in a crash; changes no result.
     """
 
@@ -296,4 +298,12 @@ class VclimbConfig:
     frames: Frames
     shards: ShardSizes
     evaluation: VclimbEvaluation
+    near_duplicates: NearDuplicates | None = None
     rows_per_part: Annotated[int, Field(ge=1)] = 32
+
+    @field_validator("near_duplicates")
+    @classmethod
+    def _by_hash(cls, near: NearDuplicates | None) -> NearDuplicates | None:
+        if near is not None and near.by != "hash":
+            raise ValueError("by = 'embedding': clips have no vectors here: by = 'hash'")
+        return near

@@ -13,6 +13,7 @@ from typing import Any
 from ...curation.budget import Budget
 from ...curation.flow import Flow, join, rows_of, source, step
 from ...curation.keys import how, where
+from ...curation.stages.picture_hash import hash_clip
 from ...curation.stages.unique_keys import take_first
 from ...curation.video.frames import FrameSettings, probe_clip, sample_frames
 from ...curation.video.limits import VideoLimits
@@ -37,6 +38,7 @@ from ...datasets.videos.frame_folders import list_frame_folders, probe_frame_fol
 from ...datasets.videos.inventory import VideoFile, WithVideo, list_videos, match_videos
 from ..benchmark import built_in, later
 from ..config import ConfigError
+from ..near_duplicates import with_near_duplicates
 from ..own import source_of
 from ..sources import SOURCES
 from . import card
@@ -73,6 +75,7 @@ def plan(c: VclimbConfig, out: str) -> Flow:
     check = step(check_roles, split=rows_of(split or flow.last), roles=needed, on_lost_role=c.split.on_lost_role)
     placed = step(place, usable=rows_of("usable"), max_samples=c.shards.max_samples, seed=c.seed)
     flow = _sampled(flow.whole("usable", check), c)
+    flow = with_near_duplicates(flow, c.near_duplicates, hashing=step(hash_clip), split="role", rows_per_part=c.rows_per_part)
     return flow.whole("placed", placed, gives=PlacedClip).shards("shards", step(sample))
 
 

@@ -280,6 +280,20 @@ UNREADABLE = [
     "\xb2",
     "",
 ]
+ROBOTS = {
+    "noai": True,
+    "NoAI, noarchive": True,
+    "noarchive, noimageindex": True,
+    "mine: noimageai": True,
+    "otherbot: noai": False,
+    "otherbot: noarchive, noai": False,
+    "noarchive": False,
+    "max-image-preview: large, noindex": True,
+    "unavailable_after: 25 Jun 2010 15:00:00 PST, noai": True,
+    "\xff:\x80, ::, noaii": False,
+}
+ANSWERS.update((f"/robots/{n}", fixed(reply("200 OK", JPEG, f"X-Robots-Tag: {text}"))) for n, text in enumerate(ROBOTS))
+ANSWERS["/robots/twice"] = fixed(reply("200 OK", JPEG, "X-Robots-Tag: otherbot: nofollow", "x-robots-tag: noai"))
 ANSWERS.update(
     (f"/retry-after/{number}", fixed(reply("503 Later", b"", f"Retry-After: {text}"))) for number, text in enumerate(UNREADABLE)
 )
@@ -566,6 +580,19 @@ def test_one_stalled_host_does_not_hold_up_the_others(server: Server) -> None:
     urls = [server.url("/stall")] * 4 + [f"http://localhost:{server.port}/ok?{n}" for n in range(20)]
     found = fetch(urls, pace=replace(FAST, timeout_s=1, per_host=2, concurrency=4))
     assert [type(item) for item in found] == [Rejected] * 4 + [FetchedImage] * 20
+
+
+def test_images_that_robots_are_not_to_take_are_left(server: Server) -> None:
+    limits = replace(HERE, robots_agent="Mine")
+    for number, (text, refused) in enumerate(ROBOTS.items()):
+        found = fetch_one(server, f"/robots/{number}", limits)
+        told = found.reason if isinstance(found, Rejected) else ""
+        assert told == ("disallowed_by_robots_tag" if refused else ""), text
+    twice = fetch_one(server, "/robots/twice")
+    assert isinstance(twice, Rejected)
+    assert twice.detail.endswith("/robots/twice: X-Robots-Tag: noai")
+    assert isinstance(fetch_one(server, "/robots/3"), FetchedImage)  # of an agent that is not said to be ours
+    assert isinstance(fetch_one(server, "/robots/0", replace(limits, disallowed_directives=())), FetchedImage)
 
 
 def test_who_asks_is_said(server: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import threading
@@ -62,7 +63,8 @@ def write_metadata(path: Path, url: str, drawn: dict[str, tuple[bytes, str | Non
     for key, (_, _, taken, uploaded) in drawn.items():
         fields = [""] * COLUMNS
         fields[0], fields[3], fields[4], fields[14], fields[15] = key, taken, str(uploaded), f"{url}/{key}.bmp", "BY"
-        fields[6] = f"photo+of%20{key}"
+        fields[2], fields[6] = f"Ann%2C+{key}", f"photo+of%20{key}"
+        fields[13], fields[16] = f"http://example.org/{key}", "http://example.org/by/2.0"
         fields[21], fields[22] = "bmp", "1" if int(key) % 50 == 7 else "0"
         lines.append("\t".join(fields))
     lines[5] = "not a line of metadata"
@@ -72,7 +74,8 @@ def write_metadata(path: Path, url: str, drawn: dict[str, tuple[bytes, str | Non
 def test_from_metadata_to_shards(tmp_path: Path, server: str, drawn: dict[str, tuple[bytes, str | None, str, int]]) -> None:
     metadata, out = tmp_path / "yfcc100m_dataset", str(tmp_path / "out")
     write_metadata(metadata, server, drawn)
-    where = f'metadata="{metadata}", extra=["title"], limits={{allow_private_hosts=true}}, pace={{retries=0}}'
+    extra = '["title", "nickname", "licence_url", "page_url"]'
+    where = f'metadata="{metadata}", extra={extra}, limits={{allow_private_hosts=true}}, pace={{retries=0}}'
     source = f'source={{kind="yfcc100m", {where}}}'
     overrides = [source, "images.max_rejects=0.2", "buckets.by=uploaded_unix", "qa.votes=imported"]
     todo = api.job("clear", config="tiny", overrides=overrides)
@@ -110,3 +113,12 @@ def test_from_metadata_to_shards(tmp_path: Path, server: str, drawn: dict[str, t
     limits = re.findall(r"<td[^>]*>([^<]*)</td>", page.partition("</table>")[0])
     assert all(re.fullmatch(r"20\d\d-\d\d-\d\d \d\d:\d\d:\d\d", limit) for limit in [*limits[::3], *limits[1::3]]), "as times"
     assert len(limits) == 3 * 4
+
+    with (Path(out) / "dataset/ATTRIBUTION.csv").open(newline="") as stream:
+        owed = list(csv.DictReader(stream))
+    assert [line.pop("key") for line in owed] == table["key"].to_pylist()
+    key = table["key"][0].as_py()
+    by = {"licence": "BY", "licence_url": "http://example.org/by/2.0", "source_url": f"http://example.org/{key}"}
+    assert owed[0] == {"author": f"Ann, {key}", "title": f"photo of {key}", **by}
+    api.release(out, str(tmp_path / "release"))
+    assert (tmp_path / "release/ATTRIBUTION.csv").read_bytes() == (Path(out) / "dataset/ATTRIBUTION.csv").read_bytes()

@@ -33,7 +33,7 @@ from .exemplars import (
     rows_by_class,
     shuffled,
 )
-from .lesson import Lesson, State, frozen
+from .lesson import Lesson, State, Watch, frozen, unwatched
 from .ranks import Ranks, shared
 
 View = Callable[[Examples], Examples]
@@ -96,6 +96,7 @@ class Learner:
         self._nearest: NDArray[np.float64] | None = None
         self.buffer: RowNumbers = np.empty(0, dtype=np.int64)
         self.record: dict[str, Any] = {}
+        self.watch: Watch = unwatched
 
     @property
     def model(self) -> Classifier:
@@ -156,6 +157,7 @@ class Learner:
             task=task,
             old_classes=known,
             means=self._means,
+            watch=self.watch,
         )
         with one_thread(), self._repeatable():
             if self._method.teach is None:

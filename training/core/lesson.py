@@ -6,7 +6,7 @@ import contextlib
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -64,7 +64,12 @@ class ForwardPass:
 
 
 Loss = Callable[[ForwardPass], Tensor]
+Watch = Callable[[Mapping[str, float], int], None]
 Adjust = Callable[[Sequence[nn.Parameter]], None]
+
+
+def unwatched(values: Mapping[str, float], step: int) -> None:
+    """Told of an epoch, do nothing."""
 
 
 @dataclasses.dataclass(kw_only=True)
@@ -86,6 +91,7 @@ class Lesson:
         task: 0-based.
         old_classes: classes known before it; the new ones have the indices from here on. A further domain brings none.
         curve: a record an epoch, JSON values.
+        watch: told the numbers of each epoch by name, and its number, 0-based; changes nothing.
     """
 
     model: Classifier
@@ -103,6 +109,7 @@ class Lesson:
     old_classes: int
     means: Means
     curve: list[dict[str, float | int | str | None]] = dataclasses.field(default_factory=list)
+    watch: Watch = unwatched
     _fits: int = 0
 
     def __post_init__(self) -> None:
@@ -181,6 +188,8 @@ class Lesson:
             mean = self._epoch(loss, groups, trained, optimiser, scaler, plan, stage, adjust, stepped)
             seen = self.validation_score() if plan.looked_at(epoch, epochs) else None
             self.curve.append({"fit": self._fits, "epoch": epoch, "loss": mean, named: seen})
+            place = f"task_{self.task:02}" + (f"_fit_{self._fits}" if self._fits > 1 else "")
+            self.watch({f"loss/{place}": mean, **({} if seen is None else {f"{named}/{place}": seen})}, epoch)
             if plan.select == "lowest_loss" and mean < lowest:
                 lowest, best = mean, self._weights()
             if seen is None:

@@ -1,0 +1,83 @@
+"""Near-duplicates in a benchmark: its settings, and the stages that they add."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import ConfigDict, Field
+from pydantic.dataclasses import dataclass
+
+from ..curation.flow import Flow, Step, step
+from ..curation.keys import how
+from ..curation.stages.near_duplicates import (
+    MAX_DISTANCE,
+    MIN_COSINE,
+    DuplicateRule,
+    Keep,
+    NearDuplicate,
+    near_duplicates_by_hash,
+    near_duplicates_by_vector,
+)
+from ..curation.stages.near_pairs import VectorSearch
+from ..curation.stages.picture_hash import hash_picture
+
+_STRICT = ConfigDict(extra="forbid")
+
+
+HASH_PICTURE = step(hash_picture)
+"""The step that hashes rows with the bytes of a picture."""
+
+
+@dataclass(frozen=True, config=_STRICT)
+class NearDuplicates:
+    """Near-equal pictures or clips: how they are found, and which of them stay; see ``docs/near_duplicates.md``.
+
+    Attributes:
+        by: perceptual hashes, or the vectors of the encoder.
+        keep: ``keep_all``, ``keep_first``, ``keep_best`` (the largest), or ``drop_across_splits`` (those of the test set stay).
+        within: column within whose values rows are compared, such as "bucket"; "": all with all.
+        max_distance: of hashes: bits of 64 that differ at most.
+        min_cosine: of vectors: least cosine.
+        search: of vectors: how they are looked for.
+    """
+
+    by: Literal["hash", "embedding"] = "hash"
+    keep: Keep = "keep_all"
+    within: str = ""
+    max_distance: Annotated[int, Field(ge=0, le=63)] = MAX_DISTANCE
+    min_cosine: Annotated[float, Field(gt=-1, le=1)] = MIN_COSINE
+    search: VectorSearch = Field(default_factory=VectorSearch)
+
+
+def with_near_duplicates(
+    flow: Flow,
+    near: NearDuplicates | None,
+    *,
+    hashing: Step = HASH_PICTURE,
+    order_by: str = "",
+    split: str = "",
+    device: str = "cpu",
+    rows_per_part: int = 256,
+) -> Flow:
+    """A plan with the stages ``hashed`` and ``near``; as it is without settings.
+
+    Args:
+        flow: whose rows have pictures, or clips.
+        near: the settings.
+        hashing: the step that hashes a row, and knows its pixels.
+        order_by: column of time, by which the first of a group is found.
+        split: column that says which split a row is of; "" where there is none yet.
+        device: which nominates near vectors.
+        rows_per_part: of the stage that hashes.
+    """
+    if near is None:
+        return flow
+    rule = DuplicateRule(near.keep, near.within, order_by if near.keep == "keep_first" else "", split=split)
+    if near.by == "hash" or near.keep == "keep_best":
+        flow = flow.each("hashed", hashing, rows_per_part=rows_per_part)
+    if near.by == "hash":
+        found = step(near_duplicates_by_hash, max_distance=near.max_distance, rule=rule)
+    else:
+        given: dict[str, Any] = {"min_cosine": near.min_cosine, "search": near.search, "device": how(device)}
+        found = step(near_duplicates_by_vector, rule=rule, **given)
+    return flow.whole("near", found, gives=NearDuplicate, max_rejects=None)

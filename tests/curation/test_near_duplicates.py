@@ -1,0 +1,253 @@
+"""Near-duplicates: hashes against those of imagehash, pairs against all pairs, and which rows stay."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from benchwright.curation.flow import Flow, source, step
+from benchwright.curation.png import stored_png
+from benchwright.curation.rows import Blob
+from benchwright.curation.run import run
+from benchwright.curation.stages.near_duplicates import (
+    DuplicateRule,
+    NearDuplicate,
+    kept_key,
+    near_duplicates_by_hash,
+    near_duplicates_by_vector,
+)
+from benchwright.curation.stages.near_pairs import Stacked, VectorSearch, hash_pairs, vector_pairs
+from benchwright.curation.stages.picture_hash import FramedClip, Picture, hash_clip, hash_picture, picture_hash
+from benchwright.curation.store import Rows
+from PIL import Image, ImageEnhance
+
+PHOTOS = Path(__file__).parents[3] / "shared/data/photos/imagenet_samples"
+
+
+def photos(count: int) -> list[Path]:
+    if not PHOTOS.is_dir():
+        pytest.skip("no ../shared/data/photos")
+    return sorted(PHOTOS.glob("*.*"))[:count]
+
+
+def hashed(data: bytes, key: str = "a") -> str:
+    found = hash_picture(Picture(key, Blob(data))).phash
+    assert found is not None
+    return found
+
+
+def saved(picture: Image.Image, kind: str = "JPEG", **how: int) -> bytes:
+    stream = io.BytesIO()
+    picture.convert("RGB").save(stream, kind, **how)
+    return stream.getvalue()
+
+
+# --------------------------------------------------------------------------------------------------------------- hashes
+
+
+def test_hashes_are_those_of_imagehash() -> None:
+    imagehash = pytest.importorskip("imagehash")
+    for path in photos(20):
+        pixels = np.asarray(Image.open(path).convert("RGB"))
+        assert picture_hash(pixels) == str(imagehash.phash(Image.fromarray(pixels))), path.name
+
+
+def test_copies_of_a_photo_are_near_and_other_photos_are_not() -> None:
+    codes = []
+    for path in photos(12):
+        picture = Image.open(path).convert("RGB")
+        small = picture.resize((picture.width // 2, picture.height // 2))
+        bright = ImageEnhance.Brightness(picture).enhance(1.2)
+        versions = [saved(picture, "PNG"), saved(picture, quality=40), saved(small), saved(bright, "WEBP")]
+        codes.append([int(hashed(data), 16) for data in versions])
+    for one in codes:
+        assert max((one[0] ^ each).bit_count() for each in one) <= 6
+    assert min((a[0] ^ b[0]).bit_count() for a, b in itertools.combinations(codes, 2)) > 10
+
+
+def test_a_picture_of_one_colour_is_near_no_other() -> None:
+    grey = [stored_png(np.full((40, 50), level, np.uint8)) for level in (90, 90, 91)]
+    hashes = [hash_picture(Picture(str(n), Blob(data))).phash for n, data in enumerate(grey)]
+    assert hashes == [None] * 3
+    rows = Rows.of(pa.table({"key": ["a", "b", "c"], "phash": pa.array(hashes, pa.string())}))
+    (kept, _), *_ = near_duplicates_by_hash(rows, rule=DuplicateRule("keep_first"))
+    assert kept["duplicate_group"].to_pylist() == kept["duplicate_similarity"].to_pylist() == [None] * 3
+
+
+def test_clips_are_hashed_by_frames_that_lie_evenly() -> None:
+    draw = np.random.default_rng(0)
+    frames = [saved(Image.fromarray(draw.integers(0, 255, (8, 8, 3), np.uint8)).resize((64, 64))) for _ in range(8)]
+    row = FramedClip("clip", Blob(b"".join(frames)), [len(frame) for frame in frames])
+    assert hash_clip(row, frames=4).phash == "".join(hashed(frames[at]) for at in (1, 3, 5, 7))
+    assert len(hash_clip(FramedClip("short", Blob(frames[0]), [len(frames[0])])).phash or "") == 64
+    with pytest.raises(ValueError, match="at least one"):
+        hash_clip(row, frames=0)
+
+
+# ---------------------------------------------------------------------------------------------------------------- pairs
+
+
+@pytest.mark.parametrize(("words", "distance"), [(1, 0), (1, 6), (1, 11), (3, 6)])
+def test_every_pair_of_near_hashes_is_found_once_a_band(words: int, distance: int) -> None:
+    draw = np.random.default_rng(7)
+    codes = draw.integers(0, 1 << 63, (300, words)).astype(np.uint64)
+    codes[150:] = codes[:150]
+    for row in range(150, 300):
+        for bit in draw.choice(64, draw.integers(0, 14)):
+            codes[row, draw.integers(words)] ^= np.uint64(1 << int(bit))
+    codes = np.unique(codes, axis=0)
+    apart = np.bitwise_count(codes[:, None] ^ codes[None]).sum(axis=2)
+    wanted = {(a, b) for a, b in np.argwhere(apart <= distance * words).tolist() if a < b}
+    found = [
+        (min(a, b), max(a, b), near)
+        for pairs in hash_pairs(codes, distance)
+        for a, b, near in zip(*(column.tolist() for column in pairs), strict=True)
+    ]
+    assert {(a, b) for a, b, _ in found} == wanted
+    assert all(near == 1 - apart[a, b] / (64 * words) for a, b, near in found)
+
+
+def vectors_near(count: int, width: int = 32) -> np.ndarray:
+    draw = np.random.default_rng(3)
+    base = draw.normal(size=(count, width))
+    base[count // 2 :] = base[: count - count // 2] + draw.normal(size=(count - count // 2, width)) * 0.15
+    return base.astype(np.float32)
+
+
+def pairs_of(vectors: np.ndarray, least: float, search: VectorSearch) -> set[tuple[int, int]]:
+    parts = Stacked([vectors[:100], vectors[100:]])
+    found = vector_pairs(parts, np.arange(len(vectors)), [f"{n:05}" for n in range(len(vectors))], least, search)
+    return {(min(a, b), max(a, b)) for pair in found for a, b in zip(pair.left.tolist(), pair.right.tolist(), strict=True)}
+
+
+def test_every_pair_of_near_vectors_is_found() -> None:
+    vectors = vectors_near(400)
+    vectors[[7, 250]] = 0  # of no direction
+    vectors[9] = np.nan
+    unit = vectors.astype(np.float64) / np.linalg.norm(vectors, axis=1, keepdims=True).clip(1e-9)
+    wanted = {(a, b) for a, b in np.argwhere(unit @ unit.T >= 0.98).tolist() if a < b}
+    assert len(wanted) > 100
+    assert pairs_of(vectors, 0.98, VectorSearch()) == wanted
+
+
+def test_ivf_tells_what_it_misses_and_gives_the_same_again(caplog: pytest.LogCaptureFixture) -> None:
+    vectors = vectors_near(2000)
+    whole = pairs_of(vectors, 0.98, VectorSearch("flat"))
+    search = VectorSearch(flat_rows=1000, cells=32, probes=2)
+    found = pairs_of(vectors, 0.98, search)
+    assert found < whole
+    assert len(found) > 0.7 * len(whole)
+    assert pairs_of(vectors, 0.98, search) == found
+    recalls = [float(record.getMessage().partition("recall ")[2].partition(")")[0]) for record in caplog.records]
+    assert recalls == [pytest.approx(len(found) / len(whole), abs=0.05)] * 2
+    assert pairs_of(vectors, 0.98, VectorSearch("ivf", cells=32, probes=32)) == whole
+
+
+# --------------------------------------------------------------------------------------------------------------- groups
+
+
+def table(**columns: list[object]) -> Rows:
+    return Rows.of(pa.table(columns))
+
+
+HASHES = ["0" * 16, "0" * 15 + "f", "0" * 14 + "ff", "f" * 16, "f" * 15 + "e"]
+"""The first three are a chain: 4 bits from one to the next, 8 from end to end."""
+
+
+def sift(rows: Rows, keep: DuplicateRule) -> tuple[list[str], dict[str, str]]:
+    (kept, rejected), *_ = near_duplicates_by_hash(rows, max_distance=4, rule=keep)
+    assert set(rejected["reason"].to_pylist()) <= {"near_duplicate"}
+    details = rejected["detail"].to_pylist()
+    return kept["key"].to_pylist(), dict(zip(rejected["key"].to_pylist(), map(kept_key, details), strict=True))
+
+
+def test_groups_are_connected_and_named_by_their_smallest_key() -> None:
+    for order in itertools.permutations(range(5)):
+        rows = table(key=["cbaed"[at] for at in order], phash=[HASHES[at] for at in order])
+        (kept, rejected), *_ = near_duplicates_by_hash(rows, max_distance=4)
+        found = {row["key"]: (row["duplicate_group"], row["duplicate_similarity"]) for row in kept.to_pylist()}
+        near = 1 - 4 / 64
+        assert found == {"a": ("a", near), "b": ("a", near), "c": ("a", near), "d": ("d", 63 / 64), "e": ("d", 63 / 64)}
+        assert not rejected.num_rows
+
+
+def test_which_row_of_a_group_stays() -> None:
+    columns = {
+        "phash": HASHES,
+        "pixels": [4, 9, 9, 1, 2],
+        "taken": [3, None, 1, 5, 5],
+        "split": ["train", "test", "train", "train", "val"],
+    }
+    rows = table(key=list("abcde"), **columns)
+    assert sift(rows, DuplicateRule("keep_first")) == (["a", "d"], {"b": "a", "c": "a", "e": "d"})
+    assert sift(rows, DuplicateRule("keep_first", order_by="taken")) == (["c", "d"], {"a": "c", "b": "c", "e": "d"})
+    assert sift(rows, DuplicateRule("keep_best")) == (["b", "e"], {"a": "b", "c": "b", "d": "e"})
+    assert sift(rows, DuplicateRule("drop_across_splits", split="split")) == (["b", "d", "e"], {"a": "b", "c": "b"})
+
+
+def test_only_rows_of_one_value_are_compared() -> None:
+    rows = table(key=list("abcde"), phash=HASHES, bucket=[0, 1, 0, 1, 1])
+    assert sift(rows, DuplicateRule("keep_first", within="bucket")) == (["a", "b", "c", "d"], {"e": "d"})
+
+
+@pytest.mark.parametrize(
+    ("rule", "told"),
+    [
+        ({"keep": "keep_one"}, "one of keep_all"),
+        ({"keep": "drop_across_splits"}, "give the column of splits"),
+    ],
+)
+def test_wrong_rules_are_told(rule: dict[str, str], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        DuplicateRule(**rule)  # type: ignore[arg-type]
+
+
+def test_wrong_columns_are_told() -> None:
+    rows = table(key=["a", "b"], phash=["0" * 16, "0" * 16], split=["train", "train"])
+    with pytest.raises(ValueError, match="no column 'pixels': there are key, phash, split"):
+        list(near_duplicates_by_hash(rows, rule=DuplicateRule("keep_best")))
+    with pytest.raises(ValueError, match="no row has 'test' in column 'split'"):
+        list(near_duplicates_by_hash(rows, rule=DuplicateRule("drop_across_splits", split="split")))
+    for bad in (["0" * 16, "0" * 32], ["0" * 15] * 2, ["x" * 16] * 2):
+        with pytest.raises(ValueError, match="no column of hashes"):
+            list(near_duplicates_by_hash(table(key=["a", "b"], phash=bad)))
+
+
+# ------------------------------------------------------------------------------------------------------------- in a plan
+
+
+def drawn(*, count: int) -> list[Picture]:
+    draw = np.random.default_rng(1)
+    pictures = [Image.fromarray(draw.integers(0, 255, (6, 6, 3), np.uint8)).resize((96, 96)) for _ in range(count)]
+    files = [saved(each, quality=90) for each in pictures] + [saved(each.resize((48, 48)), "PNG") for each in pictures]
+    return [Picture(f"{at:03}", Blob(data)) for at, data in enumerate(files)]
+
+
+def plan(rows_per_part: int) -> Flow:
+    flow = source("drawn", step(drawn, count=8), rows_per_part=rows_per_part)
+    flow = flow.each("hashed", step(hash_picture), rows_per_part=rows_per_part)
+    near = step(near_duplicates_by_hash, rule=DuplicateRule("keep_best"))
+    return flow.whole("distinct", near, gives=NearDuplicate, max_rejects=None)
+
+
+def test_parts_do_not_change_what_is_found(tmp_path: Path) -> None:
+    one, other = (run(plan(size), str(tmp_path / str(size)), scheduler="sync") for size in (3, 100))
+    assert one.result.digest == other.result.digest
+    assert one.rows().table(["key"])["key"].to_pylist() == [f"{at:03}" for at in range(8)]
+    assert dict(one.result.rejects) == {"near_duplicate": 8}
+
+
+def test_vectors_of_several_parts(tmp_path: Path) -> None:
+    from benchwright.curation.encoders.spec import Colours
+    from benchwright.curation.stages.embed import embed_images
+
+    flow = source("drawn", step(drawn, count=8)).each_batch(
+        "embedded", step(embed_images, encoder=Colours("colours")), rows_per_part=3
+    )
+    near = step(near_duplicates_by_vector, min_cosine=0.999, rule=DuplicateRule("keep_first"))
+    done = run(flow.whole("distinct", near, gives=NearDuplicate, max_rejects=None), str(tmp_path), scheduler="sync")
+    assert dict(done.result.rejects) == {"near_duplicate": 8}

@@ -1,0 +1,1 @@
+"""Where the course of trainings is shown: TensorBoard, Weights & Biases, MLflow, or a tracker of one's own."""

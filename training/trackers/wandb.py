@@ -1,0 +1,36 @@
+"""Weights & Biases: a run a training, in a project."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from .registry import Tracker
+
+
+def wandb(place: str, name: str, facts: Mapping[str, Any]) -> Tracker:
+    """Runs of Weights & Biases in the project PLACE; WANDB_MODE, WANDB_DIR and its other variables hold."""
+    package: Any = importlib.import_module("wandb")
+    run = package.init(
+        project=place or "benchwright", id=name, name=name, config=dict(facts), resume="allow", reinit="create_new"
+    )
+    return _Run(run)
+
+
+class _Run:
+    def __init__(self, run: Any) -> None:
+        self._run = run
+        self._axes: set[str] = set()
+
+    def log(self, values: Mapping[str, float], step: int) -> None:
+        # A run of theirs has one step that only rises; epochs of a task begin anew.
+        axes = {f"{name.replace('/', '_')}_step": name for name in values}
+        for axis, name in axes.items():
+            if axis not in self._axes:
+                self._run.define_metric(name, step_metric=axis)
+        self._axes |= axes.keys()
+        self._run.log({**values, **dict.fromkeys(axes, step)})
+
+    def close(self) -> None:
+        self._run.finish()
