@@ -209,13 +209,13 @@ def sample_band(store: Store, artifact: Artifact, by: str = "", names: Mapping[A
     Args:
         store: the run.
         artifact: of its last stage.
-        by: column of times or tasks; "" for the first of those that pipelines have.
+        by: column of times or tasks, if it is there; "" for the first of those that pipelines have.
         names: value of the column -> what it is called; others are called by the column and the value.
     """
     if not artifact.rows:
         return []
     rows = artifact.rows_view(store)
-    by = by or next((name for name in _ORDERED if name in rows.column_names), "")
+    by = next((name for name in ([by] if by else _ORDERED) if name in rows.column_names), "")
     groups: dict[Any, Any] = {"": np.arange(artifact.rows)}
     if by:
         values = rows.table([by])[by].to_pylist()

@@ -22,6 +22,9 @@ from .blocks import Album, Block, Cell, Details, Heats, Report, Switch, Table, T
 from .inline import Shapes, page_style
 from .images import encode, enlarged, thumbnail
 
+_TINY_PX = 48
+"""Pictures that are no larger are shown with their pixels as squares that can be seen."""
+
 _KINDS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp", b"<?xml": "svg+xml", b"<svg": "svg+xml"}
 
 
@@ -121,7 +124,7 @@ def _shown(thumb: Thumb, side_px: int, where: str) -> Mapping[str, Any]:
     held = thumbnail(thumb.image, enlarged(side_px), where=f"{where} ({thumb.caption})")
     shown = max(1, *held.size) / min(max(held.size), side_px)
     width, height = (max(1, round(side / shown)) for side in held.size)
-    return {"src": _picture(encode(held, quality=70)), "width": width, "height": height, "of": thumb}
+    return {"src": _picture(encode(held, quality=70)), "width": width, "height": height, "tiny": max(held.size) <= _TINY_PX, "of": thumb}
 
 
 def _depth(block: Heats, value: float) -> int | None:
