@@ -37,7 +37,8 @@ const axe = require('fs').readFileSync(require.resolve('axe-core/axe.min.js'), '
     await page.emulateMediaFeatures([{ name: 'prefers-color-scheme', value: scheme }]);
     await page.setViewport({ width, height: 900, isMobile: width < 600 });
     const at = { page: name, width, scheme };
-    page.on('request', r => /^(file|data):/.test(r.url()) || found.push({ ...at, impact: 'fetched', rule: r.url(), where: '' }));
+    const inside = r => /^(file|data):/.test(r.url());
+    page.on('request', r => inside(r) || found.push({ ...at, impact: 'fetched', rule: r.url(), where: '' }));
     await page.goto('file://' + file, { waitUntil: 'load' });
     const wide = await page.evaluate(() => {
       const room = document.documentElement.clientWidth, all = [...document.querySelectorAll('body *')];
@@ -51,7 +52,7 @@ const axe = require('fs').readFileSync(require.resolve('axe-core/axe.min.js'), '
     await page.evaluate(() => document.querySelectorAll('details').forEach(each => { each.open = true; }));
     await page.evaluate(axe);
     for (const one of (await page.evaluate(() => axe.run({ resultTypes: ['violations'] }))).violations)
-      found.push({ ...at, impact: one.impact, rule: `${one.id} (${one.nodes.length})`, where: one.nodes[0].html.slice(0, 160) });
+      found.push({ ...at, impact: one.impact, rule: `${one.id} (${one.nodes.length})`, where: one.nodes[0].html.slice(0, 99) });
     await page.close();
   }
   await browser.close();

@@ -173,7 +173,9 @@ def write_page(
         Cards([*cards, stages]),
         *([Text(told, tone="note")] if told else []),
         *(sample_band(run.store, last) if first is None else first),
-        plan_chart(plan, caption="Bands are as wide as there are rows; numbers to the right are of rows that a stage rejected."),
+        plan_chart(
+            plan, caption="Bands are as wide as there are rows; numbers to the right are of rows that a stage rejected."
+        ),
     ]
     shown = [
         Section("Summary", summary),

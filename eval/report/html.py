@@ -19,8 +19,8 @@ from markupsafe import Markup
 
 from ...curation.rows import visible
 from .blocks import Album, Block, Cell, Details, Heats, Report, Switch, Table, Thumb, Value
-from .inline import Shapes, page_style
 from .images import encode, enlarged, thumbnail
+from .inline import Shapes, page_style
 
 _TINY_PX = 48
 """Pictures that are no larger are shown with their pixels as squares that can be seen."""
@@ -44,7 +44,9 @@ def render(report: Report) -> str:
     return template.render(
         report=report,
         sections=list(zip(_anchors(report), report.sections, strict=True)),
-        style=Markup("\n".join([(source / "report.css").read_text(encoding="utf-8"), page_style(), _choices(most)])),  # all ours
+        style=Markup(
+            "\n".join([(source / "report.css").read_text(encoding="utf-8"), page_style(), _choices(most)])
+        ),  # all ours
         block_kind=lambda block: type(block).__name__,
         cell_of=_cell_of,
         printed=_printed,
@@ -63,7 +65,7 @@ def render(report: Report) -> str:
 
 
 def _choices(most: int) -> str:
-    """Rules by which the reader's choice, of so many at most, hides the rest. Where a browser does not know them all is shown."""
+    """Rules by which the reader's choice, of so many at most, hides the rest; all is shown where a browser lacks ``:has``."""
     grids = [f".album:has(.f{f}[value='{n}']:checked) .grid:not([data-f{f}='{n}'])" for f in range(2) for n in range(most)]
     options = [f".switch:has(.o[value='{n}']:checked)>.option:not([data-o='{n}'])" for n in range(most)]
     return f"@media screen{{{','.join([*grids, *options])}{{display:none}}}}" if most else ""
@@ -124,7 +126,13 @@ def _shown(thumb: Thumb, side_px: int, where: str) -> Mapping[str, Any]:
     held = thumbnail(thumb.image, enlarged(side_px), where=f"{where} ({thumb.caption})")
     shown = max(1, *held.size) / min(max(held.size), side_px)
     width, height = (max(1, round(side / shown)) for side in held.size)
-    return {"src": _picture(encode(held, quality=70)), "width": width, "height": height, "tiny": max(held.size) <= _TINY_PX, "of": thumb}
+    return {
+        "src": _picture(encode(held, quality=70)),
+        "width": width,
+        "height": height,
+        "tiny": max(held.size) <= _TINY_PX,
+        "of": thumb,
+    }
 
 
 def _depth(block: Heats, value: float) -> int | None:

@@ -11,7 +11,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike
 
 from ...curation.store import Rows, Store
-from .blocks import Album, Block, Cell, ImageGrid, Section, Sheet, Table, Text, Thumb, Value
+from .blocks import Album, Cell, ImageGrid, Section, Sheet, Table, Text, Thumb, Value
 from .images import enlarged, small
 from .plans import short_digest
 

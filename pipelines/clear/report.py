@@ -235,7 +235,11 @@ def _contacts(run: ReportedRun, config: ClearConfig, buckets: Sequence[Bucket]) 
         mine = places.setdefault(found.names[found.classes[row]], {}).setdefault(headings.get(number, f"bucket {number}"), [])
         mine += [row] if len(mine) < _THUMBS else []
     intro = f"The first {_THUMBS} images of each class and bucket by rank, with the cosine of image and prompt."
-    return [picture_sheets(table, places, run.store, title="Contact sheets", intro=intro, side_px=_THUMB_PX, facets=["class", "bucket"])]
+    return [
+        picture_sheets(
+            table, places, run.store, title="Contact sheets", intro=intro, side_px=_THUMB_PX, facets=["class", "bucket"]
+        )
+    ]
 
 
 # --------------------------------------------------------------------------------------------------------------- vectors

@@ -20,8 +20,8 @@ from ...eval.report.trained import (
     own_metrics,
     position_curves,
     position_matrices,
-    switch,
     settings_details,
+    switch,
     whole_columns,
 )
 from ...eval.results import Line, flat

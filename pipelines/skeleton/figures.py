@@ -18,9 +18,9 @@ from ...eval.report.trained import (
     comparable,
     lines_table,
     position_matrices,
-    switch,
     settings_details,
     spread_cell,
+    switch,
 )
 from ...eval.results import Line
 from .config import SkeletonConfig

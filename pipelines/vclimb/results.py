@@ -23,8 +23,8 @@ from ...eval.report.trained import (
     metric_blocks,
     position_curves,
     position_matrices,
-    switch,
     record_differences,
+    switch,
 )
 from ...eval.results import Line, flat
 from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights

@@ -22,6 +22,8 @@ from benchwright.curation.store import StoreError
 from benchwright.pipelines.report import write_default
 from PIL import Image
 
+from .pages import faults
+
 
 @dataclasses.dataclass(frozen=True)
 class Tile:
@@ -83,11 +85,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_rejected_rows_are_shown_by_reason_with_their_pictures(made: Path) -> None:
     page = page_of(made)
+    assert faults(page) == []
     part = page[page.index(">Rejected rows</h2>") : page.index(">Samples</h2>")]
     rows = re.findall(r"<tr><th[^>]*>([^<]*)</th>\s*<td[^>]*>([^<]*)</td>\s*<td[^>]*>([^<]*)</td>", part)
     assert rows == [("graded", "odd", "20"), ("graded", "early", "2"), ("graded", "sensitive", "1")]
     assert "number &lt;b&gt;1&lt;/b&gt;" in part
-    grids = re.findall(r"<h4>([^<]*) <small>(\d+)</small></h4>", part)
+    grids = re.findall(r"<h3>([^<]*) <small>(\d+)</small></h3>", part)
     assert grids == [("graded: odd", "3"), ("graded: early", "2")], "of the first six odd ones two are broken, and one is huge"
     assert "3 of them cannot be shown. Pictures that were rejected as sensitive are left out." in part
     assert 'alt="t&lt;01&gt;"' in part
@@ -125,7 +128,7 @@ def test_a_run_that_waits_for_people_has_a_report(tmp_path: Path) -> None:
     assert "12 of 40, evenly spaced, of stage tiles." in page
     assert "voted not made" in page
     assert ">Votes</h2>" not in page
-    shown = re.findall(r'<li style[^>]*><img [^>]*alt="([^"]*)"', page)
+    shown = re.findall(r'<li style[^>]*>\s*<label[^>]*><input[^>]*><img [^>]*alt="([^"]*)"', page)
     assert len(shown) == 11, "one of the twelve is no picture"
     assert "t&lt;05&gt;" not in shown
 
