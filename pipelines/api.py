@@ -75,7 +75,8 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
     [('listed', True), ('counted', True), ('placed', True), ('shards', True)]
     """
     engine.check_folder(Store(out), todo.benchmark.name)
-    return engine.status(todo.flow(out), out)
+    with todo.naming_settings():
+        return engine.status(todo.flow(out), out)
 
 
 def reasons(planned: Sequence[tuple[Stage, Artifact | None]], out: str) -> dict[str, str]:
@@ -149,19 +150,20 @@ def run(
     rounds = todo.rounds()
     waited = ""
     while True:
-        done = engine.run(
-            todo.flow(out),
-            out,
-            scheduler=scheduler,
-            workers=workers,
-            pipeline=todo.benchmark.name,
-            config=todo.values,
-            overrides=todo.overrides,
-            code=todo.code(),
-            retry=retry,
-            keep_stale=keep_stale,
-            on_progress=told,
-        )
+        with todo.naming_settings():
+            done = engine.run(
+                todo.flow(out),
+                out,
+                scheduler=scheduler,
+                workers=workers,
+                pipeline=todo.benchmark.name,
+                config=todo.values,
+                overrides=todo.overrides,
+                code=todo.code(),
+                retry=retry,
+                keep_stale=keep_stale,
+                on_progress=told,
+            )
         retry = ()
         if not done.waiting:
             _check_rows_left(done, out, "to publish")

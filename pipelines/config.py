@@ -311,7 +311,9 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
     if not (base / name).exists():
         known = variants(benchmark)
         told = f", and no packaged variant: there are {', '.join(known)}" if known and "/" not in name else ""
-        raise ConfigError(f"config {name!r}: no such file{told}{did_you_mean(name, known)}")
+        others = [other for other in BENCHMARKS.builtin if other != benchmark and name in variants(other)]
+        near = f"; {', '.join(others)} has one of that name" if others else did_you_mean(name, known)
+        raise ConfigError(f"config {name!r}: no such file{told}{near}")
     return base / name
 
 

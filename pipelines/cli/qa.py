@@ -113,6 +113,8 @@ def qa_import(
     trust(out, trust_code)
     done = api.qa_import(out, results, salt=salt, replace=replace, round=round, pipeline=pipeline)
     print(f"{done.added} votes added, {done.votes} in all")
+    if done.known:
+        print(f"{done.known} answers were imported already{'' if done.added or done.rejects else ': nothing is new'}")
     if done.withdrawn:
         print(f"{done.withdrawn} votes of earlier imports taken back: their assignments no longer count")
     if done.gold.num_rows:
