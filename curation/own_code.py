@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import sysconfig
 import traceback
 from pathlib import Path
@@ -25,7 +26,5 @@ def own_line(error: BaseException) -> str:
     """
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_file()]
     own = [frame for frame in frames if not str(Path(frame.filename).resolve()).startswith(_not_own())]
-    own = [
-        frame for frame in own if "/site-packages/" not in frame.filename and not frame.filename.endswith("/bin/benchwright")
-    ]
+    own = [frame for frame in own if not re.search(r"/site-packages/|/bin/benchwright$", frame.filename)]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""

@@ -205,7 +205,7 @@ def check_folder(store: Store, pipeline: str) -> RunRecord | None:
     except StoreError:  # written again, like all that is damaged
         return None
     if earlier is not None and earlier.pipeline not in ("", pipeline):
-        raise PlanError(f"{store.url} was made by {earlier.pipeline!r}, and not by {pipeline!r}: choose another --out")
+        raise PlanError(f"{store.url} was made by {earlier.pipeline!r}: choose another --out")
     return earlier
 
 

@@ -157,6 +157,8 @@ def read_toml(toml: Traversable) -> dict[str, Any]:
     """The values of a TOML file. Raises ``ConfigError`` where it is missing or no TOML."""
     try:
         return tomllib.loads(read_text(toml))
+    except ConfigError:
+        raise
     except (ValueError, RecursionError) as error:  # besides what is no TOML, numbers of thousands of digits, and deep nesting
         raise ConfigError(f"config {str(toml)!r} is not TOML: {error}") from None
 

@@ -10,9 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..curation.artifact import RunRecord, load_artifact, load_run
+from ..curation.budget import NoRows
 from ..curation.flow import Flow, PlanError
 from ..curation.keys import MissingSource
 from ..curation.named import UnknownName
+from ..curation.part_writer import StepFailed
 from ..curation.records import check_tree
 from ..curation.registry import BUILT_IN, Entry
 from ..curation.store import Store, StoreError
@@ -63,6 +65,10 @@ class Job:
                 name for name, value in _paths(self.values) if value and error.path.startswith(f"{value.rstrip('/')}/")
             ]
             raise MissingSource(error.path, held[0] if held else "") from error
+        except (StepFailed, NoRows) as error:  # what a source of the wrong sort leads to
+            held = [name for name, value in _paths(self.values) if "/" in value and f"'{value.rstrip('/')}" in str(error)]
+            error.args = (f"{error} ({' or '.join(held)})" if held else str(error),)
+            raise
 
     def code(self) -> dict[str, str]:
         """Names of what is not built in, for the record: of the pipeline, and by kind of what the settings name."""

@@ -232,14 +232,14 @@ class _Reader:
 
     def _add(self, key: str, row: Mapping[str, str], answers: dict[str, list[str] | bool]) -> None:
         worker = self._worker(row)
-        assignment, hashed = row["AssignmentId"].strip(), self._assignment(row)
-        again = [form for form in answers if self._is_known((worker, key, form), hashed)]
-        self.known += len(again)
-        answers = {form: answer for form, answer in answers.items() if form not in again}
         if key in self.gold:  # a question for one and the same worker in several batches
             again = [form for form in answers if (worker, key, form) in self._voted]
             self.gold_again += len(again)
             answers = {form: answer for form, answer in answers.items() if form not in again}
+        assignment, hashed = row["AssignmentId"].strip(), self._assignment(row)
+        again = [form for form in answers if self._is_known((worker, key, form), hashed)]
+        self.known += len(again)
+        answers = {form: answer for form, answer in answers.items() if form not in again}
         for form in answers:
             if assignment and (assignment, form) in self._assignments:
                 raise Reject("duplicate_assignment", "this assignment was read before; is a file given twice?")

@@ -113,8 +113,6 @@ def qa_import(
     trust(out, trust_code)
     done = api.qa_import(out, results, salt=salt, replace=replace, round=round, pipeline=pipeline)
     print(f"{done.added} votes added, {done.votes} in all")
-    if done.known:
-        print(f"{done.known} answers were imported already{'' if done.added or done.rejects else ': nothing is new'}")
     if done.withdrawn:
         print(f"{done.withdrawn} votes of earlier imports taken back: their assignments no longer count")
     if done.gold.num_rows:
@@ -124,6 +122,10 @@ def qa_import(
             print(f"  worker {worst['worker']}: {worst['gold_right']} of {worst['num_gold']}")
     if done.gold_again:
         print(f"{done.gold_again} repeated answers to gold questions: only a worker's first answer counts")
+    if done.known:
+        print(
+            f"{done.known} answers were imported already{'' if done.added or done.withdrawn or done.rejects else ': nothing is new'}"
+        )
     for reason, count in done.rejects.items():
         print(f"{count} rejected: {reason}")
     if done.rejects:
