@@ -123,9 +123,8 @@ def qa_import(
     if done.gold_again:
         print(f"{done.gold_again} repeated answers to gold questions: only a worker's first answer counts")
     if done.known:
-        print(
-            f"{done.known} answers were imported already{'' if done.added or done.withdrawn or done.rejects else ': nothing is new'}"
-        )
+        new = done.added or done.withdrawn or done.rejects
+        print(f"{done.known} answers were imported already{'' if new else ': nothing is new'}")
     for reason, count in done.rejects.items():
         print(f"{count} rejected: {reason}")
     if done.rejects:
