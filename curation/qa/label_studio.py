@@ -133,7 +133,7 @@ def read_label_studio(
                     votes += _votes(key, annotation, classes, salt, keys, voted)
                 except Reject as refused:
                     if refused.reason == "duplicate_worker":
-                        again = _votes_or_none(key, annotation, classes, salt, keys)
+                        again = _first_votes(key, annotation, classes, salt, keys)
                         if again and all(before.get(vote[:3]) == vote[3:5] for vote in again):
                             known += len(again)
                             continue
@@ -142,9 +142,12 @@ def read_label_studio(
     return votes_of(votes, rejects, known=known)
 
 
-def _votes_or_none(key: str, annotation: Any, *given: Any) -> list[tuple[Any, ...]]:
+def _first_votes(
+    key: str, annotation: Any, classes: Mapping[str, str], salt: str, keys: Mapping[str, Any] | None
+) -> list[tuple[Any, ...]]:
+    """The votes of an annotation as if nobody had voted before; none where it is rejected all the same."""
     try:
-        return _votes(key, annotation, *given, set())
+        return _votes(key, annotation, classes, salt, keys, set())
     except Reject:
         return []
 
