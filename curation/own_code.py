@@ -24,7 +24,7 @@ def own_line(error: BaseException) -> str:
     >>> own_line(ValueError("raised nowhere"))
     ''
     """
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).is_file()]
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<")]
     own = [frame for frame in frames if not str(Path(frame.filename).resolve()).startswith(_not_own())]
     own = [frame for frame in own if not re.search(r"/site-packages/|/bin/benchwright$", frame.filename)]
     return f" ({own[-1].filename}, line {own[-1].lineno})" if own else ""
