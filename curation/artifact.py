@@ -183,7 +183,7 @@ class RunRecord:
 def load_run(store: Store) -> RunRecord:
     """Read ``run.json``. Raises ``StoreError`` where the folder holds no run."""
     if not store.exists("run.json"):
-        raise StoreError(f"{store.url} holds no run: there is no run.json in it")
+        raise StoreError(f"{store.url} holds no run: there is no run.json in it; `benchwright run ... --out` makes one")
     raw = read_sealed(store, "run.json")
     raw.setdefault("published", "")
     raw.setdefault("outdated", False)

@@ -74,14 +74,15 @@ def show_command(store: Store, stage: str, reason: str) -> str:
     return f"benchwright rejects {shlex.quote(store.url)} --stage {stage} --reason {reason}"
 
 
-def check_not_empty(store: Store, stage: str, rows: int, rejects: Mapping[str, int], files: Iterable[str]) -> None:
-    """Raise ``NoRows`` where a stage has no rows left."""
+def check_not_empty(
+    store: Store, stage: str, rows: int, rejects: Mapping[str, int], files: Iterable[str], sources: Mapping[str, str]
+) -> None:
+    """Raise ``NoRows`` where a stage has no rows left; ``sources`` are those among its settings, by name."""
     if rows:
         return
     if not rejects:
-        raise NoRows(
-            f"{store.url}: source stage {stage!r} gave no rows: look at its settings, such as the place of what it reads"
-        )
+        told = ", ".join(f"{name} = {str(place)!r}" for name, place in sources.items()) or "the place of what it reads"
+        raise NoRows(f"{store.url}: source stage {stage!r} gave no rows: look at its settings, such as {told}")
     most = max(sorted(rejects), key=lambda reason: rejects[reason])
     reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(rejects.items()))
     raise NoRows(

@@ -450,7 +450,7 @@ def _columns(stage: Stage, upstream: pa.Schema) -> pa.Schema:
     if stage.kind == "shards":
         extra = pa.schema([("offset", pa.int64()), ("size", pa.int64()), ("sha256", pa.string())])
         _check_taken(stage, schema_of(typing.cast(type, taken)), upstream)
-        _check_taken(stage, pa.schema([("shard", pa.string())]), upstream)
+        _check_taken(stage, pa.schema([("shard", pa.string())]), upstream, "; or give .shards by=[...] and max_samples=N")
         return _merged([f for f in upstream if not (f.type.equals(BLOB) or is_array(f))], extra)
     if given is None:
         if stage.kind in ("table", "whole"):
@@ -463,12 +463,12 @@ def _columns(stage: Stage, upstream: pa.Schema) -> pa.Schema:
     return _merged([field for field in upstream if field.name not in wanted.names], schema_of(given))
 
 
-def _check_taken(stage: Stage, wanted: pa.Schema, upstream: pa.Schema) -> None:
+def _check_taken(stage: Stage, wanted: pa.Schema, upstream: pa.Schema, hint: str = "") -> None:
     for field in wanted:
         if field.name not in upstream.names:
             raise PlanError(
                 f"stage {stage.name!r} takes a column {field.name!r}, which {stage.after!r} does not give: "
-                f"it gives {', '.join(upstream.names)}"
+                f"it gives {', '.join(upstream.names)}{hint}"
             )
         found = upstream.field(field.name)
         if not found.type.equals(field.type):

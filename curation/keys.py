@@ -239,6 +239,21 @@ SAMPLED_BYTES = 1 << 28
 _STRETCHES, _STRETCH_BYTES = 256, 1 << 16
 
 
+class MissingSource(FileNotFoundError):
+    """Nothing is at the path of a source; ``setting`` names what holds it, where that is known.
+
+    >>> raise MissingSource("UCF-101", "videos.root")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.keys.MissingSource: source 'UCF-101': no such file or folder (videos.root): give it in the ...
+    """
+
+    def __init__(self, path: str, setting: str = "") -> None:
+        told = f" ({setting}): give it in the settings file, or with --set {setting}=PATH" if setting else ""
+        super().__init__(f"source {path!r}: no such file or folder{told}")
+        self.path = path
+
+
 @dataclasses.dataclass(frozen=True)
 class Fingerprint:
     """What is known of a source before it is read.
@@ -273,7 +288,7 @@ def fingerprint(path: str, known: dict[str, tuple[str, str]] | None = None) -> F
     known = {} if known is None else known
     fs, root = fsspec.core.url_to_fs(path)
     if not fs.exists(root):
-        raise FileNotFoundError(f"source {path!r}: no such file or folder")
+        raise MissingSource(path)
     if fs.isfile(root):
         witness = sha256(canonical([_witness(fs.info(root))]))  # and not the place: a run folder may move
         if path not in known or known[path][0] != witness:

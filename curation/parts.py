@@ -27,6 +27,7 @@ import pyarrow as pa
 from .extras import NeedsPackage, lacking
 from .flow import Stage, StageRef
 from .keys import WorkFolder, canonical, plain, sha256
+from .own_code import own_line
 from .part_writer import WORK, Output, PartRecord, PartWriter, StepFailed, folder, reject_table
 from .rows import MachineFault, Reject, Rejected, Sifted, is_array, is_blob
 from .shards import encode_member
@@ -225,7 +226,8 @@ def _called(task: PartTask, key: str, function: Any, *args: Any, **settings: Any
             raise
         if needs := lacking(error):
             raise NeedsPackage(f"stage {task.stage.name!r} {needs}") from error
-        told = str(error) if isinstance(error, MachineFault) else f"{type(error).__name__}: {str(error) or 'no message'}"
+        told = f"{type(error).__name__}: {str(error) or 'no message'}{own_line(error)}"
+        told = str(error) if isinstance(error, MachineFault) else told
         raise _failed(task, key, told) from error
 
 
@@ -334,6 +336,7 @@ def _shard(task: PartTask) -> Output:
     rows = _row_objects(task, span.rows.store, table)
     settings = task.settings()
     rejected: list[Rejected] = []
+    _check_keys(task, span, table)
 
     def samples() -> Iterator[tuple[str, Mapping[str, bytes]]]:
         for row in rows:
@@ -346,6 +349,28 @@ def _shard(task: PartTask) -> Output:
 
     payload = [field.name for field in table.schema if is_blob(field) or is_array(field)]
     return Output(carried=table.drop_columns(payload), samples=samples(), rejected=rejected)
+
+
+_TOLD = 3
+"""Columns that tell two rows apart, in an error."""
+
+
+def _check_keys(task: PartTask, span: Span, table: pa.Table) -> None:
+    """Raise ``StepFailed`` where a key stands on two rows of a shard, with what tells them apart, such as their files."""
+    keys = table["key"].to_pylist()
+    if len({*keys}) == len(keys):
+        return
+    first: dict[str, int] = {}
+    row, at = next((row, first[key]) for row, key in enumerate(keys) if first.setdefault(key, row) != row)
+    names = [field.name for field in table.schema if pa.types.is_string(field.type)]
+    pairs = {name: (table[name][at].as_py(), table[name][row].as_py()) for name in names}
+    differ = [f"{name} {one!r} and {other!r}" for name, (one, other) in pairs.items() if one != other]
+    apart = f", of {', '.join(differ[:_TOLD])}" if differ else ""
+    raise StepFailed(
+        f"stage {task.stage.name!r}, shard {table['shard'][0].as_py()!r}: key {keys[row]!r} stands on rows {span.start + at} "
+        f"and {span.start + row} of stage {task.stage.after!r}{apart}: give each row "
+        "a key of its own, or have take_first reject repeated ones"
+    )
 
 
 def _encoded(function: Any, row: Any, settings: Mapping[str, Any]) -> dict[str, bytes]:

@@ -36,7 +36,7 @@ def recipe_of(
         PlanError: a setting that is another one in every run, or a source and the run's folder that lie one in the other.
     """
     witnesses: list[str] = []
-    for path in _places(stage).values():
+    for path in sources_among(stage).values():
         _check_apart(stage, store, str(path))
 
     def settings(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +76,7 @@ def recipe_of(
 
 def missing_source(stage: Stage) -> str:
     """The first path among the settings at which nothing is, or ""."""
-    return next((str(path) for path in _places(stage).values() if not _there(path)), "")
+    return next((str(path) for path in sources_among(stage).values() if not _there(path)), "")
 
 
 def within(stage: Stage, store: Store) -> dict[str, str]:
@@ -84,11 +84,11 @@ def within(stage: Stage, store: Store) -> dict[str, str]:
     out = store.local
     if out is None:
         return {}
-    places = {name: Path(str(path)).absolute() for name, path in _places(stage).items() if "://" not in path}
+    places = {name: Path(str(path)).absolute() for name, path in sources_among(stage).items() if "://" not in path}
     return {name: str(p.relative_to(out.absolute())) for name, p in places.items() if p.is_relative_to(out.absolute())}
 
 
-def _places(stage: Stage) -> dict[str, Where]:
+def sources_among(stage: Stage) -> dict[str, Where]:
     """Sources among the settings; a place that goes with rows not made yet has no name so far."""
     values = [each for step in stage.steps for each in step.all_settings().items()]
     return {name: value for name, value in values if isinstance(value, Where) and not isinstance(value, WhereOfRows)}

@@ -13,6 +13,7 @@ import pyarrow as pa
 from .artifact import Artifact, RunRecord, artifact_file, load_artifact, load_run, read_sealed
 from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
+from .keys import MissingSource
 from .lock import Busy, locked
 from .needs import check_packages
 from .part_writer import folder, part_name
@@ -133,7 +134,7 @@ def _check_sources(stages: Sequence[Stage]) -> None:
     """Raise ``FileNotFoundError`` where a source is not there, such as weights of a late stage, before hours of work."""
     for stage in stages:
         if not stage.waits and (missing := missing_source(stage)):
-            raise FileNotFoundError(f"source {missing!r}: no such file or folder")
+            raise MissingSource(missing)
 
 
 def _make(

@@ -25,7 +25,7 @@ from .keys import WhereOfRows, canonical, sha256
 from .ledger import KeySum, Ledger
 from .part_writer import WORK, PartRecord, StepFailed, folder, part_name
 from .parts import Offer, PartTask
-from .recipe import recipe_of, within
+from .recipe import recipe_of, sources_among, within
 from .records import sealed
 from .stale import change, change_of_sources, codes, codes_of, definitions, named_in, without_code
 from .store import Store, StoreError
@@ -337,7 +337,7 @@ class StageMaker:
         # Where a stage exists to reject rows, it may reject all of them.
         counts = self.stage.budget.limit is not None and artifact.rows_in
         if counts or not (self.stage.after or self.stage.may_be_empty):
-            check_not_empty(self.store, self.stage.name, artifact.rows, artifact.rejects, files)
+            check_not_empty(self.store, self.stage.name, artifact.rows, artifact.rejects, files, sources_among(self.stage))
 
     def _reject_files(self, records: Sequence[PartRecord]) -> Iterator[str]:
         for record in records:

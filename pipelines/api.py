@@ -77,7 +77,8 @@ def plan(todo: Job, out: str) -> list[tuple[Stage, Artifact | None]]:
     [('listed', True), ('counted', True), ('placed', True), ('shards', True)]
     """
     engine.check_folder(Store(out), todo.benchmark.name)
-    planned = engine.status(todo.flow(out), out)
+    with todo.naming_settings():
+        planned = engine.status(todo.flow(out), out)
     check_packages(stage for stage, made in planned if made is None)
     return planned
 
@@ -154,19 +155,20 @@ def run(
     rounds = todo.rounds()
     waited = ""
     while True:
-        done = engine.run(
-            todo.flow(out),
-            out,
-            scheduler=scheduler,
-            workers=workers,
-            pipeline=todo.benchmark.name,
-            config=todo.values,
-            overrides=todo.overrides,
-            code=todo.code(),
-            retry=retry,
-            keep_stale=keep_stale,
-            on_progress=told,
-        )
+        with todo.naming_settings():
+            done = engine.run(
+                todo.flow(out),
+                out,
+                scheduler=scheduler,
+                workers=workers,
+                pipeline=todo.benchmark.name,
+                config=todo.values,
+                overrides=todo.overrides,
+                code=todo.code(),
+                retry=retry,
+                keep_stale=keep_stale,
+                on_progress=told,
+            )
         retry = ()
         if not done.waiting:
             _check_rows_left(done, out, "to publish")

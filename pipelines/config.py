@@ -161,6 +161,8 @@ def read_toml(toml: Traversable) -> dict[str, Any]:
     """The values of a TOML file. Raises ``ConfigError`` where it is missing or no TOML."""
     try:
         return tomllib.loads(read_text(toml))
+    except ConfigError:
+        raise
     except (ValueError, RecursionError) as error:  # besides what is no TOML, numbers of thousands of digits, and deep nesting
         raise ConfigError(f"config {str(toml)!r} is not TOML: {error}") from None
 
@@ -315,7 +317,9 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
     if not (base / name).exists():
         known = variants(benchmark)
         told = f", and no packaged variant: there are {', '.join(known)}" if known and "/" not in name else ""
-        raise ConfigError(f"config {name!r}: no such file{told}{did_you_mean(name, known)}")
+        others = [other for other in BENCHMARKS.builtin if other != benchmark and name in variants(other)]
+        near = f"; {', '.join(others)} has one of that name" if others else did_you_mean(name, known)
+        raise ConfigError(f"config {name!r}: no such file{told}{near}")
     return base / name
 
 

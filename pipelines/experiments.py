@@ -414,7 +414,7 @@ def results(out: str, *, stale: bool = False) -> pa.Table:
     >>> bw.results("nowhere")
     Traceback (most recent call last):
         ...
-    benchwright.curation.store.StoreError: nowhere holds no run: there is no run.json in it
+    benchwright.curation.store.StoreError: nowhere holds no run: there is no run.json in it; ...
     """
     benchmark = load_run(Store(out)).pipeline
     datasets = _digests(out)

@@ -6,12 +6,15 @@ import contextlib
 import copy
 import dataclasses
 import posixpath
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..curation.artifact import RunRecord, load_artifact, load_run
+from ..curation.budget import NoRows
 from ..curation.flow import Flow, PlanError
+from ..curation.keys import MissingSource
 from ..curation.named import UnknownName
+from ..curation.part_writer import StepFailed
 from ..curation.records import check_tree
 from ..curation.registry import BUILT_IN, Entry
 from ..curation.store import Store, StoreError
@@ -52,6 +55,21 @@ class Job:
         """The plan for a run in ``out``."""
         return self.benchmark.plan(self.config, out)
 
+    @contextlib.contextmanager
+    def naming_settings(self) -> Iterator[None]:
+        """In the block the error of a source that is missing names the setting that holds its path."""
+        try:
+            yield
+        except MissingSource as error:
+            held = [name for name, value in _paths(self.values) if value == error.path] or [
+                name for name, value in _paths(self.values) if value and error.path.startswith(f"{value.rstrip('/')}/")
+            ]
+            raise MissingSource(error.path, held[0] if held else "") from error
+        except (StepFailed, NoRows) as error:  # what a source of the wrong sort leads to
+            held = [name for name, value in _paths(self.values) if "/" in value and f"'{value.rstrip('/')}" in str(error)]
+            error.args = (f"{error} ({' or '.join(held)})" if held else str(error),)
+            raise
+
     def code(self) -> dict[str, str]:
         """Names of what is not built in, for the record: of the pipeline, and by kind of what the settings name."""
         entry = self.benchmark.entry
@@ -66,6 +84,15 @@ class Job:
         if len(named) < len(rounds) or (len(named) > 1 and "" in named):
             raise PlanError(f"{self.benchmark.name}: of {len(rounds)} rounds of questions each needs a name of its own")
         return named
+
+
+def _paths(values: Any, place: str = "") -> Iterator[tuple[str, str]]:
+    """Every text among settings with its dotted name; members of a list go by their number."""
+    if isinstance(values, str):
+        yield place, values
+    elif isinstance(values, Mapping | list):
+        for name, value in values.items() if isinstance(values, Mapping) else enumerate(values):
+            yield from _paths(value, f"{place}.{name}" if place else str(name))
 
 
 def job(name: str, *, config: str | None = None, overrides: Iterable[str] = ()) -> Job:

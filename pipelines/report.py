@@ -21,16 +21,16 @@ from ..curation.qa.agreement import votes_kappa
 from ..curation.qa.imports import workers_of
 from ..curation.qa.rounds import Round, votes_of
 from ..curation.store import Rows, Store
-from ..eval.report.blocks import Card, Cards, Report, Section, Table, Text
+from ..eval.report.blocks import Block, Card, Cards, Report, Section, Table, Text
 from ..eval.report.html import render
-from ..eval.report.plans import PlanStage, pipeline_section
+from ..eval.report.plans import PlanStage, pipeline_section, plan_chart
 from ..eval.report.sections import Provenance, provenance_section
 from ..eval.report.trained import metric_blocks
 from ..eval.results import Line, lines
 from .cli.text import printed_kappa
 from .experiments import results
 from .near_report import near_duplicates_sections
-from .samples import rejects_sections, samples_sections
+from .samples import disputed, rejects_sections, sample_band, samples_sections
 
 About = Mapping[str, tuple[str, str]]
 """"stage: setting" -> what the file is that the setting names, and its licence."""
@@ -140,8 +140,11 @@ def write_page(
     rounds: Sequence[Round] = (),
     drawn: str = "the settings alone",
     about: About | None = None,
+    first: Sequence[Block] | None = None,
 ) -> str:
     """Write ``report.html``: a summary, ``sections``, votes, the pipeline, rejected rows, samples, sources.
+
+    The summary has the figures, some pictures in the order of times or tasks, and the plan as a drawing with its counts.
 
     Args:
         run: finished or not: what is there is shown.
@@ -151,6 +154,7 @@ def write_page(
         sections: of the benchmark; ``results_sections`` for its trainings.
         rounds: what people are asked, see ``votes_sections``.
         drawn, about: see ``sources_of``.
+        first: what the summary shows in place of pictures of the last stage.
 
     Returns:
         Its path.
@@ -165,11 +169,20 @@ def write_page(
     unfinished += [f"It waits: {_awaited.get()}."] if _awaited.get() else []
     stages = Card("stages made", f"{len(made)} of {len(record.stages)}")
     told = [*unfinished, *notes]
+    plan = [_plan_stage(run.store, name, made.get(name)) for name in record.stages]
+    summary = [
+        Cards([*cards, stages]),
+        *([Text(told, tone="note")] if told else []),
+        *(sample_band(run.store, last) if first is None else first),
+        plan_chart(
+            plan, caption="Bands are as wide as there are rows; numbers to the right are of rows that a stage rejected."
+        ),
+    ]
     shown = [
-        Section("Summary", [Cards([*cards, stages]), *([Text(told, tone="note")] if told else [])]),
+        Section("Summary", summary),
         *sections,
-        *votes_sections(rounds, run.out),
-        pipeline_section([_plan_stage(run.store, name, made.get(name)) for name in record.stages]),
+        *votes_sections(rounds, run),
+        pipeline_section(plan),
         *near_duplicates_sections(run.store, made),
         *rejects_sections(run.store, made),
         *samples_sections(run.store, last),
@@ -218,9 +231,9 @@ def results_sections(run: ReportedRun, shown: Mapping[str, str]) -> list[Section
     return [Section("Results", blocks)] if blocks else []
 
 
-def votes_sections(rounds: Sequence[Round], out: str) -> list[Section]:
-    """Of every round of questions whose votes are there: how annotators agree, and who they are."""
-    return [_votes(each, out, votes) for each in rounds if (votes := votes_of(each, out)) is not None]
+def votes_sections(rounds: Sequence[Round], run: ReportedRun) -> list[Section]:
+    """Of every round of questions whose votes are there: how annotators agree, where they do not, and who they are."""
+    return [_votes(each, run, votes) for each in rounds if (votes := votes_of(each, run.out)) is not None]
 
 
 _WORKER = {
@@ -238,16 +251,17 @@ _WORKERS = 40
 """Workers in the table, those with most votes."""
 
 
-def _votes(asked: Round, out: str, votes: pa.Table) -> Section:
+def _votes(asked: Round, run: ReportedRun, votes: pa.Table) -> Section:
     kappas: list[Sequence[Any]] = [
         [form, votes.filter(pc.equal(votes["form"], form)).num_rows, printed_kappa(votes_kappa(votes, form=form))]
         for form in pc.unique(votes["form"]).to_pylist()
     ]
-    rows = workers_of(asked, out, votes).select(list(_WORKER)).to_pylist()
+    rows = workers_of(asked, run.out, votes).select(list(_WORKER)).to_pylist()
     lines = [[", ".join(row[name]) if name == "flags" else row[name] for name in _WORKER] for row in rows]
     agreement = "Agreement between annotators: 1 is perfect, 0 is chance"
     tables = [
         Table(["form", "votes", "Fleiss' kappa"], kappas, agreement),
+        *(disputed(run.store, asked, run.made[asked.stage], votes) if asked.stage in run.made else []),
         Table([*_WORKER.values()], lines[:_WORKERS], "Workers (hashed)"),
     ]
     simulated = (

@@ -7,20 +7,23 @@ import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from PIL import Image
 
 from ..curation.artifact import Artifact
 from ..curation.part_writer import folder
+from ..curation.qa.rounds import Round
 from ..curation.rows import Reject, is_array, is_blob
 from ..curation.shards import read_sample
 from ..curation.stages.decode import decoded_rgb
 from ..curation.stages.image_format import PILLOW_NAMES, sniff_extension
 from ..curation.store import Rows, Store
 from ..datasets.reader.decode import decode_npy
-from ..eval.report.blocks import Block, Cell, ImageGrid, Section, Table, Text, Thumb, Value
-from ..eval.report.images import encode
+from ..eval.report.blocks import Album, Band, Block, Cell, ImageGrid, Section, Table, Text, Thumb, Value
+from ..eval.report.images import encode, enlarged
 
 _SIDE_PX = 96
 _EXAMPLES = 6
@@ -40,6 +43,10 @@ _MOST_BYTES = 1 << 26
 _MOST_PIXELS = 30_000_000
 _UNSHOWN = ("sensitive", "sensitive_score")
 """Reasons whose pictures nobody should come upon in a report."""
+_ORDERED = ("bucket", "task", "year", "increment")
+"""Columns by which the band of samples is ordered: the first that is there."""
+_GROUPS, _EACH = 10, 3
+"""Times or tasks in the band, and pictures of each."""
 _PLACE = ("key", "shard", "offset", "size", "sha256")
 
 
@@ -77,7 +84,8 @@ def rejects_sections(store: Store, made: Mapping[str, Artifact]) -> list[Section
         told = f"The first {_EXAMPLES} pictures that were rejected for a reason, as they were before the stage."
         more = f" {broken} of them cannot be shown." if broken else ""
         more += " Pictures that were rejected as sensitive are left out." if hidden else ""
-        blocks += [Text([told + more]), *(shown[at][1] for at in sorted(most))]
+        grids = [((shown[at][1].title,), shown[at][1]) for at in sorted(most)]
+        blocks += [Text([told + more]), Album(["reason"], grids)]
     return [Section("Rejected rows", blocks)]
 
 
@@ -126,18 +134,47 @@ def _is_picture(data: bytes) -> bool:
     return sniff_extension(data) in PILLOW_NAMES
 
 
-def _thumbs(pictures: Iterable[tuple[str, bytes]]) -> list[Thumb]:
+def _thumbs(pictures: Iterable[tuple[str, bytes]], side_px: int = _SIDE_PX) -> list[Thumb]:
     """Those that can be shown."""
     thumbs: list[Thumb] = []
+    side_px = enlarged(side_px)
     for key, data in pictures:
         try:
-            with decoded_rgb(data, min_short_side_px=_SIDE_PX, max_pixels=_MOST_PIXELS) as pixels:
+            with decoded_rgb(data, min_short_side_px=side_px, max_pixels=_MOST_PIXELS) as pixels:
                 picture = Image.fromarray(pixels)
         except Reject:  # broken or too large, which may be why it was rejected
             continue
-        picture.thumbnail((_SIDE_PX, _SIDE_PX))
+        picture.thumbnail((side_px, side_px))
         thumbs.append(Thumb(encode(picture), key))
     return thumbs
+
+
+# --------------------------------------------------------------------------------------------------------------- votes
+
+
+def disputed(store: Store, asked: Round, made: Artifact, votes: pa.Table) -> list[ImageGrid]:
+    """The pictures on whose classes annotators agree least, with their answers; nothing where they agree, or none is a picture.
+
+    Args:
+        store: the run.
+        asked: what they were asked.
+        made: the stage whose rows they were asked about.
+        votes: theirs.
+    """
+    told = pl.DataFrame(pl.from_arrow(votes.select(["key", "form", "labels", "sensitive"])))
+    unseen = told.filter(pl.col("sensitive").fill_null(value=False)).select("key").unique()
+    answers = told.filter(pl.col("form") == "labels").join(unseen, on="key", how="anti")
+    each = answers.with_columns(answer=pl.col("labels").list.join(" and ").replace("", "none of the above"))
+    counts = each.group_by("key", "answer").len("n").sort("n", "answer", descending=[True, False])
+    found = counts.group_by("key").agg(
+        most=pl.col("n").max() / pl.col("n").sum(), answers=pl.format("{} {}", "n", "answer").str.join(", ")
+    )
+    found = found.filter(pl.col("most") < 1).sort("most", "key").head(_SAMPLES)
+    captions = dict(found.select("key", "answers").rows())
+    refs = _payloads(made.rows_view(store), asked.image, list(captions)) if captions else {}
+    there = {key: store.blob(refs[key]).read() for key in captions if key in refs and refs[key]["size"] < _MOST_BYTES}
+    thumbs = [Thumb(one.image, f"{captions[one.caption]} ({one.caption})") for one in _thumbs(there.items())]
+    return [ImageGrid("Pictures on which annotators agree least", thumbs, _SIDE_PX)] if thumbs else []
 
 
 # ------------------------------------------------------------------------------------------------------------- samples
@@ -148,8 +185,8 @@ def samples_sections(store: Store, artifact: Artifact) -> list[Section]:
     if not artifact.rows:
         return []
     rows = artifact.rows_view(store)
-    count = min(_SAMPLES, artifact.rows)
-    at = [artifact.rows * (2 * n + 1) // (2 * count) for n in range(count)]
+    at = _spaced(artifact.rows, _SAMPLES)
+    count = len(at)
     table = pa.concat_tables([rows.slice(n, n + 1) for n in at])
     found = [_members(store, artifact, row) for row in table.to_pylist()]
     thumbs = _thumbs(
@@ -162,6 +199,45 @@ def samples_sections(store: Store, artifact: Artifact) -> list[Section]:
     spread = "All" if count == artifact.rows else f"{count} of {artifact.rows:,}, evenly spaced"
     intro = Text([f"{spread}, of stage {artifact.stage}."])
     return [Section("Samples", [intro, *blocks, *_tables(table.take(pa.array(few)), [found[n] for n in few])])]
+
+
+def sample_band(store: Store, artifact: Artifact, by: str = "", names: Mapping[Any, str] | None = None) -> list[Band]:
+    """Pictures of the last stage for a first look, in the order of its times or tasks; nothing where it has no pictures.
+
+    Args:
+        store: the run.
+        artifact: of its last stage.
+        by: column of times or tasks, if it is there; "" for the first of those that pipelines have.
+        names: value of the column -> what it is called; others are called by the column and the value.
+    """
+    if not artifact.rows:
+        return []
+    rows = artifact.rows_view(store)
+    by = next((name for name in ([by] if by else _ORDERED) if name in rows.column_names), "")
+    groups: dict[Any, Any] = {"": np.arange(artifact.rows)}
+    if by:
+        values = rows.table([by])[by].to_pylist()
+        places = np.array([str(value) for value in values])
+        groups = {value: np.flatnonzero(places == str(value)) for value in sorted({*values} - {None})}
+    evenly = [*groups][:: -(-len(groups) // _GROUPS)]
+    each = _EACH if by else _SAMPLES
+    chosen = {value: groups[value][_spaced(len(groups[value]), each)].tolist() for value in evenly}
+    shown: list[tuple[str, Sequence[Thumb]]] = []
+    for value, places in chosen.items():
+        members = [_members(store, artifact, rows.slice(at, at + 1).to_pylist()[0]) for at in places]
+        keys = [rows.slice(at, at + 1)["key"][0].as_py() for at in places]
+        first = ((key, next(filter(_is_picture, found.values()), b"")) for key, found in zip(keys, members, strict=True))
+        thumbs = _thumbs(((key, data) for key, data in first if data), Band.side_px)
+        name = (names or {}).get(value, f"{by.replace('_', ' ')} {value}") if by else ""
+        shown += [(name, thumbs)] if thumbs and by else [("", [one]) for one in thumbs]
+    left = f", {len(evenly)} of {len(groups)}" if len(evenly) < len(groups) else ""
+    caption = f"Samples by {by.replace('_', ' ')}{left}" if by else "Samples, evenly spaced"
+    return [Band(shown, caption)] if shown else []
+
+
+def _spaced(count: int, wanted: int) -> list[int]:
+    wanted = min(count, wanted)
+    return [count * (2 * n + 1) // (2 * wanted) for n in range(wanted)]
 
 
 def _members(store: Store, artifact: Artifact, row: Mapping[str, Any]) -> dict[str, bytes]:

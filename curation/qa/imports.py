@@ -44,6 +44,7 @@ class Imported:
         withdrawn: how many of earlier imports it took back, because their assignments count no longer.
         gold: the rows of ``worker_table`` of those who answered gold questions, the worst first.
         gold_again: answers to gold questions that count no second time.
+        known: answers that earlier imports brought, which came again.
         rejects: reason -> answers that it rejected.
         rejects_file: where these are listed.
         missing: images short of votes.
@@ -56,6 +57,7 @@ class Imported:
     withdrawn: int
     gold: pa.Table
     gold_again: int
+    known: int
     rejects: Mapping[str, int]
     rejects_file: str
     missing: pa.Table
@@ -104,6 +106,7 @@ def import_votes(asked: Round, out: str, results: Sequence[str], *, salt: str, r
         withdrawn=len(read.withdrawn),
         gold=workers.filter(pc.greater(workers["num_gold"], 0)).sort_by("gold_accuracy"),
         gold_again=read.gold_again,
+        known=read.known,
         rejects=dict(sorted(reasons.items())),
         rejects_file=posixpath.join(out, rejects_file),
         missing=missing_votes(list(questions), votes, workers=asked.workers),

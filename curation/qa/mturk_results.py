@@ -46,12 +46,14 @@ class Votes(NamedTuple):
             line, what was seen).
         withdrawn: row numbers of the earlier votes whose assignments count no longer.
         gold_again: answers of a worker to a gold question that the worker had answered before: one of them counts.
+        known: answers that an earlier import brought, which come again.
     """
 
     votes: pa.Table
     rejects: pa.Table
     withdrawn: Collection[int] = ()
     gold_again: int = 0
+    known: int = 0
 
 
 def votes_of(added: Collection[tuple[Any, ...]], rejects: Collection[tuple[str, str, str]], **more: Any) -> Votes:
@@ -81,7 +83,8 @@ def read_mturk_results(
         salt: secret text mixed into the workers' hashes: the same worker has the same hash in all files read with one
             salt, and the ids cannot be found again by hashing a list of known ids.
         queries: image key -> class, for all images asked about, gold questions included. None takes whatever comes.
-        earlier: votes read before with the same salt; where one of them occurs again, it counts as a repeated one.
+        earlier: votes read before with the same salt; an answer of theirs that comes again, in the same assignment, is known,
+            and another one of the same worker a repeated one.
         gold: keys of gold questions. Several batches may ask a worker the same one.
 
     Returns:
@@ -112,7 +115,9 @@ def read_mturk_results(
                     told = f"more than {MAX_BAD_ROWS:,} rows are no votes, the last one for {refused.reason} ({refused.detail})"
                     raise ValueError(f"{path} line {line}: {told}: is it another file than was meant?") from None
                 rejects.append((key, refused.reason, f"{clean(Path(path).name)} line {line}: {refused.detail}"))
-    return votes_of(reader.added.values(), rejects, withdrawn=reader.withdrawn, gold_again=reader.gold_again)
+    return votes_of(
+        reader.added.values(), rejects, withdrawn=reader.withdrawn, gold_again=reader.gold_again, known=reader.known
+    )
 
 
 def check_salt(salt: str) -> None:
@@ -135,6 +140,7 @@ class _Reader:
         added: the votes by their numbers, which go on from those of the earlier votes.
         withdrawn: numbers of the earlier votes that count no longer.
         gold_again: answers to gold questions that came again.
+        known: answers of earlier votes that came again.
     """
 
     classes: Mapping[str, str]
@@ -145,6 +151,7 @@ class _Reader:
     added: dict[int, tuple[Any, ...]] = dataclasses.field(default_factory=dict)
     withdrawn: set[int] = dataclasses.field(default_factory=set)
     gold_again: int = 0
+    known: int = 0
     _assignments: set[tuple[str, str]] = dataclasses.field(default_factory=set)
 
     def __post_init__(self, earlier: pa.Table) -> None:
@@ -153,7 +160,7 @@ class _Reader:
         columns = (earlier[name].to_pylist() for name in ("worker", "key", "form", "assignment"))
         for number, (worker, key, form, assignment) in enumerate(zip(*columns, strict=True)):
             self._voted[worker, key, form] = number, assignment
-        self._next = earlier.num_rows
+        self._next = self._first = earlier.num_rows
         self._hash = functools.partial(hash_worker, salt=self.salt)
         self._hash_again = functools.cache(self._hash)
 
@@ -229,7 +236,10 @@ class _Reader:
             again = [form for form in answers if (worker, key, form) in self._voted]
             self.gold_again += len(again)
             answers = {form: answer for form, answer in answers.items() if form not in again}
-        assignment = row["AssignmentId"].strip()
+        assignment, hashed = row["AssignmentId"].strip(), self._assignment(row)
+        again = [form for form in answers if self._is_known((worker, key, form), hashed)]
+        self.known += len(again)
+        answers = {form: answer for form, answer in answers.items() if form not in again}
         for form in answers:
             if assignment and (assignment, form) in self._assignments:
                 raise Reject("duplicate_assignment", "this assignment was read before; is a file given twice?")
@@ -237,12 +247,16 @@ class _Reader:
                 raise Reject("duplicate_worker", f"worker {worker} has answered the {form} form for this image before")
         for form, answer in answers.items():
             self._assignments.add((assignment, form))
-            hashed = self._assignment(row)
             self._voted[worker, key, form] = self._next, hashed
             labels, sensitive = (None, answer) if isinstance(answer, bool) else (answer, None)
             seconds = _seconds(row.get("WorkTimeInSeconds", ""))
             self.added[self._next] = key, form, worker, labels, sensitive, seconds, hashed
             self._next += 1
+
+    def _is_known(self, voter: tuple[str, str, str], assignment: str | None) -> bool:
+        """Whether an earlier import brought the answer of this assignment."""
+        number, before = self._voted.get(voter, (self._first, None))
+        return number < self._first and before is not None and before == assignment
 
     def _worker(self, row: Mapping[str, str]) -> str:
         return self._hash_again(row["WorkerId"].strip())

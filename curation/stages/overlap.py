@@ -32,7 +32,7 @@ class Rule:
         near_duplicate_cosine: rows of a concept closer than this to a better one are left out, and the next candidates
             take their place; None (as CLEAR) keeps them.
         on_shortage: what happens when a bucket has fewer than ``per_class`` rows for a concept: ``keep`` what there is,
-            with a warning that counts it, or ``error``.
+            with a warning that counts it (``quiet``: without), or ``error``.
     """
 
     candidates: int
@@ -55,8 +55,8 @@ class Rule:
             raise ValueError(f"retrieval rule: near_duplicate_cosine is {self.near_duplicate_cosine}: a number from -1 to 1")
         if self.overlap not in ("as_released", "as_written"):
             raise ValueError(f"retrieval rule: overlap is {self.overlap!r}, not 'as_released' or 'as_written'")
-        if self.on_shortage not in ("keep", "error"):
-            raise ValueError(f"retrieval rule: on_shortage is {self.on_shortage!r}, not 'keep' or 'error'")
+        if self.on_shortage not in ("keep", "quiet", "error"):
+            raise ValueError(f"retrieval rule: on_shortage is {self.on_shortage!r}, not 'keep', 'quiet' or 'error'")
         if bool(self.background) != (self.background_rows > 0):
             raise ValueError(
                 f"retrieval rule: background {self.background!r} with {self.background_rows} rows a prompt; "

@@ -8,8 +8,8 @@ from typing import Literal
 
 import pyarrow as pa
 
-OnShortage = Literal["keep", "error"]
-"""What to do about too few rows: continue with what there is, after a warning that counts it, or stop."""
+OnShortage = Literal["keep", "quiet", "error"]
+"""What to do about too few rows: continue with what there is, after a warning that counts it or without one, or stop."""
 
 
 _NAMED = 5
@@ -45,7 +45,7 @@ def shortages(table: pa.Table, *, buckets: Sequence[int], wanted: Mapping[str, i
 
 
 def report_shortages(short: pa.Table, stage: str, on_shortage: OnShortage) -> None:
-    """Warn of what ``shortages`` found, or raise ``ValueError`` where ``on_shortage`` is ``error``.
+    """Warn of what ``shortages`` found; or ``quiet``: say nothing, or ``error``: raise ``ValueError``.
 
     >>> short = shortages(pa.table({"bucket": [1], "concept": ["bus"]}), buckets=[1], wanted={"bus": 2})
     >>> report_shortages(short, "choose", "error")
@@ -53,7 +53,7 @@ def report_shortages(short: pa.Table, stage: str, on_shortage: OnShortage) -> No
         ...
     ValueError: choose: too few rows: bucket 1 'bus' 1 of 2
     """
-    if not short.num_rows:
+    if not short.num_rows or on_shortage == "quiet":
         return
     told = [f"bucket {row['bucket']} {row['concept']!r} {row['found']} of {row['wanted']}" for row in short.to_pylist()]
     more = f", and {len(told) - _NAMED} more" if len(told) > _NAMED else ""

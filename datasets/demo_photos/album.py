@@ -250,7 +250,7 @@ def _cropped(image: Image.Image, shot: Shot, draw: np.random.Generator) -> Image
     angle = math.radians(float(np.clip(draw.normal(0.0, 4.0), -10.0, 10.0)))
     cos, sin = math.cos(angle), math.sin(angle)
     span_x, span_y = width * cos + height * abs(sin), width * abs(sin) + height * cos
-    zoom = float(draw.uniform(0.85, 1.0)) * (1.0 - 0.75 * shot.era * float(draw.uniform(0.6, 1.0)))
+    zoom = float(draw.uniform(0.85, 1.0)) * (1.0 - 0.45 * shot.era * float(draw.uniform(0.6, 1.0)))
     scale = zoom * min(image.width / span_x, image.height / span_y)
     flip = -1.0 if draw.random() < 0.5 else 1.0
     centre = [
@@ -270,8 +270,8 @@ def _developed(image: Image.Image, era: float, draw: np.random.Generator) -> Ima
     """Early photos are soft, pale and warm; late ones are sharp, saturated, cold and dark. Each strays a little."""
     saturation = 0.25 + 0.9 * era + float(draw.normal(0.0, 0.08))
     warmth = 0.2 * (1.0 - 2.0 * era) + float(draw.normal(0.0, 0.04))
-    exposure_ev = 0.5 - 2.6 * era + float(draw.normal(0.0, 0.4))
-    softness_px = max(0.0, 4.2 * (1.0 - 1.6 * era) + float(draw.normal(0.0, 0.5)))
+    exposure_ev = 0.4 - 1.5 * era + float(draw.normal(0.0, 0.4))
+    softness_px = max(0.0, 2.6 * (1.0 - 1.6 * era) + float(draw.normal(0.0, 0.5)))
     grey = (0.299, 0.587, 0.114)
     rows = [
         [gain * ((1.0 - saturation) * part + (saturation if i == j else 0.0)) for j, part in enumerate(grey)] + [0.0]

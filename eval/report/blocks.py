@@ -7,7 +7,7 @@ alone knows how they look. All text is taken as text: markup in it is shown, nev
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Literal
 
 Tone = Literal["plain", "good", "note", "bad"]
@@ -98,6 +98,8 @@ class Figure:
         caption: printed below.
         dark: the same picture for dark pages, or None.
         data: the numbers behind it, shown on demand.
+        drawn: both pictures are plots of ``figures.drawn_figure``, which become parts of the page.
+        series: number -> name of a curve that the reader may leave out: the groups ``series-0`` and so on of a plot.
     """
 
     light: bytes
@@ -105,6 +107,8 @@ class Figure:
     caption: str = ""
     dark: bytes | None = None
     data: Table | None = None
+    drawn: bool = False
+    series: Mapping[int, str] = dataclasses.field(default_factory=dict[int, str])
 
     def __post_init__(self) -> None:
         if not self.alt.strip():
@@ -195,6 +199,47 @@ class Heats:
 
 
 @dataclasses.dataclass(frozen=True)
+class Band:
+    """Pictures over time, tasks or another order, for a first look: a heading each, and some pictures below it.
+
+    Attributes:
+        groups: heading and pictures, in their order.
+        caption: printed above them.
+        side_px: longer side of a picture.
+    """
+
+    groups: Sequence[tuple[str, Sequence[Thumb]]]
+    caption: str
+    side_px: int = 120
+
+
+@dataclasses.dataclass(frozen=True)
+class Album:
+    """Grids of pictures, of which the reader chooses some: those of a class, of a bucket, of a reason.
+
+    Attributes:
+        facets: what can be chosen by.
+        grids: a value of each facet, and the pictures.
+    """
+
+    facets: Sequence[str]
+    grids: Sequence[tuple[Sequence[str], ImageGrid]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Switch:
+    """Blocks of which one is seen at a time: those of several methods, say. In print all are.
+
+    Attributes:
+        title: what is chosen.
+        options: name and block.
+    """
+
+    title: str
+    options: Sequence[tuple[str, Block]]
+
+
+@dataclasses.dataclass(frozen=True)
 class Details:
     """Blocks behind a line that opens them (all are open in print)."""
 
@@ -203,7 +248,7 @@ class Details:
     opened: bool = False
 
 
-Block = Text | Cards | Table | Figure | ImageGrid | Sheet | Heats | Details
+Block = Text | Cards | Table | Figure | ImageGrid | Band | Album | Sheet | Heats | Switch | Details
 
 
 @dataclasses.dataclass(frozen=True)

@@ -239,12 +239,13 @@ def line_chart(
             if name not in drawn:
                 continue
             there, stroke = known[name], _stroke(at, len(curves))
+            stroke["gid"] = f"series-{at}"
             axes.plot(x[there], drawn[name][there], color=colour, label=short_labels([name])[0], **stroke)
             holes: dict[str, Any] = {**stroke, "color": theme.page, "markeredgecolor": colour, "linestyle": ""}
             axes.plot(x[there & empty], drawn[name][there & empty], **holes)
             if name in widths:
                 low, high = (np.clip(drawn[name] + way * widths[name], *ends) for way in (-1, 1))
-                axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0)
+                axes.fill_between(x, low, high, color=colour, alpha=0.15, linewidth=0, gid=stroke["gid"])
         if named:
             axes.set_xticks(x[every - 1 :: every], short_labels(labels)[every - 1 :: every])
         else:
@@ -257,7 +258,9 @@ def line_chart(
     alt = f"Curves of {value_axis} by {label_axis}: " + "; ".join(_range(name, curve) for name, curve in drawn.items())
     rows = [[label, *(float(curve[at]) for curve in drawn.values())] for at, label in enumerate(labels)]
     table = Table([label_axis, *drawn], rows, "Percent" if shares else "", decimals=1 if shares else 3)
-    return drawn_figure(draw, (8.4, 3.4), alt, caption, table)
+    figure = drawn_figure(draw, (8.4, 3.4), alt, caption, table)
+    shown = {at: name for at, name in enumerate(curves) if name in drawn}
+    return dataclasses.replace(figure, series=shown) if len(shown) > 1 else figure
 
 
 def _stroke(at: int, count: int) -> dict[str, Any]:
@@ -360,7 +363,7 @@ def drawn_figure(
 ) -> Figure:
     """What ``draw`` puts on a pair of axes, for light and for dark pages; ``size_in`` is (width, height) in inches."""
     light = _svg(draw, LIGHT, size_in)
-    return Figure(light, alt, caption, dark=_recoloured(light) or _svg(draw, DARK, size_in), data=data)
+    return Figure(light, alt, caption, dark=_recoloured(light) or _svg(draw, DARK, size_in), data=data, drawn=True)
 
 
 _COLOUR = re.compile(rb"#[0-9a-f]{6}\b")

@@ -7,9 +7,10 @@ the same bytes.
 from __future__ import annotations
 
 import base64
+import itertools
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
@@ -17,8 +18,12 @@ from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ...curation.rows import visible
-from .blocks import Cell, Heats, Report, Table, Thumb, Value
-from .images import encode, thumbnail
+from .blocks import Album, Block, Cell, Details, Heats, Report, Switch, Table, Thumb, Value
+from .images import encode, enlarged, thumbnail
+from .inline import Shapes, page_style
+
+_TINY_PX = 48
+"""Pictures that are no larger are shown with their pixels as squares that can be seen."""
 
 _KINDS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpeg", b"RIFF": "webp", b"<?xml": "svg+xml", b"<svg": "svg+xml"}
 
@@ -33,11 +38,15 @@ def render(report: Report) -> str:
     environment = Environment(
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, finalize=_finalized
     )
+    shapes = Shapes()
+    most = _most_choices(block for section in report.sections for block in section.blocks)
     template = environment.from_string((source / "report.html").read_text(encoding="utf-8"))
     return template.render(
         report=report,
         sections=list(zip(_anchors(report), report.sections, strict=True)),
-        style=Markup((source / "report.css").read_text(encoding="utf-8")),  # ours, from this package
+        style=Markup(
+            "\n".join([(source / "report.css").read_text(encoding="utf-8"), page_style(), _choices(most)])
+        ),  # all ours
         block_kind=lambda block: type(block).__name__,
         cell_of=_cell_of,
         printed=_printed,
@@ -46,7 +55,48 @@ def render(report: Report) -> str:
         picture=_picture,
         shown=_shown,
         depth=_depth,
+        plot=lambda figure: shapes.plot(figure.light, figure.dark),
+        shapes=lambda: Markup("\n").join(shapes.found.values()),  # of all plots: they are asked for last
+        number=itertools.count(1).__next__,
+        runs_of=_runs_of,
+        values_of=_values_of,
+        places_in=_places_in,
     )
+
+
+def _choices(most: int) -> str:
+    """Rules by which the reader's choice, of so many at most, hides the rest; all is shown where a browser lacks ``:has``."""
+    grids = [f".album:has(.f{f}[value='{n}']:checked) .grid:not([data-f{f}='{n}'])" for f in range(2) for n in range(most)]
+    options = [f".switch:has(.o[value='{n}']:checked)>.option:not([data-o='{n}'])" for n in range(most)]
+    return f"@media screen{{{','.join([*grids, *options])}{{display:none}}}}" if most else ""
+
+
+def _most_choices(blocks: Iterable[Block]) -> int:
+    """How many there are to choose from, wherever there are most."""
+    most = 0
+    for block in blocks:
+        if isinstance(block, Album):
+            most = max([most, *map(len, _values_of(block))])
+        elif isinstance(block, Switch):
+            most = max(most, len(block.options), _most_choices(inner for _, inner in block.options))
+        elif isinstance(block, Details):
+            most = max(most, _most_choices(block.blocks))
+    return most
+
+
+def _values_of(album: Album) -> list[list[str]]:
+    """Values of each facet in the order in which they come."""
+    return [list(dict.fromkeys(values)) for values in zip(*(values for values, _ in album.grids), strict=True)]
+
+
+def _places_in(album: Album, values: Sequence[str]) -> list[int]:
+    return [known.index(value) for known, value in zip(_values_of(album), values, strict=True)]
+
+
+def _runs_of(blocks: Sequence[Block]) -> Iterator[tuple[str, list[Block]]]:
+    """Blocks of one kind that follow each other, which may stand side by side."""
+    for kind, some in itertools.groupby(blocks, key=lambda block: type(block).__name__):
+        yield kind, list(some)
 
 
 def _finalized(value: Any) -> Any:
@@ -73,8 +123,16 @@ def _picture(data: bytes) -> str:
 
 def _shown(thumb: Thumb, side_px: int, where: str) -> Mapping[str, Any]:
     """A thumbnail as the page has it; ``where`` names its place in errors."""
-    small = thumbnail(thumb.image, side_px, where=f"{where} ({thumb.caption})")
-    return {"src": _picture(encode(small)), "width": small.width, "height": small.height, "of": thumb}
+    held = thumbnail(thumb.image, enlarged(side_px), where=f"{where} ({thumb.caption})")
+    shown = max(1, *held.size) / min(max(held.size), side_px)
+    width, height = (max(1, round(side / shown)) for side in held.size)
+    return {
+        "src": _picture(encode(held, quality=70)),
+        "width": width,
+        "height": height,
+        "tiny": max(held.size) <= _TINY_PX,
+        "of": thumb,
+    }
 
 
 def _depth(block: Heats, value: float) -> int | None:

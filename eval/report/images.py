@@ -33,6 +33,11 @@ def thumbnail(image: bytes, side_px: int, *, where: str = "image") -> Image.Imag
         raise ValueError(f"{where}: {len(image)} bytes that cannot be shown as an image: {error}") from error
 
 
+def enlarged(side_px: int) -> int:
+    """The longer side of a thumbnail as a page holds it, so that something is to be seen when it is enlarged."""
+    return 3 * side_px // 2
+
+
 def small(image: bytes, side_px: int, *, where: str = "image") -> bytes:
     """JPEG of ``thumbnail``, which a page can hold by the hundred."""
     return encode(thumbnail(image, side_px, where=where), quality=70)

@@ -67,8 +67,7 @@ def pipeline_section(stages: Sequence[PlanStage]) -> Section:
         else Text([f"In every stage, rows in = rows out + rejects{several}."], tone="good")
     )
     columns = ["stage", "kind", "rows in", "rows out", "rejects", "by reason", "seconds", "digest"]
-    caption = "Bands are as wide as there are rows; numbers to the right are of rows that a stage rejected."
-    return Section("Pipeline", [plan_chart(stages, caption=caption), verdict, Table(columns, rows, decimals=1)])
+    return Section("Pipeline", [verdict, Table(columns, rows, decimals=1)])
 
 
 def short_digest(digest: str) -> Cell:

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
 from ...curation.store import Rows, Store
-from .blocks import Block, Cell, Details, ImageGrid, Section, Sheet, Table, Text, Thumb, Value
-from .images import small
+from .blocks import Album, Cell, ImageGrid, Section, Sheet, Table, Text, Thumb, Value
+from .images import enlarged, small
 from .plans import short_digest
 
 
@@ -52,6 +52,7 @@ def picture_sheets(
     title: str,
     intro: str,
     side_px: int,
+    facets: Sequence[str],
 ) -> Section:
     """Contact sheets of the pictures of some rows.
 
@@ -59,16 +60,16 @@ def picture_sheets(
         rows: ``key`` and ``image``, and ``score`` where pictures have one.
         places: class -> part of it -> rows.
         store: holds the bytes of ``image``.
-        title, intro, side_px: see ``contact_section``.
+        title, intro, side_px, facets: see ``contact_section``.
     """
 
     def thumb(row: int) -> Thumb:
         key = rows["key"][row].as_py()
         score = rows["score"][row].as_py() if "score" in rows.column_names else None
-        return Thumb(small(store.blob(rows["image"][row].as_py()).read(), side_px, where=key), key, score)
+        return Thumb(small(store.blob(rows["image"][row].as_py()).read(), enlarged(side_px), where=key), key, score)
 
     thumbs = {name: {part: [thumb(row) for row in each] for part, each in parts.items()} for name, parts in places.items()}
-    return contact_section(thumbs, title=title, intro=intro, side_px=side_px)
+    return contact_section(thumbs, title=title, intro=intro, side_px=side_px, facets=facets)
 
 
 def sample_sheet(
@@ -88,21 +89,34 @@ def sample_sheet(
 
     def thumb(at: int) -> Thumb:
         key = images[at]["key"]
-        return Thumb(small(store.blob(images[at]["image"]).read(), Sheet.side_px, where=key), key)
+        return Thumb(small(store.blob(images[at]["image"]).read(), enlarged(Sheet.side_px), where=key), key)
 
     shown = [(name, [None if at is None else thumb(at) for at in each]) for name, each in places.items()]
     return Sheet(columns, shown, caption)
 
 
 def contact_section(
-    thumbs: Mapping[str, Mapping[str, Sequence[Thumb]]], *, title: str, intro: str, side_px: int = 96
+    thumbs: Mapping[str, Mapping[str, Sequence[Thumb]]],
+    *,
+    title: str,
+    intro: str,
+    side_px: int = 96,
+    facets: Sequence[str] = ("class", "bucket"),
 ) -> Section:
-    """Contact sheets: class -> bucket -> thumbnails. Details of each class, the first ones open, a grid a bucket."""
-    blocks: list[Block] = [Text([intro])]
-    for at, (name, buckets) in enumerate(thumbs.items()):
-        grids = [ImageGrid(bucket, images, side_px) for bucket, images in buckets.items()]
-        blocks.append(Details(f"{name} ({sum(len(grid.thumbs) for grid in grids):,})", grids, opened=at == 0))
-    return Section(title, blocks)
+    """Contact sheets: class -> part of it -> thumbnails, a grid each.
+
+    Args:
+        thumbs: class -> heading of the part -> pictures.
+        title, intro: of the section.
+        side_px: see ``ImageGrid``.
+        facets: what the reader chooses by: the class, or also the part, by its heading up to the first colon.
+    """
+    grids = [
+        ((name, part.partition(":")[0])[: len(facets)], ImageGrid(f"{name}, {part}", images, side_px))
+        for name, parts in thumbs.items()
+        for part, images in parts.items()
+    ]
+    return Section(title, [Text([intro]), *([Album(facets, grids)] if grids else [])])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
 from ..results import Line
-from .blocks import Block, Cell, Details, Figure, Heat, Heats, Table, Text, Value
+from .blocks import Block, Cell, Details, Figure, Heat, Heats, Switch, Table, Text, Value
 from .figures import common_scale, heat_map, line_chart
 from .sections import without_empty_columns
 
@@ -209,7 +209,7 @@ def position_curves(
     value_axis: str,
     caption: str,
     split: Callable[[Line], str | None] = lambda line: None,
-) -> list[Figure]:
+) -> list[Block]:
     """A metric of all that is tested together after each task, mean over runs; lines of one task are left out.
 
     Args:
@@ -220,7 +220,7 @@ def position_curves(
         split: of a line.
     """
     shown = [line for line in lines if len(names(line)) > 1]
-    figures: list[Figure] = []
+    figures: dict[str, Block] = {}
     for start in range(0, len(shown), CURVES):
         some = shown[start : start + CURVES]
         places = max(map(names, some), key=len)
@@ -229,8 +229,8 @@ def position_curves(
             name: np.pad(runs, ((0, 0), (0, len(places) - runs.shape[1])), constant_values=math.nan)
             for name, runs in values.items()
         }
-        figures.append(_curves(places, values, "task", value_axis, caption))
-    return figures
+        figures[f"{start + 1} to {start + len(some)}"] = _curves(places, values, "task", value_axis, caption)
+    return switch("methods", figures)
 
 
 def _curves(
@@ -265,7 +265,7 @@ def _diagonals(runs: NDArray[np.float64], of: str) -> dict[str, NDArray[np.float
     return {name: curve for name, curve in curves.items() if not np.isnan(curve).all()}
 
 
-def method_curves(lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: str) -> list[Figure]:
+def method_curves(lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: str) -> list[Block]:
     """Accuracy after each domain on that domain, and on the next one, a curve a line: figures of one scale.
 
     Args:
@@ -282,13 +282,18 @@ def method_curves(lines: Mapping[str, ArrayLike], names: Sequence[str], *, of: s
     known = [np.ma.masked_invalid(curve) for curves in tested.values() for curve in curves.values()]
     ends = [(runs.mean(axis=0) + way * runs.std(axis=0)).filled(math.nan) for runs in known for way in (-1, 1)]
     low, high = (100 * min(max(end, 0.0), 1.0) for end in common_scale(ends))
-    figures: list[Figure] = []
+    blocks: list[Block] = []
     for name, curves in sorted(tested.items(), key=lambda each: each[0] != f"tested on the same {of}"):
+        figures: dict[str, Block] = {}
+        start = 1
         for some in np.array_split([*curves], math.ceil(len(curves) / MOST_CURVES)):
             told = {label: curves[label] for label in some.tolist()}
             caption = f"Accuracy after each {of}, {name}"
-            figures.append(_curves(names, told, f"trained up to {of}", "accuracy", caption, limits=(low - 1, high + 1)))
-    return figures
+            shown = _curves(names, told, f"trained up to {of}", "accuracy", caption, limits=(low - 1, high + 1))
+            figures[f"{start} to {start + len(some) - 1}"] = shown
+            start += len(some)
+        blocks += switch("methods", figures)
+    return blocks
 
 
 def accuracy_heats(
@@ -313,6 +318,11 @@ def accuracy_heats(
 
 
 K = TypeVar("K")
+
+
+def switch(title: str, options: Mapping[str, Block]) -> list[Block]:
+    """The blocks of several methods, say, one at a time; a single one as it is."""
+    return [Switch(title, [*options.items()])] if len(options) > 1 else [*options.values()]
 
 
 def position_matrices(

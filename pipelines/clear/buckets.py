@@ -22,10 +22,12 @@ class Bucket:
 
     Attributes:
         number: as the data have it, from 0 in order of time.
-        name: of a calendar bucket its year or month, such as 2009-03; of another one its number.
+        name: of a calendar bucket its year or month, such as 2009-03; of another one the first and last year, month or day
+            of its times, the shortest of these by which buckets differ; its number where it has no times.
         heading: the same in words: ``2009-03`` or ``bucket 3``.
         first, last: values of the column by which the buckets were cut.
         images: that it had before retrieval.
+        calendar: whether it is a year or month as the calendar has it.
     """
 
     number: int
@@ -34,12 +36,13 @@ class Bucket:
     first: Any
     last: Any
     images: int
+    calendar: bool = False
 
     @property
     def days(self) -> str:
         """First and last day, each on a line; "" where the name says it, or buckets were not cut by times."""
         times = [time for time in (self.first, self.last) if isinstance(time, dt.datetime)]
-        return "" if self.name != str(self.number) or len(times) < 2 else f"{times[0]:%Y-%m-%d}\n{times[1]:%Y-%m-%d}"
+        return "" if self.calendar or len(times) < 2 else f"{times[0]:%Y-%m-%d}\n{times[1]:%Y-%m-%d}"
 
 
 def time_buckets(run: ReportedRun) -> tuple[str, list[Bucket]]:
@@ -62,10 +65,22 @@ def time_buckets(run: ReportedRun) -> tuple[str, list[Bucket]]:
         return "", []
     spans = frame.group_by("bucket").agg(first=pl.col(by).min(), last=pl.col(by).max(), images=pl.len()).sort("bucket")
     found: list[Bucket] = []
-    for number, first, last, images in spans.rows():
-        name = first.strftime(form) if form else str(number)
-        found.append(Bucket(number, name, name if form else f"bucket {number}", first, last, images))
+    names = [first.strftime(form) for first in spans["first"]] if form else _spans(spans)
+    for name, (number, first, last, images) in zip(names, spans.rows(), strict=True):
+        heading = f"bucket {number}" if name == str(number) else name
+        found.append(Bucket(number, name, heading, first, last, images, bool(form)))
     return by, found
+
+
+def _spans(buckets: pl.DataFrame) -> list[str]:
+    """Buckets by first and last year, month or day, whichever tells them apart first; by number where they have no times."""
+    times = buckets.select("first", "last").rows()
+    if all(isinstance(first, dt.datetime) for first, _ in times):
+        for form in ("%Y", "%Y-%m", "%Y-%m-%d"):
+            ends = [tuple(dict.fromkeys(time.strftime(form) for time in both)) for both in times]
+            if len({*ends}) == len(ends):
+                return ["\u2013".join(both) for both in ends]
+    return [str(number) for number in buckets["bucket"]]
 
 
 def names_of(buckets: list[Bucket], numbers: list[int]) -> list[str]:

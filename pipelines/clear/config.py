@@ -261,7 +261,7 @@ class FinalChoice:
 
     per_class: Annotated[int, Field(ge=1)]
     method: Literal["random", "top_score"]
-    on_shortage: Literal["keep", "error"] = "error"
+    on_shortage: Literal["keep", "quiet", "error"] = "error"
 
 
 @dataclass(frozen=True, config=_STRICT)

@@ -18,6 +18,7 @@ from ...eval.report.maps import drift_blocks, map_figures
 from ...eval.report.sections import counts_table, picture_sheets, sample_sheet
 from ..own import shown
 from ..report import OWNERS, ReportedRun, write_page
+from ..samples import sample_band
 from .buckets import Bucket, names_of, time_buckets
 from .config import ClearConfig, FolderSource
 from .pipeline import rounds
@@ -76,6 +77,7 @@ def write_report(config: ClearConfig, out: str) -> str:
         rounds=rounds(config) if votes != "none" else (),
         drawn=f"{shown(config.source.kind)}, seed {config.seed}",
         about={**_SOURCES, **({"voted: votes": _VOTES[votes]} if votes in _VOTES else {})},
+        first=sample_band(run.store, run.made[last], "bucket", {bucket.number: bucket.heading for bucket in buckets}),
     )
 
 
@@ -233,7 +235,11 @@ def _contacts(run: ReportedRun, config: ClearConfig, buckets: Sequence[Bucket]) 
         mine = places.setdefault(found.names[found.classes[row]], {}).setdefault(headings.get(number, f"bucket {number}"), [])
         mine += [row] if len(mine) < _THUMBS else []
     intro = f"The first {_THUMBS} images of each class and bucket by rank, with the cosine of image and prompt."
-    return [picture_sheets(table, places, run.store, title="Contact sheets", intro=intro, side_px=_THUMB_PX)]
+    return [
+        picture_sheets(
+            table, places, run.store, title="Contact sheets", intro=intro, side_px=_THUMB_PX, facets=["class", "bucket"]
+        )
+    ]
 
 
 # --------------------------------------------------------------------------------------------------------------- vectors

@@ -113,10 +113,10 @@ def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket
         lines = [line for group in some for line in group.lines]
         sections.append(Section(title, [*_compared(some, data), *shared_space(run, lines), *_by_features(some, names, scale)]))
     covered = coverage_table([(line, group.features) for group in groups for line in group.lines], data)
-    return [*sections, *_offline(offline, numbers, data), Section("Tables of the paper", [covered])]
+    return [*sections, *_offline(offline, numbers, names, data), Section("Tables of the paper", [covered])]
 
 
-def _offline(lines: Sequence[Line], buckets: Sequence[int], data: str) -> list[Section]:
+def _offline(lines: Sequence[Line], buckets: Sequence[int], names: Sequence[str], data: str) -> list[Section]:
     """What was trained on all buckets at once: the paper has one figure of it."""
     if not lines:
         return []
@@ -124,7 +124,8 @@ def _offline(lines: Sequence[Line], buckets: Sequence[int], data: str) -> list[S
     def on(bucket: int) -> Column[Line]:
         return lambda line: line.matrix("accuracy", [str(bucket)])[:, 0, 0]
 
-    columns = {**whole_columns({"all": "accuracy"}), **{f"bucket {bucket}": on(bucket) for bucket in buckets}}
+    told = [f"bucket {name}" if name == str(bucket) else name for name, bucket in zip(names, buckets, strict=True)]
+    columns = {**whole_columns({"all": "accuracy"}), **{name: on(bucket) for name, bucket in zip(told, buckets, strict=True)}}
     fair, verdict = comparable(lines, data, why_not_the_papers_offline, SAME)
     papers = [
         PublishedRow(OFFLINE.network, "the CLEAR paper, text of its supplement", {"all": OFFLINE.accuracy}, each.label)

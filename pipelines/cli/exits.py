@@ -17,6 +17,7 @@ from typing import Any
 import typer
 
 from ...curation.extras import lacking
+from ...curation.own_code import own_line
 from ..errors import WrongUse
 
 STOPPED = 130
@@ -135,7 +136,8 @@ def error_line(error: Exception, *, debug: bool = False) -> str:
     expected = isinstance(error, ValueError | RuntimeError | OSError | KeyError) and told
     if expected or debug:
         return told or type(error).__name__
-    return f"{type(error).__name__}: {told or 'no message'} (`benchwright --debug ...` shows where)"
+    where = own_line(error) or " (`benchwright --debug ...` shows where)"
+    return f"{type(error).__name__}: {told or 'no message'}{where}"
 
 
 def _text(error: Exception) -> str:

@@ -122,6 +122,9 @@ def qa_import(
             print(f"  worker {worst['worker']}: {worst['gold_right']} of {worst['num_gold']}")
     if done.gold_again:
         print(f"{done.gold_again} repeated answers to gold questions: only a worker's first answer counts")
+    if done.known:
+        new = done.added or done.withdrawn or done.rejects
+        print(f"{done.known} answers were imported already{'' if new else ': nothing is new'}")
     for reason, count in done.rejects.items():
         print(f"{count} rejected: {reason}")
     if done.rejects:

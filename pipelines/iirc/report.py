@@ -186,4 +186,4 @@ def _pictures(index: pa.Table, store: Store) -> Section:
             group[sub].append(row)
     there = {top: {sub: rows for sub, rows in subs.items() if rows} for top, subs in places.items()}
     intro = f"The first {_EACH} training pictures of the subclasses of up to {_SUPERCLASSES} superclasses."
-    return picture_sheets(index, there, store, title="Pictures", intro=intro, side_px=_THUMB_PX)
+    return picture_sheets(index, there, store, title="Pictures", intro=intro, side_px=_THUMB_PX, facets=["superclass"])

@@ -21,6 +21,7 @@ from ...eval.report.trained import (
     position_curves,
     position_matrices,
     settings_details,
+    switch,
     whole_columns,
 )
 from ...eval.results import Line, flat
@@ -64,7 +65,7 @@ def protocol_sections(config: IircConfig, protocol: str, found: Sequence[Line], 
     }
     blocks.append(lines_table(found, kinds, "By kind of class after the last task, in percent: its labels alone"))
     matrices = {line.label: _matrix(line) for line in found if len(_task_names(line)) > 1}
-    figures = [*position_matrices(matrices, of="task", what="pw-JS").values()]
+    figures = switch("method", position_matrices(matrices, of="task", what="pw-JS"))
     blocks.append(Details("Each task after each task (R_jk)", figures or [Text(["No method met more than one task."])]))
     sections = [Section(f"Baselines, {protocol}", blocks)]
     after = config.evaluation.confusion_after

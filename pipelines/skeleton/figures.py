@@ -19,6 +19,7 @@ from ...eval.report.trained import (
     position_matrices,
     settings_details,
     spread_cell,
+    switch,
 )
 from ...eval.results import Line
 from .config import SkeletonConfig
@@ -161,7 +162,7 @@ def default_section(found: Sequence[Line]) -> Section | None:
     blocks: list[Block] = [*settings_details(mine)]
     if of_experiment(found, "default"):
         blocks.insert(0, _measure_table(mine, "The default order; ± one standard deviation over repeats"))
-    blocks += [Details(label, [heat], opened=at == 0) for at, (label, heat) in enumerate(figures.items())]
+    blocks += switch("method", figures)
     return Section("The default order, task by task", blocks)
 
 

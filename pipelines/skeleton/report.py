@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from ...curation.artifact import load_run
 from ...curation.verify import DATASET
 from ...datasets.skeleton.splits import ROLES
-from ...eval.report.blocks import Card, Details, Section, Table, Value
+from ...eval.report.blocks import Block, Card, Details, Figure, Section, Table, Value
 from ...eval.report.sections import task_table
 from ...eval.report.skeletons import skeleton_chart
 from ..own import shown
@@ -36,12 +36,13 @@ def write_report(config: SkeletonConfig, out: str) -> str:
     ]
     sections: list[Section] = []
     names: list[str] = []
+    first: list[Block] = []
     if (rows := run.rows("split")) is not None:
         table = rows.table(["class_name", "label", "task", "role", "source_frames"])
         names = _class_names(table)
         sections.append(_split(table))
     if run.store.exists(posixpath.join(DATASET, "dataset.json")):
-        sections.append(_pictures(out))
+        first = [_pictures(out)]
     data = data_differs(config, out, load_run(run.store).config) if run.lines else ""
     trained = [
         order_section(config, run.lines, names, data),
@@ -60,6 +61,7 @@ def write_report(config: SkeletonConfig, out: str) -> str:
         notes=["The sequences of this run are DRAWN from the seed: scores say nothing about methods."] if drawn else [],
         sections=[*sections, *(section for section in trained if section is not None)],
         drawn=f"{shown(config.source.kind)}, seed {config.seed}",
+        first=first,
     )
 
 
@@ -89,7 +91,7 @@ def _class_line(rows: pa.Table) -> list[Value]:
     return [rows["class_name"][0].as_py(), str(rows["task"][0].as_py()), *counts, len(rows), least, median, most]
 
 
-def _pictures(out: str) -> Section:
+def _pictures(out: str) -> Figure:
     """The first training sequence of each class, as networks get it."""
     from ...datasets.reader.index import DatasetIndex
     from ...datasets.reader.samples import Samples
@@ -109,7 +111,7 @@ def _pictures(out: str) -> Section:
     told = f"The first training sequence of {'each class' if len(first) <= _PICTURES else f'the first {_PICTURES} classes'}"
     caption = f"{told}: body 1 of the stored tensor, frames in even steps from left to right; joints as in {layout['name']}."
     edges = [(int(one), int(other)) for one, other in layout["edges"]]
-    return Section("What the tensors hold", [skeleton_chart(bodies, edges, caption=caption)])
+    return skeleton_chart(bodies, edges, caption=caption)
 
 
 def _moving(x: Any) -> Any:

@@ -22,7 +22,7 @@ from ...datasets.two_camera.rows import TransformPairs, as_pairs
 from ...datasets.two_camera.samples import IMAGES, VALID
 from ...eval.metrics.angular import angular_error_deg
 from ...eval.protocols.cross_validation import AVERAGE, Estimates, estimates_of
-from ...eval.report.blocks import Block, Cell, Figure, ImageGrid, Section, Table, Text, Thumb, Value
+from ...eval.report.blocks import Band, Block, Cell, Figure, ImageGrid, Section, Table, Text, Thumb, Value
 from ...eval.report.figures import line_chart
 from ...eval.report.trained import (
     CURVES,
@@ -56,13 +56,16 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
     """Write ``report.html`` into the run's local folder; an unfinished run has one, too. Returns its path."""
     run = ReportedRun.of(out)
     sections: list[Section] = []
+    first: list[Block] = []
     if (aligned := run.rows("aligned")) is not None:
         sections.append(_alignment(aligned))
     if run.store.exists("dataset/index.parquet") and "shards" in run.made:
         index = DatasetIndex.open(posixpath.join(out, "dataset"), where={"original": True})
         pairs = as_pairs(index.table)
         pictures = _Pictures(index, config)
-        sections += [_pairs(pictures, pairs), _transforms(config, run.made, pairs, index)]
+        sections += [both := _pairs(pictures, pairs), _transforms(config, run.made, pairs, index)]
+        grids = [block for block in both.blocks if isinstance(block, ImageGrid)]
+        first += [Band([(grid.title, grid.thumbs[:2]) for grid in grids], "Pairs: both cameras")] if grids else []
         sections += _results(config, run, pictures, pairs)
     cards = run.cards(
         ("listed", "pairs listed", "raw or matched files"),
@@ -78,6 +81,7 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
         notes=_notes(config),
         sections=sections,
         drawn=f"spectra that colour-science ships, seed {config.seed}",
+        first=first,
     )
 
 

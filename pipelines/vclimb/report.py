@@ -16,7 +16,7 @@ from ...datasets.vclimb.facts import facts
 from ...datasets.vclimb.tables import coverage, leaks, table_1
 from ...datasets.videos.rows import ROLES
 from ...eval.report.blocks import Block, Card, Details, Section, Table, Text, Thumb, Value
-from ...eval.report.images import small
+from ...eval.report.images import enlarged, small
 from ...eval.report.sections import contact_section, task_table
 from ..own import shown
 from ..report import ReportedRun, write_page
@@ -199,14 +199,14 @@ def _sheets(rows: Rows, store: Store) -> Section:
         f"The first clip of each role of {'each class' if len(thumbs) < _CLASSES else f'the first {_CLASSES} classes'}: up to "
         f"{_FRAMES} of its stored frames, with their place in the file and their time."
     )
-    return contact_section(thumbs, title="What the sampler chose", intro=intro, side_px=_THUMB_PX)
+    return contact_section(thumbs, title="What the sampler chose", intro=intro, side_px=_THUMB_PX, facets=["class", "role"])
 
 
 def _strip(row: Mapping[str, Any], jpegs: Sequence[bytes]) -> list[Thumb]:
     shown = sorted({len(jpegs) * (2 * n + 1) // (2 * _FRAMES) for n in range(_FRAMES)})
     return [
         Thumb(
-            small(jpegs[at], _THUMB_PX, where=row["key"]),
+            small(jpegs[at], enlarged(_THUMB_PX), where=row["key"]),
             f"{row['frame_index'][at]}: {row['frame_time_s'][at]:.2f} s",
         )
         for at in shown

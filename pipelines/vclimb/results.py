@@ -24,6 +24,7 @@ from ...eval.report.trained import (
     position_curves,
     position_matrices,
     record_differences,
+    switch,
 )
 from ...eval.results import Line, flat
 from ...training.baselines.vclimb import CONSISTENT, MODEL, PRESETS, paper_methods, paper_settings, paper_weights
@@ -59,9 +60,8 @@ def results_section(protocol: str, lines: Sequence[Line], data: Data, clips: pa.
     caption = "Accuracy over all classes seen so far, after each task"
     blocks += position_curves(lines, "acc_class_weighted", lambda line: names, value_axis="accuracy", caption=caption)
     blocks.append(lines_table(lines, _HELD, "What the memory holds after the last task"))
-    blocks += position_matrices(
-        {one.label: (one.label, names, one.matrix("accuracy", names)) for one in lines}, of="task"
-    ).values()
+    matrices = {one.label: (one.label, names, one.matrix("accuracy", names)) for one in lines}
+    blocks += switch("method", position_matrices(matrices, of="task"))
     blocks.append(Details("By class", [_classes(lines, clips)]))
     return Section(f"Baselines, {protocol.removeprefix('frames ')} frames of a stored clip", blocks)
 

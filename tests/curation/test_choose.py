@@ -85,6 +85,9 @@ def test_a_shortage_stops_or_is_kept(tmp_path: Path, caplog: pytest.LogCaptureFi
     _, after, _ = chosen(tmp_path / "b", method="random", skip=17, on_shortage="keep")
     assert len(after) == 28
     assert "bucket 1 'bus' 3 of 5" in caplog.text
+    caplog.clear()
+    assert chosen(tmp_path / "d", method="random", skip=17, on_shortage="quiet")[1] == after
+    assert caplog.text == ""
     with pytest.raises(RuntimeError, match="bucket 1 'bus' 0 of 5"):
         chosen(tmp_path / "c", method="top_score", skip=20)
 

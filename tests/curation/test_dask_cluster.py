@@ -110,7 +110,9 @@ def test_a_step_that_fails_on_a_worker_is_one_line(cluster: Any, tmp_path: Path,
     run = ["run", str(words), "--config", str(example.with_suffix(".toml")), "--set", f"folder={tmp_path / 'texts'}", "-q"]
     assert cli.call([*run, "--out", str(tmp_path / "out"), "--scheduler", cluster.scheduler_address]) == 1
     told = [line for line in capfd.readouterr().err.splitlines() if line.startswith("benchwright: ")]
-    assert told == ["benchwright: stage 'counted', row 'five': ZeroDivisionError: division by zero"]
+    line = next(at for at, text in enumerate(words.read_text().splitlines(), 1) if "1 / (len(words) - 5)" in text)
+    place = f"({words}, line {line})"
+    assert told == [f"benchwright: stage 'counted', row 'five': ZeroDivisionError: division by zero {place}"]
 
 
 def test_exceptions_that_nobody_can_carry_and_warnings_arrive(

@@ -137,9 +137,12 @@ def test_votes_of_an_earlier_import_do_not_count_again(tmp_path: Path) -> None:
         task("a", annotation(["computer"], "No"), annotation(["bus"], "No", worker=2)),
         task("b", annotation(["bus"], "No")),
     ]
-    votes, rejects, *_ = read(write(tmp_path / "2.json", more), earlier=first)
+    votes, rejects, *_, known = read(write(tmp_path / "2.json", more), earlier=first)
+    assert known == 0
     assert rejects["reason"].to_pylist() == ["duplicate_worker"]
     assert votes["key"].to_pylist() == ["a", "a", "b", "b"]
+    again, rejects, *_, known = read(tmp_path / "1.json", earlier=first)
+    assert (again.num_rows, rejects.num_rows, known) == (0, 0, 2)
 
 
 def test_images_and_workers_are_checked(tmp_path: Path) -> None:

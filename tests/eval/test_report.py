@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import io
 import json
 import math
@@ -17,6 +16,8 @@ import pyarrow as pa
 import pytest
 from benchwright.eval.report import html
 from benchwright.eval.report.blocks import (
+    Album,
+    Band,
     Card,
     Cards,
     Cell,
@@ -28,6 +29,7 @@ from benchwright.eval.report.blocks import (
     Report,
     Section,
     Sheet,
+    Switch,
     Table,
     Text,
     Thumb,
@@ -72,7 +74,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "img", "source", "link", "br"):
+        if tag not in ("meta", "img", "source", "link", "br", "input"):
             self.open.append(tag)
 
     def handle_endtag(self, tag: str) -> None:
@@ -97,6 +99,9 @@ def everything(text: str = "plain") -> Report:
         Sheet([(text, text)], [(text, [Thumb(jpeg(), text)]), (text, [None])], text),
         Heats([Heat(text, [text], [text, "b"], [[0.5, math.nan]], framed=True)], (0, 1), text, text, text),
         Details(text, [ImageGrid(text, [Thumb(jpeg(), text, 0.25)]), ImageGrid(text, [])]),
+        Band([(text, [Thumb(jpeg(), text)]), ("", [])], text),
+        Album([text, "part"], [([text, "x"], ImageGrid(text, [Thumb(jpeg(), text)])), ([text, "y"], ImageGrid(text, []))]),
+        Switch(text, [(text, Text([text])), ("b", Details(text, [Text([text])]))]),
     ]
     return Report(text, text, [Section(text, blocks), Section(text, [])], foot=text)
 
@@ -134,6 +139,52 @@ def test_nothing_is_fetched_from_anywhere():
     style = (Path(html.__file__).parent / "report.css").read_text()
     assert "@import" not in style
     assert "url(" not in style
+
+
+def test_plots_are_parts_of_the_page_and_share_their_shapes():
+    curves = [line_chart(["1", "2"], {"one": [1, 2], "two": [2, 1]}, label_axis=x, value_axis="y") for x in ("first", "fist")]
+    heat = heat_map([[0.1, 0.9]], ["r"], ["a", "b"], row_axis="x", column_axis="y")
+    page = html.render(Report("r", "", [Section("s", [*curves, heat])]))
+    plots = re.findall(r'<svg class="([^"]*)" role="img" aria-label="([^"]*)"', page)
+    assert plots == [("", curves[0].alt), ("", curves[1].alt), ("on-light", heat.alt), ("on-dark", heat.alt)]
+    assert "base64" not in page
+    ids = re.findall(r' id="([^"]*)"', page)
+    assert len(ids) == len(set(ids))
+    used = {one or other for one, other in re.findall(r'href="#([^"]+)"|url\(#([^)]+)\)', page)}
+    assert used <= {*ids}
+    assert any(name.startswith("DejaVuSans") for name in used)
+    assert "var(--plot-s1)" in page.partition("</style>")[2]
+    assert LIGHT.ink not in page.partition("</style>")[2].partition("on-light")[0]
+    for curve in curves:
+        assert curve.series == {0: "one", 1: "two"}
+    assert page.count('class="series-1"') >= 2
+    assert [label.strip() for label in re.findall(r'class="k\d" checked> ([^<]*)</label>', page)] == ["one", "two"] * 2
+    assert len(page) < 60_000
+
+
+def test_what_a_plot_holds_beside_shapes_stays_outside():
+    hostile = (
+        b'<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" viewBox="0 0 1 1" onload="x()">'
+        b'<script>x()</script><!-- --><a xlink:href="https://x"/><use xlink:href="https://x"/><image href="data:,"/>'
+        b'<path onclick="x()" d="M 0 0" style="fill: red"/><defs><path id="p&quot;&gt;" d="M 1 1"/></defs></svg>'
+    )
+    page = html.render(Report("r", "", [Section("s", [Figure(hostile, "a plot", drawn=True)])]))
+    drawn = page[page.index('<svg class=""') : page.index("</svg>")]
+    assert 'd="M 0 0"' in drawn
+    assert not re.search("script|onclick|onload|https|image |<a", drawn.partition(">")[2])
+    assert 'id="p&#34;&gt;"' in page
+
+
+def test_choices_hide_the_rest_and_are_all_shown_without_css():
+    grids = [([name, part], ImageGrid(f"{name} {part}", [Thumb(jpeg(), "t")])) for name in ("cat", "dog") for part in "12"]
+    page = html.render(Report("r", "", [Section("s", [Album(["class", "bucket"], grids)])]))
+    assert re.findall(r'<section class="grid" data-f0="(\d)" data-f1="(\d)">', page) == [(a, b) for a in "01" for b in "01"]
+    assert ".album:has(.f0[value='1']:checked) .grid:not([data-f0='1'])" in page
+    assert re.findall(r"> ([^<]+)</label>", page) == ["cat", "dog", "all", "1", "2", "all"]
+    assert page.count(" checked>") == 2
+    assert "<script" not in page
+    alone = html.render(Report("r", "", [Section("s", [Text(["x"])])]))
+    assert ".album:has" not in alone
 
 
 def test_same_report_same_bytes():
@@ -299,12 +350,12 @@ def test_dollars_in_labels_are_dollars():
 def test_pipeline_says_whether_its_rows_add_up():
     first = PlanStage("a", "source", rows=10, rejects={"torn": 2}, seconds=0.5, digest="ab" * 32)
     good = pipeline_section([first, PlanStage("b", "each", rows_in=10, rows=7, rejects={"dark": 3}), PlanStage("c")])
-    _, verdict, table = good.blocks
+    verdict, table = good.blocks
     assert isinstance(verdict, Text)
     assert verdict.tone == "good"
     assert isinstance(table, Table)
     assert table.rows[1][2:6] == [10, 7, 3, "dark 3"]
-    bad = pipeline_section([PlanStage("b", "each", rows_in=10, rows=7, rejects={"dark": 2})]).blocks[1]
+    bad = pipeline_section([PlanStage("b", "each", rows_in=10, rows=7, rejects={"dark": 2})]).blocks[0]
     assert isinstance(bad, Text)
     assert bad.tone == "bad"
     assert "b: 10 rows in, 7 out, 2 rejected" in bad.paragraphs
@@ -405,7 +456,8 @@ def test_matrices_and_curves_for_both_protocols_and_any_number_of_domains():
     assert "tested on the next bucket" in only.caption
     assert method_curves({"nap": whole[:1, :1, :1]}, ["a"], of="bucket") == []
     many = method_curves({f"m{at}": whole for at in range(19)}, list("abcd"), of="bucket")
-    assert [len(figure.data.columns) - 1 for figure in many] == [7, 6, 6] * 2
+    assert [[name for name, _ in each.options] for each in many] == [["1 to 7", "8 to 13", "14 to 19"]] * 2
+    assert [len(figure.data.columns) - 1 for _, figure in many[0].options] == [7, 6, 6]
     heat, known, alone = position_matrices(
         {
             0: ("nap", list("abcd"), future),
@@ -419,7 +471,7 @@ def test_matrices_and_curves_for_both_protocols_and_any_number_of_domains():
     assert isinstance(known, Figure)
     assert "the frame marks the bucket learned last" in known.caption
     assert alone == Text(["nap: there is no later bucket to test on."])
-    assert base64.b64encode(heat.light).decode() in html.render(Report("r", "", [Section("s", [heat])]))
+    assert f'aria-label="{heat.alt}"' in html.render(Report("r", "", [Section("s", [heat])]))
 
 
 def test_matrices_as_tables_have_one_scale_of_colours():

@@ -19,6 +19,7 @@ from benchwright.pipelines.report import ReportedRun
 from PIL import Image
 
 from .conftest import Cli
+from .pages import faults
 
 COLOURS = {"red": (200, 30, 30), "green": (30, 160, 40), "blue": (30, 60, 200)}
 SETTINGS = """extends = "photos"
@@ -75,7 +76,7 @@ def test_calendar_buckets_go_by_their_dates_everywhere(bw: Cli, photos: Path) ->
     assert "None" not in section(page, "Time buckets")
     assert headings(section(page, "Concepts")) == ["concept", *years, "all"]
     assert headings(section(page, "Samples by time")) == years
-    assert re.findall(r"<h4>(\S+) <small>", section(page, "Contact sheets"))[:3] == years
+    assert re.findall(r"<h3>[^<]*, (\S+) <small>", section(page, "Contact sheets"))[:3] == years
     assert "where the mean of each lies: 2009 (" in section(page, "Map of the vectors")
     assert headings(section(page, "Drift").partition('class="heat"')[2]) == years
     for title in ("Baselines, iid protocol", "Baselines, streaming protocol"):
@@ -127,7 +128,7 @@ def test_stages_that_a_plan_has_not_leave_out_their_sections(tiny: Path, config:
     [counts] = concepts.blocks
     assert isinstance(counts, Table)
     assert counts.caption == "Images in the benchmark, by bucket"
-    assert list(counts.columns) == ["concept", "1", "2", "3", "all"]
+    assert list(counts.columns) == ["concept", "2010\u20132011", "2012\u20132013", "2014\u20132015", "all"]
     assert counts.total is not None
     assert counts.total[-1] == 210
     [samples] = _samples(run, config, buckets)
@@ -154,7 +155,7 @@ def test_samples_are_drawn_by_key_and_seed(tiny: Path, config: ClearConfig) -> N
     assert isinstance(background, Sheet)
     assert [name for name, _ in classes.rows] == ["red", "green", "blue"]
     assert [name for name, _ in background.rows] == ["BACKGROUND\u00a01", "BACKGROUND\u00a02", "BACKGROUND\u00a03"]
-    assert [name for name, _ in classes.columns] == ["1", "2", "3"]
+    assert [name for name, _ in classes.columns] == ["2010\u20132011", "2012\u20132013", "2013\u20132016"]
     assert classes.columns[0][1] == "2010-01-04\n2011-12-29"
     rows = run.rows("chosen")
     assert rows is not None
@@ -202,7 +203,7 @@ def test_a_trained_tiny_run_has_a_small_page_with_curves_and_matrices_of_all_met
     assert bw("train", copy).code == 0
     assert bw("report", copy).code == 0
     page = (copy / "report.html").read_text()
-    assert len(page.encode()) < 3_000_000
+    assert faults(page) == []
     iid = section(page, "Baselines, iid protocol")
     methods = ["nap-finetune", "cumulative-finetune", "reservoir-alpha=1.0-finetune"]
     assert re.findall(r'<p class="label">([^<]*)</p>', iid) == methods
@@ -210,7 +211,7 @@ def test_a_trained_tiny_run_has_a_small_page_with_curves_and_matrices_of_all_met
     for tested in ("same", "next"):
         caption = f"Accuracy after each bucket, tested on the {tested} bucket; band: one standard deviation over runs."
         assert headings(iid.partition(caption)[2]) == ["trained up to bucket", *curves]
-    assert iid.count("Accuracy after each bucket") == 2
+    assert iid.count("<figcaption>Accuracy after each bucket") == 2
     assert re.findall(r"from ([\d.]+) <i></i> to ([\d.]+)", iid) == re.findall(
         r"from ([\d.]+) <i></i> to ([\d.]+)", section(page, "Baselines, streaming protocol")
     ), "one scale of colours"

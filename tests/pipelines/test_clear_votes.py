@@ -62,6 +62,20 @@ def changed(results: Path, into: Path, status: str, *, share: int = 1, ending: s
     return into / results.name
 
 
+def test_results_that_were_imported_before_are_no_rejects(bw: Cli, asked: tuple[Path, list[Path]]) -> None:
+    out, results = asked
+    assert bw("qa", "import", out, results[0], *SALT).code == 0
+    count, before = votes_of(out).num_rows, (out / "qa" / "votes.parquet").read_bytes()
+    told = bw("qa", "import", out, results[0], *SALT)
+    assert told.code == 0
+    assert told.out.startswith(f"0 votes added, {count} in all\n{count} answers were imported already: nothing is new\n")
+    assert "rejected" not in told.out
+    assert (out / "qa" / "votes.parquet").read_bytes() == before
+    told = bw("qa", "import", out, results[0], results[1], *SALT)
+    assert f"{count} answers were imported already\n" in told.out
+    assert votes_of(out).num_rows > count
+
+
 # --------------------------------------------------------------------------------------------------------- at the same time
 
 

@@ -775,7 +775,10 @@ def test_debug_shows_the_traceback_and_nothing_else_does(bw: Cli, tmp_path: Path
     told = bw("--debug", "show", tmp_path)
     assert told.code == 1
     assert "Traceback" in told.err
-    assert told.err.splitlines()[-1] == f"benchwright: {tmp_path} holds no run: there is no run.json in it"
+    assert (
+        told.err.splitlines()[-1]
+        == f"benchwright: {tmp_path} holds no run: there is no run.json in it; `benchwright run ... --out` makes one"
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------- verify

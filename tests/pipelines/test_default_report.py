@@ -10,17 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from benchwright.curation.flow import Flow, source, step
 from benchwright.curation.png import stored_png
 from benchwright.curation.qa.options import Option
 from benchwright.curation.qa.rounds import Round, ask
+from benchwright.curation.qa.votes import VOTES, write_votes
 from benchwright.curation.rows import Blob, Reject
 from benchwright.curation.run import run
 from benchwright.curation.shards import Placed, assign_shards
 from benchwright.curation.store import StoreError
 from benchwright.pipelines.report import write_default
 from PIL import Image
+
+from .pages import faults
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,15 +87,60 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_rejected_rows_are_shown_by_reason_with_their_pictures(made: Path) -> None:
     page = page_of(made)
+    assert faults(page) == []
     part = page[page.index(">Rejected rows</h2>") : page.index(">Samples</h2>")]
     rows = re.findall(r"<tr><th[^>]*>([^<]*)</th>\s*<td[^>]*>([^<]*)</td>\s*<td[^>]*>([^<]*)</td>", part)
     assert rows == [("graded", "odd", "20"), ("graded", "early", "2"), ("graded", "sensitive", "1")]
     assert "number &lt;b&gt;1&lt;/b&gt;" in part
-    grids = re.findall(r"<h4>([^<]*) <small>(\d+)</small></h4>", part)
+    grids = re.findall(r"<h3>([^<]*) <small>(\d+)</small></h3>", part)
     assert grids == [("graded: odd", "3"), ("graded: early", "2")], "of the first six odd ones two are broken, and one is huge"
     assert "3 of them cannot be shown. Pictures that were rejected as sensitive are left out." in part
     assert 'alt="t&lt;01&gt;"' in part
     assert not {f'alt="t&lt;0{number}&gt;"' for number in (2, 3, 5, 7)} & {*re.findall('alt="[^"]*"', part)}
+
+
+def test_the_page_opens_with_pictures_and_the_plan(made: Path) -> None:
+    summary = page_of(made)
+    summary = summary[summary.index(">Summary</h2>") : summary.index(">Rejected rows</h2>")]
+    assert "Samples, evenly spaced" in summary
+    band = summary[summary.index('<ol class="band">') : summary.index("</ol>")]
+    assert len(re.findall("<img ", band)) == 12
+    assert summary.index("<dl") < summary.index('class="band"') < summary.index("Stages from top to bottom: tiles 40 rows;")
+
+
+@dataclasses.dataclass(frozen=True)
+class Dated(Tile):
+    year: int
+
+
+def dated() -> Iterator[Dated]:
+    for number in range(12):
+        yield Dated(f"t{number:02d}", Blob(PNG), "white", 2009 + number % 3)
+
+
+def test_pictures_of_years_stand_under_them_and_disputed_ones_have_their_answers(tmp_path: Path) -> None:
+    asked = Round("dated", [Option("white"), Option("black")], 0, image="picture")
+    flow = ask(source("dated", step(dated)), asked, str(tmp_path))
+    run(flow, str(tmp_path), scheduler="sync", pipeline="dated")
+    answers = {
+        "t01": ["white", "white", "black"],
+        "t02": ["white"] * 3,
+        "t04": ["black", "white", None],
+        "t07": ["black", "white"],
+    }
+    votes = [
+        {"key": key, "form": "labels", "worker": f"w{at}", "labels": [name] if name else [], "sensitive": None}
+        for key, names in answers.items()
+        for at, name in enumerate(names)
+    ]
+    votes.append({"key": "t07", "form": "sensitive", "worker": "w0", "labels": None, "sensitive": True})
+    write_votes(pa.Table.from_pylist(votes, schema=VOTES), str(tmp_path / asked.votes_file))
+    page = page_of(tmp_path, rounds=[asked])
+    assert re.findall(r"<li><p>(year \d+)</p>", page) == ["year 2009", "year 2010", "year 2011"]
+    part = page[page.index("Pictures on which annotators agree least") :].partition("</section>")[0]
+    told = re.findall('<img [^>]*alt="([^"]*)"', part)
+    assert told == ["1 black, 1 none of the above, 1 white (t04)", "2 white, 1 black (t01)"]
+    assert faults(page) == []
 
 
 def test_samples_are_evenly_spaced_with_pictures_columns_and_files(made: Path) -> None:
@@ -125,7 +174,7 @@ def test_a_run_that_waits_for_people_has_a_report(tmp_path: Path) -> None:
     assert "12 of 40, evenly spaced, of stage tiles." in page
     assert "voted not made" in page
     assert ">Votes</h2>" not in page
-    shown = re.findall(r'<li style[^>]*><img [^>]*alt="([^"]*)"', page)
+    shown = re.findall(r'<li style[^>]*>\s*<label[^>]*><input[^>]*><img [^>]*alt="([^"]*)"', page)
     assert len(shown) == 11, "one of the twelve is no picture"
     assert "t&lt;05&gt;" not in shown
 

@@ -39,6 +39,8 @@ from benchwright.pipelines.iirc.results import as_published
 from benchwright.pipelines.iirc.vectors import read_vectors
 from benchwright.training.baselines.iirc import paper_methods, paper_settings
 
+from .pages import faults
+
 VARIANTS = ("class_incremental", "imagenet", "imagenet_lite", "tiny", "tiny_imagenet", "tiny_imagenet_vectors")
 
 
@@ -458,6 +460,7 @@ def test_joint_is_one_task_with_all_labels(tiny: Path, tmp_path: Path) -> None:
 
 def test_the_report_shows_baselines(trained: Path) -> None:
     page = Path(iirc.BENCHMARK.report(settings("tiny"), str(trained))).read_text()
+    assert faults(page) == []
     for title in ("Baselines, incomplete information", "Confusion, incomplete information"):
         assert f">{title}<" in page
     assert "what would be right" in page

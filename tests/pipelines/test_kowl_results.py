@@ -29,6 +29,8 @@ from benchwright.pipelines.cli import main as cli
 from benchwright.pipelines.experiments import results
 from benchwright.pipelines.kowl.stream import read_increments
 
+from .pages import faults
+
 Cli = Callable[..., Any]
 """The fixture ``bw`` of ``conftest``."""
 ANN = "evaluation.settings.ann.epochs=5"
@@ -259,6 +261,7 @@ def test_weights_that_are_not_finite_stop_their_predictor_alone(tmp_path: Path, 
     assert set(api.scores(str(out))["feedback 1"]) == {"evm"}
     assert [row["reason"] for row in api.rejects(str(out / "experiments"))] == ["diverged"]
     assert bw("report", out).code == 0
+    assert faults((out / "report.html").read_text()) == []
 
 
 OWN = """

@@ -206,7 +206,9 @@ def test_a_step_that_raises_names_stage_row_and_error(bw: Cli, texts: Path, tmp_
     run = ["run", broken, "--config", EXAMPLES / "words.toml", "--set", f"folder={texts}", "--out", tmp_path / "out", "-q"]
     told = bw(*run)
     assert told.code == 1
-    assert told.err == "benchwright: stage 'counted', row 'text00': ZeroDivisionError: division by zero\n"
+    line = next(at for at, text in enumerate(broken.read_text().splitlines(), 1) if "1 / (len(words) - 5)" in text)
+    place = f"({broken}, line {line})"
+    assert told.err == f"benchwright: stage 'counted', row 'text00': ZeroDivisionError: division by zero {place}\n"
     assert "line" in bw("--debug", *run).err
 
 

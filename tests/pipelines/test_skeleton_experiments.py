@@ -36,6 +36,8 @@ from benchwright.training.methods.registry import METHODS
 
 from tests.training.graph_settings import BEST, GRIDS
 
+from .pages import faults
+
 EVERYTHING = (
     'evaluation.experiments=["default", "task_order", "class_order", "architecture", "grid"]',
     "evaluation.grid={er = {fraction = [0.1, 0.2]}}",
@@ -412,9 +414,9 @@ def test_published_figures_stand_beside_the_papers_settings_alone() -> None:
 
 def test_report_shows_it_all(run: Path) -> None:
     page = (run / "report.html").read_text()
+    assert faults(page) == []
     for words in (
         "Continual skeleton graphs",
-        "What the tensors hold",
         "Order sensitivity",
         "Architecture sensitivity",
         "Grids",

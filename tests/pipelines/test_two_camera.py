@@ -35,6 +35,8 @@ from benchwright.pipelines.two_camera.config import TwoCameraConfig
 from benchwright.training.illuminants.registry import load_baseline
 from benchwright.training.two_camera.networks import load_networks
 
+from .pages import faults
+
 SETTINGS = Path(two_camera.__file__).parents[1]
 QUICK = "{ epochs = 3, batch_size = 64, learning_rate = 1e-2, schedule = 'cosine', patience_epochs = 3 }"
 _NETWORK = "{ parameters = 200, preset = 'reilluminated', seeds = [0, 1], settings = { epochs = 5 } }"
@@ -397,6 +399,7 @@ def test_estimators_and_metrics_of_ones_own_by_settings_and_by_name(scheduler: s
     assert set(found) == {"network-200", "gray_world", f"{own.name}:brightness", f"{own.name}:Nearest"}
     assert all(0 < one["mean"]["mean"] < 20 and 0 <= one["mean"]["above_3_deg"] <= 1 for one in found.values())
     assert bw("report", out).code == 0
+    assert faults((out / "report.html").read_text()) == []
     assert f"{own.name}:brightness" in (out / "report.html").read_text()
     assert bw("verify", out).code == bw("verify", out / "experiments").code == 0
     before = made_at(out)

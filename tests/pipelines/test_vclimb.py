@@ -37,6 +37,8 @@ from benchwright.pipelines.vclimb.baselines import baseline_settings
 from benchwright.pipelines.vclimb.config import VclimbConfig
 from benchwright.pipelines.vclimb.results import by_class, data_of, published, why_unfair
 
+from .pages import faults
+
 SETTINGS = Path(vclimb.__file__).parent
 
 
@@ -197,6 +199,7 @@ def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Pat
 
 def test_the_report_shows_tables_and_frames(trained: Path) -> None:
     page = (trained / "report.html").read_text()
+    assert faults(page) == []
     for title in ("Split", "Leaks", "Coverage", "What the sampler chose", "Memory in frames", "Pipeline"):
         assert f">{title}<" in page
     assert "Baselines, 4 frames of a stored clip" in page

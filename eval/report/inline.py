@@ -1,0 +1,102 @@
+"""Plots of matplotlib as parts of a page: shapes are shared by all plots, and colours are those of the page, light or dark.
+
+Only shapes pass: elements and attributes that are not listed here, words in comments among them, do not reach the page.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import xml.etree.ElementTree as ET
+from collections.abc import Mapping
+
+from markupsafe import Markup, escape
+
+from .figures import DARK, LIGHT, Theme
+
+_PLAIN = ("page", "ink", "faint", "grid", "bar", "empty")
+_COLOUR = re.compile(r"#[0-9a-f]{6}\b")
+_NUMBER = re.compile(r"-?\d+\.\d{3,}")
+_DRAWN = ("svg", "g", "path", "use", "rect")
+_KEPT = ("d", "x", "y", "width", "height", "style", "transform", "clip-path", "href")
+_SERIES = re.compile(r"series-\d\Z")
+
+
+def variables(theme: Theme) -> str:
+    """The colours of a theme as a declaration of CSS."""
+    return "".join(f"--plot-{name}:{colour};" for name, colour in _named(theme).items())
+
+
+def _named(theme: Theme) -> dict[str, str]:
+    return {**{name: getattr(theme, name) for name in _PLAIN}, **{f"s{at}": hue for at, hue in enumerate(theme.series)}}
+
+
+_VARIABLES = {colour: f"var(--plot-{name})" for name, colour in _named(LIGHT).items()}
+
+
+@dataclasses.dataclass
+class Shapes:
+    """What plots of one page have in common: marks, letters and frames, by the name that is made of what they are."""
+
+    found: dict[str, Markup] = dataclasses.field(default_factory=dict[str, Markup])
+
+    def plot(self, light: bytes, dark: bytes | None) -> list[tuple[str, Mapping[str, str], Markup]]:
+        """A picture as (class, its attributes, its content): one for both kinds of page, or one for each.
+
+        Two are needed where colours are other than the plain ones of a theme: those of a ramp, say.
+        """
+        if dark is None or {*_COLOUR.findall(light.decode())} <= _VARIABLES.keys():
+            return [("", *self._content(light, _VARIABLES))]
+        return [("on-light", *self._content(light, {})), ("on-dark", *self._content(dark, {}))]
+
+    def _content(self, picture: bytes, colours: Mapping[str, str]) -> tuple[Mapping[str, str], Markup]:
+        root = ET.fromstring(picture)
+        size = {name: f"{float(root.get(name, '0').removesuffix('pt')) * 4 / 3:.0f}" for name in ("width", "height")}
+        return {"viewBox": root.get("viewBox", ""), **size}, self._inner(root, colours)
+
+    def _inner(self, element: ET.Element, colours: Mapping[str, str]) -> Markup:
+        return Markup("").join(self._element(child, colours) for child in element)
+
+    def _element(self, element: ET.Element, colours: Mapping[str, str]) -> Markup:
+        tag = element.tag.rpartition("}")[2]
+        if tag == "defs":
+            for shape in element:
+                name, kind = shape.get("id", ""), shape.tag.rpartition("}")[2]
+                if name and name not in self.found and kind in ("path", "clipPath"):
+                    self.found[name] = Markup('<{} id="{}"{}>{}</{}>').format(
+                        Markup(kind), name, _attributes(shape, {}), self._inner(shape, {}), Markup(kind)
+                    )
+            return Markup("")
+        if tag not in _DRAWN:
+            return Markup("")
+        inner, told = self._inner(element, colours), _attributes(element, colours)
+        own = element.get("id", "")
+        told += Markup(' class="{}"').format(own) if _SERIES.match(own) else Markup("")
+        if tag == "g" and not told:
+            return inner
+        return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), told, inner) if inner else Markup(f"<{tag}{told}/>")
+
+
+def _attributes(element: ET.Element, colours: Mapping[str, str]) -> Markup:
+    told = Markup("")
+    for key, value in element.attrib.items():
+        name = key.rpartition("}")[2]
+        if name not in _KEPT or (name == "href" and not value.startswith("#")):
+            continue
+        if name == "d":
+            value = " ".join(value.split())
+        if name != "transform":
+            value = _NUMBER.sub(lambda found: f"{float(found[0]):.2f}".rstrip("0").removesuffix("."), value)
+        if name == "style":
+            value = _COLOUR.sub(lambda found: colours.get(found[0], found[0]), value)
+        told += Markup(' {}="{}"').format(Markup(name), escape(value))
+    return told
+
+
+def page_style() -> str:
+    """The colours of plots on both kinds of page, and the rules by which a switch leaves a curve out."""
+    hidden = ",".join(f".plot:has(.k{at}:not(:checked)) .series-{at}" for at in range(len(LIGHT.series)))
+    return (
+        f":root{{{variables(LIGHT)}}}\n@media screen and (prefers-color-scheme: dark){{:root{{{variables(DARK)}}}}}\n"
+        f"{hidden}{{display:none}}\n" + "".join(f".k{at}{{accent-color:var(--plot-s{at})}}" for at in range(len(LIGHT.series)))
+    )
