@@ -28,8 +28,8 @@ NAMES += ["reservoir-alpha=1.0-finetune", "dynamic_reservoir-alpha=1.0-finetune"
 PAPER: dict[str, dict[str, Any]] = {
     "ewc": {"strength": 0.4, "online": True},
     "si": {"strength": 0.0001},
-    "lwf": {"temperature": 1.0},
-    "cwr": {},
+    "lwf": {"temperature": 1.0, "form": "as_released"},
+    "cwr": {"form": "as_released"},
     "gdumb": {"memory": "balanced_reservoir"},
     "er": {"memory": "reservoir"},
     "agem": {"memory": "reservoir", "sample": "capacity"},
