@@ -1,6 +1,6 @@
 """Methods of CLEAR's Table 1 beside Avalanche's strategies, from which the paper's figures come, on one stream.
 
-    python benchmarks/compare_avalanche.py [--quick] [--models linear small_cnn] [--methods ewc si] [--seeds 5] [--venv FOLDER]
+    python benchmarks/compare_avalanche.py [--quick] [--whole] [--models small_cnn] [--methods ewc si] [--venv FOLDER]
 
 Two streams are drawn, the same for all seeds: vectors of 512 numbers for a linear model, and small pictures for a network
 of three convolutions with batch norm. The class means wander from bucket to bucket by a known step. A seed is of the
@@ -14,6 +14,9 @@ Printed are the matrices, means over seeds, the five metrics in percent with the
 less Avalanche's: the mean of the paired differences, and the same in sd. One sd is the standard deviation of one training:
 the root of the mean of both sides' variances over seeds. Where both sides are of one distribution, means over five seeds lie
 within 2 sd of each other in about 99 of 100 cases. At the end stand all that do not, and the order of the methods by Acc.
+
+With --whole a batch is a whole bucket. Then nothing is drawn but memories, and what keeps none has to give the same to
+rounding: "cells" is the largest gap between two cells of the matrices, in percent.
 
 Nine methods are set as Avalanche 0.6.0 has them. The rows with a hyphen have other settings of ours beside the same
 strategies: Table 1's own, where it follows the paper or Avalanche's versions of 2021, and LwF as its paper has it.
@@ -262,6 +265,7 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=list(STREAMS), default=list(STREAMS))
     parser.add_argument("--methods", nargs="+", choices=list(OURS), default=list(OURS))
     parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--whole", action="store_true", help="batches of a whole bucket")
     parser.add_argument("--quick", action="store_true", help="two seeds, two epochs, ten samples a class")
     parser.add_argument("--venv", type=Path, help="folder of the environment with Avalanche; a temporary one by default")
     parser.add_argument("--side", choices=("theirs",), help=argparse.SUPPRESS)
@@ -270,6 +274,8 @@ def main() -> None:
     if args.quick:
         args.seeds = 2
         args.streams = {name: dataclasses.replace(s, epochs=2, per_class=10) for name, s in STREAMS.items()}
+    if args.whole:
+        args.streams = {name: dataclasses.replace(s, batch=s.classes * s.per_class) for name, s in args.streams.items()}
     if args.side:
         from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 
@@ -316,7 +322,8 @@ def table(args: argparse.Namespace, model: str, known: dict[tuple[str, str], Any
             gap, sd = statistics.fmean(x - y for x, y in zip(a, b, strict=True)), _sd(a, b)
             told.append(f"{metric} {gap:+.2f}, {gap / sd:+.1f} sd")
             apart += [f"{name} {told[-1]}"] if abs(gap) > 2 * sd else []
-        print(f"{name:12} {'difference':10} {'   '.join(told)}")
+        cell = 100 * np.abs(np.subtract(*(matrices for matrices, _ in sides.values()))).max()
+        print(f"{name:12} {'difference':10} {'   '.join(told)}   cells {cell:.2f}")
     print(f"{model}, beyond 2 sd: " + ("; ".join(apart) or "none"))
     order(model, {side: {name: found[name] for name in found if name in METHODS} for side, found in acc.items()})
 

@@ -371,7 +371,7 @@ def test_agem_of_clear_has_one_memory_of_one_size(monkeypatch: pytest.MonkeyPatc
 
 def test_agem_takes_the_gradient_of_the_whole_sample_in_parts():
     weights: list[Tensor] = []
-    for at_once in (None, 5):
+    for at_once in ("all", 5):
         chosen = method("agem", memory="reservoir", sample="capacity", at_once=at_once)
         weights.append(learned(a_learner(chosen, epochs=4, learning_rate=0.5), *map(bucket, (0, 1))).model.weight)
     torch.testing.assert_close(*weights)

@@ -23,7 +23,7 @@ Sampler = Literal["random", "reservoir", "each_position"]
 
 
 def agem(
-    *, memory: Sampler = "random", sample: int | Literal["batch", "capacity"] = "batch", at_once: int | None = None
+    *, memory: Sampler = "random", sample: int | Literal["batch", "capacity"] = "batch", at_once: int | Literal["all"] = "all"
 ) -> Method:
     """Trains on the present's samples alone, by the classification loss over the outputs of its own classes.
 
@@ -36,8 +36,9 @@ def agem(
             "each_position" keeps a memory's size of each domain or task (Avalanche's), and samples as many of each.
         sample: how many kept samples the reference gradient is taken on: a batch's, the memory's size ("capacity"; CLEAR), or
             a number.
-        at_once: how many of them pass through the model together; None: all, for which pictures may be too large. The gradient
-            is that of the whole sample, but that batch norm takes its moments over so many; its running statistics move once.
+        at_once: how many of them pass through the model together; "all" (Avalanche's) may be too much of large pictures. The
+            gradient is that of the whole sample, but that batch norm takes its moments over so many; its running statistics
+            move once.
 
     >>> agem().exemplars, agem(memory="each_position").exemplars
     ('random', 'each_position')
@@ -45,19 +46,21 @@ def agem(
     if (
         memory not in get_args(Sampler)
         or (sample not in ("batch", "capacity") and not (isinstance(sample, int) and sample > 0))
-        or (at_once is not None and at_once < 1)
+        or (at_once != "all" and not (isinstance(at_once, int) and at_once > 0))
     ):
         raise ValueError(
             f"agem: memory {memory!r}: one of {', '.join(get_args(Sampler))}; sample {sample!r}: 'batch', 'capacity', or >= 1; "
-            f"at_once {at_once!r}: >= 1, or none"
+            f"at_once {at_once!r}: 'all', or >= 1"
         )
     settings = {"memory": memory, "sample": sample} if (memory, sample) != ("random", "batch") else {}
-    settings |= {} if at_once is None else {"at_once": at_once}
+    settings |= {} if at_once == "all" else {"at_once": at_once}
     teach = functools.partial(_teach, sample=sample, by_position=memory == "each_position", at_once=at_once)
     return Method("agem", replay, "finetune", settings, teach, memory, together=True)
 
 
-def _teach(lesson: Lesson, *, sample: int | Literal["batch", "capacity"], by_position: bool, at_once: int | None) -> None:
+def _teach(
+    lesson: Lesson, *, sample: int | Literal["batch", "capacity"], by_position: bool, at_once: int | Literal["all"]
+) -> None:
     memory = np.arange(lesson.fresh, len(lesson.train.labels))
     old = lesson.old_classes
     if not len(memory):
@@ -79,7 +82,8 @@ def _teach(lesson: Lesson, *, sample: int | Literal["batch", "capacity"], by_pos
         chosen = np.concatenate(drawn)
         view = Draw(lesson.means.seed, f"{lesson.task}/memory/{steps}")
         steps += 1
-        project(parameters, _reference(lesson, chosen, view, list(parameters), old, at_once or len(chosen)))
+        together = len(chosen) if at_once == "all" else at_once
+        project(parameters, _reference(lesson, chosen, view, list(parameters), old, together))
 
     lesson.fit(ForwardPass.own_classification, rows=np.arange(lesson.fresh), adjust=adjust)
 
