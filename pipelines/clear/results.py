@@ -30,6 +30,7 @@ from ...eval.report.trained import (
     whole_columns,
 )
 from ...eval.results import Line, line_label
+from ...training.baselines.clear import expanded
 from ..report import ReportedRun
 from .buckets import Bucket, names_of
 from .config import ClearConfig
@@ -229,11 +230,14 @@ def _compared(groups: Sequence[Group], data: str) -> list[Block]:
 
 
 def both_protocols(groups: Sequence[Group], data: str) -> list[Section]:
-    """The table that has the form of the paper's Table 1; nothing where no method was trained under both protocols."""
+    """The table that has the form of the paper's Table 1, its methods first and in its order; nothing where no method was
+    trained under both protocols."""
     blocks: list[tuple[str, list[Block]]] = []
+    order = {name: at for at, name in enumerate(expanded(["table1"]))}
     for network, features in dict.fromkeys((group.network, group.features) for group in groups):
         some = [group for group in groups if (group.network, group.features) == (network, features)]
         rows = [row for row in _rows(some) if len(row.of) > 1]
+        rows.sort(key=lambda row: order.get(next(iter(row.of.values())).method, len(order)))
         if not rows:
             continue
         columns = {

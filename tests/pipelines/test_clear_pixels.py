@@ -58,7 +58,7 @@ def test_resnet18_has_the_papers_settings() -> None:
         assert "decay_every_epochs" not in shallow["schedule"]
         assert "view" not in shallow
     assert paper_methods("resnet18")["agem"][1]["at_once"] == 64
-    assert "at_once" not in paper_methods("linear")["agem"][1]
+    assert paper_methods("linear")["agem"][1]["at_once"] == paper_methods()["agem"][1]["at_once"] == "all"
 
 
 def test_all_of_table_1_is_learned_from_pixels_and_all_buckets_at_once(run: Path, bw: Cli) -> None:
@@ -110,7 +110,7 @@ def test_joint_is_of_the_protocol_offline_alone(run: Path, bw: Cli) -> None:
             "baselines.weights: model 'pictures' takes no weights: name another",
         ),
         ("decay_after_epochs=2 decay_every_epochs=3", "decay_after_epochs or decay_every_epochs: one of them"),
-        ("method_settings.agem.at_once=0", "at_once 0: >= 1, or none"),
+        ("method_settings.agem.at_once=0", "at_once 0: 'all', or >= 1"),
     ],
 )
 def test_what_does_not_fit_is_told_in_one_line(run: Path, bw: Cli, settings: str, told: str) -> None:

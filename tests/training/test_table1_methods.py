@@ -64,6 +64,16 @@ def state_of(one: Learner) -> dict[str, Tensor]:
     return {name: value.detach().clone() for name, value in one.model.named_parameters() if value.requires_grad}
 
 
+def normed(init: torch.Generator, *, sample: tuple[int, ...]) -> Classifier:
+    """Batch norm and a head."""
+    return Classifier(nn.BatchNorm1d(sample[0]), sample[0])
+
+
+def a_learner_with_norm(chosen: Method, **plan: Any) -> Learner:
+    parts = Parts(chosen, dataclasses.replace(PLAN, **plan), cross_entropy, normed, {}, Capacity("first_position"), {})
+    return Learner(parts, sample=(4,), seed=0)
+
+
 def watch(one: Learner, look: Callable[[ForwardPass, Tensor], None]) -> None:
     """Call ``look`` with each step of the trainings to come, and its loss."""
     inner = one._method.teach
@@ -179,6 +189,20 @@ def test_importance_of_si_is_the_path_integral(form: str):
         torch.testing.assert_close(a, b, msg=name)
 
 
+def test_importance_of_si_ends_with_the_epoch_that_is_kept():
+    """Of labels that nothing tells apart the loss does not fall for ever: six epochs end as fewer do."""
+    chosen, own = method("si", strength=0.5, damping=1e-3), bucket(0)
+    train = ArrayExamples(own.X, np.random.default_rng(0).permutation(own.labels), own.keys)
+    one = learned(a_learner(chosen, learning_rate=2.0, epochs=6, select="lowest_loss"), train)
+    losses = [float(entry["loss"] or 0) for entry in one.record["epochs"]]
+    kept = losses.index(min(losses)) + 1
+    assert 1 < kept < 6
+    short = learned(a_learner(chosen, learning_rate=2.0, epochs=kept), train)
+    assert one._state.keys() == short._state.keys()
+    for name, value in short._state.items():
+        assert torch.equal(one._state[name], value), name
+
+
 # --- LwF
 
 
@@ -190,6 +214,20 @@ def test_strength_of_lwf_by_position():
     assert not torch.equal(rising.model.weight, learned(none, bucket(2)).model.weight)
     with pytest.raises(ValueError, match="empty list"):
         method("lwf", strength=[], temperature=1.0)
+
+
+@pytest.mark.parametrize("form", ["as_written", "as_released"])
+def test_batch_norm_of_the_old_model_of_lwf_is_as_in_tests_or_as_in_training(form: str):
+    one = learned(a_learner_with_norm(method("lwf", strength=1.0, temperature=1.0, form=form), learning_rate=1.0), bucket(0))
+    old = copy.deepcopy(one.model).train(form == "as_released")
+    steps: list[tuple[ForwardPass, Tensor]] = []
+    watch(one, lambda step, value: steps.append((step, value)))
+    learned(one, bucket(1))
+    step, value = steps[0]
+    with torch.no_grad():
+        then, now = old(step.batch.x).softmax(1), step.logits.log_softmax(1)
+    distance = -(then * now).sum(1).mean()
+    torch.testing.assert_close(value - nn.functional.cross_entropy(step.logits, step.batch.targets).detach(), distance)
 
 
 # --- CWR*
@@ -206,6 +244,20 @@ def test_cwr_averages_centred_weights_by_the_roots_of_samples():
     trained = [learned(whole, bucket(1)).model.weight.detach()]
     learned(one, bucket(1))
     torch.testing.assert_close(one.model.weight.detach(), (first + trained[0] - trained[0].mean()) / 2)
+
+
+@pytest.mark.parametrize("form", ["as_written", "as_released"])
+def test_cwr_counts_the_samples_that_bring_a_class_or_not(form: str):
+    """After each of three positions of 24 samples (c sqrt(past / 24) + w) / (sqrt(past / 24) + 1)."""
+    one, free = learned(a_learner(method("cwr", form=form)), bucket(0)), learned(a_learner(method("finetune")), bucket(0))
+    past = [24, 48] if form == "as_written" else [0, 24]
+    for number in (1, 2):
+        before = one.model.weight.detach().clone()
+        free.model.load_state_dict(one.model.state_dict())
+        trained = learned(free, bucket(number)).model.weight.detach()
+        learned(one, bucket(number))
+        share = (past[number - 1] / 24) ** 0.5
+        torch.testing.assert_close(one.model.weight.detach(), (before * share + trained - trained.mean()) / (share + 1))
 
 
 def test_cwr_trains_the_head_alone_after_the_first_position():
@@ -317,6 +369,30 @@ def test_agem_of_clear_has_one_memory_of_one_size(monkeypatch: pytest.MonkeyPatc
     assert all(rows == list(range(24, 48)) for rows in drawn), "of a lesson: behind the 24 new rows, all of the memory"
 
 
+def test_agem_takes_the_gradient_of_the_whole_sample_in_parts():
+    weights: list[Tensor] = []
+    for at_once in ("all", 5):
+        chosen = method("agem", memory="reservoir", sample="capacity", at_once=at_once)
+        weights.append(learned(a_learner(chosen, epochs=4, learning_rate=0.5), *map(bucket, (0, 1))).model.weight)
+    torch.testing.assert_close(*weights)
+    projected = learned(a_learner(method("finetune"), epochs=4, learning_rate=0.5), *map(bucket, (0, 1))).model.weight
+    assert not torch.allclose(weights[0], projected)
+
+
+def test_parts_of_the_sample_of_agem_move_the_statistics_of_batch_norm_once():
+    """One step on 24 rows, then the reference on the 24 of before, 8 at once: each moves the statistics by a tenth."""
+    chosen = method("agem", memory="reservoir", sample="capacity", at_once=8)
+    one = learned(a_learner_with_norm(chosen, epochs=1, batch_size=24), bucket(0))
+    norm = one.model.backbone
+    assert isinstance(norm, nn.BatchNorm1d)
+    mean = norm.get_buffer("running_mean").clone()
+    learned(one, bucket(1))
+    for X in (bucket(1).X, bucket(0).X):
+        mean = 0.9 * mean + 0.1 * torch.from_numpy(X).mean(0)
+    torch.testing.assert_close(norm.running_mean, mean)
+    assert (norm.momentum, int(norm.get_buffer("num_batches_tracked"))) == (0.1, 3)
+
+
 # --- DER++
 
 
@@ -369,6 +445,8 @@ def test_der_leaves_out_the_outputs_of_classes_that_came_later():
         ("ewc", {"strength": 1.0, "fisher": "exact"}, "fisher 'exact'"),
         ("ewc", {"strength": 1.0, "online": True, "decay": 2.0}, "decay 2.0"),
         ("si", {"strength": 1.0, "form": "new"}, "form 'new'"),
+        ("cwr", {"form": "new"}, "form 'new'"),
+        ("lwf", {"strength": 1.0, "temperature": 1.0, "form": "new"}, "form 'new'"),
         ("si", {"strength": 1.0, "damping": 0.0}, "damping 0.0"),
         ("gdumb", {"memory": "herding"}, "memory 'herding'"),
         ("er", {"memory": "herding"}, "memory 'herding'"),

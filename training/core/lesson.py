@@ -153,6 +153,7 @@ class Lesson:
         evaluation_mode: bool = False,
         adjust: Adjust | None = None,
         stepped: Callable[[], None] | None = None,
+        along: State | None = None,
     ) -> None:
         """Minimise ``loss`` over ``rows`` of ``train``, with a fresh optimiser.
 
@@ -164,6 +165,7 @@ class Lesson:
             evaluation_mode: no dropout, and batch norm's statistics stay.
             adjust: called after each backward pass, with the trained parameters, whose gradients it may change.
             stepped: called after each step of the optimiser.
+            along: tensors that change as it trains; where an epoch is chosen, they become what they were at its end.
 
         Raises:
             ArithmeticError: the loss is no longer finite.
@@ -176,7 +178,7 @@ class Lesson:
         # float16 has too narrow a range for gradients: they are scaled up before, and down after.
         scaler = torch.amp.GradScaler(self.means.device.type, enabled=self._half(plan))
         self._fits += 1
-        best: State = {}
+        best: tuple[State, State] | None = None
         lowest = math.inf
         highest = self.validation_score() if plan.select == "validation" and plan.first_best == "before_training" else None
         epochs = plan.passes(self.task)
@@ -191,16 +193,18 @@ class Lesson:
             place = f"task_{self.task:02}" + (f"_fit_{self._fits}" if self._fits > 1 else "")
             self.watch({f"loss/{place}": mean, **({} if seen is None else {f"{named}/{place}": seen})}, epoch)
             if plan.select == "lowest_loss" and mean < lowest:
-                lowest, best = mean, self._weights()
+                lowest, best = mean, self._copies(along)
             if seen is None:
                 continue
             if lowered is not None:
                 lowered.step(seen)
             better = highest is None or seen > highest or (plan.ties == "last" and seen == highest)
             if plan.select == "validation" and better:
-                highest, best = seen, self._weights()
-        if best:
-            self.model.load_state_dict(best)
+                highest, best = seen, self._copies(along)
+        if best is not None:
+            self.model.load_state_dict(best[0])
+            for name, value in best[1].items():
+                (along or {})[name].copy_(value)
 
     def parameters(self) -> State:
         """Parameters that ask for a gradient, by name."""
@@ -236,8 +240,11 @@ class Lesson:
         wanted = multi_hot(targets, logits.shape[1])
         return self.means.criterion(logits[:, start:stop], wanted[:, start:stop])
 
-    def _weights(self) -> State:
-        return {name: value.clone() for name, value in self.model.state_dict().items()}
+    def _copies(self, along: State | None) -> tuple[State, State]:
+        weights, others = (
+            {name: value.clone() for name, value in each.items()} for each in (self.model.state_dict(), along or {})
+        )
+        return weights, others
 
     def step(self, batch: Batch) -> ForwardPass:
         """A forward pass of the model as it is."""

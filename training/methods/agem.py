@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal, get_args
 
 import numpy as np
@@ -22,7 +23,7 @@ Sampler = Literal["random", "reservoir", "each_position"]
 
 
 def agem(
-    *, memory: Sampler = "random", sample: int | Literal["batch", "capacity"] = "batch", at_once: int | None = None
+    *, memory: Sampler = "random", sample: int | Literal["batch", "capacity"] = "batch", at_once: int | Literal["all"] = "all"
 ) -> Method:
     """Trains on the present's samples alone, by the classification loss over the outputs of its own classes.
 
@@ -35,8 +36,9 @@ def agem(
             "each_position" keeps a memory's size of each domain or task (Avalanche's), and samples as many of each.
         sample: how many kept samples the reference gradient is taken on: a batch's, the memory's size ("capacity"; CLEAR), or
             a number.
-        at_once: how many of them pass through the model together; None: all, for which pictures may be too large. Batch norm
-            takes its moments over so many.
+        at_once: how many of them pass through the model together; "all" (Avalanche's) may be too much of large pictures. The
+            gradient is that of the whole sample, but that batch norm takes its moments over so many; its running statistics
+            move once.
 
     >>> agem().exemplars, agem(memory="each_position").exemplars
     ('random', 'each_position')
@@ -44,19 +46,21 @@ def agem(
     if (
         memory not in get_args(Sampler)
         or (sample not in ("batch", "capacity") and not (isinstance(sample, int) and sample > 0))
-        or (at_once is not None and at_once < 1)
+        or (at_once != "all" and not (isinstance(at_once, int) and at_once > 0))
     ):
         raise ValueError(
             f"agem: memory {memory!r}: one of {', '.join(get_args(Sampler))}; sample {sample!r}: 'batch', 'capacity', or >= 1; "
-            f"at_once {at_once!r}: >= 1, or none"
+            f"at_once {at_once!r}: 'all', or >= 1"
         )
     settings = {"memory": memory, "sample": sample} if (memory, sample) != ("random", "batch") else {}
-    settings |= {} if at_once is None else {"at_once": at_once}
+    settings |= {} if at_once == "all" else {"at_once": at_once}
     teach = functools.partial(_teach, sample=sample, by_position=memory == "each_position", at_once=at_once)
     return Method("agem", replay, "finetune", settings, teach, memory, together=True)
 
 
-def _teach(lesson: Lesson, *, sample: int | Literal["batch", "capacity"], by_position: bool, at_once: int | None) -> None:
+def _teach(
+    lesson: Lesson, *, sample: int | Literal["batch", "capacity"], by_position: bool, at_once: int | Literal["all"]
+) -> None:
     memory = np.arange(lesson.fresh, len(lesson.train.labels))
     old = lesson.old_classes
     if not len(memory):
@@ -78,7 +82,8 @@ def _teach(lesson: Lesson, *, sample: int | Literal["batch", "capacity"], by_pos
         chosen = np.concatenate(drawn)
         view = Draw(lesson.means.seed, f"{lesson.task}/memory/{steps}")
         steps += 1
-        project(parameters, _reference(lesson, chosen, view, list(parameters), old, at_once or len(chosen)))
+        together = len(chosen) if at_once == "all" else at_once
+        project(parameters, _reference(lesson, chosen, view, list(parameters), old, together))
 
     lesson.fit(ForwardPass.own_classification, rows=np.arange(lesson.fresh), adjust=adjust)
 
@@ -88,15 +93,36 @@ def _reference(
 ) -> Sequence[Tensor]:
     """Gradients of the mean loss on the chosen rows, so many at once."""
     ranks, found = lesson.means.ranks, list[Tensor]()
-    for batch in batches(lesson.train, chosen, view, lesson.means, size=at_once, shared=True):
-        whole = batch.whole or len(batch.rows)
-        with lesson.together(batch):
-            value = lesson.over_classes(lesson.model(batch.x), batch.targets, 0, old)
-            gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
-        share = whole / len(chosen) * (1 if ranks is None else ranks.share(whole))
-        weighed = gradients if share == 1 else [gradient * share for gradient in gradients]
-        found = [a + b for a, b in zip(found, weighed, strict=True)] if found else list(weighed)
+    with _one_move(lesson.model) if at_once < len(chosen) else contextlib.nullcontext():
+        for batch in batches(lesson.train, chosen, view, lesson.means, size=at_once, shared=True):
+            whole = batch.whole or len(batch.rows)
+            with lesson.together(batch):
+                value = lesson.over_classes(lesson.model(batch.x), batch.targets, 0, old)
+                gradients = torch.autograd.grad(value, parameters, materialize_grads=True)
+            share = whole / len(chosen) * (1 if ranks is None else ranks.share(whole))
+            weighed = gradients if share == 1 else [gradient * share for gradient in gradients]
+            found = [a + b for a, b in zip(found, weighed, strict=True)] if found else list(weighed)
     return found if ranks is None else [ranks.add(gradient.contiguous()) for gradient in found]
+
+
+@contextlib.contextmanager
+def _one_move(model: nn.Module) -> Iterator[None]:
+    """Passes in the block move batch norm's running statistics as one does, by the mean of their moments."""
+    kind = nn.modules.batchnorm._BatchNorm  # pyright: ignore[reportPrivateUsage]
+    norms = [part for part in model.modules() if isinstance(part, kind) and part.training and part.track_running_stats]
+    before = [(norm.momentum, {name: value.clone() for name, value in norm.named_buffers()}) for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # the mean of all passes
+    yield
+    for norm, (momentum, then) in zip(norms, before, strict=True):
+        count = then["num_batches_tracked"] + 1
+        share = 1 / count if momentum is None else momentum
+        norm.momentum = momentum
+        norm.get_buffer("num_batches_tracked").copy_(count)
+        for name in ("running_mean", "running_var"):
+            now = norm.get_buffer(name)
+            now.copy_(then[name] + share * (now - then[name]))
 
 
 def project(parameters: Sequence[nn.Parameter], reference: Sequence[Tensor]) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from ..core.criteria import softened_distillation
 from .finetune import present
-from .method import Method
+from .method import Method, Teach
 
 if TYPE_CHECKING:
+    from ..core.lesson import Lesson
     from .lessons import AnyLesson, AnyStep
+
+Form = Literal["as_written", "as_released"]
 
 
 def lwf(
@@ -23,6 +26,7 @@ def lwf(
     temperature: float,
     by_task: bool = False,
     heads: Literal["task", "seen"] = "seen",
+    form: Form = "as_written",
 ) -> Method:
     """Loss: classification + lambda times the distillation of the old outputs, softened by T.
 
@@ -32,15 +36,25 @@ def lwf(
         temperature: T.
         by_task: a softmax for each old task's classes, their losses added; False: one over all old classes.
         heads: which classes compete in the classification loss: those of the task alone (CGLB), or all seen so far.
+        form: "as_released" is Avalanche's, which CLEAR ran: the old model is in training mode, so that its batch norm takes
+            moments over the new batch. "as_written": it gives what it gave in tests.
+
+    Raises:
+        ValueError: no strength, or ``form`` is no such word.
 
     >>> lwf(strength=1.0, temperature=2.0).settings
     {'strength': 1.0, 'temperature': 2.0, 'by_task': False, 'heads': 'seen'}
     """
+    if form not in get_args(Form):
+        raise ValueError(f"lwf: form {form!r}: one of {', '.join(get_args(Form))}")
     by_position = [float(each) for each in strength] if isinstance(strength, Sequence) else [float(strength)]
     if not by_position:
         raise ValueError("lwf: strength is an empty list: one number a position, or one for all")
     settings = {"strength": strength, "temperature": temperature, "by_task": by_task, "heads": heads}
     teach = functools.partial(_teach, by_position=by_position, temperature=temperature, by_task=by_task, heads=heads)
+    if form == "as_released":
+        teach = functools.partial(_by_a_model_in_training, teach=teach)
+        return Method("lwf", present, "finetune", {**settings, "form": form}, teach, together=True)
     learners = ("one", "streams")
     return Method("lwf", present, "finetune", settings, teach, learners=learners, together=True)
 
@@ -56,3 +70,9 @@ def _teach(lesson: AnyLesson, *, by_position: Sequence[float], temperature: floa
         return total + strength * torch.stack([softened_distillation(now, then, temperature) for now, then in pairs]).sum()
 
     lesson.fit(loss)
+
+
+def _by_a_model_in_training(lesson: Lesson, *, teach: Teach) -> None:
+    if lesson.teacher is not None:
+        lesson.teacher.train()
+    teach(lesson)

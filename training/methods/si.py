@@ -24,7 +24,8 @@ def si(*, strength: float, damping: float = 1e-3, form: Form = "as_written") -> 
     """Loss: classification + c times the sum over parameters of Omega (theta - theta*)^2 (equation 4).
 
     Omega grows at the end of each domain or task by -w / (Delta^2 + xi), where w is the sum over its steps of the gradient
-    times the step, and Delta the whole way (equation 5). The gradient is that of the loss that is minimised.
+    times the step, and Delta the whole way (equation 5). The gradient is that of the loss that is minimised. Where the
+    schedule chooses an epoch, the sum and the way end with it.
 
     Args:
         strength: c. CLEAR has 1e-4.
@@ -62,7 +63,7 @@ def _teach(lesson: Lesson, *, strength: float, damping: float, released: bool) -
         for name, (value, gradient) in now.items():
             path[name] += gradient * (held[name].detach() - value)
 
-    lesson.fit(loss, adjust=remember, stepped=add)
+    lesson.fit(loss, adjust=remember, stepped=add, along=path)
     for name, value in held.items():
         way = value.detach() - before[name]
         added = -path[name] / (way**2 + damping)
