@@ -197,15 +197,19 @@ _SCHEDULE = (
 
 
 def _learned(config: ClearConfig) -> str:
-    """What is learned from: by default what the preset learns from."""
-    return paper_settings(config.baselines.preset, config.baselines.features)[1]["features"]
+    """What is learned from: by default what the preset learns from, or the first set of a release without other vectors."""
+    b, s = config.baselines, config.source
+    learned = paper_settings(b.preset, b.features)[1]["features"]
+    if b.features is None and learned == EMBEDDING and not config.vectors and isinstance(s, ReleaseSource) and s.features:
+        return s.features[0]
+    return learned
 
 
 def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     """Model, and hyper-parameters of the preset with the changes of the settings."""
     b = config.baselines
     try:
-        model, settings = paper_settings(b.preset, b.features)
+        model, settings = paper_settings(b.preset, _learned(config))
         if b.model is not None:
             MODELS.find(b.model)
     except ValueError as error:
@@ -218,7 +222,7 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     if b.model not in (None, model):  # another model has settings of its own
         settings["model"] = {}
     settings["model"] |= b.model_settings
-    if b.features == PIXELS or "view" in settings:
+    if "view" in settings:
         try:
             settings["view"] = dataclasses.asdict(picture_view({**settings["view"], **b.view}))
         except ValueError as error:

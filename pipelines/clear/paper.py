@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ...curation.encoders.spec import OpenClip
-from ...datasets.clear.facts import FEATURES, PublishedCell, facts, published_tables
+from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
 from ...eval.report.blocks import Cell, Table, Value
 from ...eval.report.trained import PublishedRow, changed_settings
 from ...eval.results import Line, flat
 from ...training.baselines.clear import paper_methods, paper_settings, presets
 from ..feature_sets import EMBEDDING, PIXELS
 from .config import ClearConfig
-from .features import RELEASED
 from .source_config import ReleaseSource
 
 OFFLINE = facts().offline
@@ -29,11 +28,11 @@ _STARTS = {"scratch": "from scratch", "finetune": "fine-tuned"}
 
 
 def features_of(line: Line, config: ClearConfig) -> str:
-    """What a training learned, as the paper's tables call it: the vectors of retrieval by CLIP's RN50 are "clip", and a release
-    says what its own are."""
+    """What a training learned, as the paper's tables call it: the vectors of retrieval by CLIP's RN50 are "clip", and a
+    release's own sets have names of its own."""
     found = str(line.settings.get("features", EMBEDDING))
-    if found == EMBEDDING and isinstance(config.source, ReleaseSource) and config.source.features:
-        return {released: name for name, released in RELEASED.items()}.get(config.source.features, config.source.features)
+    if isinstance(config.source, ReleaseSource) and found in config.source.features:
+        return {released: name for name, released in RELEASED.items()}.get(found, found)
     encoder = config.encoder
     if found == EMBEDDING and isinstance(encoder, OpenClip) and (encoder.model, encoder.weights) == ("RN50", "openai"):
         return "clip"

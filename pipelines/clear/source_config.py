@@ -8,15 +8,11 @@ from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ...curation.stages.fetch import FetchLimits, FetchPace
-from ...datasets.clear.release import checked_name
 from ...datasets.yfcc100m.fields import EXTRA
 from ..config import Location
+from ..feature_sets import checked_names
 
 _STRICT = ConfigDict(extra="forbid")
-
-
-def _file_name(text: str) -> str:
-    return checked_name("the type of features", text) if text else text
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -79,7 +75,7 @@ class ReleaseSource:
 
     Attributes:
         root: its folder.
-        features: type of the release's own vectors that baselines learn from, such as ``moco_b0``; none: those of ``encoder``.
+        features: types of the release's own vectors, such as ``moco_b0``: each becomes a feature set of this name.
         images: whether to take the images; without them the lists and the features suffice.
         buckets, classes: those to take; all by default.
         test_share: names the folder of the splits, ``testset_ratio_0.3``.
@@ -87,7 +83,7 @@ class ReleaseSource:
 
     kind: Literal["release"]
     root: Location
-    features: Annotated[str, AfterValidator(_file_name)] = ""
+    features: Annotated[list[str], AfterValidator(checked_names)] = Field(default_factory=list[str])
     images: bool = True
     buckets: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
     classes: Annotated[list[str], Field(min_length=1)] | None = None

@@ -62,7 +62,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, pa.Tabl
 def back(first: tuple[Path, Path, pa.Table], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table]:
     """A run from that release, and the index of its dataset."""
     out = tmp_path_factory.mktemp("back") / "run"
-    return out, run(out, "clear10_release", f"source.root={first[1]}", "source.features=colours", *FEW)
+    return out, run(out, "clear10_release", f"source.root={first[1]}", "source.features=['colours']", *FEW)
 
 
 def test_a_release_read_back_has_the_labels_buckets_splits_and_times(
@@ -103,7 +103,7 @@ def test_train_and_test_folders_are_written_and_read_back(bw: Cli, first: tuple[
         "benchwright: warning: Avalanche will not find the features: it has the names moco_b0, and these are called colours",
     ]
     assert sorted(path.name for path in (tmp_path / "two").iterdir()) == ["test", "train"]
-    features = ["source.features=colours", f"source.root={tmp_path / 'two'}"]
+    features = ["source.features=['colours']", f"source.root={tmp_path / 'two'}"]
     table = run(tmp_path / "run", "clear10_release", *features).sort_by("key")
     wanted = first[2].sort_by("key")
     same = ["key", "bucket", "label", "class_name", "iid_seed0"]
@@ -250,7 +250,7 @@ def test_seeds_that_a_release_lacks_are_not_trained(made: Path, tmp_path: Path) 
 
 
 def test_an_encoder_takes_the_place_of_features(made: Path, tmp_path: Path) -> None:
-    encoder = ["source.features=", "encoder.kind=colours"]
+    encoder = ["source.features=[]", "encoder.kind=colours"]
     run(tmp_path / "run", "clear10_release", f"source.root={made}", *encoder, "baselines.epochs=1")
     assert set(api.train(str(tmp_path / "run"), methods=["er"])) == {"iid", "streaming"}
 
@@ -261,7 +261,7 @@ def test_an_encoder_takes_the_place_of_features(made: Path, tmp_path: Path) -> N
         (["splits={rule='as_written', test_share=0.3}"], "splits = .*: source.kind = 'release' brings its labels, buckets and"),
         (["qa.votes=none"], "qa = .*: source.kind = 'release' brings its labels, buckets and splits: leave this table out"),
         (["encoder.kind=colours"], "encoder = .*source.features = 'moco_b0' gives the vectors: leave one of the two out"),
-        (["source.features=", "source.images=false"], "source = .*: images = false and no features: nothing would be left"),
+        (["source.features=[]", "source.images=false"], "source = .*: images = false and no features: nothing would be left"),
         (["images.take_first=9"], "images = .*: take_first and drop_duplicates would change the lists of the release"),
         (["source.features=../x"], "source.features = '../x': the type of features '../x' cannot be a file name"),
         (["source.features=imagenet"], "source.features = 'imagenet': the release has moco_b0"),
@@ -430,7 +430,7 @@ def test_class_folders_with_exif_become_a_benchmark(bw: Cli, photos: Path, tmp_p
     assert not [word for word in ("annotator", "confirmed", "retrieved") if word in card + (out / "report.html").read_text()]
     assert bw("release", out, "--to", tmp_path / "release").code == 0
     assert (tmp_path / "release/class_names.txt").read_text() == "BACKGROUND\nbus\ncamera"
-    features = [f"source.root={tmp_path / 'release'}", "source.features=colours"]
+    features = [f"source.root={tmp_path / 'release'}", "source.features=['colours']"]
     back = run(tmp_path / "back", "clear10_release", *features)
     same = ["key", "bucket", "label", "class_name", *SEEDS]
     assert back.select(same).to_pylist() == table.select(same).to_pylist()
