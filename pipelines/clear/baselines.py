@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 from ...curation.flow import Step
 from ...curation.registry import load_name
 from ...curation.verify import DATASET
+from ...datasets.clear.labelled import check_background
+from ...datasets.clear.release_features import check_types
 from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.features import feature_sets
 from ...datasets.reader.index import DatasetIndex
@@ -31,9 +33,9 @@ from ..feature_sets import EMBEDDING, PIXELS
 from ..metrics import with_metrics
 from ..names import reference_of, short
 from ..streams import Runs, trainings_of, weights_sha256
-from .config import ClearConfig
+from .config import ClearConfig, Source
 from .pretraining import pretrainings
-from .source_config import ReleaseSource
+from .source_config import LabelledSource, ReleaseSource
 from .unlabelled import PRETRAIN
 
 PROTOCOLS = ("iid", "streaming")
@@ -90,10 +92,24 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
 
 
 def check_settings(config: ClearConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a dataset."""
+    """Raise ``WrongUse`` where the settings name what their source does not have, or their own baselines do not fit, as far as
+    that shows before there is a dataset."""
+    _check_source(config.source)
     names = expanded(METHODS.former.get(name, name) for name in config.baselines.methods)
     pairs = _pairs(PROTOCOLS, names, named=False, chosen=False)
     _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
+
+
+def _check_source(s: Source) -> None:
+    try:
+        if isinstance(s, ReleaseSource) and s.features:
+            check_types(s.root, s.features)
+        elif isinstance(s, LabelledSource) and s.background:
+            columns = {"file": s.path_column, "date_taken": s.date_column} if s.csv else {}
+            given: dict[str, Any] = {"root": s.root, "dates_csv": s.csv, "columns": columns, "label_column": s.label_column}
+            check_background(s.background, **given)
+    except ValueError as error:
+        raise WrongUse(str(error)) from None
 
 
 def _of_pairs(

@@ -109,9 +109,7 @@ def _write_train_test(
     return write_train_test(folder, items, class_names=names, vectors=vectors, places=places).images
 
 
-def _write_others(
-    config: ClearConfig, store: Store, folder: Path, table: pa.Table, vectors: Mapping[str, np.ndarray]
-) -> None:
+def _write_others(config: ClearConfig, store: Store, folder: Path, table: pa.Table, vectors: Mapping[str, np.ndarray]) -> None:
     """Features, and the metadata of all images where the run has others than the labelled ones."""
     buckets, labels = table["bucket"].to_numpy(), table["label"].to_numpy()
     for name, found in vectors.items():

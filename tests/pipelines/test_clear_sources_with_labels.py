@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from benchwright.curation.verify import verify
-from benchwright.datasets.reader.features import read_features
+from benchwright.datasets.reader.features import feature_sets, open_features, read_features
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
 from benchwright.pipelines.experiments import results
@@ -109,10 +110,9 @@ def test_train_and_test_folders_are_written_and_read_back(bw: Cli, first: tuple[
     same = ["key", "bucket", "label", "class_name", "iid_seed0"]
     assert table.select(same).to_pylist() == wanted.select(same).to_pylist()
     assert all(table[name].equals(table["iid_seed0"]) for name in SEEDS)
-    vectors = _vectors(tmp_path / "run")
-    assert {key: vector.tolist() for key, vector in _vectors(first[0]).items()} == {
-        key: vectors[key].tolist() for key in vectors
-    }
+    vectors = _vectors(tmp_path / "run", "colours")
+    values, index = read_features(DatasetIndex.open(str(first[0] / "dataset")))
+    assert [vectors[key].tolist() for key in index["key"].to_pylist()] == values.tolist()
     again = bw("release", tmp_path / "run", "--to", tmp_path / "again", "--layout", "train_test")
     assert again.code == 0
     assert digests(tmp_path / "again") == digests(tmp_path / "two")
@@ -122,8 +122,8 @@ def test_train_and_test_folders_are_written_and_read_back(bw: Cli, first: tuple[
     assert not (tmp_path / "no").exists()
 
 
-def _vectors(out: Path) -> dict[str, Any]:
-    values, table = read_features(DatasetIndex.open(str(out / "dataset")))
+def _vectors(out: Path, name: str = "moco_b0") -> dict[str, Any]:
+    values, table = open_features(out / "dataset", name)
     return dict(zip(table["key"].to_pylist(), values, strict=True))
 
 
@@ -197,6 +197,65 @@ def test_card_of_a_run_without_votes_says_that_nobody_looked(tmp_path: Path) -> 
     assert "confirmed" not in card.partition("##")[0]
 
 
+@pytest.fixture(scope="module")
+def several(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A release with a second set, whose vectors tell nothing, and a run of both that was trained by each."""
+    folder = tmp_path_factory.mktemp("several")
+    root = Path(shutil.copytree(made, folder / "release"))
+    for bucket in by_hand.BUCKETS:
+        values, labels = torch.load(root / f"training_folder/features/moco_b0/{bucket}/all.pth", weights_only=True)
+        (root / f"training_folder/features/imagenet/{bucket}").mkdir(parents=True)
+        torch.save((values[:, :4] * 0 + 1, labels), root / f"training_folder/features/imagenet/{bucket}/all.pth")
+    few = ["baselines.epochs=3", 'baselines.methods=["nap-finetune"]']
+    run(folder / "run", "clear10_release", f"source.root={root}", 'source.features=["moco_b0", "imagenet"]', *few)
+    api.train(str(folder / "run"))  # the first set
+    api.train(str(folder / "run"), overrides=["baselines.features=imagenet", "baselines.preset=linear_imagenet"])
+    return root, folder / "run"
+
+
+def test_sets_of_a_release_stand_side_by_side_in_one_run(several: tuple[Path, Path]) -> None:
+    out = several[1]
+    assert verify(str(out)) == []
+    known = feature_sets(out / "dataset")
+    assert {name: (each["released"], each["shape"]) for name, each in known.items()} == {
+        "moco_b0": ("moco_b0", [42, 6]),
+        "imagenet": ("imagenet", [42, 4]),
+    }
+    scores = api.scores(str(out))["iid"]
+    assert scores["nap-finetune, features = moco_b0"]["mean"]["in-domain"] > 0.9
+    assert scores["nap-finetune, features = imagenet"]["mean"]["in-domain"] < 0.5
+    assert scores["nap-finetune, features = imagenet"]["apart"] == {"schedule.learning_rate": 0.1}
+    api.report(str(out))
+    page = (out / "report.html").read_text()
+    for protocol, both in (("iid", ["in-domain", "next-domain"]), ("streaming", ["next-domain"])):
+        part = page.partition(f">Baselines, {protocol} protocol</h2>")[2].partition("<h2")[0]
+        columns = [f"{metric}, {name}" for metric in both for name in ("Pretrained-ImageNet", "MoCo-YFCC-B0")]
+        assert re.findall(r"<th[^>]*>([a-z]+-domain, [^<]*)</th>", part)[: len(columns)] == columns, (
+            "in the form of Tables 6 and 8"
+        )
+    for title in ("Map of the vectors", "Drift"):
+        part = page.partition(f">{title}</h2>")[2].partition("<h2")[0]
+        assert re.findall(r"<summary>(moco_b0|imagenet)</summary>", part) == ["moco_b0", "imagenet"]
+
+
+def test_a_release_of_several_sets_has_them_all(several: tuple[Path, Path], tmp_path: Path) -> None:
+    root, out = several
+    api.release(str(out), str(tmp_path / "again"))
+    places = sorted(path.relative_to(root) for path in (root / "training_folder/features").rglob("*.pth"))
+    assert len(places) == 4
+    for place in places:
+        wanted, found = (torch.load(folder / place, weights_only=True) for folder in (root, tmp_path / "again"))
+        assert torch.equal(wanted[0], found[0])
+        assert wanted[1] == found[1]
+    api.release(str(out), str(tmp_path / "two"), layout="train_test")
+    sets = ["moco_b0", "imagenet"]
+    named = ['source.features=["moco_b0", "imagenet"]', 'baselines.methods=["nap-finetune"]']
+    run(tmp_path / "back", "clear10_release", f"source.root={tmp_path / 'two'}", *named)
+    for name in sets:
+        one, other = _vectors(out, name), _vectors(tmp_path / "back", name)
+        assert {key: each.tolist() for key, each in one.items()} == {key: each.tolist() for key, each in other.items()}
+
+
 def test_a_part_without_images_is_trained(bw: Cli, made: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(made, tmp_path / "part"))
     shutil.rmtree(root / "labeled_images")
@@ -260,11 +319,14 @@ def test_an_encoder_takes_the_place_of_features(made: Path, tmp_path: Path) -> N
     [
         (["splits={rule='as_written', test_share=0.3}"], "splits = .*: source.kind = 'release' brings its labels, buckets and"),
         (["qa.votes=none"], "qa = .*: source.kind = 'release' brings its labels, buckets and splits: leave this table out"),
-        (["encoder.kind=colours"], "encoder = .*source.features = 'moco_b0' gives the vectors: leave one of the two out"),
+        (["encoder.kind=colours", "source.images=false"], "encoder = .*source.images = false leaves no image to encode"),
         (["source.features=[]", "source.images=false"], "source = .*: images = false and no features: nothing would be left"),
         (["images.take_first=9"], "images = .*: take_first and drop_duplicates would change the lists of the release"),
-        (["source.features=../x"], "source.features = '../x': the type of features '../x' cannot be a file name"),
-        (["source.features=imagenet"], "source.features = 'imagenet': the release has moco_b0"),
+        (["source.features=['../x']"], r"source.features = \['../x'\]: the name '../x': it should be small letters"),
+        (["source.features=['a', 'a']"], r"source.features = .*: a, a: one stands twice"),
+        (["features.moco_b0.weights=x"], "features = .*moco_b0: source.features has 'moco_b0', its name in a release"),
+        (["baselines.features=clip"], "baselines.features = 'clip': there are embedding, moco_b0, pixels"),
+        (["source.features=['moco_b0', 'imagenet']"], "source.features: 'imagenet' is not in the release: there are moco_b0"),
         (["source.root=/nowhere"], "/nowhere"),
         (["source.buckets=[7]"], r"source.buckets: 7 is not in the release: there are 1, 2"),
     ],
@@ -277,6 +339,8 @@ def test_settings_that_do_not_fit_a_release_are_refused_in_one_line(
     assert done.code in (1, 2)
     assert re.search(told, done.err)
     assert done.err.count("\n") == 1
+    if "source.features" in told:
+        assert not (tmp_path / "run").exists(), "it is told before anything is made"
 
 
 @pytest.mark.parametrize("section", ["buckets", "encoder", "retrieval", "classes", "qa", "choice", "splits"])
@@ -295,7 +359,7 @@ def test_a_source_without_labels_needs_every_section(bw: Cli, tmp_path: Path, se
 
 
 def test_a_dataset_without_vectors_is_refused_by_the_baselines_in_one_line(bw: Cli, made: Path, tmp_path: Path) -> None:
-    run(tmp_path / "run", "clear10_release", f"source.root={made}", "source.features=")
+    run(tmp_path / "run", "clear10_release", f"source.root={made}", "source.features=[]")
     done = bw("train", tmp_path / "run")
     assert done.code == 2
     assert "has no vectors, which baselines learn: name those of the release in source.features, or an encoder" in done.err
@@ -303,7 +367,7 @@ def test_a_dataset_without_vectors_is_refused_by_the_baselines_in_one_line(bw: C
 
 
 def test_images_of_a_release_are_learned_without_any_vectors(bw: Cli, made: Path, tmp_path: Path) -> None:
-    run(tmp_path / "run", "clear10_release", f"source.root={made}", "source.features=")
+    run(tmp_path / "run", "clear10_release", f"source.root={made}", "source.features=[]")
     small = [f"baselines.{each}" for each in ("features=pixels", "preset=resnet18", "view.side_px=16", "view.resize_px=16")]
     sets = [word for each in [*small, "baselines.epochs=1"] for word in ("--set", each)]
     told = bw("train", tmp_path / "run", "-p", "streaming", "-m", "finetune", *sets)
@@ -450,6 +514,19 @@ def test_a_csv_file_gives_paths_labels_and_dates(photos: Path, tmp_path: Path) -
     assert dict(zip(table["class_name"].to_pylist(), table["label"].to_pylist(), strict=True)) == {"zebra": 0, "ant": 1}
     reasons = Counter(row["reason"] for row in api.rejects(str(tmp_path / "run")))
     assert reasons == {"no_date": 1, "no_class": 1, "missing_file": 1, "hidden": 1}
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_background_that_no_photo_has_is_told_before_anything_is_made(
+    bw: Cli, photos: Path, tmp_path: Path, listed: bool
+) -> None:
+    given, there = [f"source.root={photos}", "source.background=none", *LABELLED], "BACKGROUND, bus, camera"
+    if listed:
+        (tmp_path / "mine.csv").write_text("path,label,date\nbus/2007/0.jpg,ant,2011-05-05\nbus/2007/1.jpg,,2011-05-05\n")
+        given, there = [*given, f"source.csv={tmp_path / 'mine.csv'}"], "ant"
+    done = bw("run", "clear", "--config", "labelled", *(x for s in given for x in ("--set", s)), "--out", tmp_path / "no")
+    assert (done.code, done.err) == (2, f"benchwright: source.background = 'none': there are {there}\n")
+    assert not (tmp_path / "no").exists()
 
 
 def test_columns_have_the_names_that_the_settings_say(bw: Cli, photos: Path, tmp_path: Path) -> None:
