@@ -145,6 +145,7 @@ def run(
     ''
     """
     todo.benchmark.check(todo.config)
+    todo.tell_kept()
     told = _Once(on_progress)
     rounds = todo.rounds()
     waited = ""

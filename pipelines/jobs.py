@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import logging
 import posixpath
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,9 @@ from .trust import check_trusted, remember
 
 if TYPE_CHECKING:
     from ..curation.qa.rounds import Round
+
+
+LOGGER = logging.getLogger("benchwright")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +55,11 @@ class Job:
     def flow(self, out: str) -> Flow:
         """The plan for a run in ``out``."""
         return self.benchmark.plan(self.config, out)
+
+    def tell_kept(self) -> None:
+        """Warn of settings of the file that the overrides leave as they are, see ``Benchmark.kept``."""
+        for line in self.benchmark.kept(self.config, self.overrides):
+            LOGGER.warning("%s", line)
 
     def code(self) -> dict[str, str]:
         """Names of what is not built in, for the record: of the pipeline, and by kind of what the settings name."""

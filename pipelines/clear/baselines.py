@@ -31,7 +31,7 @@ from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
 from ..feature_sets import EMBEDDING, PIXELS
 from ..metrics import with_metrics
-from ..names import reference_of, short
+from ..names import quoted, reference_of, short
 from ..streams import Runs, trainings_of, weights_sha256
 from .config import ClearConfig, Source
 from .pretraining import pretrainings
@@ -190,6 +190,7 @@ def _baseline(config: ClearConfig, protocol: str, name: str, weights: str | None
         "model": (model, MODELS.find(model).reference),
         "settings": settings,
         "measures": with_metrics({"clear": measure}, config.baselines.metrics),
+        "places": {"method": f"baselines.method_settings.{quoted(name)}", "model": "baselines.model_settings"},
     }
 
 
@@ -248,6 +249,23 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     except ValueError as error:
         raise WrongUse(f"baselines.model_settings, baselines.features = {settings['features']!r}: {error}") from None
     return b.model or model, settings
+
+
+def kept_settings(config: ClearConfig, given: Mapping[str, Any]) -> list[str]:
+    """A line on what the file states in place of a preset that the command line names: it stays, as beside the file's own."""
+    b = config.baselines
+    if "baselines.preset" not in given:
+        return []
+    model, settings = paper_settings(b.preset, b.features)
+    presets = {"model": model, **{name: settings["schedule"].get(name) for name in _SCHEDULE}}
+    stated = {name: getattr(b, name) for name in presets if f"baselines.{name}" not in given}
+    kept = [
+        f"{name} = {value!r} ({'not in the preset' if presets[name] is None else f'the preset: {presets[name]!r}'})"
+        for name, value in stated.items()
+        if value not in (None, presets[name])
+    ]
+    told = f"baselines.preset = {b.preset!r}: settings that the file states stay: {', '.join(kept)}; --set changes them"
+    return [told] if kept else []
 
 
 def _check_model(name: str, settings: Mapping[str, Any], *, vectors: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import shutil
 import sys
 import textwrap
@@ -114,19 +115,25 @@ def score_lines(results: Mapping[str, Mapping[str, Any]], width: int | None = No
         for protocol, methods in results.items()
     }
     widest = max([sum(3 + len(column[0]) for column in columns) for columns in tables.values()], default=0)
-    split = {name: name.partition(", ") for methods in results.values() for name in methods}
+    split = {name: _split(name) for methods in results.values() for name in methods}
     if max(map(len, split), default=0) + widest <= width:
-        split = {name: (name, "", "") for name in split}
-    names = max([len(name) for name in (*results, *(first for first, _, _ in split.values()))], default=0)
+        split = {name: (name, "") for name in split}
+    names = max([len(name) for name in (*results, *(first for first, _ in split.values()))], default=0)
     lines: list[str] = []
     for protocol, methods in results.items():
         lines.append("   ".join([f"{protocol:<{names}}", *(column[0] for column in tables[protocol])]).rstrip())
         for name, *cells in zip(methods, *(column[1:] for column in tables[protocol]), strict=True):
-            first, _, settings = split[name]
+            first, settings = split[name]
             lines.append("   ".join([f"{first:<{names}}", *cells]).rstrip())
             lines += [f"  {settings}"] if settings else []
         lines.append("")
     return [*lines, *_apart_lines(results, width)][: None if _apart(results) else -1]
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A name, and the settings that are told in it."""
+    found = re.fullmatch(r"(.+?)(?:, ([\w.]+ = .+))?", name, re.DOTALL)
+    return (found[1], found[2] or "") if found else (name, "")
 
 
 def _apart(results: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -138,12 +145,12 @@ def _apart(results: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
             names.setdefault("; ".join(each.replace(" ", _BLANK) for each in told), {})[name] = None
     texts: dict[str, set[str]] = {}
     for text, name in ((text, name) for text, some in names.items() for name in some):
-        texts.setdefault(name.partition(", ")[2], set()).add(text)
+        texts.setdefault(_split(name)[1], set()).add(text)
     found: dict[str, str] = {}
     for text, some in names.items():
-        shared = {name.partition(", ")[2] for name in some}
+        shared = {_split(name)[1] for name in some}
         alike = "" not in shared and all(texts[each] == {text} for each in shared)
-        found[text] = "; ".join(dict.fromkeys(name.partition(", ")[2] if alike else name for name in some))
+        found[text] = "; ".join(dict.fromkeys(_split(name)[1] if alike else name for name in some))
     return found
 
 

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...curation.arguments import check_arguments
 from ...curation.encoders.one_thread import one_thread
 from ...curation.encoders.preprocess import Crop, normalise, prepare
 from ...curation.rng import uniform
@@ -90,10 +91,8 @@ def picture_view(values: Mapping[str, Any]) -> PictureView:
         ValueError: a value is out of range, missing or unknown.
     """
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    try:
-        return PictureView(**given)
-    except TypeError as error:
-        raise ValueError(f"view {dict(values)}: {error}") from None
+    check_arguments(PictureView, given)
+    return PictureView(**given)
 
 
 ReadPictures = Callable[[Sequence[int]], list[Pixels]]
