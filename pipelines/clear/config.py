@@ -357,6 +357,15 @@ class ClearConfig:
             raise ValueError("images = false and no features: nothing would be left to learn from: set one of the two")
         return source
 
+    @field_validator("source")
+    @classmethod
+    def _digests_of_what_there_is(cls, source: Source) -> Source:
+        if isinstance(source, ReleaseSource):
+            known = ["dataset", *source.features]
+            if strange := [name for name in source.published if name not in known]:
+                raise ValueError(f"published.{strange[0]}: there are {', '.join(known)}")
+        return source
+
     @field_validator("images")
     @classmethod
     def _all_of_a_release(cls, images: Images, info: ValidationInfo) -> Images:

@@ -24,6 +24,7 @@ from .config import ClearConfig, FolderSource
 from .pipeline import rounds
 from .pretraining_report import pretraining_sections
 from .results import results_sections
+from .source_config import ReleaseSource
 
 _THUMB_PX = 96
 _THUMBS = 6
@@ -88,6 +89,11 @@ def _notes(config: ClearConfig) -> list[str]:
     if _votes(config) == "simulated":
         told.append(
             "The annotators of this run are SIMULATED: their answers are drawn from the labels that came with the images."
+        )
+    if isinstance(config.source, ReleaseSource) and config.source.published:
+        told.append(
+            "That the release is the authors' archive is what the setting source.published says, and nothing else: the paper's "
+            "figures stand beside this run's for that reason."
         )
     if isinstance(config.source, FolderSource) and config.source.name == "demo album":
         told.append(

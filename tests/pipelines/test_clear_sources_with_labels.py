@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 import torch
 from benchwright.curation.verify import verify
+from benchwright.datasets.clear.facts import facts
 from benchwright.datasets.reader.features import feature_sets, open_features, read_features
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
@@ -238,6 +239,27 @@ def test_sets_of_a_release_stand_side_by_side_in_one_run(several: tuple[Path, Pa
         assert re.findall(r"<summary>(moco_b0|imagenet)</summary>", part) == ["moco_b0", "imagenet"]
 
 
+def test_the_papers_figures_stand_beside_a_release_that_its_holder_states_to_be_the_archive(
+    several: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, out = several[0], shutil.copytree(several[1], tmp_path / "run")
+    monkeypatch.setattr(facts().buckets, "labelled", [1, 2])  # as if these counts were the published ones
+    monkeypatch.setattr(facts().choice, "per_class", by_hand.EACH)
+    monkeypatch.setattr(facts(), "class_names", tuple(by_hand.CLASSES))
+    api.train(str(out), protocols=["iid"], overrides=["baselines.epochs=100"])  # the paper's settings
+    page = Path(api.report(str(out))).read_text()
+    digests = dict(re.findall(r"--set source\.published\.(\w+)=([0-9a-f]{64})", page))
+    assert [*digests] == ["dataset", "moco_b0", "imagenet"]
+    assert "the CLEAR paper, Table" not in page
+    stated = [f"source.published.{name}={digest}" for name, digest in digests.items()]
+    few = ["baselines.epochs=3", 'baselines.methods=["nap-finetune"]', 'source.features=["moco_b0", "imagenet"]']
+    run(out, "clear10_release", f"source.root={root}", *few, *stated)
+    page = Path(api.report(str(out))).read_text()
+    assert "is what the setting source.published says, and nothing else" in page
+    rows = page.partition(">Baselines, iid protocol</h2>")[2].partition("</table>")[0]
+    assert "the CLEAR paper, Tables" in rows
+
+
 def test_a_release_of_several_sets_has_them_all(several: tuple[Path, Path], tmp_path: Path) -> None:
     root, out = several
     api.release(str(out), str(tmp_path / "again"))
@@ -327,6 +349,8 @@ def test_an_encoder_takes_the_place_of_features(made: Path, tmp_path: Path) -> N
         (["features.moco_b0.weights=x"], "features = .*moco_b0: source.features has 'moco_b0', its name in a release"),
         (["baselines.features=clip"], "baselines.features = 'clip': there are embedding, moco_b0, pixels"),
         (["source.features=['moco_b0', 'imagenet']"], "source.features: 'imagenet' is not in the release: there are moco_b0"),
+        (["source.published.clip=x"], "source.published.clip = 'x': a digest has 64 digits"),
+        ([f"source.published.clip={'0' * 64}"], "source = .*: published.clip: there are dataset, moco_b0"),
         (["source.root=/nowhere"], "/nowhere"),
         (["source.buckets=[7]"], r"source.buckets: 7 is not in the release: there are 1, 2"),
     ],
