@@ -264,7 +264,8 @@ def kept_settings(config: ClearConfig, given: Mapping[str, Any]) -> list[str]:
         for name, value in stated.items()
         if value not in (None, presets[name])
     ]
-    told = f"baselines.preset = {b.preset!r}: settings that the file states stay: {', '.join(kept)}; --set changes them"
+    told = f"baselines.preset = {b.preset!r}: settings that the file states stay: {', '.join(kept)}"
+    told += "; --set changes them, and a whole table baselines={...} replaces them"
     return [told] if kept else []
 
 

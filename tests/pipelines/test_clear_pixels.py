@@ -134,7 +134,8 @@ def test_settings_of_the_file_that_stay_beside_another_preset_are_told(run: Path
     assert told.code == 0
     assert told.err.splitlines()[0] == (
         "benchwright: warning: baselines.preset = 'mlp': settings that the file states stay: batch_size = 32 (the "
-        "preset: 256), decay_after_epochs = 8 (the preset: 60); --set changes them"
+        "preset: 256), decay_after_epochs = 8 (the preset: 60); --set changes them, "
+        "and a whole table baselines={...} replaces them"
     )
     [line] = [one for one in finished_trainings(str(run)) if one.facts["model"] == "mlp" and one.facts["seed"] == 0]
     rates = [line.facts["settings"]["schedule"][name] for name in ("learning_rate", "epochs", "batch_size")]

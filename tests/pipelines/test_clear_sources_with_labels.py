@@ -139,7 +139,8 @@ def test_what_avalanche_cannot_find_is_told(bw: Cli, tmp_path: Path) -> None:
         "imagenet, and these are called colours",
     ]
     root = f"source.root={tmp_path / 'release'}"
-    back = bw("run", "clear", "--config", "clear10_release", "--set", root, "--out", tmp_path / "no")
+    given = ["--set", root, "--set", "source.features=['colours']"]
+    back = bw("run", "clear", "--config", "clear10_release", *given, "--out", tmp_path / "no")
     assert "testset_ratio_0.4 is: set source.test_share = 0.4" in back.err
     assert back.err.count("\n") == 1
 
