@@ -11,7 +11,7 @@ import io
 import json
 import mmap
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol, cast
@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from .files import writing
 from .rows import BLOB
-from .ustar import BLOCK, RECORD, ShardError, iter_members, member_header, padded
+from .ustar import BLOCK, RECORD, Member, ShardError, iter_members, member_header, padded
 
 Payload = bytes | Mapping[str, Any] | np.ndarray
 """What a member may be made from: see ``encode_member``."""
@@ -201,24 +201,39 @@ def scan_shard(tar: bytes | mmap.mmap, *, place: str) -> list[SampleSpan]:
     Raises:
         ShardError: as ``iter_members``; also a key that comes back after another key, or a member that comes twice.
     """
-    spans: dict[str, SampleSpan] = {}
-    last = ""
+    spans: list[SampleSpan] = []
+    for key, members in samples_in(tar, place=place):
+        last = list(members.values())[-1]
+        offset = next(iter(members.values())).offset
+        spans.append(SampleSpan(key, offset, last.data + padded(last.size) - offset, tuple(members)))
+    return spans
+
+
+def samples_in(tar: bytes | mmap.mmap, *, place: str) -> Iterator[tuple[str, dict[str, Member]]]:
+    """Keys of all samples of a whole shard, in order, with the places of their members by extension.
+
+    Raises:
+        ShardError: as ``scan_shard``.
+    """
+    seen: set[str] = set()
+    last, members = "", dict[str, Member]()
     for member in iter_members(tar, place=place):
         split = split_name(member.name)
         if split is None:
             continue
         key, extension = split
-        after = member.data + padded(member.size)
-        span = spans.get(key)
-        if span is None:
-            spans[key] = SampleSpan(key, member.offset, after - member.offset, (extension,))
-        elif key != last or extension in span.members:
+        if key == last and extension not in members:
+            members[extension] = member
+            continue
+        if key in seen:
             rule = f"member {member.name!r} comes twice, or apart from the rest of its sample"
             raise ShardError(f"{place}, byte {member.offset}: {rule}")
-        else:
-            spans[key] = SampleSpan(key, span.offset, after - span.offset, (*span.members, extension))
-        last = key
-    return list(spans.values())
+        if members:
+            yield last, members
+        seen.add(key)
+        last, members = key, {extension: member}
+    if members:
+        yield last, members
 
 
 def read_sample(span: bytes, key: str, *, place: str, base: int) -> dict[str, bytes]:

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -103,8 +103,9 @@ class Line:
     Attributes:
         protocol, method, model: as in ``RESULTS``.
         settings: all of them, by dotted name.
-        label: the method, and every setting in which it differs from the other lines of its protocol.
+        label: the method, and settings in which it differs from the other lines of its protocol: as many as tell them apart.
         rows: its part of the table of results.
+        apart: the other settings in which lines of its method differ, without digests.
 
     >>> import benchwright as bw
     >>> line = lines(bw.results("out"))[0]
@@ -118,6 +119,7 @@ class Line:
     settings: Mapping[str, Any]
     label: str
     rows: pa.Table
+    apart: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
     def runs(self) -> list[tuple[int, int]]:
@@ -179,28 +181,70 @@ def lines(results: pa.Table) -> list[Line]:
     found: list[Line] = []
     for at in sorted(keys):
         protocol, method, model, _ = key = keys[at]
-        rivals = [settings[other] | {"model": other[2]} for other in keys.values() if other[:2] == key[:2]]
-        label = line_label(method, settings[key] | {"model": model}, rivals)
+        whole = {other: values | {"model": other[2]} for other, values in settings.items() if other[0] == protocol}
+        rivals = [values for other, values in whole.items() if other[1] == method]
+        several = len({values.get(_LEARNED) for values in whole.values()}) > 1
+        label = line_label(method, whole[key], rivals, always=[_LEARNED] if several and _LEARNED in whole[key] else ())
+        others = [name for name in _differing(rivals) if not any(_is_digest(one.get(name)) for one in rivals)]
+        apart = {name: whole[key].get(name) for name in others if f", {name} = " not in label}
         rows = results.take(np.flatnonzero(which.ravel() == which.ravel()[at]))
-        found.append(Line(protocol, method, model, settings[key], label, rows))
+        found.append(Line(protocol, method, model, settings[key], label, rows, apart))
     return found
 
 
-def line_label(method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]]) -> str:
-    """The method with every setting in which the others differ from it: ``er, memory.samples = 200``. Digests are told, by
-    their beginnings, where nothing else tells two apart.
+_LEARNED = "features"
+"""Setting that says what was learned from: told of every line of a protocol where two differ in it."""
+
+
+def line_label(
+    method: str, settings: Mapping[str, Any], others: Iterable[Mapping[str, Any]], *, always: Sequence[str] = ()
+) -> str:
+    """The method with as many settings as tell it and the others apart: what is learned from and the model before others, and
+    digests, by their beginnings, where nothing else does.
+
+    Args:
+        method: its name.
+        settings: by dotted name.
+        others: those of lines of the same method.
+        always: settings that are told where none differs, too.
 
     >>> line_label("er", {"memory.size": 200, "seed": 0}, [{"memory.size": 100, "seed": 0}])
     'er, memory.size = 200'
     """
-    others = list(others)
-    names = dict.fromkeys(name for one in [settings, *others] for name in one)
-    differ = [name for name in names if any(one.get(name) != settings.get(name) for one in others)]
-    told = [name for name in differ if not any(_is_digest(one.get(name)) for one in [settings, *others])]
-    if all(any(one.get(name) != settings.get(name) for name in told) for one in others if dict(one) != dict(settings)):
-        differ = told
-    settings = {name: value[:12] if _is_digest(value) else value for name, value in settings.items()}
-    return ", ".join([method, *(f"{name} = {settings.get(name, 'none')}" for name in differ)])
+    all_of = [settings, *others]
+    names = [*always, *_differing(all_of)]
+    first = sorted(names, key=lambda name: (any(_is_digest(one.get(name)) for one in all_of), name not in (_LEARNED, "model")))
+    told = [*always]
+    for name in first:
+        if len({_shown_of(one, [*told, name]) for one in all_of}) > len({_shown_of(one, told) for one in all_of}):
+            told.append(name)
+    return ", ".join([method, *(f"{name} = {_shown(name, settings, all_of)}" for name in dict.fromkeys(told))])
+
+
+def _differing(all_of: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Settings that are not the same in all."""
+    names = dict.fromkeys(name for one in all_of for name in one)
+    return [name for name in names if any(one.get(name) != all_of[0].get(name) for one in all_of)]
+
+
+def _shown_of(settings: Mapping[str, Any], names: Iterable[str]) -> str:
+    return repr([settings.get(name) for name in names])
+
+
+def _shown(name: str, settings: Mapping[str, Any], all_of: Sequence[Mapping[str, Any]]) -> str:
+    """A value in a label."""
+    said, *others = [str(one.get(name, "none")) for one in (settings, *all_of)]
+    return said[:12] if _is_digest(said) else shortened([said, *others])[0]
+
+
+def shortened(texts: Sequence[str], most: int = 40) -> list[str]:
+    """Texts of at most so many characters, where their beginnings tell them apart.
+
+    >>> shortened(["[0.485, 0.456, 0.406, 0.229, 0.224, 0.225]", "none"], most=20)
+    ['[0.485, 0.456, 0....', 'none']
+    """
+    short = [text if len(text) <= most else f"{text[: most - 3]}..." for text in texts]
+    return short if len({*short}) == len({*texts}) else list(texts)
 
 
 def _is_digest(value: Any) -> bool:

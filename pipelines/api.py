@@ -151,6 +151,7 @@ def run(
     ''
     """
     _check_baselines(todo)
+    todo.tell_kept()
     told = _Once(on_progress)
     rounds = todo.rounds()
     waited = ""

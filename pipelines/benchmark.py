@@ -40,6 +40,7 @@ class Benchmark:
         trainings: the baselines: ``trainings(config, out, methods, protocols) -> [Training]``; no method or no protocol named:
             those of the settings.
         check: raise ``WrongUse`` where the settings of the baselines do not fit, before a run begins.
+        kept: lines on settings of the file that stay, where those of the command line, ``given``, may be taken to replace them.
         shown: what ``eval`` prints of them: heading -> metric.
         report: write the HTML report of a run and return its path. A benchmark that has none is given the default one by
             ``find``: see ``report.write_default``.
@@ -64,6 +65,7 @@ class Benchmark:
     rounds: Callable[[Any], Sequence[Round]] = lambda config: ()
     trainings: Callable[[Any, str, Sequence[str], Sequence[str]], Sequence[Training]] | None = None
     check: Callable[[Any], None] = lambda config: None
+    kept: Callable[[Any, Mapping[str, Any]], Sequence[str]] = lambda config, given: ()
     shown: Mapping[str, str] = dataclasses.field(default_factory=dict[str, str])
     tables: Callable[[Any, str], Mapping[str, Any]] = lambda config, out: {}
     report: Callable[[Any, str], str] | None = None

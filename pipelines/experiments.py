@@ -474,7 +474,7 @@ def predictions(out: str, *, stale: bool = False) -> Iterator[tuple[dict[str, An
 
 def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Metrics of whole trainings: protocol -> line -> ``mean`` and ``std`` over its runs by heading (None for undefined),
-    ``runs``.
+    ``runs``, and ``apart``: the settings that set it apart from others of its method, and that its name leaves out.
 
     Args:
         out: the run.
@@ -492,6 +492,7 @@ def mean_scores(out: str, shown: Mapping[str, str]) -> dict[str, dict[str, Any]]
             "mean": {heading: statistics.fmean(those) if those else None for heading, those in known.items()},
             "std": {heading: statistics.stdev(those) if len(those) > 1 else None for heading, those in known.items()},
             "runs": len(line.runs),
+            **({"apart": dict(line.apart)} if line.apart else {}),
             **({"unit": "degrees"} if any(name.endswith("_deg") for name in shown.values()) else {}),
         }
     for those in found.values():  # columns that no line of a protocol has are left out

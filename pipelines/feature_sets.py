@@ -10,8 +10,8 @@ import dataclasses
 import functools
 import hashlib
 import io
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import polars as pl
@@ -68,8 +68,12 @@ class FeatureSet:
             raise ValueError(f"weights = {self.weights!r}: {self.encoder.kind} brings its own: leave weights out")
 
 
-def _names(sets: Mapping[str, FeatureSet]) -> Mapping[str, FeatureSet]:
-    for name in sets:
+C = TypeVar("C", bound=Collection[str])
+
+
+def checked_names(names: C) -> C:
+    """The names, or a table by them, where each can be that of a feature set. Raises ``ValueError`` for others."""
+    for name in names:
         if not feature_file(name) or len(name) > _LONGEST_NAME:
             raise ValueError(
                 f"the name {name!r:.80}: it should be small letters, digits and _, begin with a letter, and have at most "
@@ -77,10 +81,12 @@ def _names(sets: Mapping[str, FeatureSet]) -> Mapping[str, FeatureSet]:
             )
         if name in (EMBEDDING, PIXELS):
             raise ValueError(f"the name {name!r} stands for what is in the shards: choose another")
-    return sets
+    if len({*names}) < len(names):
+        raise ValueError(f"{', '.join(names)}: one stands twice")
+    return names
 
 
-FeatureSets = Annotated[dict[str, FeatureSet], AfterValidator(_names)]
+FeatureSets = Annotated[dict[str, FeatureSet], AfterValidator(checked_names)]
 """Settings: name -> feature set."""
 
 
@@ -138,14 +144,20 @@ def _encoder(each: FeatureSet) -> Any:
 # --------------------------------------------------------------------------------------------------------- what is published
 
 
+def made_by(sets: Mapping[str, FeatureSet]) -> dict[str, dict[str, Any]]:
+    """What ``dataset.json`` says of the origin of each feature set."""
+    kinds = {name: {"kind": shown(each.encoder.kind)} for name, each in sets.items()}
+    return {name: {"encoder": dataclasses.asdict(each.encoder) | kinds[name]} for name, each in sets.items()}
+
+
 def write_features(
-    run: Run, sets: Mapping[str, FeatureSet], into: str
+    run: Run, origins: Mapping[str, Mapping[str, Any]], into: str
 ) -> tuple[dict[str, dict[str, Any]], dict[str, dict[str, Any]]]:
     """Write the feature sets of a finished run beside its shards, row for row with the index; one that is there stays.
 
     Args:
         run: the run; its last stage is that of the shards.
-        sets: the feature sets.
+        origins: of each feature set what is told of where it comes from.
         into: folder of the dataset.
 
     Returns:
@@ -153,7 +165,7 @@ def write_features(
     """
     target, files, told = Store(into), dict[str, dict[str, Any]](), dict[str, dict[str, Any]]()
     keys = pl.Series(pl.from_arrow(run.rows().table(["key"])["key"]))
-    for name, each in sets.items():
+    for name, origin in origins.items():
         artifact = next(made for made in run.artifacts if made.stage == stage_of(name))
         rows = artifact.rows_view(run.store)
         places = _places(keys, rows)
@@ -161,12 +173,12 @@ def write_features(
         shape, dtype = [len(places), *first.shape[1:]], first.dtype
         file = feature_file(name)
         files[file] = _written(target, file, functools.partial(_npy, rows, places, shape, dtype))
-        checkpoint = artifact.recipe["settings"]["checkpoint"]
+        checkpoint = artifact.recipe["settings"].get("checkpoint")
         told[name] = {
             "file": file,
             "dtype": str(dtype),
             "shape": shape,
-            "encoder": dataclasses.asdict(each.encoder) | {"kind": shown(each.encoder.kind)},
+            **origin,
             "checkpoint": checkpoint["content"] if isinstance(checkpoint, dict) else None,
             "digest": artifact.digest,
         }

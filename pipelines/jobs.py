@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import dataclasses
+import logging
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,9 @@ from .trust import check_trusted, remember
 
 if TYPE_CHECKING:
     from ..curation.qa.rounds import Round
+
+
+LOGGER = logging.getLogger("benchwright")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,6 +73,11 @@ class Job:
             held = [name for name, value in _paths(self.values) if "/" in value and f"'{value.rstrip('/')}" in str(error)]
             error.args = (f"{error} ({' or '.join(held)})" if held else str(error),)
             raise
+
+    def tell_kept(self) -> None:
+        """Warn of settings of the file that the overrides leave as they are, see ``Benchmark.kept``."""
+        for line in self.benchmark.kept(self.config, self.overrides):
+            LOGGER.warning("%s", line)
 
     def code(self) -> dict[str, str]:
         """Names of what is not built in, for the record: of the pipeline, and by kind of what the settings name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -123,3 +124,12 @@ def short(name: str) -> str:
     """
     place, colon, attribute = name.rpartition(":")
     return f"{Path(place).name}:{attribute}" if colon and place.endswith(".py") else name
+
+
+def quoted(name: str) -> str:
+    """A name as a part of a dotted name in TOML.
+
+    >>> quoted("ewc"), quoted("reservoir-alpha=1.0-finetune")
+    ('ewc', '"reservoir-alpha=1.0-finetune"')
+    """
+    return name if re.fullmatch("[A-Za-z0-9_-]+", name) else f'"{name}"'

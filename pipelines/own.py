@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
 
+from ..curation.arguments import check_arguments
 from ..curation.budget import Budget
 from ..curation.encoders.spec import ENCODERS, EncoderSpec, OpenClip
 from ..curation.flow import Flow, PlanError, Step, source, step
@@ -110,10 +111,9 @@ def encoder_of(spec: EncoderSpec | OwnEncoder) -> Any:
         return spec
     entry = ENCODERS.find(spec.kind)
     try:
-        signature = inspect.signature(load_entry(entry))
-        signature.bind_partial(**spec.settings)
-    except TypeError as error:
-        raise ConfigError(f"encoder.settings: {error}: change them to fit {shown(spec.kind)}") from None
+        check_arguments(load_entry(entry), spec.settings, partial=True)
+    except ValueError as error:
+        raise ConfigError(f"encoder.settings.{error}: these are of {shown(spec.kind)}") from None
     return named(entry.reference, **spec.settings)
 
 

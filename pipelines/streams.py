@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -25,7 +27,7 @@ from ..training.methods.method import Classes, Labels
 from ..training.models.registry import Samples, check_takes
 from .errors import WrongUse
 from .experiments import DIVERGED, LOGGER, Training, told, training_name
-from .names import short
+from .names import quoted, short
 from .together import Leading
 from .tracking import Track, logging_to
 
@@ -177,6 +179,7 @@ def stream_training(
     classes: Classes,
     order: int = 0,
     given: Sequence[str] = (),
+    places: Mapping[str, str] = MappingProxyType({}),
     change: str,
 ) -> Training:
     """A training of ``learn_stream``, its settings checked.
@@ -190,6 +193,7 @@ def stream_training(
         samples: what they are, which the model must take.
         labels, classes: what its stream has, which the method must fit.
         given: names in ``Prepared.model``.
+        places: ``method`` and ``model`` -> the table of their settings, for errors.
 
     Raises:
         WrongUse: settings that are wrong, or a method or model that does not fit.
@@ -220,7 +224,7 @@ def stream_training(
         if parts.schedule.compile:
             check_compiles(runs.device)
     except (ValueError, LookupError) as error:
-        raise WrongUse(f"{method[0]}: {error}") from None
+        raise WrongUse(_placed(str(error), method, places)) from None
     learn = step(
         learn_stream,
         training={},
@@ -238,6 +242,22 @@ def stream_training(
     )
     gives = columns(LABEL_SETS if labels == "sets" else ONE_LABEL)
     return Training(protocol, short(method[0]), short(model[0]), settings, seed, learn, gives, measures, order, None, change)
+
+
+def _placed(told: str, method: tuple[str, str], places: Mapping[str, str]) -> str:
+    """What does not fit, with the place of the setting, or the name of the method, before it, once."""
+    name, own = method[0], f"{method[1].rpartition(':')[2]}: "
+    for part, begin in ("method", own), ("model", "model: "):
+        if told.startswith(begin):
+            rest = told.removeprefix(begin)
+            joint = "." if part in places and re.match(r"\w+ (=|is missing)", rest) else ": "
+            return f"{places.get(part, name)}{joint}{rest}"
+    return f"{name}: {told}"
+
+
+def places_of(method: str) -> dict[str, str]:
+    """``places`` of ``stream_training`` where settings are those of ``evaluation``."""
+    return {"method": f"evaluation.method_settings.{quoted(method)}.method", "model": "evaluation.settings.model"}
 
 
 def trainings_of(baselines: Iterable[Mapping[str, Any]], seeds: Iterable[int], **shared: Any) -> list[Training]:

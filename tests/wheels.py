@@ -23,7 +23,7 @@ def tracked_files() -> list[str]:
 
 
 def unpacked_wheel(folder: Path) -> Path:
-    """The wheel, unpacked, built from the source distribution, which is built from a copy of the tracked files; see ``dist``."""
+    """The wheel, unpacked, built from the source distribution, and that from a copy of the tracked files, in ``dist``."""
     for name in tracked_files():
         (folder / "clone" / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, folder / "clone" / name)

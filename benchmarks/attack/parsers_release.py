@@ -36,8 +36,8 @@ def _without_lists() -> Tree:
 
 def parsers() -> list[Parser]:
     """The release's files, as a run reads them."""
-    whole = by_plan("clear", ("source.root='{in}'",), "embedded", config="clear10_release")
-    images = by_plan("clear", ("source.root='{in}'", "source.features=''"), "checked", config="clear10_release")
+    whole = by_plan("clear", ("source.root='{in}'",), "with_features", config="clear10_release")
+    images = by_plan("clear", ("source.root='{in}'", "source.features=[]"), "checked", config="clear10_release")
     lists, metadata = "training_folder/filelists/1/all.txt", "labeled_metadata/1/bus.json"
     vectors = "training_folder/features/moco_b0/1/all.pth"
     return [

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from ..arguments import check_arguments
 from ..keys import canonical
 from ..named import module_of
 from ..stages.decode import decode_rgb
@@ -88,8 +89,8 @@ def _load_own(function: MakeEncoder, settings: str, checkpoint: str, device: str
     elif checkpoint:
         raise ValueError(f"encoder {name} has no argument checkpoint: leave encoder_run.checkpoint out")
     try:
-        signature.bind(**given)
-    except TypeError as error:
+        check_arguments(function, given)
+    except ValueError as error:
         raise ValueError(f"encoder {name}{signature}: {error}: change encoder.settings") from None
     made = function(**given)
     if hasattr(made, "encode_prepared"):

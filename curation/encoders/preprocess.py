@@ -88,6 +88,60 @@ def _scaled_size(height: int, width: int, crop: Crop) -> tuple[int, int]:
     return int(crop.resize_px * height / width), crop.resize_px
 
 
+def scaled(image: np.ndarray, px: int, *, edge: Literal["shorter", "longer"]) -> np.ndarray:
+    """The whole picture with one edge of ``px``; the other is cut to a whole number, as torchvision's Resize has it.
+
+    Args:
+        image: upright RGB, uint8 of shape (height, width, 3).
+        px: length of that edge.
+        edge: which.
+
+    Returns:
+        uint8 of shape (3, height, width).
+
+    Raises:
+        Reject: ``too_elongated``.
+    """
+    import torch
+
+    height, width = image.shape[:2]
+    by = min(height, width) if edge == "shorter" else max(height, width)
+    if by * _MAX_ASPECT < max(height, width):
+        raise Reject("too_elongated", f"{width}x{height} pixels: aspect above {_MAX_ASPECT}")
+    size = tuple(px if side == by else max(px * side // by, 1) for side in (height, width))
+    pixels = torch.from_numpy(np.require(image, requirements=["C", "W"])).permute(2, 0, 1)[None]
+    if size != (height, width):
+        with one_thread():
+            pixels = torch.nn.functional.interpolate(pixels, size=size, mode="bilinear", align_corners=False, antialias=True)
+    return np.ascontiguousarray(pixels[0].numpy())
+
+
+def cut_centre(pixels: np.ndarray, side_px: int) -> np.ndarray:
+    """(3, side_px, side_px) of (3, height, width): the centre, as torchvision's CenterCrop has it: what is missing is black.
+
+    Halves go to the even number, and down where black is added.
+    """
+    lengths = pixels.shape[1:]
+    return _cut_at(pixels, side_px, [round((n - side_px) / 2) if n >= side_px else (side_px - n) // 2 for n in lengths])
+
+
+def cut_window(pixels: np.ndarray, side_px: int, down: float, across: float) -> np.ndarray:
+    """The same of the square that two numbers in [0, 1) choose."""
+    pairs = zip(pixels.shape[1:], (down, across), strict=True)
+    return _cut_at(pixels, side_px, [int(number * (abs(length - side_px) + 1)) for length, number in pairs])
+
+
+def _cut_at(pixels: np.ndarray, side: int, chosen: Sequence[int]) -> np.ndarray:
+    """The square that begins so far within the picture; or, where this is smaller, that it begins so far within."""
+    sides = zip(pixels.shape[1:], chosen, strict=True)
+    (top, y, rows), (left, x, columns) = ((at, 0, side) if length >= side else (0, at, length) for length, at in sides)
+    if rows == columns == side:
+        return pixels[:, top : top + side, left : left + side]
+    made = np.zeros((3, side, side), dtype=np.uint8)
+    made[:, y : y + rows, x : x + columns] = pixels[:, top : top + rows, left : left + columns]
+    return made
+
+
 def normalise(prepared: Sequence[np.ndarray], mean: Sequence[float], std: Sequence[float]) -> torch.Tensor:
     """(x / 255 - mean) / std by channel, as ToTensor and Normalize have it, to the last bit or two.
 

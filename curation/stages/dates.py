@@ -96,6 +96,11 @@ class DatesTable:
             _check_budget(self.rejects, self._place)
         return rows
 
+    def labels(self) -> Iterator[tuple[str, str]]:
+        """Path, and labels as JSON, of every row that was read."""
+        for batch in self._table.select(["folder", "name", "labels"]).to_batches(_ROWS_AT_ONCE):
+            yield from ((posixpath.join(row["folder"], row["name"]), row["labels"]) for row in batch.to_pylist())
+
     def take_rest(self) -> Iterator[str]:
         """Paths of the rows whose folders were not taken."""
         for folder in sorted(self._runs):

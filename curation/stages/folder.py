@@ -179,6 +179,12 @@ def walk(folder: Folder) -> Iterator[tuple[str, list[FolderEntry]]]:
         yield at, entries
 
 
+def folders_in(folder: Folder) -> list[str]:
+    """Names of the folders directly within, as ``walk`` enters them."""
+    listed = _list_local(folder, "") if folder.local else _list_remote(folder, "")
+    return sorted(name for name, kind, _ in listed if kind == "folder" and not name.startswith(".") and is_text(name))
+
+
 def _list_local(folder: Folder, at: str) -> list[tuple[str, str, int]]:
     found: list[tuple[str, str, int]] = []
     with os.scandir(os.path.join(folder.root, at)) as entries:

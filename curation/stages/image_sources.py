@@ -85,7 +85,7 @@ def folder_pieces(
         ValueError: the CSV has no column ``file`` or ``date_taken``.
     """
     folder = open_folder(root)
-    dates, own_path = _open_dates(folder, dates_csv, columns or {})
+    dates, own_path = open_dates(folder, dates_csv, columns or {})
     for at, entries in walk(folder):
         rows = dates.take(at) if dates is not None else None
         files: list[list[str]] = []
@@ -113,8 +113,8 @@ def folder_pieces(
         yield from _pieces("", [], [], rest + dates.rejects, files_per_piece, bytes_per_piece)
 
 
-def _open_dates(folder: Folder, dates_csv: str | None, columns: Mapping[str, str]) -> tuple[DatesTable | None, str | None]:
-    """The CSV's rows, and its path within the folder if it lies there: it is no image and no stray file."""
+def open_dates(folder: Folder, dates_csv: str | None, columns: Mapping[str, str]) -> tuple[DatesTable | None, str | None]:
+    """A CSV's rows, where there is one, and its path within the folder if it lies there: it is no image and no stray file."""
     if dates_csv is None:
         return None, None
     parent, name = posixpath.split(dates_csv)

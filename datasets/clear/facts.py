@@ -23,6 +23,9 @@ FEATURES = {
 }
 """The five feature sets of the paper in the order of its tables, each with its name there."""
 
+RELEASED = {"imagenet_rn50": "imagenet", "moco_imagenet_rn50": "moco_imagenet", "byol_imagenet_rn50": "byol_imagenet"}
+"""Feature sets -> their names in the released folders, where Avalanche looks for them; others keep theirs (``moco_b0``)."""
+
 
 @dataclasses.dataclass(frozen=True)
 class PublishedCell:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 
 from ...curation.rows import Rejected, Sifted, printable, with_column
 from ...curation.stages.choose import Labelled, choose, class_order
-from ...curation.stages.image_sources import FoundImage, read_folder
+from ...curation.stages.folder import folders_in, open_folder
+from ...curation.stages.image_sources import FoundImage, open_dates, read_folder
 from ...curation.stages.shortage import OnShortage
 
 if TYPE_CHECKING:
@@ -51,18 +52,45 @@ def read_labelled(
         if isinstance(found, Rejected):
             yield found
             continue
-        labels = json.loads(found.labels)
-        if label_column is not None and label_column not in labels:
-            there = ", ".join(sorted(labels)) or "none but those of path and date"
-            raise ValueError(f"source.label_column = {label_column!r}: source.csv has no such column: there are {there}")
-        named = labels.get(label_column or "label")
-        folder = found.file.partition("/")[0] if "/" in found.file else ""
-        name = str(folder if named is None else named).strip()
+        name, why = _class_of(found.file, found.labels, label_column)
         if name:
             yield LabelledImage(**vars(found), concept=name)
         else:
-            told = "it lies in no class folder" if named is None else f"column {label_column or 'label'} is empty"
-            yield Rejected(found.key, "no_class", f"{printable(found.file)}: {told}")
+            yield Rejected(found.key, "no_class", f"{printable(found.file)}: {why}")
+
+
+def _class_of(file: str, labels: str, label_column: str | None) -> tuple[str, str]:
+    """Class of a photo by its path and its labels; and where it has none, why."""
+    known = json.loads(labels)
+    if label_column is not None and label_column not in known:
+        there = ", ".join(sorted(known)) or "none but those of path and date"
+        raise ValueError(f"source.label_column = {label_column!r}: source.csv has no such column: there are {there}")
+    named = known.get(label_column or "label")
+    folder = file.partition("/")[0] if "/" in file else ""
+    told = "it lies in no class folder" if named is None else f"column {label_column or 'label'} is empty"
+    return str(folder if named is None else named).strip(), told
+
+
+def check_background(
+    background: str, *, root: str, dates_csv: str | None, columns: Mapping[str, str], label_column: str | None
+) -> None:
+    """Raise ``ValueError`` where no photo of a source can have this class: says which there are. No photo is read.
+
+    Args:
+        background: the class.
+        root, dates_csv, columns: see ``folder_pieces``.
+        label_column: see ``read_labelled``.
+    """
+    folder = open_folder(root)
+    dates, _ = open_dates(folder, dates_csv, columns)
+    files = dates.labels() if dates is not None else ((f"{name}/", "{}") for name in folders_in(folder))
+    known = {_class_of(file, labels, label_column)[0] for file, labels in files} - {""}
+    if background not in known:
+        raise ValueError(f"source.background = {background!r}: {_listed(known)}")
+
+
+def _listed(names: Iterable[str]) -> str:
+    return printable(f"there are {', '.join(sorted(names)) or 'no classes'}")[:400]
 
 
 def label_rows(
@@ -89,7 +117,7 @@ def label_rows(
     table = rows.table(["concept"])
     found = pc.unique(table["concept"]).to_pylist()
     if background and background not in found:
-        raise ValueError(f"source.background = {background!r}: there are {', '.join(sorted(found))[:400]}")
+        raise ValueError(f"source.background = {background!r}: {_listed(found)}")
     names = class_order(found, background)
     if per_class is not None:
         choice = functools.partial(choose, rows, classes=names, background=background, on_shortage=on_shortage)

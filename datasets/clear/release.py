@@ -103,7 +103,7 @@ def write_train_test(
     *,
     class_names: Sequence[str],
     vectors: Mapping[str, np.ndarray] | None = None,
-    feature_type: str = "",
+    places: Mapping[str, np.ndarray] | None = None,
 ) -> Written:
     """Write the images of one split in two folders, ``train`` and ``test``.
 
@@ -111,8 +111,8 @@ def write_train_test(
         folder: as for ``write_release``.
         items: part -> its rows and image bytes, as for ``write_release``; no split is looked at.
         class_names: in the order of the labels.
-        vectors: part -> (n, d) float32 in the order of its rows.
-        feature_type: their name.
+        vectors: type of features -> (n, d) numbers.
+        places: part -> which of these are those of its rows, in their order.
 
     Returns:
         Counts of both parts together.
@@ -123,20 +123,21 @@ def write_train_test(
     counts: dict[int, int] = {}
     seen: set[str] = set()
     for part in ("train", "test"):
-        root, found = Path(folder) / part, vectors[part] if vectors else None
-        index: dict[str, dict[str, str]] = {}
+        root = Path(folder) / part
+        indices: dict[str, dict[str, dict[str, str]]] = {name: {} for name in vectors or {}}
         start = 0
         for bucket, rows in _write_images(root, items(part), class_names, ()):
             counts[bucket] = counts.get(bucket, 0) + len(rows)
             if again := seen.intersection(keys := [Path(row.path).stem for row in rows]):
                 raise ValueError(f"{min(again)!r} is among the training images and among the test images")
             seen.update(keys)
-            if found is not None:
-                mine = [(key, row.label) for key, row in zip(keys, rows, strict=True)]
-                index[str(bucket)] = _write_of_classes(root, feature_type, bucket, class_names, mine, found[start:])
+            labelled = [(key, row.label) for key, row in zip(keys, rows, strict=True)]
+            for name, found in (vectors or {}).items():
+                mine = found[(places or {})[part][start : start + len(rows)]]
+                indices[name][str(bucket)] = _write_of_classes(root, name, bucket, class_names, labelled, mine)
             start += len(rows)
-        if found is not None:
-            write_json(root / "features" / feature_type / "features.json", index)
+        for name, index in indices.items():
+            write_json(root / "features" / name / "features.json", index)
     return Written(sum(counts.values()), dict(sorted(counts.items())))
 
 

@@ -1,60 +1,98 @@
 """Vectors of a release: ``training_folder/features/<type>/<bucket>/all.pth``, a tensor (n, d) and a list of n labels in the
 order of the bucket's list; where that is not there, ``features/<type>/<bucket>/<class>.pth``, a dict of a tensor an ID.
 
-This is the one place that knows of them: what it gives is stored as the vectors of an encoder are.
+This is the one place that knows of them: what it gives is stored as the feature sets of encoders are.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import posixpath
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, cast
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from ...curation.rows import Reject, Rejected, Shape
+from ...curation.rows import Reject, Rejected
 from ...curation.stages.folder import Folder, open_folder
+from ..features.feature_sets import Featured
 from ..features.torch_files import as_array, load_torch
 from .published import PlaceInRelease, id_of
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-@dataclass(frozen=True)
-class WithVector(PlaceInRelease):
-    """The row with its vector, as it is in the release."""
-
-    embedding: Annotated[np.ndarray, Shape((-1,), "float32")]
+    from ...curation.store import Rows
 
 
-def read_vectors(rows: Sequence[PlaceInRelease], *, root: str, features: str) -> list[WithVector | Rejected]:
-    """Vectors of the images of a release; step of kind ``each_batch``.
-
-    Args:
-        rows: of ``read_release`` of the same ``root``.
-        root: folder of the release.
-        features: their type, such as ``moco_b0``: the name of a folder.
-
-    Returns:
-        A row each, in order; ``no_feature`` where the release has none for it, ``feature_not_finite`` where a number is not.
-
-    Raises:
-        ValueError: no features of that type, or a file that is damaged or of other lists than the release's.
-    """
-    folder = open_folder(root)
-    if features not in (known := _types(folder)):
-        raise ValueError(f"source.features = {features!r}: the release has {', '.join(sorted(known)) or 'no features'}")
-    files = _Files(folder)
-    return [_with_vector(files, row, features) for row in rows]
+def check_types(root: str, features: Sequence[str]) -> None:
+    """Raise ``ValueError`` where a release lacks one of these types of features: says which it has."""
+    known = _types(open_folder(root))
+    if strange := [name for name in features if name not in known]:
+        raise ValueError(f"source.features: {strange[0]!r} is not in the release: there are {', '.join(known) or 'none'}")
 
 
-def _types(folder: Folder) -> set[str]:
+def _types(folder: Folder) -> list[str]:
     """Types of features that a release has."""
     found: set[str] = set()
     for at in ("training_folder/features", "features", "train/features", "test/features"):
         place = posixpath.join(folder.root, at)
-        if folder.fs.isdir(place):
-            found.update(posixpath.basename(each["name"].rstrip("/")) for each in folder.fs.ls(place, detail=True))
+        listed = folder.fs.ls(place, detail=True) if folder.fs.isdir(place) else []
+        found.update(posixpath.basename(each["name"].rstrip("/")) for each in listed if folder.fs.isdir(each["name"]))
+    return sorted(found)
+
+
+def keep_with_vectors(
+    rows: Sequence[PlaceInRelease], *, root: str, features: Sequence[str]
+) -> Sequence[PlaceInRelease | Rejected]:
+    """Images of a release that have a vector of each type: a dataset needs those of all. Step of kind ``each_batch``.
+
+    Args:
+        rows: of ``read_release`` of the same ``root``.
+        root: folder of the release.
+        features: the types, such as ``moco_b0``: names of folders.
+
+    Returns:
+        The rows in order; ``no_feature`` where the release has none for one, ``feature_not_finite`` where a number is not.
+
+    Raises:
+        ValueError: no features of a type, or a file that is damaged or of other lists than the release's.
+    """
+    check_types(root, features)
+    found: list[PlaceInRelease | Rejected] = list(rows)
+    for name in features:  # a file is read once for all its rows
+        for at, vector in enumerate(_vectors(rows, root, name)):
+            if isinstance(vector, Rejected) and not isinstance(found[at], Rejected):
+                found[at] = vector
     return found
+
+
+def places_of(*, rows: Rows) -> Iterator[pa.Table]:
+    """Source step: where the rows of another stage, marked with ``rows_of``, stand in their release."""
+    yield from rows.batches([field.name for field in dataclasses.fields(PlaceInRelease)])
+
+
+def read_vectors(rows: Sequence[PlaceInRelease], *, root: str, features: str) -> list[Featured]:
+    """Vectors of one type of images that ``keep_with_vectors`` kept, as they are in the release; step of kind ``each_batch``.
+
+    Args:
+        rows, root: see there.
+        features: the type.
+
+    Raises:
+        ValueError: as there, or an image has no vector.
+    """
+    found: list[Featured] = []
+    for row, vector in zip(rows, _vectors(rows, root, features), strict=True):
+        if isinstance(vector, Rejected):
+            raise ValueError(f"{row.file}: {vector.reason}: {vector.detail}: the release has changed: run again")
+        found.append(Featured(row.key, vector))
+    return found
+
+
+def _vectors(rows: Sequence[PlaceInRelease], root: str, features: str) -> Iterator[np.ndarray | Rejected]:
+    files = _Files(open_folder(root))
+    return (_finite(files, row, features) for row in rows)
 
 
 class _Files:
@@ -79,14 +117,14 @@ class _Files:
         return self._held[name]
 
 
-def _with_vector(files: _Files, row: PlaceInRelease, features: str) -> WithVector | Rejected:
+def _finite(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray | Rejected:
     try:
         vector = _vector(files, row, features)
     except Reject as reject:
         return Rejected(row.key, reject.reason, reject.detail)
     if not np.isfinite(vector).all():
         return Rejected(row.key, "feature_not_finite", f"{features}: {np.count_nonzero(~np.isfinite(vector))} numbers")
-    return WithVector(**vars(row), embedding=vector)
+    return vector
 
 
 def _vector(files: _Files, row: PlaceInRelease, features: str) -> np.ndarray:

@@ -113,13 +113,6 @@ class SampledLabels:
 
 
 @dataclass(frozen=True)
-class SampledVector(SampledLabels):
-    """The same with a vector."""
-
-    embedding: Annotated[np.ndarray, Shape((-1,), "float32")]
-
-
-@dataclass(frozen=True)
 class SampledImage(SampledLabels):
     """The same with the image's file."""
 
@@ -134,9 +127,9 @@ class SampledBoth(SampledImage):
     embedding: Annotated[np.ndarray, Shape((-1,), "float32")]
 
 
-def sample_vector(row: SampledVector) -> dict[str, Any]:
-    """Members of a sample without an image: its vector, and its labels as JSON."""
-    return {"embedding.npy": np.asarray(row.embedding), "json": _labels(row)}
+def sample_labels(row: SampledLabels) -> dict[str, Any]:
+    """The only member of a sample without an image: its labels as JSON. Its vectors lie beside the shards."""
+    return {"json": _labels(row)}
 
 
 def sample_image(row: SampledImage) -> dict[str, Any]:

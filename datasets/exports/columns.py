@@ -11,8 +11,8 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from ...curation.npy import read_npy_head
-from ...curation.shards import read_sample, scan_shard
+from ...curation.npy import MAX_HEAD_BYTES, read_npy_head
+from ...curation.shards import samples_in
 from ...curation.stages.image_format import PILLOW_NAMES
 from ...curation.ustar import ShardError
 from ..reader.decode import decode_npy
@@ -144,18 +144,18 @@ def member_columns(url: str, shards: Iterable[str], *, taken: Collection[str]) -
     for shard in shards:
         place = files.place(shard)
         with files.mapped(shard) as tar:
-            for span in scan_shard(tar, place=place):
-                columns = [column_of(extension)[0] for extension in span.members]
+            for key, members in samples_in(tar, place=place):
+                columns = [column_of(extension)[0] for extension in members]
                 if twice := [name for name in set(columns) if name != "images" and columns.count(name) > 1]:
                     raise ShardError(
-                        f"{place}, byte {span.offset}: sample {span.key!r} has the members {list(span.members)}, two of which "
-                        f"would be its {twice[0]!r}"
+                        f"{place}, byte {next(iter(members.values())).offset}: sample {key!r} has the members "
+                        f"{list(members)}, two of which would be its {twice[0]!r}"
                     )
-                kinds.update(map(column_of, span.members))
-                if any(extension.endswith(".npy") for extension in span.members):
-                    members = read_sample(tar[span.offset : span.offset + span.size], span.key, place=place, base=span.offset)
-                    for extension in (each for each in members if each.endswith(".npy")):
-                        heads.setdefault(column_of(extension)[0], set()).add(_head(members[extension], place, span.key))
+                kinds.update(map(column_of, members))
+                for extension, member in members.items():
+                    if extension.endswith(".npy"):
+                        data = tar[member.data : member.data + min(member.size, MAX_HEAD_BYTES)]
+                        heads.setdefault(column_of(extension)[0], set()).add(_head(data, place, key))
     named = [(f"member_{member}" if member in taken else member, member) for member in sorted(kinds)]
     return [
         _array_column(name, member, heads[member]) if member in heads else MemberColumn(name, member, kinds[member])

@@ -5,20 +5,17 @@ A vector is as the network gives it: its norm is not 1, and it has no texts. So 
 
 from __future__ import annotations
 
-import difflib
 import functools
-import importlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from ...curation.encoders.one_thread import one_thread
-from ...curation.encoders.preprocess import Crop, normalise, prepare
-from ...curation.encoders.torchvision_compat import ensure_torchvision
+from ...curation.encoders.preprocess import Crop, cut_centre, normalise, prepare, scaled
 from ...curation.stages.decode import decode_rgb
-from .checkpoints import Wanted, read_checkpoint, weights_of
+from .headless import headless, load_weights
 
 TIMM = "timm/"
 
@@ -89,7 +86,7 @@ class NetworkEncoder:
         if spec.resize == "as_released":
             return prepare(image, Crop(spec.resize_px, spec.side_px, "bilinear"))
         pixels = decode_rgb(image) if isinstance(image, bytes) else image
-        return within_square(pixels, spec.resize_px, spec.side_px)
+        return cut_centre(scaled(pixels, spec.resize_px, edge="longer"), spec.side_px)
 
     def encode_prepared(self, prepared: Sequence[np.ndarray]) -> np.ndarray:
         """Block by block, the last one filled up with its first image: float32 (n, width)."""
@@ -113,40 +110,6 @@ class NetworkEncoder:
         raise ValueError(f"network {self._spec.model} has vectors of images alone: texts need conse or open_clip")
 
 
-def within_square(image: np.ndarray, longer_px: int, side_px: int) -> np.ndarray:
-    """Scale the longer edge to ``longer_px``, and put the picture into the centre of a black square; what is larger is cut.
-
-    Args:
-        image: upright RGB, uint8 of shape (height, width, 3).
-        longer_px: see above. The shorter edge is cut to a whole number, as torchvision's ``Resize`` does it.
-        side_px: of the square.
-
-    Returns:
-        uint8 of shape (3, side_px, side_px).
-    """
-    import torch
-
-    height, width = image.shape[:2]
-    longer = max(height, width)
-    size = [max(1, longer_px * edge // longer) for edge in (height, width)]
-    pixels = torch.from_numpy(np.require(image, requirements=["C", "W"])).permute(2, 0, 1)[None]
-    with one_thread():
-        if size != [height, width]:
-            pixels = torch.nn.functional.interpolate(pixels, size=size, mode="bilinear", align_corners=False, antialias=True)
-    square = np.zeros((3, side_px, side_px), np.uint8)
-    # As torchvision's CenterCrop: it pads what is too small, the smaller half before, and cuts what is too large.
-    (top, down, rows), (left, across, columns) = (_centred(edge, side_px) for edge in size)
-    square[:, top : top + rows, left : left + columns] = pixels[0, :, down : down + rows, across : across + columns].numpy()
-    return square
-
-
-def _centred(edge: int, side: int) -> tuple[int, int, int]:
-    """Where a picture's edge begins in the square's, and what of it is taken: its begin and length."""
-    if edge <= side:
-        return (side - edge) // 2, 0, edge
-    return 0, round((edge - side) / 2), side
-
-
 def network(*, checkpoint: str, device: str, **settings: Any) -> NetworkEncoder:
     """The encoder of a ``Network``: what ``curation.encoders.own.load_own`` calls, once a process.
 
@@ -166,45 +129,9 @@ def network(*, checkpoint: str, device: str, **settings: Any) -> NetworkEncoder:
         # cuDNN would otherwise choose its algorithm by timing, and convolve in TensorFloat-32.
         torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark = True, False
         torch.backends.cudnn.allow_tf32 = False
-    model, head = _of_timm(spec.model) if spec.model.startswith(TIMM) else _of_torchvision(spec.model)
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    wanted = Wanted(spec.model, shapes, head, [name for name, _ in model.named_children()])
-    model.load_state_dict(weights_of(read_checkpoint(checkpoint), wanted, checkpoint, spec.prefix), strict=False)
-    return NetworkEncoder(spec, model, device)
-
-
-def _of_torchvision(name: str) -> tuple[Any, str]:
-    """A network for images without its last layer, which computes classes, and that layer's name."""
-    import torch
-
-    ensure_torchvision()
-    from torchvision import models
-
-    known = models.list_models(module=models)
-    if name not in known:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
-        told = f"; did you mean {near[0]!r}?" if near else ""
-        raise ValueError(f"encoder.model = {name!r}: torchvision has no network of this name for images{told}")
-    model = models.get_model(name, weights=None)
-    linear = [at for at, layer in model.named_modules() if isinstance(layer, torch.nn.Linear)]
-    if not linear or model.get_submodule(linear[-1]).out_features != 1000:
-        raise ValueError(f"encoder.model = {name!r}: it does not end with a layer of classes: take it from timm, as timm/NAME")
-    parent, _, last = linear[-1].rpartition(".")
-    setattr(model.get_submodule(parent), last, torch.nn.Identity())
-    return model, linear[-1]
-
-
-def _of_timm(name: str) -> tuple[Any, str]:
-    ensure_torchvision()
     try:
-        timm = importlib.import_module("timm")
-    except ModuleNotFoundError:
-        raise ValueError(f"encoder.model = {name!r}: the package timm is not installed: pip install timm") from None
-    if not timm.is_model(name.removeprefix(TIMM)):
-        near = difflib.get_close_matches(name.removeprefix(TIMM), timm.list_models(), n=1, cutoff=0.6)
-        told = f"; did you mean {TIMM + near[0]!r}?" if near else ""
-        raise ValueError(f"encoder.model = {name!r}: timm has no network of this name{told}")
-    model = timm.create_model(name.removeprefix(TIMM), pretrained=False, num_classes=0)
-    settings: Mapping[str, Any] = model.default_cfg
-    head = settings.get("classifier") or ""
-    return model, head if isinstance(head, str) else head[0]
+        model, left_out = headless("timm" if spec.model.startswith(TIMM) else "torchvision", spec.model.removeprefix(TIMM))
+    except ValueError as error:
+        raise ValueError(f"encoder.model = {spec.model!r}: {error}") from None
+    load_weights(model, spec.model, left_out, checkpoint, spec.prefix)
+    return NetworkEncoder(spec, model, device)

@@ -90,8 +90,9 @@ def feature_file(name: str) -> str:
 
 
 def feature_sets(dataset: str | Path) -> dict[str, dict[str, Any]]:
-    """The feature sets of a dataset: name -> ``file``, ``dtype``, ``shape``, ``encoder``, ``checkpoint`` (SHA-256 of the file
-    of weights; of stretches of it where it is above 256 MiB) and ``digest``, of keys and vectors.
+    """The feature sets of a dataset: name -> ``file``, ``dtype``, ``shape``, ``encoder`` or ``released`` (their name in the
+    release that was read), ``checkpoint`` (SHA-256 of the file of weights; of stretches of it where it is above 256 MiB) and
+    ``digest``, of keys and vectors.
 
     Raises:
         FileNotFoundError: there is no ``dataset.json``.

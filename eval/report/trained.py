@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike, NDArray
 
-from ..results import Line
+from ..results import Line, shortened
 from .blocks import Block, Cell, Details, Figure, Heat, Heats, Switch, Table, Text, Value
 from .figures import common_scale, heat_map, line_chart
 from .sections import without_empty_columns
@@ -144,7 +144,7 @@ def settings_details(lines: Sequence[Line]) -> list[Block]:
     of = {line.label: {"model": line.model, **line.settings} for line in lines}
     names = dict.fromkeys(name for settings in of.values() for name in settings)
     told = {name: [_said(settings.get(name)) for settings in of.values()] for name in names}
-    rows: list[Sequence[Value]] = [[name, *values] for name, values in told.items() if len({*values}) > 1]
+    rows: list[Sequence[Value]] = [[name, *shortened(those)] for name, those in told.items() if len({*those}) > 1]
     return [Details("Settings in which the lines differ", [Table(["setting", *of], rows)])] if rows else []
 
 

@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 from ...curation.flow import Step
 from ...curation.registry import load_name
 from ...curation.verify import DATASET
+from ...datasets.clear.labelled import check_background
+from ...datasets.clear.release_features import check_types
 from ...datasets.clear.splits import SEEDS
 from ...datasets.reader.features import feature_sets
 from ...datasets.reader.index import DatasetIndex
@@ -29,11 +31,11 @@ from ..errors import WrongUse, unknown
 from ..experiments import LOGGER, Training
 from ..feature_sets import EMBEDDING, PIXELS
 from ..metrics import with_metrics
-from ..names import reference_of, short
+from ..names import quoted, reference_of, short
 from ..streams import Runs, trainings_of, weights_sha256
-from .config import ClearConfig
+from .config import ClearConfig, Source
 from .pretraining import pretrainings
-from .source_config import ReleaseSource
+from .source_config import LabelledSource, ReleaseSource
 from .unlabelled import PRETRAIN
 
 PROTOCOLS = ("iid", "streaming")
@@ -90,10 +92,24 @@ def trainings(config: ClearConfig, out: str, methods: Iterable[str], protocols: 
 
 
 def check_settings(config: ClearConfig) -> None:
-    """Raise ``WrongUse`` where the settings' own baselines do not fit, as far as that shows before there is a dataset."""
+    """Raise ``WrongUse`` where the settings name what their source does not have, or their own baselines do not fit, as far as
+    that shows before there is a dataset."""
+    _check_source(config.source)
     names = expanded(METHODS.former.get(name, name) for name in config.baselines.methods)
     pairs = _pairs(PROTOCOLS, names, named=False, chosen=False)
     _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
+
+
+def _check_source(s: Source) -> None:
+    try:
+        if isinstance(s, ReleaseSource) and s.features:
+            check_types(s.root, s.features)
+        elif isinstance(s, LabelledSource) and s.background:
+            columns = {"file": s.path_column, "date_taken": s.date_column} if s.csv else {}
+            given: dict[str, Any] = {"root": s.root, "dates_csv": s.csv, "columns": columns, "label_column": s.label_column}
+            check_background(s.background, **given)
+    except ValueError as error:
+        raise WrongUse(str(error)) from None
 
 
 def _of_pairs(
@@ -174,6 +190,7 @@ def _baseline(config: ClearConfig, protocol: str, name: str, weights: str | None
         "model": (model, MODELS.find(model).reference),
         "settings": settings,
         "measures": with_metrics({"clear": measure}, config.baselines.metrics),
+        "places": {"method": f"baselines.method_settings.{quoted(name)}", "model": "baselines.model_settings"},
     }
 
 
@@ -197,15 +214,19 @@ _SCHEDULE = (
 
 
 def _learned(config: ClearConfig) -> str:
-    """What is learned from: by default what the preset learns from."""
-    return paper_settings(config.baselines.preset, config.baselines.features)[1]["features"]
+    """What is learned from: by default what the preset learns from, or the first set of a release without other vectors."""
+    b, s = config.baselines, config.source
+    learned = paper_settings(b.preset, b.features)[1]["features"]
+    if b.features is None and learned == EMBEDDING and not config.vectors and isinstance(s, ReleaseSource) and s.features:
+        return s.features[0]
+    return learned
 
 
 def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     """Model, and hyper-parameters of the preset with the changes of the settings."""
     b = config.baselines
     try:
-        model, settings = paper_settings(b.preset, b.features)
+        model, settings = paper_settings(b.preset, _learned(config))
         if b.model is not None:
             MODELS.find(b.model)
     except ValueError as error:
@@ -218,7 +239,7 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     if b.model not in (None, model):  # another model has settings of its own
         settings["model"] = {}
     settings["model"] |= b.model_settings
-    if b.features == PIXELS or "view" in settings:
+    if "view" in settings:
         try:
             settings["view"] = dataclasses.asdict(picture_view({**settings["view"], **b.view}))
         except ValueError as error:
@@ -228,6 +249,24 @@ def settings_of(config: ClearConfig) -> tuple[str, dict[str, Any]]:
     except ValueError as error:
         raise WrongUse(f"baselines.model_settings, baselines.features = {settings['features']!r}: {error}") from None
     return b.model or model, settings
+
+
+def kept_settings(config: ClearConfig, given: Mapping[str, Any]) -> list[str]:
+    """A line on what the file states in place of a preset that the command line names: it stays, as beside the file's own."""
+    b = config.baselines
+    if "baselines.preset" not in given:
+        return []
+    model, settings = paper_settings(b.preset, b.features)
+    presets = {"model": model, **{name: settings["schedule"].get(name) for name in _SCHEDULE}}
+    stated = {name: getattr(b, name) for name in presets if f"baselines.{name}" not in given}
+    kept = [
+        f"{name} = {value!r} ({'not in the preset' if presets[name] is None else f'the preset: {presets[name]!r}'})"
+        for name, value in stated.items()
+        if value not in (None, presets[name])
+    ]
+    told = f"baselines.preset = {b.preset!r}: settings that the file states stay: {', '.join(kept)}"
+    told += "; --set changes them, and a whole table baselines={...} replaces them"
+    return [told] if kept else []
 
 
 def _check_model(name: str, settings: Mapping[str, Any], *, vectors: bool) -> None:

@@ -10,7 +10,7 @@ from ...curation.stages.choose import class_order
 from ...curation.store import Rows
 from ...datasets.clear.samples import COLUMNS
 from ...datasets.clear.splits import SEEDS
-from ..feature_sets import write_features
+from ..feature_sets import made_by, write_features
 from ..publish import publish_shards
 from .config import ClearConfig
 from .source_config import ReleaseSource, YfccSource
@@ -22,9 +22,11 @@ def publish(run: Run, config: ClearConfig, folder: str) -> None:
     columns = {f"iid_seed{seed}": f"train or test in iid split {seed}" for seed in SEEDS}
     if isinstance(config.source, YfccSource):
         columns |= {name: f"{name} of YFCC100M's metadata, URL-decoded" for name in config.source.extra}
-    files, features = write_features(run, config.features, folder)
+    origins = made_by(config.features)
     if isinstance(config.source, ReleaseSource):
+        origins |= {name: {"released": name} for name in config.source.features}
         columns["bucket"] = "time bucket, in order of time, with the number that the release gives it"
+    files, features = write_features(run, origins, folder)
     card = DatasetCard(
         title="A CLEAR-style benchmark",
         summary=_summary(config, rows),
@@ -49,10 +51,7 @@ def _members(config: ClearConfig, rows: Rows) -> dict[str, dict[str, Any]]:
         members["jpg, png, ..."] = {"holds": "the image as it was found"}
     if "embedding" in rows.column_names:
         width = next(iter(rows.arrays("embedding"))).shape[1]
-        if config.encoder is None:
-            members["embedding.npy"] = {"dtype": "float32", "shape": [width], "features": escaped(config.vectors)}
-        else:
-            members["embedding.npy"] = {"dtype": config.encoder_run.stored, "shape": [width], "encoder": config.vectors}
+        members["embedding.npy"] = {"dtype": config.encoder_run.stored, "shape": [width], "encoder": config.vectors}
     return {**members, "json": {"holds": "the labels of the sample"}}
 
 

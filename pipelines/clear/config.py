@@ -17,6 +17,7 @@ from ...curation.qa.rounds import POOL, ErrorRates
 from ...curation.stages.buckets import BucketLimits, checked_limits
 from ...curation.stages.decode import MAX_PIXELS, PILLOW_MAX_PIXELS
 from ...curation.stages.overlap import Rule
+from ...datasets.clear.facts import RELEASED
 from ...eval.metrics.registry import METRICS
 from ...training.baselines.clear import groups, paper_methods, presets
 from ...training.methods.registry import METHODS
@@ -297,7 +298,8 @@ class Baselines:
         model: another one than the preset's, by name or reference.
         model_settings: its keyword arguments.
         features: what is learned from: "embedding", the vectors by which the images were retrieved; the name of a feature set;
-            or "pixels". By default what the preset learns from.
+            or "pixels". By default what the preset learns from, and of a release without ``encoder``, in place of
+            "embedding", the first of ``source.features``.
         view: how pictures are looked at, where they are learned from: changes of the preset's ``PictureView``.
         weights: of the model: a file, or ``hub://NAME``, which torchvision or timm publishes (of the model ``backbone``).
         workers: threads that load batches ahead; changes the speed only.
@@ -454,7 +456,16 @@ class ClearConfig:
     @classmethod
     def _something_of_each_row(cls, source: Source) -> Source:
         if isinstance(source, ReleaseSource) and not source.images and not source.features:
-            raise ValueError("images = false and no features: nothing would be left of a row: set one of the two")
+            raise ValueError("images = false and no features: nothing would be left to learn from: set one of the two")
+        return source
+
+    @field_validator("source")
+    @classmethod
+    def _digests_of_what_there_is(cls, source: Source) -> Source:
+        if isinstance(source, ReleaseSource):
+            known = ["dataset", *source.features]
+            if strange := [name for name in source.published if name not in known]:
+                raise ValueError(f"published.{strange[0]}: there are {', '.join(known)}")
         return source
 
     @field_validator("images")
@@ -470,6 +481,10 @@ class ClearConfig:
         source = info.data.get("source")
         if sets and isinstance(source, ReleaseSource) and not source.images:
             raise ValueError("source.images = false leaves no image to make features of: set it to true")
+        released = source.features if isinstance(source, ReleaseSource) else []
+        if twice := [name for name in sets if RELEASED.get(name, name) in released]:
+            same = RELEASED.get(twice[0], twice[0])
+            raise ValueError(f"{twice[0]}: source.features has {same!r}, its name in a release: leave one of the two out")
         return sets
 
     @field_validator("near_duplicates")
@@ -499,10 +514,13 @@ class ClearConfig:
 
     @property
     def vectors(self) -> str:
-        """What the vectors of the dataset come from: a type of features or a kind of encoder; "" where it has none."""
-        if isinstance(self.source, ReleaseSource) and self.source.features:
-            return self.source.features
+        """Kind of the encoder whose vectors lie in the shards; "" where none do."""
         return shown(self.encoder.kind) if self.encoder else ""
+
+    @property
+    def feature_names(self) -> list[str]:
+        """Feature sets beside the shards: those of a release that is read, and those that are made."""
+        return [*(self.source.features if isinstance(self.source, ReleaseSource) else []), *self.features]
 
     @property
     def test_share(self) -> float:
@@ -520,8 +538,8 @@ def _check_section(name: str, section: Any, source: Any) -> None:
     if name not in _POSSIBLE.get(source.kind, _UNLABELLED):
         has = "labels, buckets and splits" if source.kind == "release" else "labels"
         told = f"source.kind = '{source.kind}' brings its {has}: leave this table out"
-    elif name == "encoder" and isinstance(source, ReleaseSource) and source.features:
-        told = f"source.features = '{source.features}' gives the vectors: leave one of the two out"
+    elif name == "encoder" and isinstance(source, ReleaseSource) and not source.images:
+        told = "source.images = false leaves no image to encode: leave this table out, or set source.images to true"
     elif name == "choice" and isinstance(source, LabelledSource) and section.method != "random":
         told = "source.kind = 'labelled' has no scores: choice.method = 'random' is what there is"
     if told:

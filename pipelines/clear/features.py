@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import posixpath
 from collections.abc import Iterable
-from pathlib import Path
 
 import numpy as np
 
 from ...curation.verify import DATASET
-from ...datasets.clear.release import features_folder, write_features
-from ...datasets.reader.features import feature_sets, open_features
+from ...datasets.clear.facts import RELEASED
+from ...datasets.reader.features import feature_sets, open_features, read_features
+from ...datasets.reader.index import DatasetIndex
 from ...eval.report.blocks import Block, Text
 from ...eval.results import Line
 from ..errors import WrongUse
 from ..feature_sets import EMBEDDING, stage_of
 from ..report import ReportedRun
-
-RELEASED = {"imagenet_rn50": "imagenet", "moco_imagenet_rn50": "moco_imagenet", "byol_imagenet_rn50": "byol_imagenet"}
-"""Feature sets -> their names in the released folders, where Avalanche looks for them; others keep theirs (``moco_b0``)."""
 
 
 def shared_space(run: ReportedRun, lines: Iterable[Line]) -> list[Block]:
@@ -44,25 +41,25 @@ def _made_alike(run: ReportedRun, stage: str, other: str) -> bool:
     return all(one[name] == two[name] for name in ("encoder", "checkpoint"))
 
 
-def write_released_features(out: str, folder: Path) -> None:
-    """Write all feature sets of a finished run into a release, bucket by bucket.
+def released_features(out: str, embedding: str) -> dict[str, np.ndarray]:
+    """Vectors of all rows of a finished run by their names in a release: those of its shards, and its feature sets, mapped.
 
     Args:
         out: the run.
-        folder: of the release, with the features by which images were retrieved.
+        embedding: name of those of the shards; "" where there are none.
 
     Raises:
         WrongUse: two have one name there.
     """
     dataset = posixpath.join(out, DATASET)
+    found: dict[str, np.ndarray] = {}
+    if embedding:
+        found[embedding] = read_features(DatasetIndex.open(dataset))[0]
     for name in feature_sets(dataset):
         released = RELEASED.get(name, name)
-        if features_folder(folder, released).exists():
+        if released in found:
             raise WrongUse(
                 f"features.{name}: the release has features {released!r} already: give this feature set another name"
             )
-        values, table = open_features(dataset, name)
-        buckets, labels = table["bucket"].to_numpy(), table["label"].to_numpy()
-        for bucket in np.unique(buckets).tolist():
-            mine = np.flatnonzero(buckets == bucket)
-            write_features(folder, released, bucket, values[mine], labels[mine].tolist())
+        found[released] = open_features(dataset, name)[0]
+    return found

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import pyarrow as pa
+
 from ...curation.encoders.spec import OpenClip
-from ...datasets.clear.facts import FEATURES, PublishedCell, facts, published_tables
-from ...eval.report.blocks import Cell, Table, Value
+from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
+from ...eval.report.blocks import Block, Cell, Table, Text, Value
 from ...eval.report.trained import PublishedRow, changed_settings
 from ...eval.results import Line, flat
 from ...training.baselines.clear import paper_methods, paper_settings, presets
-from ..feature_sets import EMBEDDING, PIXELS
+from ..feature_sets import EMBEDDING, PIXELS, stage_of
+from ..report import ReportedRun
 from .config import ClearConfig
-from .features import RELEASED
 from .source_config import ReleaseSource
 
 OFFLINE = facts().offline
@@ -29,11 +31,11 @@ _STARTS = {"scratch": "from scratch", "finetune": "fine-tuned"}
 
 
 def features_of(line: Line, config: ClearConfig) -> str:
-    """What a training learned, as the paper's tables call it: the vectors of retrieval by CLIP's RN50 are "clip", and a release
-    says what its own are."""
+    """What a training learned, as the paper's tables call it: the vectors of retrieval by CLIP's RN50 are "clip", and a
+    release's own sets have names of its own."""
     found = str(line.settings.get("features", EMBEDDING))
-    if found == EMBEDDING and isinstance(config.source, ReleaseSource) and config.source.features:
-        return {released: name for name, released in RELEASED.items()}.get(config.source.features, config.source.features)
+    if isinstance(config.source, ReleaseSource) and found in config.source.features:
+        return {released: name for name, released in RELEASED.items()}.get(found, found)
     encoder = config.encoder
     if found == EMBEDDING and isinstance(encoder, OpenClip) and (encoder.model, encoder.weights) == ("RN50", "openai"):
         return "clip"
@@ -50,6 +52,39 @@ def network_of(line: Line) -> str:
     return str(line.settings.get("model.backbone", line.model)) if line.model == "pictures" else line.model
 
 
+def known_digests(config: ClearConfig) -> dict[str, str]:
+    """Digests of the paper's data, ``dataset`` and by set of features: of the facts, and those that the settings state."""
+    found = {"dataset": facts().release.dataset_digest, **facts().release.feature_digests}
+    if isinstance(config.source, ReleaseSource):
+        ours = {released: name for name, released in RELEASED.items()}
+        found |= {ours.get(name, name): digest for name, digest in config.source.published.items()}
+    return found
+
+
+def has_published_counts(table: pa.Table) -> bool:
+    """Whether a dataset has as many images of each class and bucket as CLEAR-10, and all five splits."""
+    counts = table.group_by(["bucket", "label"]).aggregate([([], "count_all")]).to_pylist()
+    places = {(bucket, label) for bucket in facts().buckets.labelled for label in range(len(facts().class_names))}
+    found = {(each["bucket"], each["label"]): each["count_all"] for each in counts}
+    splits = all(not table[f"iid_seed{seed}"].null_count for seed in facts().iid.seeds)
+    return splits and found == dict.fromkeys(places, facts().choice.per_class)
+
+
+def told_digests(run: ReportedRun, config: ClearConfig, table: pa.Table) -> list[Block]:
+    """Of a release with the published counts: its digests, and what whoever holds the authors' archive does with them."""
+    s, shards = config.source, run.made.get("shards")
+    if not isinstance(s, ReleaseSource) or shards is None or not has_published_counts(table):
+        return []
+    digests = {"dataset": shards.digest} | {name: run.made[stage_of(name)].digest for name in s.features}
+    sets = [f"--set source.published.{name}={digest}" for name, digest in digests.items()]
+    told = (
+        "This release has the published counts. Whether it is the authors' archive cannot be told from it. Where you know that "
+        "it is, run it again with the settings below, which state its digests and make nothing again: the paper's figures "
+        "then stand beside yours, as of data that your settings call the paper's."
+    )
+    return [Text([told, *sets], tone="note")]
+
+
 def data_differs(digest: str, known: str) -> str:
     """Why the dataset of a run cannot be shown to be the paper's, by the digest of its shards and that of the paper's."""
     if not known:
@@ -57,9 +92,9 @@ def data_differs(digest: str, known: str) -> str:
     return "" if digest == known else "the images, splits or features of this run are not those of the paper"
 
 
-def why_not_the_papers(line: Line, features: str) -> str:
-    """Why a training is none of the paper's, by its record; "" where it is."""
-    return why_not_its_settings(line, features) or why_not_its_features(line, features)
+def why_not_the_papers(line: Line, features: str, known: Mapping[str, str] | None = None) -> str:
+    """Why a training is none of the paper's, by its record; "" where it is. ``known``: see ``known_digests``."""
+    return why_not_its_settings(line, features) or why_not_its_features(line, features, known)
 
 
 def why_not_its_settings(line: Line, features: str) -> str:
@@ -87,13 +122,13 @@ def why_not_the_papers_offline(line: Line) -> str:
     return f"settings of the paper were changed: {', '.join(changed)}" if changed else ""
 
 
-def why_not_its_features(line: Line, features: str) -> str:
+def why_not_its_features(line: Line, features: str, known: Mapping[str, str] | None = None) -> str:
     """The same, of the features alone: pixels and the vectors of retrieval stand in the shards, which have a digest."""
-    known = facts().release.feature_digests.get(features)
-    if known == "":
+    digest = (facts().release.feature_digests if known is None else known).get(features)
+    if digest == "":
         return f"no digest of the paper's {told_features(features)} features is known"
     recorded = [line.settings[name] for name in _features_in(line)]
-    return "" if known is None or known in recorded else f"the {told_features(features)} features are not those of the paper"
+    return "" if digest is None or digest in recorded else f"the {told_features(features)} features are not those of the paper"
 
 
 def _settings(line: Line, network: str, features: str) -> list[Mapping[str, Any]]:
@@ -155,12 +190,13 @@ def named_tables(names: Iterable[str]) -> str:
     return f"Tables {', '.join(most)} and {last}" if most else f"Table {last}"
 
 
-def coverage_table(lines: Sequence[tuple[Line, str]], data: str) -> Table:
+def coverage_table(lines: Sequence[tuple[Line, str]], data: str, known: Mapping[str, str] | None = None) -> Table:
     """Of every table of the paper how many cells a run has by the paper's settings, and how many may stand beside them.
 
     Args:
         lines: each with its features.
         data: why the data of the run are none of the paper's, or "".
+        known: see ``known_digests``.
     """
     there: set[tuple[str, str, str, str]] = set()
     fair: set[tuple[str, str, str, str]] = set()
@@ -168,7 +204,7 @@ def coverage_table(lines: Sequence[tuple[Line, str]], data: str) -> Table:
         place = line.protocol, network_of(line), features, line.method
         if not why_not_its_settings(line, features):
             there.add(place)
-            fair |= set() if data or why_not_its_features(line, features) else {place}
+            fair |= set() if data or why_not_its_features(line, features, known) else {place}
     rows: list[Sequence[Value]] = []
     for table in published_tables():
         places = [(cell.protocol, cell.network, cell.features, cell.row) for cell in table.cells]

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from ...curation.budget import Budget
-from ...curation.flow import Flow, Step, step
+from ...curation.flow import Flow, Step, rows_of, source, step
 from ...curation.keys import how, where
 from ...curation.qa.rounds import Round, Simulated, ask
 from ...curation.qa.sensitive import screen_sensitive
@@ -35,9 +35,9 @@ from ...curation.stages.tar_sources import tar_pieces
 from ...curation.stages.unique_keys import take_first
 from ...datasets.clear.facts import published_limits
 from ...datasets.clear.labelled import LabelledImage, label_rows
-from ...datasets.clear.published import ELSEWHERE
+from ...datasets.clear.published import ELSEWHERE, PlaceInRelease
 from ...datasets.clear.read_release import Released, ReleasedImage, release_pieces
-from ...datasets.clear.release_features import read_vectors
+from ...datasets.clear.release_features import keep_with_vectors, places_of, read_vectors
 from ...datasets.clear.samples import (
     keep_labelled_buckets,
     keep_taken_before_upload,
@@ -45,13 +45,13 @@ from ...datasets.clear.samples import (
     sample,
     sample_both,
     sample_image,
-    sample_vector,
+    sample_labels,
 )
 from ...datasets.clear.splits import IidSplits, Streamed, assign_iid_splits, order_stream
 from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ..benchmark import built_in, later
-from ..feature_sets import check_learned, with_features
+from ..feature_sets import check_learned, stage_of, with_features
 from ..near_duplicates import with_near_duplicates
 from ..own import encoder_of, source_of
 from ..sources import SOURCES
@@ -64,7 +64,7 @@ from .unlabelled import PRETRAIN, publish_unlabelled, with_unlabelled
 def plan(c: ClearConfig, out: str) -> Flow:
     """The stages from sources to shards. ``out`` is where ``qa import`` leaves the votes."""
     if c.baselines.features is not None:
-        check_learned("baselines.features", c.baselines.features, c.features)
+        check_learned("baselines.features", c.baselines.features, c.feature_names)
     if isinstance(c.source, ReleaseSource):
         flow = _embedded(_released(c, c.source), c)
     elif c.recipe is None:
@@ -79,6 +79,8 @@ def plan(c: ClearConfig, out: str) -> Flow:
     else:
         splits = step(assign_iid_splits, rule=c.splits.rule, test_share=c.splits.test_share)
         flow = flow.whole("split", splits, gives=IidSplits)
+    if isinstance(c.source, ReleaseSource):
+        flow = _with_released(flow, c, c.source)
     flow = with_features(flow, c.features, of="placed", device=c.encoder_run.device, rows_per_part=c.rows_per_part)
     return flow.shards("shards", step(_sample(c)))
 
@@ -87,7 +89,7 @@ def _sample(c: ClearConfig) -> Callable[..., dict[str, Any]]:
     if c.recipe is not None:
         return sample
     if isinstance(c.source, ReleaseSource) and not c.source.images:
-        return sample_vector
+        return sample_labels
     return sample_both if c.vectors else sample_image
 
 
@@ -103,16 +105,28 @@ def _dated(c: ClearConfig) -> Flow:
 
 
 def _released(c: ClearConfig, s: ReleaseSource) -> Flow:
-    """Rows of a release as its lists have them, with its own vectors where the settings name them."""
+    """Rows of a release as its lists have them: those that have vectors of every type that the settings name."""
     gives = ReleasedImage if s.images else Released
     given: dict[str, Any] = {"max_bytes": c.images.max_bytes, "gives": gives, "pieces": release_pieces}
     flow = source_of("listed", s, SOURCES["clear"], seed=c.seed, budget=_budget(c, *ELSEWHERE), **given)
     if s.images:
         flow = flow.each("checked", _check(c), max_rejects=_budget(c), rows_per_part=c.rows_per_part)
     if s.features:
-        vectors = step(read_vectors, root=where(s.root), features=s.features)
-        flow = flow.each_batch("embedded", vectors, max_rejects=_budget(c), rows_per_part=c.rows_per_part)
+        kept = step(keep_with_vectors, root=where(s.root), features=s.features)
+        flow = flow.each_batch("with_features", kept, max_rejects=_budget(c), rows_per_part=c.rows_per_part)
     return flow
+
+
+def _with_released(flow: Flow, c: ClearConfig, s: ReleaseSource) -> Flow:
+    """The plan with a stage for each feature set that is the release's own; it ends with the stage that it ended with."""
+    if not s.features:
+        return flow
+    places = source("listed_images", step(places_of, rows=rows_of("placed")), gives=PlaceInRelease, may_be_empty=True)
+    branches = list(places.stages)
+    for name in s.features:
+        read = step(read_vectors, root=where(s.root), features=name)
+        branches.append(places.each_batch(stage_of(name), read, rows_per_part=c.rows_per_part).stages[-1])
+    return Flow((*flow.stages[:-1], *branches, flow.stages[-1]))
 
 
 def _embedded(flow: Flow, c: ClearConfig) -> Flow:
@@ -267,6 +281,7 @@ BENCHMARK = built_in(
     card.publish,
     rounds=rounds,
     check=later("benchwright.pipelines.clear.baselines:check_settings"),
+    kept=later("benchwright.pipelines.clear.baselines:kept_settings"),
     shown={
         "in-domain": "in_domain",
         "next-domain": "next_domain",

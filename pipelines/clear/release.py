@@ -7,7 +7,7 @@ import logging
 import os
 import posixpath
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from ...datasets.clear.splits import SEEDS
 from ..errors import WrongUse, unknown
 from .card import class_names, names_by_label
 from .config import ClearConfig
-from .features import write_released_features
+from .features import released_features
 from .source_config import ReleaseSource
 
 LOGGER = logging.getLogger("benchwright")
@@ -88,7 +88,7 @@ def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str)
     table = rows.table(["bucket", "label", "class_name", *(f"iid_seed{seed}" for seed in SEEDS)])
     seeds = [seed for seed in SEEDS if not table[f"iid_seed{seed}"].null_count]
     names = _class_names(config, rows)
-    vectors = np.concatenate(list(rows.arrays("embedding"))) if config.vectors else None
+    vectors = released_features(store.url, config.vectors)  # the rows of the index are those of the stage, in its order
     if layout == "train_test":
         images = _write_train_test(config, store, folder, names, table, vectors)
     else:
@@ -98,12 +98,12 @@ def _write_release(config: ClearConfig, store: Store, folder: Path, layout: str)
     published = posixpath.join(DATASET, ATTRIBUTION)
     if store.exists(published):
         write_whole(folder / ATTRIBUTION, store.read(published))
-    _warn(config, layout, seeds, np.unique(table["bucket"].to_numpy()).tolist())
+    _warn(config, layout, seeds, np.unique(table["bucket"].to_numpy()).tolist(), list(vectors))
     return images
 
 
 def _write_train_test(
-    config: ClearConfig, store: Store, folder: Path, names: Sequence[str], table: pa.Table, vectors: np.ndarray | None
+    config: ClearConfig, store: Store, folder: Path, names: Sequence[str], table: pa.Table, vectors: Mapping[str, np.ndarray]
 ) -> int:
     rows, parts = _finished(store, "split"), np.asarray(table["iid_seed0"].to_pylist())
     if not set(parts.tolist()) <= {"train", "test"}:
@@ -112,18 +112,17 @@ def _write_train_test(
     def items(part: str) -> Iterator[Item]:
         return _items(config, store, rows, part)
 
-    mine = None if vectors is None else {part: vectors[parts == part] for part in ("train", "test")}
-    return write_train_test(folder, items, class_names=names, vectors=mine, feature_type=config.vectors).images
+    places = {part: np.flatnonzero(parts == part) for part in ("train", "test")}
+    return write_train_test(folder, items, class_names=names, vectors=vectors, places=places).images
 
 
-def _write_others(config: ClearConfig, store: Store, folder: Path, table: pa.Table, vectors: np.ndarray | None) -> None:
+def _write_others(config: ClearConfig, store: Store, folder: Path, table: pa.Table, vectors: Mapping[str, np.ndarray]) -> None:
     """Features, and the metadata of all images where the run has others than the labelled ones."""
-    if vectors is not None:
-        buckets, labels = table["bucket"].to_numpy(), table["label"].to_numpy()
+    buckets, labels = table["bucket"].to_numpy(), table["label"].to_numpy()
+    for name, found in vectors.items():
         for bucket in np.unique(buckets).tolist():
-            mine = buckets == bucket
-            write_features(folder, config.vectors, bucket, vectors[mine], labels[mine].tolist())
-    write_released_features(store.url, folder)
+            mine = np.flatnonzero(buckets == bucket)
+            write_features(folder, name, bucket, found[mine], labels[mine].tolist())
     if not isinstance(config.source, ReleaseSource):
         every = _finished(store, "bucketed")
         columns = [name for name in every.column_names if name not in ("image", "embedding")]
@@ -162,7 +161,7 @@ def _class_names(config: ClearConfig, rows: Rows) -> tuple[str, ...]:
     return known
 
 
-def _warn(config: ClearConfig, layout: str, seeds: Sequence[int], buckets: Sequence[int]) -> None:
+def _warn(config: ClearConfig, layout: str, seeds: Sequence[int], buckets: Sequence[int], features: Sequence[str]) -> None:
     """Tell what Avalanche's loader, which has one ratio and few names of features in its code, will not find in the release."""
     told: list[str] = []
     if layout == "training_folder" and (config.test_share != facts().iid.test_share or [*seeds] != [*SEEDS]):
@@ -173,8 +172,8 @@ def _warn(config: ClearConfig, layout: str, seeds: Sequence[int], buckets: Seque
     if layout == "train_test" and [*buckets] != list(range(len(buckets))):
         told.append(f"buckets of its streaming protocol: it counts them from 0, and these are {', '.join(map(str, buckets))}")
     known = facts().features.released if layout == "training_folder" else facts().features.released[:1]
-    if config.vectors and config.vectors not in known:
-        told.append(f"features: it has the names {', '.join(known)}, and these are called {config.vectors}")
+    if others := [name for name in features if name not in known]:
+        told.append(f"features: it has the names {', '.join(known)}, and these are called {', '.join(others)}")
     for each in told:
         LOGGER.warning("Avalanche will not find the %s", each)
 

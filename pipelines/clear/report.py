@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from ...curation.rng import uniform
 from ...curation.store import Rows
 from ...eval.metrics.drift import group_sums
-from ...eval.report.blocks import Block, Section, Table, Text
+from ...eval.report.blocks import Block, Details, Section, Table, Text
 from ...eval.report.figures import bar_chart
 from ...eval.report.maps import drift_blocks, map_figures
 from ...eval.report.sections import counts_table, picture_sheets, sample_sheet
+from ..feature_sets import EMBEDDING, stage_of
 from ..own import shown
 from ..report import OWNERS, ReportedRun, write_page
 from ..samples import sample_band
@@ -24,6 +25,7 @@ from .config import ClearConfig, FolderSource
 from .pipeline import rounds
 from .pretraining_report import pretraining_sections
 from .results import results_sections
+from .source_config import ReleaseSource
 
 _THUMB_PX = 96
 _THUMBS = 6
@@ -37,6 +39,9 @@ _BACKGROUND = 3
 
 _POINTS = 1000
 """Points of a map."""
+
+_AT_ONCE = 1024
+"""Vectors that are summed at a time."""
 
 _SOURCES = {
     "listed: root": ("the folder of photos", OWNERS),
@@ -86,6 +91,11 @@ def _notes(config: ClearConfig) -> list[str]:
     if _votes(config) == "simulated":
         told.append(
             "The annotators of this run are SIMULATED: their answers are drawn from the labels that came with the images."
+        )
+    if isinstance(config.source, ReleaseSource) and config.source.published:
+        told.append(
+            "That the release is the authors' archive is what the setting source.published says, and nothing else: the paper's "
+            "figures stand beside this run's for that reason."
         )
     if isinstance(config.source, FolderSource) and config.source.name == "demo album":
         told.append(
@@ -246,22 +256,68 @@ def _contacts(run: ReportedRun, config: ClearConfig, buckets: Sequence[Bucket]) 
 
 
 def _vectors(run: ReportedRun, config: ClearConfig, buckets: list[Bucket]) -> list[Section]:
-    """A map of the stored vectors, and how the mean of each class moves."""
-    found = _classed(run, config, also=["embedding"])
+    """Maps of the stored vectors, and how the mean of each class moves; of those of the shards, and of every feature set."""
+    found = _classed(run, config, also=["embedding"]) or _classed(run, config, "placed")
     if found is None or len(found.keys) < 3:
         return []
     names = names_of(buckets, found.buckets)
     drawn = np.sort(np.argsort(uniform(config.seed, "map", found.keys), kind="stable")[:_POINTS])
     kinds = [("class", found.names, found.classes[drawn], False), ("bucket", names, found.places[drawn], True)]
-    maps = map_figures(found.rows.gather("embedding", drawn), kinds, seed=config.seed)
     shape = 2, len(found.names), len(found.buckets)
     half = (uniform(config.seed, "halves", found.keys) < 0.5).astype(np.int64)
     groups = (half * shape[1] + found.classes) * shape[2] + found.places
-    sums = group_sums(found.rows.arrays("embedding"), groups, int(np.prod(shape))).reshape(*shape, -1)
+    maps: dict[str, Sequence[Block]] = {}
+    drifts: dict[str, Sequence[Block]] = {}
+    for name, vectors in _sets_of_vectors(run, config, found).items():
+        maps[name] = map_figures(vectors.gather(drawn), kinds, seed=config.seed)
+        sums = group_sums(vectors.arrays(), groups, int(np.prod(shape))).reshape(*shape, -1)
+        drifts[name] = drift_blocks(sums, found.names, names, of="bucket")
     told = f"The vectors of {len(found.keys):,} images, as they are stored" + (
         f"; {len(drawn):,} of them, drawn by key, are on the maps." if len(drawn) < len(found.keys) else "."
     )
     return [
-        Section("Map of the vectors", [Text([told]), *maps]),
-        *([Section("Drift", moved)] if (moved := drift_blocks(sums, found.names, names, of="bucket")) else []),
+        *([Section("Map of the vectors", [Text([told]), *_side_by_side(maps)])] if maps else []),
+        *([Section("Drift", _side_by_side(drifts))] if any(drifts.values()) else []),
     ]
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Vectors of the rows of a ``Classed``.
+
+    Attributes:
+        rows, column: of a stage that has them.
+        places: which of its rows they are.
+    """
+
+    rows: Rows
+    column: str
+    places: NDArray[np.int64]
+
+    def gather(self, chosen: NDArray[np.int64]) -> NDArray[np.floating]:
+        """Some of them, by their numbers."""
+        return self.rows.gather(self.column, self.places[chosen])
+
+    def arrays(self) -> Iterator[NDArray[np.floating]]:
+        """All of them in order, in stretches."""
+        for start in range(0, len(self.places), _AT_ONCE):
+            yield self.rows.gather(self.column, self.places[start : start + _AT_ONCE])
+
+
+def _sets_of_vectors(run: ReportedRun, config: ClearConfig, found: Classed) -> dict[str, Vectors]:
+    """Those of the shards, and the feature sets that are finished."""
+    sets: dict[str, Vectors] = {}
+    columns = {EMBEDDING: (found.rows, "embedding")} if "embedding" in found.rows.column_names else {}
+    columns |= {name: (rows, "feature") for name in config.feature_names if (rows := run.rows(stage_of(name))) is not None}
+    for name, (rows, column) in columns.items():
+        at = {key: place for place, key in enumerate(rows.table(["key"])["key"].to_pylist())}
+        if at.keys() >= {*found.keys}:  # a stage of an earlier run may have others
+            sets[name] = Vectors(rows, column, np.array([at[key] for key in found.keys], dtype=np.int64))
+    return sets
+
+
+def _side_by_side(sets: Mapping[str, Sequence[Block]]) -> list[Block]:
+    """What there is of each set of vectors, below its name where there are several."""
+    if len(sets) < 2:
+        return [block for blocks in sets.values() for block in blocks]
+    return [Details(name, blocks, opened=at == 0) for at, (name, blocks) in enumerate(sets.items()) if blocks]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...curation.verify import DATASET
-from ...datasets.clear.facts import FEATURES, PublishedCell, facts, published_tables
+from ...datasets.clear.facts import FEATURES, PublishedCell, published_tables
 from ...datasets.reader.index import DatasetIndex
 from ...eval.protocols.domain_incremental import METRICS
 from ...eval.report.blocks import Block, Details, Section, Text
@@ -41,9 +41,11 @@ from .paper import (
     coverage_table,
     data_differs,
     features_of,
+    known_digests,
     named_tables,
     network_of,
     published_rows,
+    told_digests,
     told_features,
     why_not_the_papers,
     why_not_the_papers_offline,
@@ -53,6 +55,9 @@ from .unlabelled import PRETRAIN
 _UNIT = "percent, \u00b1 one standard deviation"
 _NARROW = ("in_domain", "next_domain")
 """Metrics of the paper's tables that compare sets of features."""
+
+Known = Mapping[str, str] | None
+"""Digests of the paper's features, see ``known_digests``; those of the facts by default."""
 
 Key = tuple[str, str]
 """Protocol and features."""
@@ -97,14 +102,16 @@ def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket
     if not lines:
         return []
     shards = run.made.get("shards")
-    data = data_differs(shards.digest if shards else "", facts().release.dataset_digest)
-    numbers = np.unique(DatasetIndex.open(posixpath.join(run.out, DATASET)).table["bucket"].to_numpy()).tolist()
+    known = known_digests(config)
+    data = data_differs(shards.digest if shards else "", known["dataset"])
+    table = DatasetIndex.open(posixpath.join(run.out, DATASET)).table
+    numbers = np.unique(table["bucket"].to_numpy()).tolist()
     offline = [line for line in lines if line.protocol == "offline"]
     timed = [line for line in lines if line.protocol != "offline"]
     names, groups = names_of(buckets, numbers), grouped(timed, config, numbers)
     means = [mean for group in groups for runs in group.runs.values() if not np.isnan(mean := runs.mean(0)).all()]
     scale = common_scale(means) if means else (0.0, 1.0)
-    sections = both_protocols(groups, data)
+    sections = both_protocols(groups, data, known)
     together: dict[tuple[str, str], list[Group]] = {}
     for group in groups:
         together.setdefault((group.protocol, group.network), []).append(group)
@@ -112,9 +119,12 @@ def results_sections(run: ReportedRun, config: ClearConfig, buckets: list[Bucket
         alone = len({group.network for group in groups if group.protocol == protocol}) == 1
         title = f"Baselines, {protocol} protocol" + ("" if alone else f", {network}")
         lines = [line for group in some for line in group.lines]
-        sections.append(Section(title, [*_compared(some, data), *shared_space(run, lines), *_by_features(some, names, scale)]))
-    covered = coverage_table([(line, group.features) for group in groups for line in group.lines], data)
-    return [*sections, *_offline(offline, numbers, names, data), Section("Tables of the paper", [covered])]
+        sections.append(
+            Section(title, [*_compared(some, data, known), *shared_space(run, lines), *_by_features(some, names, scale)])
+        )
+    covered = coverage_table([(line, group.features) for group in groups for line in group.lines], data, known)
+    last = Section("Tables of the paper", [covered, *told_digests(run, config, table)])
+    return [*sections, *_offline(offline, numbers, names, data), last]
 
 
 def _offline(lines: Sequence[Line], buckets: Sequence[int], names: Sequence[str], data: str) -> list[Section]:
@@ -190,7 +200,9 @@ def _rows(groups: Sequence[Group]) -> list[Row]:
     return [Row(label, of) for label, of in found.items()]
 
 
-def _beside(rows: Sequence[Row], data: str, heading: Callable[[PublishedCell], str]) -> tuple[Text, list[PublishedRow]]:
+def _beside(
+    rows: Sequence[Row], data: str, known: Known, heading: Callable[[PublishedCell], str]
+) -> tuple[Text, list[PublishedRow]]:
     """Whether the paper's figures may stand beside these rows, and those that may."""
     several = len({key for row in rows for key in row.of}) > 1
     trained = [
@@ -198,7 +210,7 @@ def _beside(rows: Sequence[Row], data: str, heading: Callable[[PublishedCell], s
         for row in rows
         for key, line in row.of.items()
     ]
-    fair, verdict = comparable(trained, data, lambda one: why_not_the_papers(one.line, one.features), SAME)
+    fair, verdict = comparable(trained, data, lambda one: why_not_the_papers(one.line, one.features, known), SAME)
     lines = {id(one.line) for one in fair}
     papers = [
         (row.label, {key: line for key, line in row.of.items() if id(line) in lines})  # as published, cell by cell
@@ -207,7 +219,7 @@ def _beside(rows: Sequence[Row], data: str, heading: Callable[[PublishedCell], s
     return verdict, [one for label, of in papers for one in published_rows(label, of, heading)]
 
 
-def _compared(groups: Sequence[Group], data: str) -> list[Block]:
+def _compared(groups: Sequence[Group], data: str, known: Known = None) -> list[Block]:
     """Of one protocol and network: a row a method, a column a metric, or one a metric and set of features."""
     protocol, several = groups[0].protocol, len(groups) > 1
     metrics = [name for name in _metrics(protocol) if name in _NARROW or not several]
@@ -219,7 +231,7 @@ def _compared(groups: Sequence[Group], data: str) -> list[Block]:
     columns = {
         heading(metric, group.features): _column((protocol, group.features), metric) for metric in metrics for group in groups
     }
-    verdict, papers = _beside(rows, data, lambda cell: heading(cell.metric, cell.features))
+    verdict, papers = _beside(rows, data, known, lambda cell: heading(cell.metric, cell.features))
     tables = dict.fromkeys(
         table.name
         for table in published_tables()
@@ -229,7 +241,7 @@ def _compared(groups: Sequence[Group], data: str) -> list[Block]:
     return [verdict, lines_table(rows, columns, f"{form}{_UNIT}", published=papers)]
 
 
-def both_protocols(groups: Sequence[Group], data: str) -> list[Section]:
+def both_protocols(groups: Sequence[Group], data: str, known: Known = None) -> list[Section]:
     """The table that has the form of the paper's Table 1, its methods first and in its order; nothing where no method was
     trained under both protocols."""
     blocks: list[tuple[str, list[Block]]] = []
@@ -245,7 +257,7 @@ def both_protocols(groups: Sequence[Group], data: str) -> list[Section]:
             for group in some
             for metric in _metrics(group.protocol)
         }
-        verdict, papers = _beside(rows, data, lambda cell: f"{cell.protocol} {_told(cell.metric)}")
+        verdict, papers = _beside(rows, data, known, lambda cell: f"{cell.protocol} {_told(cell.metric)}")
         table = lines_table(rows, columns, f"In the form of the paper's Table 1: {_UNIT}", published=papers)
         blocks.append((f"{network}, {told_features(features)}", [verdict, table]))
     if len(blocks) < 2:

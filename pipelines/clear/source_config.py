@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, ConfigDict, Field
 from pydantic.dataclasses import dataclass
 
 from ...curation.stages.fetch import FetchLimits, FetchPace
-from ...datasets.clear.release import checked_name
 from ...datasets.yfcc100m.fields import EXTRA
 from ..config import Location
+from ..feature_sets import checked_names
 
 _STRICT = ConfigDict(extra="forbid")
 
 
-def _file_name(text: str) -> str:
-    return checked_name("the type of features", text) if text else text
+def _digest(text: str) -> str:
+    if not re.fullmatch("[0-9a-f]{64}", text):
+        raise ValueError("a digest has 64 digits from 0 to f")
+    return text
 
 
 @dataclass(frozen=True, config=_STRICT)
@@ -110,7 +113,9 @@ class ReleaseSource:
 
     Attributes:
         root: its folder.
-        features: type of the release's own vectors that baselines learn from, such as ``moco_b0``; none: those of ``encoder``.
+        features: types of the release's own vectors, such as ``moco_b0``: each becomes a feature set of this name.
+        published: digests of the authors' archive, stated by whoever holds it: ``dataset``, and any of ``features``. The report
+            of a run with the published counts prints its own. Where they are the run's, the paper's figures stand beside it.
         images: whether to take the images; without them the lists and the features suffice.
         buckets, classes: those to take; all by default.
         test_share: names the folder of the splits, ``testset_ratio_0.3``.
@@ -118,7 +123,8 @@ class ReleaseSource:
 
     kind: Literal["release"]
     root: Location
-    features: Annotated[str, AfterValidator(_file_name)] = ""
+    features: Annotated[list[str], AfterValidator(checked_names)] = Field(default_factory=list[str])
+    published: dict[str, Annotated[str, AfterValidator(_digest)]] = Field(default_factory=dict[str, str])
     images: bool = True
     buckets: Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)] | None = None
     classes: Annotated[list[str], Field(min_length=1)] | None = None

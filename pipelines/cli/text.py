@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -95,19 +98,72 @@ def printed_kappa(kappa: float) -> str:
     return "undefined: all gave one answer" if math.isnan(kappa) else f"{kappa:.3f}"
 
 
-def score_lines(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table a protocol.
+def score_lines(results: Mapping[str, Mapping[str, Any]], width: int | None = None) -> list[str]:
+    """Metrics in percent, or in degrees where a result says so, mean and deviation over seeds: a table a protocol; and below
+    them in what else lines differ.
 
-    Columns are as wide as they need to be, numbers end where their headings end, and lines have no blanks at their end.
+    Columns are as wide as they need to be, numbers end where their headings end, and lines have no blanks at their end. Where a
+    line would be too long, the settings of a name stand on one of their own.
+
+    Args:
+        results: of ``api.scores``.
+        width: characters of a line: those of the terminal, or 100, by default.
     """
-    names = max([len(name) for protocol, methods in results.items() for name in (protocol, *methods)], default=0)
+    width = width or shutil.get_terminal_size((100, 24)).columns
+    tables = {
+        protocol: [_column(metric, list(methods.values())) for metric in next(iter(methods.values()))["mean"]]
+        for protocol, methods in results.items()
+    }
+    widest = max([sum(3 + len(column[0]) for column in columns) for columns in tables.values()], default=0)
+    split = {name: _split(name) for methods in results.values() for name in methods}
+    if max(map(len, split), default=0) + widest <= width:
+        split = {name: (name, "") for name in split}
+    names = max([len(name) for name in (*results, *(first for first, _ in split.values()))], default=0)
     lines: list[str] = []
     for protocol, methods in results.items():
-        columns = [_column(metric, list(methods.values())) for metric in next(iter(methods.values()))["mean"]]
-        for name, *cells in zip([protocol, *methods], *columns, strict=True):
-            lines.append("   ".join([f"{name:<{names}}", *cells]).rstrip())
+        lines.append("   ".join([f"{protocol:<{names}}", *(column[0] for column in tables[protocol])]).rstrip())
+        for name, *cells in zip(methods, *(column[1:] for column in tables[protocol]), strict=True):
+            first, settings = split[name]
+            lines.append("   ".join([f"{first:<{names}}", *cells]).rstrip())
+            lines += [f"  {settings}"] if settings else []
         lines.append("")
-    return lines[:-1]
+    return [*lines, *_apart_lines(results, width)][: None if _apart(results) else -1]
+
+
+def _split(name: str) -> tuple[str, str]:
+    """A name, and the settings that are told in it."""
+    found = re.fullmatch(r"(.+?)(?:, ([\w.]+ = .+))?", name, re.DOTALL)
+    return (found[1], found[2] or "") if found else (name, "")
+
+
+def _apart(results: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """Settings in which lines differ besides those of their names -> the lines that they are of."""
+    names: dict[str, dict[str, None]] = {}
+    for name, result in ((name, result) for methods in results.values() for name, result in methods.items()):
+        told = [f"{each} = {value}" for each, value in result.get("apart", {}).items() if value is not None]
+        if told:
+            names.setdefault("; ".join(each.replace(" ", _BLANK) for each in told), {})[name] = None
+    texts: dict[str, set[str]] = {}
+    for text, name in ((text, name) for text, some in names.items() for name in some):
+        texts.setdefault(_split(name)[1], set()).add(text)
+    found: dict[str, str] = {}
+    for text, some in names.items():
+        shared = {_split(name)[1] for name in some}
+        alike = "" not in shared and all(texts[each] == {text} for each in shared)
+        found[text] = "; ".join(dict.fromkeys(_split(name)[1] if alike else name for name in some))
+    return found
+
+
+_BLANK = "\u00a0"
+"""Stands within what is not broken into two lines."""
+
+
+def _apart_lines(results: Mapping[str, Mapping[str, Any]], width: int) -> list[str]:
+    found = _apart(results)
+    lines = ["In what else they differ:"] if found else []
+    for text, name in found.items():
+        lines += textwrap.wrap(f"{name}: {text}", max(width, 40), subsequent_indent="  ", break_on_hyphens=False)
+    return [line.replace(_BLANK, " ") for line in lines]
 
 
 def _column(metric: str, results: Sequence[Any]) -> list[str]:

@@ -22,7 +22,7 @@ from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of
-from ..streams import Runs, short, trainings_of
+from ..streams import Runs, places_of, short, trainings_of
 from .config import PICTURES, IircConfig
 from .stream import SAMPLES
 from .vectors import vectors_digest
@@ -54,7 +54,8 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
                 settings["data"]["vectors"] = vectors_digest(out)
             # All samples at once are in the order of one configuration.
             for number in numbers[:1] if settings["data"]["samples"] == "all" else numbers:
-                yield {"method": (name, method), "settings": settings, "order": number, "measures": measures[number]}
+                given = {"settings": settings, "order": number, "measures": measures[number], "places": places_of(name)}
+                yield {"method": (name, method), **given}
 
     return trainings_of(
         baselines(),

@@ -7,7 +7,6 @@ orders have in common; the others learn one order a training.
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import itertools
 import posixpath
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,6 +19,7 @@ from ...curation.rng import rng
 from ...curation.verify import DATASET
 from ...datasets.skeleton.view import Orders, load_orders
 from ...eval.protocols.order_sensitivity import measure_orders, read_orders
+from ...training.core.build import check_model
 from ...training.graph_streams.nets import graph_of
 from ...training.graph_streams.recipe import full_batches
 from ...training.methods.method import Method
@@ -124,9 +124,9 @@ def _trainings(
     try:
         model = MODELS.find(e.network.architecture).reference
         network = load(model)
-        inspect.signature(network).bind(None, sample=(), **{graph_of(network): None}, **settings["model"])
-    except (ValueError, LookupError, TypeError) as error:
-        raise WrongUse(f"evaluation.network: {error}") from None
+        check_model(network, settings["model"], [graph_of(network)])
+    except (ValueError, LookupError) as error:
+        raise WrongUse(f"evaluation.network: {str(error).removeprefix('model: ')}") from None
     settings |= {"seed": c.seed, "task_orders": "all" if c.orders.task_orders is None else "drawn"}
     dataset = posixpath.join(out, DATASET)
     measures = {"orders": Step(measure_orders, {"orders": 1 if "streams" not in method.learners else len(indices)})}
@@ -183,4 +183,5 @@ def _made(name: str, settings: dict[str, Any]) -> tuple[str, Method]:
     try:
         return reference, made(load(reference), settings)
     except (ValueError, LookupError) as error:
-        raise WrongUse(f"evaluation.settings.{name}: {error}") from None
+        told = str(error).removeprefix(f"{reference.rpartition(':')[2]}: ")
+        raise WrongUse(f"evaluation.settings.{name}: {told}") from None

@@ -24,7 +24,7 @@ from ..errors import WrongUse
 from ..experiments import Training
 from ..metrics import with_metrics
 from ..names import reference_of
-from ..streams import Runs, short, trainings_of, weights_sha256
+from ..streams import Runs, places_of, short, trainings_of, weights_sha256
 from .config import VclimbConfig, VclimbEvaluation
 from .stream import clip_view, narrowings, tasks
 
@@ -53,7 +53,8 @@ def trainings(config: VclimbConfig, out: str, methods: Iterable[str], protocols:
             for name in names:
                 settings = {**baseline_settings(config, name, frames), **recorded}
                 _check_views(name, settings)
-                yield {"protocol": f"frames {frames}", "method": (name, _reference(name)), "settings": settings}
+                given = {"settings": settings, "places": places_of(name)}
+                yield {"protocol": f"frames {frames}", "method": (name, _reference(name)), **given}
 
     found = trainings_of(
         baselines(),

@@ -22,6 +22,7 @@ from benchwright.curation.shards import (
     assign_shards,
     encode_member,
     read_sample,
+    samples_in,
     scan_shard,
     split_name,
     write_shard,
@@ -69,6 +70,9 @@ def test_a_shard_is_what_tarfile_would_write_and_reads_back(samples: list[tuple[
     data = out.getvalue()
     assert data == by_tarfile(samples)
     assert scan_shard(data, place="x.tar") == spans
+    for span, (key, members) in zip(spans, samples_in(data, place="x.tar"), strict=True):
+        held = read_sample(data[span.offset : span.offset + span.size], span.key, place="x.tar", base=span.offset)
+        assert (key, {name: data[each.data : each.data + each.size] for name, each in members.items()}) == (span.key, held)
     for (key, members), span in zip(samples, spans, strict=True):
         cut = data[span.offset : span.offset + span.size]
         assert read_sample(cut, key, place="x.tar", base=span.offset) == members

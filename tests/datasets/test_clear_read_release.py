@@ -17,7 +17,7 @@ import torch
 from benchwright.curation.rows import Rejected
 from benchwright.datasets.clear.published import PlaceInRelease, class_names
 from benchwright.datasets.clear.read_release import Released, ReleasedImage, read_release, release_pieces
-from benchwright.datasets.clear.release_features import read_vectors
+from benchwright.datasets.clear.release_features import keep_with_vectors, read_vectors
 
 from . import release_by_hand as by_hand
 
@@ -340,9 +340,12 @@ def test_a_split_without_text_is_read_from_its_numbers(root: Path) -> None:
 
 
 def vectors(root: Path, rows: list[Any], features: str = "moco_b0") -> list[Any]:
+    """Of each image its vector, or why it has none."""
     fields = PlaceInRelease.__dataclass_fields__
     placed = [PlaceInRelease(**{name: getattr(row, name) for name in fields}) for row in rows]
-    return read_vectors(placed, root=str(root), features=features)
+    kept = keep_with_vectors(placed, root=str(root), features=[features])
+    found = iter(read_vectors([row for row in kept if isinstance(row, PlaceInRelease)], root=str(root), features=features))
+    return [row if isinstance(row, Rejected) else next(found) for row in kept]
 
 
 def numbers_of(row: Any) -> tuple[str, int, int]:
@@ -359,15 +362,15 @@ def test_every_image_has_its_vector(tmp_path: Path, layout: str) -> None:
         (by_hand.write_training_folder if layout == "training_folder" else by_hand.write_features)(tmp_path)
     rows = read(tmp_path)[0]
     for row, found in zip(rows, vectors(tmp_path, rows), strict=True):
-        assert found.embedding.dtype == np.float32
-        assert np.array_equal(found.embedding, by_hand.vector(*numbers_of(row)).numpy())
+        assert found.feature.dtype == np.float32
+        assert np.array_equal(found.feature, by_hand.vector(*numbers_of(row)).numpy())
 
 
 def test_vectors_go_by_the_place_in_the_list_where_an_image_is_missing(root: Path) -> None:
     (root / FIRST).unlink()
     rows = read(root)[0]
     for row, found in zip(rows, vectors(root, rows), strict=True):
-        assert np.array_equal(found.embedding, by_hand.vector(*numbers_of(row)).numpy())
+        assert np.array_equal(found.feature, by_hand.vector(*numbers_of(row)).numpy())
 
 
 def test_vectors_that_are_missing_or_not_finite_are_rejects(root: Path) -> None:
@@ -380,7 +383,7 @@ def test_vectors_that_are_missing_or_not_finite_are_rejects(root: Path) -> None:
     found = vectors(root, rows)
     assert Counter(each.reason for each in found if isinstance(each, Rejected)) == {"no_feature": 21, "feature_not_finite": 1}
     assert [each.key for each in found] == [row.key for row in rows]
-    with pytest.raises(ValueError, match=r"source.features = 'imagenet': the release has moco_b0"):
+    with pytest.raises(ValueError, match=r"source.features: 'imagenet' is not in the release: there are moco_b0"):
         vectors(root, rows, "imagenet")
 
 

@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 import torch
 from benchwright.curation.encoders.loading import load_encoder
+from benchwright.curation.encoders.preprocess import cut_centre, scaled
 from benchwright.curation.encoders.torchvision_compat import ensure_torchvision
 from benchwright.curation.rows import Blob
 from benchwright.curation.stages.embed import Pictured
 from benchwright.datasets.features.feature_sets import Featured, extract_images, extract_images_half
-from benchwright.datasets.features.networks import Network, NetworkEncoder, network, within_square
+from benchwright.datasets.features.networks import Network, NetworkEncoder, network
 from PIL import Image
 from safetensors.torch import save, save_file
 
@@ -270,11 +271,17 @@ def test_files_that_are_none_are_told_in_one_line(tmp_path: Path, resnet18: Any,
     [
         (
             "resnet181",
-            "encoder.model = 'resnet181': torchvision has no network of this name for images; did you mean 'resnet18'?",
+            "encoder.model = 'resnet181': torchvision has no network 'resnet181' for images; did you mean 'resnet18'?",
         ),
-        ("fasterrcnn_resnet50_fpn", "torchvision has no network of this name for images"),
-        ("squeezenet1_0", "it does not end with a layer of classes: take it from timm"),
-        ("timm/resnet181", "timm has no network of this name; did you mean 'timm/resnet18'?"),
+        ("fasterrcnn_resnet50_fpn", "torchvision has no network 'fasterrcnn_resnet50_fpn' for images"),
+        (
+            "squeezenet1_0",
+            "torchvision/squeezenet1_0 has no last linear layer, and so no features: name another, such as one of timm",
+        ),
+        (
+            "timm/resnet181",
+            "encoder.model = 'timm/resnet181': timm has no network 'resnet181' for images; did you mean 'resnet18'?",
+        ),
         ("hf-hub:someone/model", "name one of torchvision, or timm/NAME; nothing is fetched"),
     ],
 )
@@ -328,7 +335,7 @@ def test_pictures_are_scaled_and_cut_as_the_code_and_as_the_text_have_it(tmp_pat
 def test_a_square_smaller_than_the_picture_is_cut_from_its_centre() -> None:
     picture = np.zeros((40, 20, 3), np.uint8)
     picture[18:22, 8:12] = 200
-    found = within_square(picture, 40, 10)
+    found = cut_centre(scaled(picture, 40, edge="longer"), 10)
     assert found.shape == (3, 10, 10)
     assert (found[:, 3:7, 3:7] == 200).all()
     assert found.sum() == 3 * 16 * 200

@@ -424,6 +424,23 @@ def test_lines_name_every_setting_in_which_they_differ(what: str, one: dict, oth
     assert settings_details(found[:1]) == []
 
 
+def test_labels_have_as_few_settings_as_tell_lines_apart_and_what_was_learned_first():
+    vectors = {"settings": {"features": "clip", "schedule": {"epochs": 100, "rate": 1.0}}, "model": "linear"}
+    slower = {"settings": {"features": "clip", "schedule": {"epochs": 100, "rate": 0.1}}, "model": "linear"}
+    view = {"mean": [0.485, 0.456, 0.406], "side_px": 224}
+    pixels = {"settings": {"features": "pixels", "schedule": {"epochs": 70, "rate": 0.01}, "view": view}, "model": "pictures"}
+    found = results_of(vectors, slower, pixels, {**pixels, "method": "lwf"})
+    assert [line.label for line in found] == [
+        "er, features = clip, schedule.rate = 1.0",
+        "er, features = clip, schedule.rate = 0.1",
+        "er, features = pixels, schedule.rate = 0.01",
+        "lwf, features = pixels",
+    ]
+    assert found[2].apart == {"schedule.epochs": 70, "view.mean": view["mean"], "view.side_px": 224, "model": "pictures"}
+    orders = [{"settings": {"order": [*range(50), last]}} for last in (1, 2)]
+    assert len({line.label for line in results_of(*orders)}) == 2, "long values are shortened where that tells them apart"
+
+
 def test_published_figures_stand_beside_lines_that_are_the_papers_by_their_record():
     fair, other = results_of({"settings": {"a": 1, "b": 2}}, {"settings": {"a": 1, "b": 3}})
     paper = {"a": 1, "b": 2}

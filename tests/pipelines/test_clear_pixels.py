@@ -101,16 +101,23 @@ def test_joint_is_of_the_protocol_offline_alone(run: Path, bw: Cli) -> None:
         ("preset=resnet18 features=embedding", r"features = 'embedding': backbone 'resnet18' for vectors"),
         ("features=pixels", "model 'linear' takes vectors, and samples here are images"),
         ("preset=resnet18 model_settings.backbone=vgg", "baselines.model_settings.*backbone 'vgg'.*there are resnet18"),
-        ("preset=small_resnet model=backbone", "missing a required argument: 'name'"),
+        ("preset=small_resnet model=backbone", "^benchwright: baselines.model_settings.name is missing: there are name, head"),
         ("preset=resnet18 view.side_px=300", "baselines.view: side 300 px of 224 px"),
-        ("preset=resnet18 view.side=30", "baselines.view: view .*unexpected keyword argument 'side'"),
+        (
+            "preset=resnet18 view.side=30",
+            "baselines.view: side = 30: there is no such setting: there are side_px, .*; did you mean 'side_px'",
+        ),
         ("preset=resnet18 view.resize=longest", "resize 'longest': 'as_released', 'as_written'"),
         (
             "preset=resnet18 weights=w.pt",
             "baselines.weights: model 'pictures' takes no weights: name another",
         ),
         ("decay_after_epochs=2 decay_every_epochs=3", "decay_after_epochs or decay_every_epochs: one of them"),
-        ("method_settings.agem.at_once=0", "at_once 0: 'all', or >= 1"),
+        ("method_settings.agem.at_once=0", "^benchwright: baselines.method_settings.agem: .*at_once 0: 'all', or >= 1"),
+        (
+            "preset=small_resnet method_settings.agem.at_once_=2",
+            "^benchwright: baselines.method_settings.agem.at_once_ = 2: there is no such setting: .*; did you mean 'at_once'",
+        ),
     ],
 )
 def test_what_does_not_fit_is_told_in_one_line(run: Path, bw: Cli, settings: str, told: str) -> None:
@@ -118,6 +125,22 @@ def test_what_does_not_fit_is_told_in_one_line(run: Path, bw: Cli, settings: str
     done = bw("train", run, "--method", "agem", *sets)
     assert (done.code, done.err.count("\n")) == (2, 1), done.err
     assert re.search(told, done.err), done.err
+
+
+def test_settings_of_the_file_that_stay_beside_another_preset_are_told(run: Path, bw: Cli) -> None:
+    own = ["--set", "baselines.learning_rate=0.05", "--set", "baselines.epochs=1"]
+    sets = ["--set", "baselines.preset=mlp", *own, "-m", "finetune", "-p", "streaming"]
+    told = bw("train", run, *sets)
+    assert told.code == 0
+    assert told.err.splitlines()[0] == (
+        "benchwright: warning: baselines.preset = 'mlp': settings that the file states stay: batch_size = 32 (the "
+        "preset: 256), decay_after_epochs = 8 (the preset: 60); --set changes them, "
+        "and a whole table baselines={...} replaces them"
+    )
+    [line] = [one for one in finished_trainings(str(run)) if one.facts["model"] == "mlp" and one.facts["seed"] == 0]
+    rates = [line.facts["settings"]["schedule"][name] for name in ("learning_rate", "epochs", "batch_size")]
+    assert rates == [0.05, 1, 32]
+    assert "warning" not in bw("train", run, *own, "-m", "finetune", "-p", "streaming").err, "the preset is the file's"
 
 
 def test_compiling_needs_a_compiler(run: Path, bw: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

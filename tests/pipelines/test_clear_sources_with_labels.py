@@ -17,8 +17,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from benchwright.curation.verify import verify
-from benchwright.datasets.reader.features import read_features
+from benchwright.datasets.clear.facts import facts
+from benchwright.datasets.reader.features import feature_sets, open_features, read_features
 from benchwright.datasets.reader.index import DatasetIndex
 from benchwright.pipelines import api
 from benchwright.pipelines.experiments import results
@@ -62,7 +64,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, pa.Tabl
 def back(first: tuple[Path, Path, pa.Table], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pa.Table]:
     """A run from that release, and the index of its dataset."""
     out = tmp_path_factory.mktemp("back") / "run"
-    return out, run(out, "clear10_release", f"source.root={first[1]}", "source.features=colours", *FEW)
+    return out, run(out, "clear10_release", f"source.root={first[1]}", "source.features=['colours']", *FEW)
 
 
 def test_a_release_read_back_has_the_labels_buckets_splits_and_times(
@@ -103,16 +105,15 @@ def test_train_and_test_folders_are_written_and_read_back(bw: Cli, first: tuple[
         "benchwright: warning: Avalanche will not find the features: it has the names moco_b0, and these are called colours",
     ]
     assert sorted(path.name for path in (tmp_path / "two").iterdir()) == ["test", "train"]
-    features = ["source.features=colours", f"source.root={tmp_path / 'two'}"]
+    features = ["source.features=['colours']", f"source.root={tmp_path / 'two'}"]
     table = run(tmp_path / "run", "clear10_release", *features).sort_by("key")
     wanted = first[2].sort_by("key")
     same = ["key", "bucket", "label", "class_name", "iid_seed0"]
     assert table.select(same).to_pylist() == wanted.select(same).to_pylist()
     assert all(table[name].equals(table["iid_seed0"]) for name in SEEDS)
-    vectors = _vectors(tmp_path / "run")
-    assert {key: vector.tolist() for key, vector in _vectors(first[0]).items()} == {
-        key: vectors[key].tolist() for key in vectors
-    }
+    vectors = _vectors(tmp_path / "run", "colours")
+    values, index = read_features(DatasetIndex.open(str(first[0] / "dataset")))
+    assert [vectors[key].tolist() for key in index["key"].to_pylist()] == values.tolist()
     again = bw("release", tmp_path / "run", "--to", tmp_path / "again", "--layout", "train_test")
     assert again.code == 0
     assert digests(tmp_path / "again") == digests(tmp_path / "two")
@@ -122,8 +123,8 @@ def test_train_and_test_folders_are_written_and_read_back(bw: Cli, first: tuple[
     assert not (tmp_path / "no").exists()
 
 
-def _vectors(out: Path) -> dict[str, Any]:
-    values, table = read_features(DatasetIndex.open(str(out / "dataset")))
+def _vectors(out: Path, name: str = "moco_b0") -> dict[str, Any]:
+    values, table = open_features(out / "dataset", name)
     return dict(zip(table["key"].to_pylist(), values, strict=True))
 
 
@@ -138,7 +139,8 @@ def test_what_avalanche_cannot_find_is_told(bw: Cli, tmp_path: Path) -> None:
         "imagenet, and these are called colours",
     ]
     root = f"source.root={tmp_path / 'release'}"
-    back = bw("run", "clear", "--config", "clear10_release", "--set", root, "--out", tmp_path / "no")
+    given = ["--set", root, "--set", "source.features=['colours']"]
+    back = bw("run", "clear", "--config", "clear10_release", *given, "--out", tmp_path / "no")
     assert "testset_ratio_0.4 is: set source.test_share = 0.4" in back.err
     assert back.err.count("\n") == 1
 
@@ -197,6 +199,86 @@ def test_card_of_a_run_without_votes_says_that_nobody_looked(tmp_path: Path) -> 
     assert "confirmed" not in card.partition("##")[0]
 
 
+@pytest.fixture(scope="module")
+def several(made: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A release with a second set, whose vectors tell nothing, and a run of both that was trained by each."""
+    folder = tmp_path_factory.mktemp("several")
+    root = Path(shutil.copytree(made, folder / "release"))
+    for bucket in by_hand.BUCKETS:
+        values, labels = torch.load(root / f"training_folder/features/moco_b0/{bucket}/all.pth", weights_only=True)
+        (root / f"training_folder/features/imagenet/{bucket}").mkdir(parents=True)
+        torch.save((values[:, :4] * 0 + 1, labels), root / f"training_folder/features/imagenet/{bucket}/all.pth")
+    few = ["baselines.epochs=3", 'baselines.methods=["nap-finetune"]']
+    run(folder / "run", "clear10_release", f"source.root={root}", 'source.features=["moco_b0", "imagenet"]', *few)
+    api.train(str(folder / "run"))  # the first set
+    api.train(str(folder / "run"), overrides=["baselines.features=imagenet", "baselines.preset=linear_imagenet"])
+    return root, folder / "run"
+
+
+def test_sets_of_a_release_stand_side_by_side_in_one_run(several: tuple[Path, Path]) -> None:
+    out = several[1]
+    assert verify(str(out)) == []
+    known = feature_sets(out / "dataset")
+    assert {name: (each["released"], each["shape"]) for name, each in known.items()} == {
+        "moco_b0": ("moco_b0", [42, 6]),
+        "imagenet": ("imagenet", [42, 4]),
+    }
+    scores = api.scores(str(out))["iid"]
+    assert scores["nap-finetune, features = moco_b0"]["mean"]["in-domain"] > 0.9
+    assert scores["nap-finetune, features = imagenet"]["mean"]["in-domain"] < 0.5
+    assert scores["nap-finetune, features = imagenet"]["apart"] == {"schedule.learning_rate": 0.1}
+    api.report(str(out))
+    page = (out / "report.html").read_text()
+    for protocol, both in (("iid", ["in-domain", "next-domain"]), ("streaming", ["next-domain"])):
+        part = page.partition(f">Baselines, {protocol} protocol</h2>")[2].partition("<h2")[0]
+        columns = [f"{metric}, {name}" for metric in both for name in ("Pretrained-ImageNet", "MoCo-YFCC-B0")]
+        assert re.findall(r"<th[^>]*>([a-z]+-domain, [^<]*)</th>", part)[: len(columns)] == columns, (
+            "in the form of Tables 6 and 8"
+        )
+    for title in ("Map of the vectors", "Drift"):
+        part = page.partition(f">{title}</h2>")[2].partition("<h2")[0]
+        assert re.findall(r"<summary>(moco_b0|imagenet)</summary>", part) == ["moco_b0", "imagenet"]
+
+
+def test_the_papers_figures_stand_beside_a_release_that_its_holder_states_to_be_the_archive(
+    several: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, out = several[0], shutil.copytree(several[1], tmp_path / "run")
+    monkeypatch.setattr(facts().buckets, "labelled", [1, 2])  # as if these counts were the published ones
+    monkeypatch.setattr(facts().choice, "per_class", by_hand.EACH)
+    monkeypatch.setattr(facts(), "class_names", tuple(by_hand.CLASSES))
+    api.train(str(out), protocols=["iid"], overrides=["baselines.epochs=100"])  # the paper's settings
+    page = Path(api.report(str(out))).read_text()
+    digests = dict(re.findall(r"--set source\.published\.(\w+)=([0-9a-f]{64})", page))
+    assert [*digests] == ["dataset", "moco_b0", "imagenet"]
+    assert "the CLEAR paper, Table" not in page
+    stated = [f"source.published.{name}={digest}" for name, digest in digests.items()]
+    few = ["baselines.epochs=3", 'baselines.methods=["nap-finetune"]', 'source.features=["moco_b0", "imagenet"]']
+    run(out, "clear10_release", f"source.root={root}", *few, *stated)
+    page = Path(api.report(str(out))).read_text()
+    assert "is what the setting source.published says, and nothing else" in page
+    rows = page.partition(">Baselines, iid protocol</h2>")[2].partition("</table>")[0]
+    assert "the CLEAR paper, Tables" in rows
+
+
+def test_a_release_of_several_sets_has_them_all(several: tuple[Path, Path], tmp_path: Path) -> None:
+    root, out = several
+    api.release(str(out), str(tmp_path / "again"))
+    places = sorted(path.relative_to(root) for path in (root / "training_folder/features").rglob("*.pth"))
+    assert len(places) == 4
+    for place in places:
+        wanted, found = (torch.load(folder / place, weights_only=True) for folder in (root, tmp_path / "again"))
+        assert torch.equal(wanted[0], found[0])
+        assert wanted[1] == found[1]
+    api.release(str(out), str(tmp_path / "two"), layout="train_test")
+    sets = ["moco_b0", "imagenet"]
+    named = ['source.features=["moco_b0", "imagenet"]', 'baselines.methods=["nap-finetune"]']
+    run(tmp_path / "back", "clear10_release", f"source.root={tmp_path / 'two'}", *named)
+    for name in sets:
+        one, other = _vectors(out, name), _vectors(tmp_path / "back", name)
+        assert {key: each.tolist() for key, each in one.items()} == {key: each.tolist() for key, each in other.items()}
+
+
 def test_a_part_without_images_is_trained(bw: Cli, made: Path, tmp_path: Path) -> None:
     root = Path(shutil.copytree(made, tmp_path / "part"))
     shutil.rmtree(root / "labeled_images")
@@ -250,7 +332,7 @@ def test_seeds_that_a_release_lacks_are_not_trained(made: Path, tmp_path: Path) 
 
 
 def test_an_encoder_takes_the_place_of_features(made: Path, tmp_path: Path) -> None:
-    encoder = ["source.features=", "encoder.kind=colours"]
+    encoder = ["source.features=[]", "encoder.kind=colours"]
     run(tmp_path / "run", "clear10_release", f"source.root={made}", *encoder, "baselines.epochs=1")
     assert set(api.train(str(tmp_path / "run"), methods=["er"])) == {"iid", "streaming"}
 
@@ -260,11 +342,16 @@ def test_an_encoder_takes_the_place_of_features(made: Path, tmp_path: Path) -> N
     [
         (["splits={rule='as_written', test_share=0.3}"], "splits = .*: source.kind = 'release' brings its labels, buckets and"),
         (["qa.votes=none"], "qa = .*: source.kind = 'release' brings its labels, buckets and splits: leave this table out"),
-        (["encoder.kind=colours"], "encoder = .*source.features = 'moco_b0' gives the vectors: leave one of the two out"),
-        (["source.features=", "source.images=false"], "source = .*: images = false and no features: nothing would be left"),
+        (["encoder.kind=colours", "source.images=false"], "encoder = .*source.images = false leaves no image to encode"),
+        (["source.features=[]", "source.images=false"], "source = .*: images = false and no features: nothing would be left"),
         (["images.take_first=9"], "images = .*: take_first and drop_duplicates would change the lists of the release"),
-        (["source.features=../x"], "source.features = '../x': the type of features '../x' cannot be a file name"),
-        (["source.features=imagenet"], "source.features = 'imagenet': the release has moco_b0"),
+        (["source.features=['../x']"], r"source.features = \['../x'\]: the name '../x': it should be small letters"),
+        (["source.features=['a', 'a']"], r"source.features = .*: a, a: one stands twice"),
+        (["features.moco_b0.weights=x"], "features = .*moco_b0: source.features has 'moco_b0', its name in a release"),
+        (["baselines.features=clip"], "baselines.features = 'clip': there are embedding, moco_b0, pixels"),
+        (["source.features=['moco_b0', 'imagenet']"], "source.features: 'imagenet' is not in the release: there are moco_b0"),
+        (["source.published.clip=x"], "source.published.clip = 'x': a digest has 64 digits"),
+        ([f"source.published.clip={'0' * 64}"], "source = .*: published.clip: there are dataset, moco_b0"),
         (["source.root=/nowhere"], "/nowhere"),
         (["source.buckets=[7]"], r"source.buckets: 7 is not in the release: there are 1, 2"),
     ],
@@ -277,6 +364,8 @@ def test_settings_that_do_not_fit_a_release_are_refused_in_one_line(
     assert done.code in (1, 2)
     assert re.search(told, done.err)
     assert done.err.count("\n") == 1
+    if "source.features" in told:
+        assert not (tmp_path / "run").exists(), "it is told before anything is made"
 
 
 @pytest.mark.parametrize("section", ["buckets", "encoder", "retrieval", "classes", "qa", "choice", "splits"])
@@ -295,7 +384,7 @@ def test_a_source_without_labels_needs_every_section(bw: Cli, tmp_path: Path, se
 
 
 def test_a_dataset_without_vectors_is_refused_by_the_baselines_in_one_line(bw: Cli, made: Path, tmp_path: Path) -> None:
-    run(tmp_path / "run", "clear10_release", f"source.root={made}", "source.features=")
+    run(tmp_path / "run", "clear10_release", f"source.root={made}", "source.features=[]")
     done = bw("train", tmp_path / "run")
     assert done.code == 2
     assert "has no vectors, which baselines learn: name those of the release in source.features, or an encoder" in done.err
@@ -303,7 +392,7 @@ def test_a_dataset_without_vectors_is_refused_by_the_baselines_in_one_line(bw: C
 
 
 def test_images_of_a_release_are_learned_without_any_vectors(bw: Cli, made: Path, tmp_path: Path) -> None:
-    run(tmp_path / "run", "clear10_release", f"source.root={made}", "source.features=")
+    run(tmp_path / "run", "clear10_release", f"source.root={made}", "source.features=[]")
     small = [f"baselines.{each}" for each in ("features=pixels", "preset=resnet18", "view.side_px=16", "view.resize_px=16")]
     sets = [word for each in [*small, "baselines.epochs=1"] for word in ("--set", each)]
     told = bw("train", tmp_path / "run", "-p", "streaming", "-m", "finetune", *sets)
@@ -430,7 +519,7 @@ def test_class_folders_with_exif_become_a_benchmark(bw: Cli, photos: Path, tmp_p
     assert not [word for word in ("annotator", "confirmed", "retrieved") if word in card + (out / "report.html").read_text()]
     assert bw("release", out, "--to", tmp_path / "release").code == 0
     assert (tmp_path / "release/class_names.txt").read_text() == "BACKGROUND\nbus\ncamera"
-    features = [f"source.root={tmp_path / 'release'}", "source.features=colours"]
+    features = [f"source.root={tmp_path / 'release'}", "source.features=['colours']"]
     back = run(tmp_path / "back", "clear10_release", *features)
     same = ["key", "bucket", "label", "class_name", *SEEDS]
     assert back.select(same).to_pylist() == table.select(same).to_pylist()
@@ -450,6 +539,19 @@ def test_a_csv_file_gives_paths_labels_and_dates(photos: Path, tmp_path: Path) -
     assert dict(zip(table["class_name"].to_pylist(), table["label"].to_pylist(), strict=True)) == {"zebra": 0, "ant": 1}
     reasons = Counter(row["reason"] for row in api.rejects(str(tmp_path / "run")))
     assert reasons == {"no_date": 1, "no_class": 1, "missing_file": 1, "hidden": 1}
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_background_that_no_photo_has_is_told_before_anything_is_made(
+    bw: Cli, photos: Path, tmp_path: Path, listed: bool
+) -> None:
+    given, there = [f"source.root={photos}", "source.background=none", *LABELLED], "BACKGROUND, bus, camera"
+    if listed:
+        (tmp_path / "mine.csv").write_text("path,label,date\nbus/2007/0.jpg,ant,2011-05-05\nbus/2007/1.jpg,,2011-05-05\n")
+        given, there = [*given, f"source.csv={tmp_path / 'mine.csv'}"], "ant"
+    done = bw("run", "clear", "--config", "labelled", *(x for s in given for x in ("--set", s)), "--out", tmp_path / "no")
+    assert (done.code, done.err) == (2, f"benchwright: source.background = 'none': there are {there}\n")
+    assert not (tmp_path / "no").exists()
 
 
 def test_columns_have_the_names_that_the_settings_say(bw: Cli, photos: Path, tmp_path: Path) -> None:

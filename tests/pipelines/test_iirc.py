@@ -410,7 +410,11 @@ def test_what_there_is_not_is_told_before_anything_is_trained(tiny: Path) -> Non
         ("evaluation.settings.view.side_px=0", {}, "side 0 px"),
         ("evaluation.settings.memory.per_class=4", {}, "per_class 4: true or false: size says of how many"),
         ("evaluation.settings.data.samples='some'", {}, "data.samples 'some': one of task, so_far, all"),
-        ("evaluation.settings.method.targets=1", {"methods": ["er"]}, "unexpected keyword argument 'targets'"),
+        (
+            "evaluation.settings.method.targets=1",
+            {"methods": ["er"]},
+            "evaluation.method_settings.er.method.targets = 1: there is no such setting: there are .*batches",
+        ),
         ("vectors={kind='colours'}", {}, "backbone 'small_cnn' for vectors"),
         ("seed=0", {"methods": ["icarl"]}, "'icarl' takes one class a sample, and samples here have sets of labels"),
         ("evaluation.settings.model.head='linear'", {"methods": ["lucir"]}, "'lucir' compares cosines, .* head is 'linear'"),

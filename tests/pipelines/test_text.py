@@ -32,6 +32,39 @@ def test_degrees_have_two_places():
     assert score_lines(found) == ["fixed           mean", "net      3.35 ± 0.04", "grey    12.00"]
 
 
+PIXELS = {"model": "pictures", "view.mean": [0.485, 0.456], "view.side_px": 224, "decay": None}
+SEVERAL = {
+    "iid": {
+        "er, features = clip": result(acc=(0.5, 0.01)) | {"apart": {"model": "linear"}},
+        "er, features = pixels": result(acc=(0.6, 0.01)) | {"apart": PIXELS},
+        "lwf, features = clip": result(acc=(0.7, 0.01)) | {"apart": {"model": "mlp"}},
+    }
+}
+
+
+def test_settings_of_a_name_stand_below_it_where_a_line_would_be_too_long():
+    below = ["", "In what else they differ:", "er, features = clip: model = linear"]
+    below += [
+        "features = pixels: model = pictures; view.mean = [0.485, 0.456]; view.side_px = 224",
+        "lwf, features = clip: model = mlp",
+    ]
+    assert score_lines(SEVERAL, 100) == [
+        "iid                            acc",
+        "er, features = clip     50.0 ± 1.0",
+        "er, features = pixels   60.0 ± 1.0",
+        "lwf, features = clip    70.0 ± 1.0",
+        *below,
+    ]
+    narrow = score_lines(SEVERAL, 33)
+    assert narrow[:3] == ["iid          acc", "er    50.0 ± 1.0", "  features = clip"]
+    assert narrow[-5:-1] == [
+        "er, features = clip: model = linear",
+        "features = pixels: model = pictures;",
+        "  view.mean = [0.485, 0.456];",
+        "  view.side_px = 224",
+    ]
+
+
 def test_no_score_is_no_line():
     assert score_lines({}) == []
 

@@ -73,9 +73,9 @@ def test_files_that_hold_something_else(tmp_path: Path) -> None:
     ("settings", "told"),
     [
         ({"name": "resnet18"}, "write it as torchvision/resnet50"),
-        ({"name": "torchvision/resnet19"}, "torchvision has no image network 'resnet19'"),
-        ({"name": "torchvision/fcn_resnet50"}, "torchvision has no image network"),
-        ({"name": "timm/none"}, "timm has no image network 'none'"),
+        ({"name": "torchvision/resnet19"}, "torchvision has no network 'resnet19' for images; did you mean 'resnet1"),
+        ({"name": "torchvision/fcn_resnet50"}, "torchvision has no network 'fcn_resnet50' for images"),
+        ({"name": "timm/none"}, "timm has no network 'none' for images"),
         ({"name": "torchvision/squeezenet1_0"}, "no last linear layer"),
         ({"name": "timm/vit_tiny_patch16_224"}, r"does not take pictures of shape \(3, 32, 32\)"),
         ({"name": "timm/resnet10t", "head": "round"}, "head 'round': there are linear, cosine_kept, cosine_reset"),

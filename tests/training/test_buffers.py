@@ -94,7 +94,7 @@ def test_methods_by_name():
         method("gdump", start="finetune")
     with pytest.raises(ValueError, match="start 'warm'"):
         method("cumulative", start="warm")
-    with pytest.raises(ValueError, match="missing a required argument: 'alpha'"):
+    with pytest.raises(ValueError, match="reservoir: alpha is missing: there are alpha, start"):
         method("reservoir", start="finetune")
-    with pytest.raises(ValueError, match="unexpected keyword argument 'beta'"):
+    with pytest.raises(ValueError, match="nap: beta = 1: there is no such setting: there are"):
         method("nap", beta=1)

@@ -396,7 +396,11 @@ def test_wrong_settings_are_told():
     _, good = small_settings("er")
     for name, changes, told in (
         ("er", {"criterion": "cross_entropy"}, "criterion 'cross_entropy': there are binary_cross_entropy for sets of labels"),
-        ("er", {"model": {**good["model"], "depth": 3}}, "'depth'"),
+        (
+            "er",
+            {"model": {**good["model"], "depth": 3}},
+            "model: depth = 3: there is no such setting: there are backbone, blocks, width, head",
+        ),
         ("er", {"memory": {"size": 0, "per_class": True}}, "capacity 0"),
         ("er", {"memory": {"size": 20, "per_class": 4}}, "per_class 4: true or false"),
         ("icarl", {"method": {}}, "takes one class a sample, and samples here have sets of labels"),
@@ -407,6 +411,6 @@ def test_wrong_settings_are_told():
         a_learner("er").learn(pictures(1), [], classes=2)
     with pytest.raises(ValueError, match="backbone 'small_cnn' for vectors"):
         picture_net(torch.Generator(), sample=(8,), **good["model"])
-    with pytest.raises(ValueError, match="unexpected keyword argument 'side'"):
+    with pytest.raises(ValueError, match=r"side = 3: there is no such setting: there are side_px, .*did you mean 'side_px'"):
         picture_view({**good["view"], "side": 3})
     assert a_learner("naive").record == {}

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...curation.arguments import check_arguments
 from ..methods.method import Classes, Labels, Method
 from ..methods.registry import made
 from ..models.classifier import Classifier
@@ -81,11 +82,12 @@ def parts_of(
     memory = dict(settings.get("memory") or {})
     choice, keys = memory.pop("choice", "method"), memory.pop("keys", ())
     memory.pop("frames", None)  # what is kept of a sample is the view's business
-    try:
-        schedule, capacity = Schedule(**values), Capacity(**memory) if memory else None
-        bound = inspect.signature(model).bind(None, sample=(), **dict.fromkeys(given), **settings["model"])
-    except TypeError as error:
-        raise ValueError(str(error)) from None
+    for what, takes, table in ("schedule", Schedule, values), ("memory", Capacity, memory):
+        if table:
+            _check(what, takes, table)
+    check_model(model, settings["model"], given)
+    schedule, capacity = Schedule(**values), Capacity(**memory) if memory else None
+    bound = inspect.signature(model).bind(None, sample=(), **dict.fromkeys(given), **settings["model"])
     if choice != "method" and chosen.exemplars not in (None, "share"):
         chosen = dataclasses.replace(chosen, exemplars=choice)
     chosen.check_fits(labels=labels, classes=classes)
@@ -102,6 +104,22 @@ def parts_of(
         raise ValueError(f"criterion {wanted!r}: there are {there}")
     order = {key: rank for rank, key in enumerate(keys)}
     return Parts(chosen, schedule, CRITERIA[wanted], model, settings["model"], capacity, order, labels == "sets")
+
+
+def check_model(model: MakeModel, settings: Mapping[str, Any], given: Sequence[str] = ()) -> None:
+    """Raise ValueError where the settings of a model do not fit it, see ``parts_of``."""
+    takes = inspect.signature(model).parameters
+    open_ended = any(each.kind == each.VAR_KEYWORD for each in takes.values())
+    if strange := [name for name in given if name not in takes and not open_ended]:
+        raise ValueError(f"model: it takes no {strange[0]}, which samples of this dataset come with: name another model")
+    _check("model", model, settings, next(iter(takes), ""), "sample", *given)  # the first is the generator
+
+
+def _check(what: str, takes: Callable[..., Any], settings: Mapping[str, Any], *given: str) -> None:
+    try:
+        check_arguments(takes, settings, given=given)
+    except ValueError as error:
+        raise ValueError(f"{what}: {error}") from None
 
 
 def classifier_of(make: MakeModel, sample: tuple[int, ...], settings: Mapping[str, Any], init: torch.Generator) -> Classifier:

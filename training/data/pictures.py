@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...curation.arguments import check_arguments
 from ...curation.encoders.one_thread import one_thread
-from ...curation.encoders.preprocess import Crop, normalise, prepare
+from ...curation.encoders.preprocess import Crop, cut_centre, cut_window, normalise, prepare, scaled
 from ...curation.rng import uniform
 from ...curation.rows import Reject
 from ...curation.stages.image_format import PILLOW_NAMES
@@ -90,10 +91,8 @@ def picture_view(values: Mapping[str, Any]) -> PictureView:
         ValueError: a value is out of range, missing or unknown.
     """
     given: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in values.items()}
-    try:
-        return PictureView(**given)
-    except TypeError as error:
-        raise ValueError(f"view {dict(values)}: {error}") from None
+    check_arguments(PictureView, given)
+    return PictureView(**given)
 
 
 ReadPictures = Callable[[Sequence[int]], list[Pixels]]
@@ -151,13 +150,14 @@ class PictureCache:
         """(3, side, side) uint8 each: scaled, the centre cut out."""
         view = self.view
         if view.augment == "window_flip" or view.resize == "as_written":  # the centre is a window of what training cuts from
-            return [_window(scaled, view.side_px, 0.5, 0.5, centre=True) for scaled in self.scaled(rows)]
+            return [cut_centre(whole, view.side_px) for whole in self.scaled(rows)]
         crop = Crop(resize_px=view.resize_px, side_px=view.side_px, interpolation="bilinear")
         return self._kept("square", rows, lambda picture: prepare(picture, crop))
 
     def scaled(self, rows: Sequence[int]) -> list[Pixels]:
         """(3, h, w) uint8 each: the whole picture, scaled as ``PictureView.resize`` says."""
-        return self._kept("scaled", rows, lambda picture: _scaled(picture, self.view))
+        edge = "shorter" if self.view.resize == "as_released" else "longer"
+        return self._kept("scaled", rows, lambda picture: scaled(picture, self.view.resize_px, edge=edge))
 
     def stored(self, rows: Sequence[int]) -> list[Pixels]:
         """(h, w, 3) uint8 each: as decoded."""
@@ -243,43 +243,10 @@ def _cropped(squares: Sequence[Pixels], view: PictureView, keys: Sequence[str], 
     return made
 
 
-def _windows(scaled: Sequence[Pixels], view: PictureView, keys: Sequence[str], draw: Draw) -> list[Pixels]:
+def _windows(pictures: Sequence[Pixels], view: PictureView, keys: Sequence[str], draw: Draw) -> list[Pixels]:
     down, across, flip = (_numbers(draw, what, keys).tolist() for what in ("down", "across", "flip"))
-    cuts = (_window(one, view.side_px, y, x) for one, y, x in zip(scaled, down, across, strict=True))
+    cuts = (cut_window(one, view.side_px, y, x) for one, y, x in zip(pictures, down, across, strict=True))
     return [cut[:, :, ::-1] if number < 0.5 else cut for cut, number in zip(cuts, flip, strict=True)]
-
-
-def _window(scaled: Pixels, side: int, down: float, across: float, *, centre: bool = False) -> Pixels:
-    """(3, side, side) of (3, h, w): the square that two numbers in [0, 1) choose, or the centre. What is missing is black."""
-    made, (height, width) = np.zeros((3, side, side), dtype=np.uint8), scaled.shape[1:]
-    places: list[tuple[int, int, int]] = []
-    for length, number in ((height, down), (width, across)):
-        free = abs(length - side)
-        # Halves go as in torchvision's CenterCrop: to the even number, and down where black is added.
-        chosen = (round(free / 2) if length >= side else free // 2) if centre else int(number * (free + 1))
-        places.append((chosen, 0, side) if length >= side else (0, chosen, length))
-    (top, y, rows), (left, x, columns) = places
-    if rows == columns == side:
-        return scaled[:, top : top + side, left : left + side]
-    made[:, y : y + rows, x : x + columns] = scaled[:, top : top + rows, left : left + columns]
-    return made
-
-
-def _scaled(picture: Pixels, view: PictureView) -> Pixels:
-    """(3, h, w): one side is ``resize_px``, the other is cut to a whole number, as torchvision's Resize has it."""
-    height, width = picture.shape[:2]
-    by = min(height, width) if view.resize == "as_released" else max(height, width)
-    if by * _MOST_TIMES < max(height, width):
-        raise Reject("too_elongated", f"{width}x{height} pixels: aspect above {_MOST_TIMES}")
-    size = tuple(view.resize_px if side == by else max(view.resize_px * side // by, 1) for side in (height, width))
-    pixels = torch.from_numpy(np.require(picture, requirements=["C", "W"])).permute(2, 0, 1)[None]
-    if size != (height, width):
-        pixels = torch.nn.functional.interpolate(pixels, size=size, mode="bilinear", align_corners=False, antialias=True)
-    return np.ascontiguousarray(pixels[0].numpy())
-
-
-_MOST_TIMES = 64
-"""The most by which a picture may be longer than wide: the strip's memory would grow with it."""
 
 
 def _resized_crops(pictures: Sequence[Pixels], view: PictureView, keys: Sequence[str], draw: Draw) -> list[Pixels]:

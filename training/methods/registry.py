@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...curation.arguments import check_arguments
 from ...curation.registry import Registry, load_name
 from .method import Method
 
@@ -57,9 +57,9 @@ def made(make: Callable[..., Any], settings: Mapping[str, Any]) -> Method:
     """
     name = getattr(make, "__name__", repr(make))
     try:
-        inspect.signature(make).bind(**settings)
-    except TypeError as error:
-        raise ValueError(f"method {name!r}, settings {dict(settings)}: {error}") from error
+        check_arguments(make, settings)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
     found = make(**settings)
     if not isinstance(found, Method):
         raise ValueError(f"method {name!r} gives {type(found).__name__}, and not a Method")
@@ -77,6 +77,6 @@ def method(name: str, **settings: Any) -> Method:
     >>> method("ewc")
     Traceback (most recent call last):
         ...
-    ValueError: method 'ewc', settings {}: missing a required argument: 'strength'
+    ValueError: ewc: strength is missing: there are strength, ...
     """
     return made(load_name(METHODS, name), settings)

@@ -6,16 +6,14 @@ import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ...datasets.features.checkpoints import Wanted, read_checkpoint, weights_of
+from ...datasets.features.headless import LIBRARIES, check_network, headless, load_weights, timm_models, torchvision_models
 from .classifier import Classifier
 from .picture_net import HEADS
 
-LIBRARIES = ("timm", "torchvision")
 HUB = "hub://"
 """In place of a file: weights that the library publishes, by their name there, as in ``hub://IMAGENET1K_V1``."""
 
@@ -87,7 +85,7 @@ def backbone(
     # The libraries draw from the global generator, which is given back as it was.
     with _drawing, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        network, heads = _of_timm(own) if library == "timm" else _of_torchvision(own)
+        network, heads = headless(library, own)
     _switch_off_draws(network)
     if weights is not None:
         _load(network, weights, name, heads)
@@ -115,7 +113,7 @@ def hub_weights(name: str, tag: str = "") -> Path:
 def _timm_file(name: str, tag: str) -> Path:
     import huggingface_hub
 
-    timm = _timm_models()
+    timm = timm_models()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # that it tries again is no news: what came of it is told
     full = f"{name}.{tag}" if tag else name
     if tag and not timm.is_model_pretrained(full):
@@ -127,7 +125,7 @@ def _timm_file(name: str, tag: str) -> Path:
 
 
 def _torchvision_file(name: str, tag: str) -> Path:
-    models = _torchvision_models()
+    models = torchvision_models()
     known = models.get_model_weights(name)
     if (tag or "DEFAULT") not in known.__members__:
         raise ValueError(f"there are {', '.join(known.__members__)}")
@@ -143,52 +141,8 @@ def _split(name: str) -> tuple[str, str]:
     library, _, own = name.partition("/")
     if library not in LIBRARIES or not own:
         raise ValueError(f"backbone {name!r}: write it as torchvision/resnet50 or timm/vit_small_patch16_224")
-    if library == "timm":
-        there = own in _timm_models().list_models()
-    else:
-        models = _torchvision_models()
-        there = own in models.list_models(module=models)
-    if not there:
-        raise ValueError(f"{library} has no image network {own!r}")
+    check_network(library, own)
     return library, own
-
-
-def _torchvision_models() -> Any:
-    from ...curation.encoders.torchvision_compat import ensure_torchvision
-
-    ensure_torchvision()
-    import torchvision.models
-
-    return torchvision.models
-
-
-def _timm_models() -> Any:
-    from ...curation.encoders.torchvision_compat import ensure_torchvision
-
-    ensure_torchvision()
-    import timm
-
-    return timm
-
-
-def _of_timm(name: str) -> tuple[nn.Module, tuple[str, ...]]:
-    network: Any = _timm_models().create_model(name, pretrained=False, num_classes=0)
-    heads = network.pretrained_cfg.get("classifier") or "head"
-    return network, (heads,) if isinstance(heads, str) else tuple(heads)
-
-
-def _of_torchvision(name: str) -> tuple[nn.Module, tuple[str, ...]]:
-    given = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    network: Any = _torchvision_models().get_model(name, weights=None, **given)
-    beside = [part for part in ("aux1", "aux2", "AuxLogits") if getattr(network, part, None) is not None]
-    for part in beside:  # outputs that only training has
-        setattr(network, part, None)
-    last = [path for path, part in network.named_modules() if isinstance(part, nn.Linear)]
-    if not last:
-        raise ValueError(f"torchvision/{name} has no last linear layer, and so no features: name another network")
-    owner, _, attribute = last[-1].rpartition(".")
-    setattr(network.get_submodule(owner), attribute, nn.Identity())
-    return network, (last[-1], *beside)
 
 
 def _switch_off_draws(network: nn.Module) -> None:
@@ -199,13 +153,8 @@ def _switch_off_draws(network: nn.Module) -> None:
 
 
 def _load(network: nn.Module, path: Path, name: str, heads: Sequence[str]) -> None:
-    last, *beside = heads or ("",)
-    shapes = {key: tuple(value.shape) for key, value in network.state_dict().items()}
-    wanted = Wanted(name, shapes, last, [child for child, _ in network.named_children()])
     try:
-        held = read_checkpoint(str(path))
-        held = {key: value for key, value in held.items() if not any(f".{part}." in f".{key}" for part in beside)}
-        network.load_state_dict(weights_of(held, wanted, str(path)), strict=False)  # all are there but for counters
+        load_weights(network, name, heads, str(path))
     except FileNotFoundError:
         raise ValueError(f"{path}: No such file or directory") from None
     except OSError as error:
