@@ -36,6 +36,8 @@ COMMAND = re.compile(r"^(?:\S+=\S+ )*(?:torchrun .*--no-python )?benchwright (.*
 ELSEWHERE = {
     "extending.md": "tests/test_extending.py",
     "illuminants.md": "tests/pipelines/test_two_camera.py",
+    "near_duplicates.md": "tests/pipelines/test_docs.py",
+    "reading.md": "tests/datasets/test_reading_page.py",
     "trainings.md": "tests/pipelines/test_docs.py",
 }
 SHOWN_ONLY = {"text", "pycon", "json", ""}
@@ -120,6 +122,7 @@ def test_what_is_not_run_is_marked_and_counted() -> None:
         "README.md": 1,
         "index.md": 1,
         "pipelines.md": 4,
+        "reading.md": 5,
         "tables.md": 6,
         "tutorials/cluster.md": 3,
     }

@@ -231,7 +231,7 @@ def main() -> None:
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}
             if isinstance(error, ModuleNotFoundError):
-                answer["lacks"] = error.name
+                answer["lacks"] = error.name or ""
             if isinstance(error, MemoryError) and memory_is_short():
                 answer = {"fault": "memory is short: give it fewer --workers, or more memory"}
         for data in (json.dumps({**answer, "payloads": len(payloads)}).encode(), *payloads):

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PAGE = Path(__file__).resolve().parents[2] / "docs/reading.md"
-EXAMPLES = re.findall(r'```python(?: title="needs (.*?)")?\n(.*?)```', PAGE.read_text(), re.DOTALL)
+EXAMPLES = re.findall(r"```python\n(?:# not run by the tests: needs (.*?)\n)?(.*?)```", PAGE.read_text(), re.DOTALL)
 
 RUN = """
 import importlib.util, json, sys, traceback
