@@ -74,9 +74,9 @@ def train(
         raise WrongUse(f"benchmark {todo.benchmark.name} has no baselines")
     if not (protocols := tuple(protocols)) or not todo.benchmark.early.keys() >= set(protocols):
         check_finished(out)
+    chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), protocols)
     if overrides:
         todo.tell_kept()
-    chosen = todo.benchmark.trainings(todo.config, out, tuple(methods), protocols)
     how: dict[str, Any] = {"scheduler": scheduler, "workers": workers, "retry": retry, "progress": progress}
     how["track"] = tracked
     if "WORLD_SIZE" in os.environ:  # torchrun's

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import posixpath
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from PIL import Image
@@ -161,16 +161,18 @@ def disputed(store: Store, asked: Round, made: Artifact, votes: pa.Table) -> lis
         made: the stage whose rows they were asked about.
         votes: theirs.
     """
-    told = pl.DataFrame(pl.from_arrow(votes.select(["key", "form", "labels", "sensitive"])))
-    unseen = told.filter(pl.col("sensitive").fill_null(value=False)).select("key").unique()
-    answers = told.filter(pl.col("form") == "labels").join(unseen, on="key", how="anti")
-    each = answers.with_columns(answer=pl.col("labels").list.join(" and ").replace("", "none of the above"))
-    counts = each.group_by("key", "answer").len("n").sort("n", "answer", descending=[True, False])
-    found = counts.group_by("key").agg(
-        most=pl.col("n").max() / pl.col("n").sum(), answers=pl.format("{} {}", "n", "answer").str.join(", ")
-    )
-    found = found.filter(pl.col("most") < 1).sort("most", "key").head(_SAMPLES)
-    captions = dict(found.select("key", "answers").rows())
+    told = votes.select(["key", "form", "labels", "sensitive"]).to_pylist()
+    unseen = {row["key"] for row in told if row["sensitive"]}
+    answers: dict[str, Counter[str]] = defaultdict(Counter)
+    for row in told:
+        if row["form"] == "labels" and row["key"] not in unseen:
+            answers[row["key"]][" and ".join(row["labels"] or ()) or "none of the above"] += 1
+    agreement = {key: max(each.values()) / each.total() for key, each in answers.items()}
+    least = sorted((share, key) for key, share in agreement.items() if share < 1)[:_SAMPLES]
+    captions = {
+        key: ", ".join(f"{n} {answer}" for answer, n in sorted(answers[key].items(), key=lambda item: (-item[1], item[0])))
+        for _, key in least
+    }
     refs = _payloads(made.rows_view(store), asked.image, list(captions)) if captions else {}
     there = {key: store.blob(refs[key]).read() for key in captions if key in refs and refs[key]["size"] < _MOST_BYTES}
     thumbs = [Thumb(one.image, f"{captions[one.caption]} ({one.caption})") for one in _thumbs(there.items())]

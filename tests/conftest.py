@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def state_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel built from a copy of the tracked files, unpacked."""
     return unpacked_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(autouse=True)
+def every_warning_is_logged() -> None:
+    """A command that ran with ``--quiet`` in this process leaves the logger so."""
+    logging.getLogger("benchwright").setLevel(logging.NOTSET)
 
 
 @pytest.fixture

@@ -138,7 +138,8 @@ def test_a_tiny_benchmark_runs(python: Path, name: str, tmp_path: Path) -> None:
     assert (made.code, made.err) == (0, "")
     golden = (ROOT / f"tests/golden/{name}.tiny.json").read_text()
     assert re.search(r"digest (\w{64})", made.out)[1] in golden
-    assert Told(python, "report out", tmp_path).code == 0
+    told = Told(python, "report out", tmp_path)
+    assert told.code == 0, told.err
     if name == "iirc":
         told = Told(python, "train out", tmp_path)
         assert (told.code, told.err) == (2, "benchwright: needs the package torch: pip install 'benchwright[train]'\n")
@@ -156,7 +157,8 @@ def test_the_documentations_pipeline_runs(python: Path, tmp_path: Path) -> None:
     made = Told(python, "run shapes.py --out out -q", tmp_path)
     assert (made.code, made.err) == (0, "")
     assert Told(python, "qa export out", tmp_path).code == 0
-    assert Told(python, "report out", tmp_path).code == 0
+    told = Told(python, "report out", tmp_path)
+    assert told.code == 0, told.err
 
 
 @pytest.mark.parametrize(("words", "line"), [

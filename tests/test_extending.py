@@ -98,7 +98,7 @@ def test_the_methods(folder: Path) -> None:
     small = method(f"{folder}/example_methods.py:small_outputs", strength=0.5)
     assert (small.name, dict(small.settings)) == ("small_outputs", {"strength": 0.5})
     assert small.teach is not None
-    with pytest.raises(ValueError, match="missing a required argument: 'rows'"):
+    with pytest.raises(ValueError, match="newest: rows is missing: there are rows"):
         method(f"{folder}/example_methods.py:newest")
     with pytest.raises(ValueError, match="gives str, and not a Method"):
         method("platform:machine")

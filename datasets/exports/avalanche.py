@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -89,7 +90,7 @@ def benchmark(
     if unknown := [split for split in splits if split not in masks]:
         raise ValueError(f"{dataset}: configuration {name!r} has no split {unknown[0]!r}, there are {list(masks)}")
     chosen = {split: mask for split, mask in masks.items() if not splits or split in splits}
-    from avalanche import benchmarks as theirs  # pyright: ignore[reportMissingImports, reportAttributeAccessIssue]
+    theirs = importlib.import_module("avalanche.benchmarks")
 
     places = pc.unique(table[experience].filter(pa.array(np.any([*chosen.values()], axis=0)))).drop_null().sort().to_pylist()
     streams: dict[str, list[Any]] = {}

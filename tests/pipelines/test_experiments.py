@@ -166,7 +166,7 @@ def test_wrong_names_and_settings_are_one_line_before_anything_is_trained(bw: Cl
     out = made(bw, tmp_path / "run")
     for arguments, says in [
         (["--method", "reservoir-alpha=1.0-finetun"], "did you mean 'reservoir-alpha=1.0-finetune'?"),
-        (["--method", "reservoir"], "missing a required argument: 'alpha'"),
+        (["--method", "reservoir"], "baselines.method_settings.reservoir.alpha is missing: there are alpha"),
         (["--method", "bic"], "'bic' does not fit a stream with the same classes in every domain"),
         (["--method", "nowhere.py:x"], "no such file"),
         (["--protocol", "iidd"], "did you mean 'iid'?"),

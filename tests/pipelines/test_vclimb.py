@@ -263,7 +263,7 @@ def test_methods_for_new_classes_learn_a_single_task(tmp_path: Path) -> None:
         ([], ["icarl+ct"], [], "no method 'icarl\\+ct'.*did you mean 'icarl'"),
         ([], [], ["iid"], "no protocol 'iid'"),
         ([], [], ["frames-0"], "no protocol 'frames-0'"),
-        ([], ["reservoir"], [], "missing a required argument: 'alpha'"),
+        ([], ["reservoir"], [], "alpha is missing: there are alpha"),
         (["evaluation.settings.schedule.epoch=2"], [], [], "schedule.epoch: there are .*epochs"),
         (["evaluation.settings.scedule.epochs=2"], [], [], "scedule: there are"),
         (["evaluation.settings.memory.capacity=2"], [], [], "memory.capacity: there are size"),

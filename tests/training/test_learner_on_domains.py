@@ -208,7 +208,7 @@ def test_methods_that_do_not_fit_are_refused_before_anything_is_read() -> None:
         check("finetune", labels="sets")
     with pytest.raises(ValueError, match="'er' keeps exemplars: the settings need the size of a memory"):
         check("er", memory={})
-    with pytest.raises(ValueError, match="missing a required argument: 'alpha'"):
+    with pytest.raises(ValueError, match="reservoir: alpha is missing: there are alpha"):
         check("reservoir")
     with pytest.raises(ValueError, match="no method 'sgd': there are agem"):
         check("sgd")

@@ -365,7 +365,7 @@ def test_all_methods_have_names_and_wrong_settings_are_refused():
     for name in METHODS.builtin:
         assert method(name, **given.get(name, {})).name == name
     assert method("joint", start="finetune").start == "finetune"
-    with pytest.raises(ValueError, match="missing a required argument: 'strength'"):
+    with pytest.raises(ValueError, match="ewc: strength is missing: there are strength"):
         method("ewc")
     with pytest.raises(ValueError, match="share 1"):
         method("bic", share=1)
