@@ -12,6 +12,7 @@ from .errors import unknown
 
 REGISTRIES = {
     "benchmarks": "pipelines.catalogue:BENCHMARKS",
+    "detectors": "curation.stages.detectors:DETECTORS",
     "encoders": "curation.encoders.spec:ENCODERS",
     "estimators": "training.illuminants.registry:ESTIMATORS",
     "methods": "training.methods.registry:METHODS",

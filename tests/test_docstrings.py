@@ -27,6 +27,7 @@ import numpy as np
 import pytest
 from benchwright.curation.named import load
 from benchwright.curation.registry import Registry
+from benchwright.curation.stages.detectors import DETECTORS
 from benchwright.curation.stages.transforms import TRANSFORMS
 from benchwright.eval.metrics.registry import METRICS
 from benchwright.pipelines import api
@@ -65,11 +66,12 @@ EVERY_FUNCTION = [
     "training/illuminants/pictures",
     "curation/qa/options",
     "curation/rng",
-    *("curation/stages/" + name for name in ("buckets", "choose", "dates", "exif", "images", "reorder", "shortage")),
+    *("curation/stages/" + name for name in ("blur", "buckets", "choose", "dates", "detectors")),
+    *("curation/stages/" + name for name in ("exif", "images", "reorder", "shortage")),
 ]
 """Modules whose public functions all have an example, beside the front door, built-in names, and what documents name."""
 
-REGISTRIES = [ESTIMATORS, METHODS, METRICS, MODELS, PREDICTORS, TRANSFORMS]
+REGISTRIES = [DETECTORS, ESTIMATORS, METHODS, METRICS, MODELS, PREDICTORS, TRANSFORMS]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "docs" / "examples").glob("*.py"))]
 
 

@@ -17,7 +17,8 @@ MODULES = {
     "Plans and rows": ["curation.flow", "curation.rows", "curation.keys", "curation.run", "curation.rng", "curation.budget"],
     "Questions to people": ["curation.qa.rounds", "curation.qa.options"],
     "Stages": [
-        *(f"curation.stages.{name}" for name in ("buckets", "choose", "dates", "exif", "images", "reorder", "shortage")),
+        *(f"curation.stages.{name}" for name in ("blur", "buckets", "choose", "dates", "detectors")),
+        *(f"curation.stages.{name}" for name in ("exif", "images", "reorder", "shortage")),
     ],
     "Commands": [
         "pipelines.api",

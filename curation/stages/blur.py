@@ -1,0 +1,147 @@
+"""Makes faces, or whatever a detector finds, unrecognisable: their pixels become means of a few large cells.
+
+No light blur, which can be undone: of a box only ``cells`` x ``cells`` colours are left at most. A picture that is changed is
+written anew, so that nothing of the file's metadata stays, which may hold a thumbnail of the picture as it was, and its place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import simplejpeg
+
+from ..rows import Blob, Reject
+from .decode import MAX_PIXELS, decode_rgb, read_header
+from .detectors import Detector
+
+_JPEG_SIDE = 65500
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A row with an image file."""
+
+    key: str
+    image: Blob
+
+
+@dataclass(frozen=True)
+class Blurred:
+    """The row with nothing left to recognise in the boxes.
+
+    Attributes:
+        image: the file as it was where no box is, else a JPEG without metadata.
+        extension: of the true format.
+        mode: pixel type by Pillow's names.
+        blurred: number of boxes.
+        boxes: x0, y0, x1, y1 of each with its margin, one after another: pixels of the upright picture.
+        box_scores: of each, to three decimals.
+    """
+
+    key: str
+    image: Blob
+    extension: str
+    mode: str
+    blurred: int
+    boxes: list[int]
+    box_scores: list[float]
+
+
+def blur(
+    row: Seen,
+    *,
+    detector: Detector,
+    checkpoint: str = "",
+    min_score: float = 0.2,
+    margin: float = 0.3,
+    cells: int = 4,
+    jpeg_quality: int = 95,
+    max_pixels: int = MAX_PIXELS,
+) -> Blurred:
+    """Find what is to be hidden in a picture and make it unrecognisable. A step of kind ``each``.
+
+    Args:
+        detector: as ``detectors.detector`` gives it.
+        checkpoint: local file with its weights; mark it with ``where``. "" for a detector that takes none.
+        min_score: boxes with a lower score are left alone; lower finds more, and more that is none.
+        margin: by which a box is enlarged on each side, as a share of its width and height.
+        cells: along the longer side of a box; 1 leaves one colour.
+        jpeg_quality: of changed pictures, 1 to 100.
+        max_pixels: a picture with more is rejected.
+
+    Raises:
+        Reject: as ``decode_rgb``; ``animated``: further frames would be published as they are; ``too_large`` for a JPEG.
+        ValueError: a setting is out of its range, or the detector gives what are no boxes in the picture.
+
+    >>> from benchwright.curation.png import stored_png
+    >>> ramp = np.tile(np.arange(0, 64, dtype=np.uint8), (32, 1))
+    >>> def middle(pixels):
+    ...     return [(16, 8, 32, 24, 0.9)]
+    >>> found = blur(Seen("ramp", Blob(stored_png(ramp))), detector=middle, margin=0.25, cells=1)
+    >>> found.boxes, found.extension, sorted(set(decode_rgb(found.image.read())[12:20, 18:30, 0].flat))
+    ([12, 4, 36, 28], 'jpg', [np.uint8(24)])
+    """
+    if not (0 <= min_score <= 1 and 0 <= margin <= 10 and 1 <= cells <= 16 and 1 <= jpeg_quality <= 100):
+        told = f"min_score={min_score}, margin={margin}, cells={cells}, jpeg_quality={jpeg_quality}"
+        raise ValueError(f"{told}: they lie in 0 to 1, 0 to 10, 1 to 16, 1 to 100")
+    data = row.image.read()
+    header = read_header(data, max_pixels=max_pixels)
+    if header.animated:
+        raise Reject("animated", f"{header.extension} of more than one frame: boxes are looked for in the first alone")
+    pixels = decode_rgb(data, max_pixels=max_pixels)
+    found = detector(pixels.copy(), **({"checkpoint": checkpoint} if checkpoint else {}))
+    boxes = _checked(found, pixels.shape[1], pixels.shape[0])
+    boxes = boxes[boxes[:, 4] >= min_score]
+    # Further pages of a TIFF are not looked at, and do not stay.
+    if not len(boxes) and header.extension != "tif":
+        return Blurred(row.key, row.image, header.extension, header.mode, 0, [], [])
+    if max(pixels.shape) > _JPEG_SIDE:
+        raise Reject("too_large", f"{header.width}x{header.height}: a JPEG has at most {_JPEG_SIDE} pixels a side")
+    pixels = pixels.copy()  # a decoder's own memory may not be written
+    areas = _enlarged(boxes[:, :4], margin, pixels.shape[1], pixels.shape[0])
+    for x0, y0, x1, y1 in areas:
+        _pixelate(pixels[y0:y1, x0:x1], cells)
+    image = simplejpeg.encode_jpeg(pixels, quality=jpeg_quality, colorspace="RGB", colorsubsampling="420")
+    scores = [round(float(score), 3) for score in boxes[:, 4]]
+    return Blurred(row.key, Blob(image), "jpg", "RGB", len(areas), [side for area in areas for side in area], scores)
+
+
+def _checked(found: object, width: int, height: int) -> np.ndarray:
+    """Boxes as float64 (n, 5), by place, so that the order in which a detector gives them does not count."""
+    try:
+        boxes = np.asarray(found, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"the detector gives {found!r:.60}: rows (x0, y0, x1, y1, score) are wanted") from None
+    if not boxes.size:
+        return np.zeros((0, 5))
+    if boxes.ndim != 2 or boxes.shape[1] != 5:
+        raise ValueError(f"the detector gives an array {boxes.shape}: rows (x0, y0, x1, y1, score) are wanted")
+    x0, y0, x1, y1, score = boxes.T
+    # What is not a number is in no order: it fails, too.
+    right = (x0 < x1) & (y0 < y1) & (x1 > 0) & (y1 > 0) & (x0 < width) & (y0 < height) & (score >= 0) & (score <= 1)
+    if not (right & np.isfinite(boxes).all(axis=1)).all():
+        told = ", ".join(f"{value:g}" for value in boxes[np.argmin(right & np.isfinite(boxes).all(axis=1))])
+        raise ValueError(
+            f"the detector gives the box ({told}) in a picture of {width}x{height}: x0 < x1, y0 < y1, "
+            "a part of it in the picture, and a score in 0 to 1 are wanted"
+        )
+    return boxes[np.lexsort(boxes.T[::-1])]
+
+
+def _enlarged(boxes: np.ndarray, margin: float, width: int, height: int) -> list[list[int]]:
+    """Whole pixels that boxes (n, 4) with their margins touch within the picture."""
+    more = margin * np.concatenate([boxes[:, 2:] - boxes[:, :2]] * 2, axis=1)
+    low, high = np.floor(boxes - more), np.ceil(boxes + more)
+    whole = np.clip(np.concatenate([low[:, :2], high[:, 2:]], axis=1), 0, [width, height, width, height])
+    return whole.astype(np.int64).tolist()
+
+
+def _pixelate(area: np.ndarray, cells: int) -> None:
+    """Each square cell of an area, uint8 (height, width, 3), becomes its mean."""
+    side = -(-max(area.shape[:2]) // cells)
+    tops, lefts = (np.arange(0, length, side) for length in area.shape[:2])
+    highs, wides = np.diff(tops, append=area.shape[0]), np.diff(lefts, append=area.shape[1])
+    sums = np.add.reduceat(np.add.reduceat(area, tops, axis=0, dtype=np.int64), lefts, axis=1)
+    means = np.rint(sums / np.outer(highs, wides)[..., None]).astype(np.uint8)
+    area[:] = means.repeat(highs, axis=0).repeat(wides, axis=1)

