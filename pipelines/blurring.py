@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field, JsonValue
 from pydantic.dataclasses import dataclass
@@ -52,13 +52,14 @@ def with_blurring(flow: Flow, b: Blurring | None, *, max_pixels: int, max_reject
     """
     if b is None:
         return flow
-    given = {"min_score": b.min_score, "margin": b.margin, "cells": b.cells, "jpeg_quality": b.jpeg_quality}
-    weights = {"checkpoint": where(b.checkpoint)} if b.checkpoint else {}
+    given: dict[str, Any] = {"min_score": b.min_score, "margin": b.margin, "cells": b.cells, "jpeg_quality": b.jpeg_quality}
+    if b.checkpoint:
+        given["checkpoint"] = where(b.checkpoint)
     if b.detector == "centerface" and not b.checkpoint:
         raise ConfigError(f"blurring.checkpoint is missing: {HOW_TO_GET}")
     try:
         found = detector(b.detector, **b.settings)
     except ValueError as error:
         raise ConfigError(f"blurring.settings.{error}: these are of {shown(b.detector)}") from None
-    hidden = step(blur, detector=found, max_pixels=max_pixels, **weights, **given)
+    hidden = step(blur, detector=found, max_pixels=max_pixels, **given)
     return flow.each("blurred", hidden, max_rejects=max_rejects, rows_per_part=rows_per_part)

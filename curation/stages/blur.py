@@ -139,7 +139,7 @@ def _enlarged(boxes: np.ndarray, margin: float, width: int, height: int) -> list
 
 def _pixelate(area: np.ndarray, cells: int) -> None:
     """Each square cell of an area, uint8 (height, width, 3), becomes its mean."""
-    side = -(-max(area.shape[:2]) // cells)
+    side = max(2, -(-max(area.shape[:2]) // cells))  # of one pixel it would stay as it is
     tops, lefts = (np.arange(0, length, side) for length in area.shape[:2])
     highs, wides = np.diff(tops, append=area.shape[0]), np.diff(lefts, append=area.shape[1])
     sums = np.add.reduceat(np.add.reduceat(area, tops, axis=0, dtype=np.int64), lefts, axis=1)

@@ -93,6 +93,13 @@ def test_boxes_at_the_border_and_upon_each_other() -> None:
     assert turned.image.read() == found.image.read()
 
 
+def test_a_box_of_few_pixels_does_not_stay_as_it_is() -> None:
+    smooth = np.full((96, 128, 3), 128, np.uint8)
+    smooth[40, 40] = 255
+    found = blurred(stored_png(smooth), detector=lambda pixels: [(39, 39, 42, 42, 1)], margin=0, jpeg_quality=100)
+    assert decode_rgb(found.image.read()).max() < 180
+
+
 # -------------------------------------------------------------------------------------------------------------- files
 
 
