@@ -118,10 +118,19 @@ def _checked(found: object, width: int, height: int) -> np.ndarray:
     if boxes.ndim != 2 or boxes.shape[1] != 5:
         raise ValueError(f"the detector gives an array {boxes.shape}: rows (x0, y0, x1, y1, score) are wanted")
     x0, y0, x1, y1, score = boxes.T
-    # What is not a number is in no order: it fails, too.
-    right = (x0 < x1) & (y0 < y1) & (x1 > 0) & (y1 > 0) & (x0 < width) & (y0 < height) & (score >= 0) & (score <= 1)
-    if not (right & np.isfinite(boxes).all(axis=1)).all():
-        told = ", ".join(f"{value:g}" for value in boxes[np.argmin(right & np.isfinite(boxes).all(axis=1))])
+    right = (
+        np.isfinite(boxes).all(axis=1)
+        & (x0 < x1)
+        & (y0 < y1)
+        & (x1 > 0)
+        & (y1 > 0)
+        & (x0 < width)
+        & (y0 < height)
+        & (score >= 0)
+        & (score <= 1)
+    )
+    if not right.all():
+        told = ", ".join(f"{value:g}" for value in boxes[np.argmin(right)])
         raise ValueError(
             f"the detector gives the box ({told}) in a picture of {width}x{height}: x0 < x1, y0 < y1, "
             "a part of it in the picture, and a score in 0 to 1 are wanted"
