@@ -318,6 +318,8 @@ def _values(column: pa.ChunkedArray) -> str:
         if pa.types.is_string(kind):
             return f"{len(counts):,} values"
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind):
+        if column.null_count == len(column):
+            return "no values"
         limits = pc.min_max(column).as_py()
         return f"{_cell(limits['min'])} to {_cell(limits['max'])}"
     return ""

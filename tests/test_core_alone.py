@@ -97,6 +97,7 @@ class Told:
 
     def __init__(self, python: Path, words: str, folder: Path) -> None:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+        kept["PYTHONDONTWRITEBYTECODE"] = "1"  # the wheel's folder is shared
         command = [python, "-m", "benchwright.pipelines.cli.main", *words.split()]
         told = subprocess.run(command, capture_output=True, text=True, cwd=folder, env=kept, timeout=300)
         self.code, self.out, self.err = told.returncode, told.stdout, told.stderr

@@ -29,7 +29,9 @@ def check_types(root: str, features: Sequence[str]) -> None:
     """Raise ``ValueError`` where a release lacks one of these types of features: says which it has."""
     known = _types(open_folder(root))
     if strange := [name for name in features if name not in known]:
-        raise ValueError(f"source.features: {strange[0]!r} is not in the release: there are {', '.join(known) or 'none'}")
+        listed = ", ".join(f'"{name}"' for name in known)
+        how = f"there are {', '.join(known)}: --set 'source.features=[{listed}]' takes them" if known else f"{root} has none"
+        raise ValueError(f"source.features: {strange[0]!r} is not in the release: {how}")
 
 
 def _types(folder: Folder) -> list[str]:

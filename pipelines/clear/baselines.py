@@ -95,6 +95,7 @@ def check_settings(config: ClearConfig) -> None:
     """Raise ``WrongUse`` where the settings name what their source does not have, or their own baselines do not fit, as far as
     that shows before there is a dataset."""
     _check_source(config.source)
+    _check_takes_weights(config)
     names = expanded(METHODS.former.get(name, name) for name in config.baselines.methods)
     pairs = _pairs(PROTOCOLS, names, named=False, chosen=False)
     _of_pairs(config, pairs, SEEDS[:1], "", None, {"features": _learned(config)})
@@ -162,13 +163,18 @@ def _pairs(protocols: Sequence[str], names: Sequence[str], *, named: bool, chose
     return pairs + ([(OFFLINE, JOINT)] if offline else [])
 
 
+def _check_takes_weights(config: ClearConfig) -> None:
+    name = settings_of(config)[0]
+    if config.baselines.weights is not None and "weights" not in inspect.signature(load_name(MODELS, name)).parameters:
+        raise WrongUse(f"baselines.weights: model {name!r} takes no weights: name another, such as backbone")
+
+
 def _weights(config: ClearConfig) -> str | None:
     """The file of the model's weights, which may first be fetched."""
-    weights, (name, settings) = config.baselines.weights, settings_of(config)
+    weights, settings = config.baselines.weights, settings_of(config)[1]
     if weights is None:
         return None
-    if "weights" not in inspect.signature(load_name(MODELS, name)).parameters:
-        raise WrongUse(f"baselines.weights: model {name!r} takes no weights: name another, such as backbone")
+    _check_takes_weights(config)
     try:
         if weights.startswith(HUB):
             return str(hub_weights(settings["model"].get("name", ""), weights.removeprefix(HUB)))

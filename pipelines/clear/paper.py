@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from ...curation.encoders.spec import OpenClip
 from ...datasets.clear.facts import FEATURES, RELEASED, PublishedCell, facts, published_tables
+from ...datasets.features.networks import Network
 from ...eval.report.blocks import Block, Cell, Table, Text, Value
 from ...eval.report.trained import PublishedRow, changed_settings
 from ...eval.results import Line, flat
@@ -32,13 +33,15 @@ _STARTS = {"scratch": "from scratch", "finetune": "fine-tuned"}
 
 def features_of(line: Line, config: ClearConfig) -> str:
     """What a training learned, as the paper's tables call it: the vectors of retrieval by CLIP's RN50 are "clip", and a
-    release's own sets have names of its own."""
+    release's own sets have names of its own. A set that has the paper's name, and is no network of 2,048 numbers, is not it."""
     found = str(line.settings.get("features", EMBEDDING))
     if isinstance(config.source, ReleaseSource) and found in config.source.features:
         return {released: name for name, released in RELEASED.items()}.get(found, found)
     encoder = config.encoder
     if found == EMBEDDING and isinstance(encoder, OpenClip) and (encoder.model, encoder.weights) == ("RN50", "openai"):
         return "clip"
+    if found in FEATURES and found in config.features and not isinstance(config.features[found].encoder, Network):
+        return f"own {found}"
     return found
 
 

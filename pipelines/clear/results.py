@@ -46,7 +46,6 @@ from .paper import (
     network_of,
     published_rows,
     told_digests,
-    told_features,
     why_not_the_papers,
     why_not_the_papers_offline,
 )
@@ -206,7 +205,7 @@ def _beside(
     """Whether the paper's figures may stand beside these rows, and those that may."""
     several = len({key for row in rows for key in row.of}) > 1
     trained = [
-        Trained(f"{row.label}, {key[0]}, {told_features(key[1])}" if several else row.label, line, key[1])
+        Trained(f"{row.label}, {key[0]}, {key[1]}" if several else row.label, line, key[1])
         for row in rows
         for key, line in row.of.items()
     ]
@@ -225,7 +224,7 @@ def _compared(groups: Sequence[Group], data: str, known: Known = None) -> list[B
     metrics = [name for name in _metrics(protocol) if name in _NARROW or not several]
 
     def heading(metric: str, features: str) -> str:
-        return f"{_told(metric)}, {told_features(features)}" if several else _told(metric)
+        return f"{_told(metric)}, {features}" if several else _told(metric)
 
     rows = _rows(groups)
     columns = {
@@ -239,6 +238,13 @@ def _compared(groups: Sequence[Group], data: str, known: Known = None) -> list[B
     )
     form = f"In the form of the paper's {named_tables(tables)}: " if tables else "In "
     return [verdict, lines_table(rows, columns, f"{form}{_UNIT}", published=papers)]
+
+
+_TABLE_1 = {
+    "reservoir-alpha=1.0-finetune": "Finetuning with a Reservoir",
+    "dynamic_reservoir-alpha=1.0-finetune": "Finetuning with a Biased Reservoir",
+}
+"""Rows of Table 1 whose names there tell less than ours."""
 
 
 def both_protocols(groups: Sequence[Group], data: str, known: Known = None) -> list[Section]:
@@ -259,7 +265,9 @@ def both_protocols(groups: Sequence[Group], data: str, known: Known = None) -> l
         }
         verdict, papers = _beside(rows, data, known, lambda cell: f"{cell.protocol} {_told(cell.metric)}")
         table = lines_table(rows, columns, f"In the form of the paper's Table 1: {_UNIT}", published=papers)
-        blocks.append((f"{network}, {told_features(features)}", [verdict, table]))
+        words = [f"{row.label} is {_TABLE_1[row.label]}" for row in rows if row.label in _TABLE_1]
+        note = [Text(f"In the paper's words {', '.join(words)}.")] if words else []
+        blocks.append((f"{network}, {features}", [verdict, table, *note]))
     if len(blocks) < 2:
         return [Section("Baselines, both protocols", found) for _, found in blocks]
     return [Section("Baselines, both protocols", [Details(name, found, at == 0) for at, (name, found) in enumerate(blocks)])]
@@ -285,5 +293,5 @@ def _by_features(groups: Sequence[Group], names: Sequence[str], scale: tuple[flo
         shown += [*own_metrics(group.lines), *settings_details(group.lines)]
         shown += method_curves({_short(label): runs for label, runs in group.runs.items()}, names, of="bucket")
         shown += accuracy_heats(group.runs, names, of="bucket", scale=scale)
-        blocks += [Details(told_features(group.features), shown, opened=at == 0)] if len(groups) > 1 else shown
+        blocks += [Details(group.features, shown, opened=at == 0)] if len(groups) > 1 else shown
     return blocks

@@ -196,11 +196,11 @@ def test_features_stand_side_by_side_in_the_form_of_table_6(config: ClearConfig)
     found = grouped([*lines, changed], config, [1, 2])
     assert [group.features for group in found] == ["clip", "imagenet_rn50", "byol_imagenet_rn50", "moco_b0"]
     verdict, table = _compared(found, "")
-    assert "Not of nap-finetune, iid, BYOL-ImageNet: settings of the paper were changed: schedule.epochs." in str(verdict)
+    assert "Not of nap-finetune, iid, byol_imagenet_rn50: settings of the paper were changed: schedule.epochs." in str(verdict)
     assert isinstance(table, Table)
     assert table.caption.startswith("In the form of the paper's Table 6: ")
-    assert "in-domain, BYOL-ImageNet" not in table.columns, "nothing of it may be shown, and its own results are empty here"
-    assert table.columns[2:5] == ["in-domain, CLIP", "in-domain, Pretrained-ImageNet", "in-domain, MoCo-YFCC-B0"]
+    assert "in-domain, byol_imagenet_rn50" not in table.columns, "nothing of it may be shown, and its own results are empty here"
+    assert table.columns[2:5] == ["in-domain, clip", "in-domain, imagenet_rn50", "in-domain, moco_b0"]
     assert columns_of(table, "Nap", "the CLEAR paper, Tables 4 and 6") == [79.8, 93.3, 86.7, 79.4, 93.0, 86.1]
     # By both heads and under both protocols there are tables of their own.
     more = [*lines, line_of("nap-finetune", "mlp", features="clip")]
@@ -209,9 +209,9 @@ def test_features_stand_side_by_side_in_the_form_of_table_6(config: ClearConfig)
         grouped([*lines, *(dataclasses.replace(x, protocol="streaming") for x in lines)], config, [1]), ""
     )
     assert [block.title for block in sections[0].blocks if isinstance(block, Details)] == [
-        "linear, CLIP",
-        "linear, Pretrained-ImageNet",
-        "linear, MoCo-YFCC-B0",
+        "linear, clip",
+        "linear, imagenet_rn50",
+        "linear, moco_b0",
     ]
 
 

@@ -231,7 +231,7 @@ def test_sets_of_a_release_stand_side_by_side_in_one_run(several: tuple[Path, Pa
     page = (out / "report.html").read_text()
     for protocol, both in (("iid", ["in-domain", "next-domain"]), ("streaming", ["next-domain"])):
         part = page.partition(f">Baselines, {protocol} protocol</h2>")[2].partition("<h2")[0]
-        columns = [f"{metric}, {name}" for metric in both for name in ("Pretrained-ImageNet", "MoCo-YFCC-B0")]
+        columns = [f"{metric}, {name}" for metric in both for name in ("imagenet_rn50", "moco_b0")]
         assert re.findall(r"<th[^>]*>([a-z]+-domain, [^<]*)</th>", part)[: len(columns)] == columns, (
             "in the form of Tables 6 and 8"
         )
