@@ -546,23 +546,27 @@ def test_a_folder_is_missed_in_words(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize(
-    ("name", "dataset", "fps"),
+    ("name", "dataset", "fps", "tasks"),
     [
-        (None, "ucf101", None),
-        ("activitynet_trim", "activitynet", 30.0),
-        ("activitynet_untrim", "activitynet", 30.0),
-        ("kinetics400", "", None),
+        (None, "ucf101", None, 10),
+        ("ucf101_20tasks", "ucf101", None, 20),
+        ("activitynet_trim", "activitynet", 30.0, 10),
+        ("activitynet_trim_20tasks", "activitynet", 30.0, 20),
+        ("activitynet_untrim", "activitynet", 30.0, 10),
+        ("activitynet_untrim_20tasks", "activitynet", 30.0, 20),
+        ("kinetics400", "", None, 10),
     ],
 )
-def test_published_settings_are_those_of_the_facts(name: str | None, dataset: str, fps: float | None) -> None:
+def test_published_settings_are_those_of_the_facts(name: str | None, dataset: str, fps: float | None, tasks: int) -> None:
     c = settings(name)
     f = facts()
-    assert (c.split.tasks, c.frames.kind, c.frames.min_frames, c.frames.fps) == (10, "all", 8, fps)
+    assert (c.split.tasks, c.frames.kind, c.frames.min_frames, c.frames.fps) == (tasks, "all", 8, fps)
     vclimb.plan(c, "out").schemas()
+    assert tasks in f.datasets[c.evaluation.dataset].per_task
     assert c.evaluation.roles[2] == f.datasets[c.evaluation.dataset].evaluated
-    assert (c.split.untrim is not None) == (name == "activitynet_untrim")
+    assert (c.split.untrim is not None) == ("untrim" in (name or ""))
     if c.source.kind == "split_file":
-        (pinned,) = [one for one in f.split_files if one.dataset == dataset]
+        (pinned,) = [one for one in f.split_files if (one.dataset, one.tasks) == (dataset, tasks)]
         assert (c.source.sha256, Path(c.source.path).name) == (pinned.sha256, pinned.name)
     found = baseline_settings(c, "icarl", 8)
     assert found["memory"].items() >= {"unit": "samples", "frames": 8}.items()
@@ -686,8 +690,8 @@ def test_published_figures_are_found_by_method_and_frames() -> None:
         return [(row.source.removeprefix("vCLIMB, "), row.name, row.values["Acc (by classes)"]) for row in rows]
 
     assert told("ucf101", "all", "icarl", "er") == [
-        ("main results, 10 tasks", "naive", 91.42),
-        ("main results, 10 tasks", "iCaRL", 80.97),
+        ("Table 2", "naive", 91.42),
+        ("Table 2", "iCaRL", 80.97),
     ]
     assert told("ucf101", 4, "icarl+tc", "ewc") == [("Table 3", "iCaRL+TC", 73.85)]
     assert told("activitynet_untrim", 8, "icarl", "er+tc") == [
