@@ -298,7 +298,7 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
         benchmark: in one of the three forms, see ``catalogue.BENCHMARKS``. Its settings lie beside its module:
             ``published.toml`` and variants such as ``tiny.toml``; or, of a module ``words.py`` with a ``words.toml``, that and
             variants such as ``words.tiny.toml``.
-        name: None for its own.
+        name: None for its own, which ``published`` names, too.
         base: folder that a user's file is relative to.
 
     Raises:
@@ -314,6 +314,8 @@ def find_config(benchmark: str, name: str | None, base: Path = Path()) -> Traver
         return beside[_OWN]
     if name in beside and name != _OWN:
         return beside[name]
+    if _OWN in beside and f"{name}.toml" == _PUBLISHED == beside[_OWN].name:
+        return beside[_OWN]
     if not (base / name).exists():
         known = variants(benchmark)
         told = f", and no packaged variant: there are {', '.join(known)}" if known and "/" not in name else ""
