@@ -537,6 +537,24 @@ def test_a_task_without_a_role_is_told_before_frames_are_decoded(
     assert "split.val_share" in warned[0]
 
 
+def test_classes_of_one_clip_and_unknown_recordings_are_told(videos: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    for number, path in enumerate(sorted(videos.glob("*/*"))):
+        (plain / path.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, plain / path.parent.name / f"{number}.y4m")
+    here = ['source={kind="folder", layout="class_folders"}', f'videos={{root="{plain}", max_missing=0, max_broken=0}}']
+    c = small(*here, "split.roles=by_class")
+    made(c, tmp_path / "run")
+    page = Path(vclimb.BENCHMARK.report(c, str(tmp_path / "run"))).read_text()
+    assert "Whether train and test share recordings is not known: 16 of 16 clips" in page
+    assert "No group stands in" not in page
+    (plain / "lonely").mkdir()
+    shutil.copy(path, plain / "lonely")
+    with pytest.raises(StepFailed, match=r"class 'lonely' has no clip with role 'train' among its 1: .*split\.classes"):
+        made(c, tmp_path / "lonely")
+    assert made(small(*here, "split.roles=by_class", "split.on_lost_role=keep"), tmp_path / "kept").result.rows == 17
+
+
 def test_a_folder_is_missed_in_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.call(["run", "vclimb", "--config", "segments", "--out", str(tmp_path / "out")]) == 2
     assert "videos.root: this setting is missing" in capsys.readouterr().err
