@@ -1,5 +1,5 @@
-"""Annotations of ActivityNet v1.3: the official JSON, the tables of action localisation, and the CSV files of TSP. Every annotated
-segment is a row.
+"""Annotations of ActivityNet v1.3: the official JSON, that of action localisation, and the CSV files of TSP. Every
+annotated segment is a row.
 
 The CSV files name the length of the 30 fps copies that TSP's authors made; the JSON gives the length of the videos. Segments of
 no or negative length stand in the published lists (9 in train, 3 in val of TSP's) and are kept: who cuts frames rejects them.

@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple
 import polars as pl
 import pyarrow as pa
 
+from ...curation.package_data import FactTable
 from ..videos.rows import ROLES
 
 
@@ -145,3 +146,18 @@ def memory_lines(memory: Mapping[str, Sequence[int]], average: Mapping[str, int]
         pairs = zip(settings, stated, strict=True)
         lines += [MemoryLine(dataset, videos, frames, videos * frames, in_paper) for frames, in_paper in pairs]
     return lines
+
+
+def memory_share(frames: int, dataset: FactTable) -> float:
+    """Percent of the training frames of a data set that a memory of so many frames is.
+
+    Args:
+        frames: in the memory.
+        dataset: its facts: clips for training, or those a task where the sum is not known, and frames a video on average.
+
+    >>> from benchwright.datasets.vclimb.facts import facts
+    >>> [round(memory_share(4000 * n, facts().datasets["activitynet_trim"]), 2) for n in (8, 3879)]
+    [0.05, 25.96]
+    """
+    clips = dataset.clips.get("train") or 10 * dataset.per_task[10]["train"]
+    return 100 * frames / (clips * dataset.frames_per_video)

@@ -237,7 +237,7 @@ def test_json_of_action_localisation(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r'no clip of the list has a role: split.roles="by_class"'):
         assign_clip_roles(Held(table), rule="listed", seed=0)
     path.write_text('{"v_abcdefghijk": {"timestamps": [[0, 1]], "sentences": ["a"]}}')
-    with pytest.raises(ValueError, match="no 'annotations'.* the first has 'timestamps', 'sentences'"):
+    with pytest.raises(ValueError, match=r"no 'annotations'.* the first has 'timestamps', 'sentences'"):
         list(read_activitynet_json(path=str(path)))
 
 

@@ -160,6 +160,8 @@ def test_baselines_are_scored_and_resumed(trained: Path, tmp_path: Path) -> None
     line = next(line for line in lines(experiments.results(str(trained))) if line.label == "icarl")
     last = line.select("accuracy").to_pylist()[-1]
     assert (last["memory_samples"], last["memory_parts"]) == (12, 48)
+    for metric in ("acc_class_weighted", "bwf_class_weighted"):
+        assert line.matrix(metric, [""])[:, -1, 0] == line.values(metric), "after the last task, and of the whole training"
     np.testing.assert_array_equal([values[0] for values in by_class(line).values()], [1, 0, 1, 1, 0, 0.5])
     assert {key for key, values in by_class(line).items() if len(values) == 3} == {("0", "yellow right"), ("0", "blue right")}
 
@@ -208,6 +210,12 @@ def test_the_report_shows_tables_and_frames(trained: Path) -> None:
     assert "counts do not add up" not in page
     assert "48.53" not in page  # iCaRL on ActivityNet-Trim: the paper's figures stand only where they may be compared with
     assert page.count("data:image/jpeg") >= 6 * 3 * 8
+    for caption in (
+        "Backward forgetting (BWF) after each task",
+        "Accuracy after the last task on every class, by the accuracy",
+    ):
+        assert caption in page
+    assert "21.76" in page  # the share of UCF101's frames that the paper states
 
 
 def test_without_validation_the_last_epoch_is_taken(trained: Path, tmp_path: Path) -> None:
