@@ -237,6 +237,31 @@ def test_epochs_chosen_on_the_reported_clips_are_told(trained: Path, tmp_path: P
     assert "Epochs were chosen on the clips that are reported" in Path(vclimb.BENCHMARK.report(c, out)).read_text()
 
 
+def test_networks_for_clips_learn_dense_frames(trained: Path, tmp_path: Path) -> None:
+    """Any method, with temporal consistency, on a network of torchvision for clips: by settings alone."""
+    out = untrained(trained, tmp_path / "run")
+    model = ["evaluation.model=backbone", 'evaluation.model_settings={name="torchvision/r3d_18"}']
+    c = settings(
+        "tiny", *model, 'evaluation.settings={schedule={epochs=1}, view={sampling="dense", stride=2, segments=2, side_px=16}}'
+    )
+    (line,) = train(c, out, "lwf+tc")
+    assert (line.model, line.settings["model.name"], line.settings["view.sampling"]) == (
+        "backbone",
+        "torchvision/r3d_18",
+        "dense",
+    )
+    assert line.matrix("accuracy", ["0", "1", "2"]).shape == (1, 3, 3)
+    for override, says in (
+        (
+            'evaluation.model_settings={name="torchvision/r3d_19"}',
+            r"no network 'r3d_19' for images or clips; did you mean 'r3d_18'",
+        ),
+        ("evaluation.settings.view.sampling=sparse", "sampling 'sparse'"),
+    ):
+        with pytest.raises(WrongUse, match=says):
+            train(settings("tiny", *model, override), out, "er")
+
+
 def test_memories_of_other_sizes_stand_beside_each_other(trained: Path, tmp_path: Path) -> None:
     out = str(shutil.copytree(trained, tmp_path / "run"))
     before = stages_of(out)
