@@ -90,6 +90,18 @@ class ProposedHierarchy:
 
 
 @dataclass(frozen=True, config=_STRICT)
+class FolderHierarchy:
+    """The hierarchy of the folders of pictures: ``superclass/subclass/``, and ``subclass/`` of lone ones.
+
+    Attributes:
+        min_subclasses: superclasses with fewer go, and their subclasses become lone.
+    """
+
+    kind: Literal["folders"]
+    min_subclasses: Annotated[int, Field(ge=1)] = 1
+
+
+@dataclass(frozen=True, config=_STRICT)
 class DrawnHierarchy:
     """The hierarchy of drawn pictures."""
 
@@ -158,7 +170,7 @@ class IircConfig:
     """All settings.
 
     Attributes:
-        seed: draws what is drawn: pictures, configurations.
+        seed: draws what is drawn: pictures, configurations, shares.
         setup: ``iirc``, or ``class_incremental``: every class is lone, as in the paper's comparison.
         max_broken: pictures that do not decode: a number, or a share below 1.
         max_outside: pictures whose class the hierarchy lacks: likewise, or None where any number of them may be left out.
@@ -170,7 +182,7 @@ class IircConfig:
     seed: int
     setup: Literal["iirc", "class_incremental"]
     source: Annotated[CifarSource | ImageSource | DrawnSource | OwnSource, ByKind(SOURCES["iirc"])]
-    hierarchy: Annotated[HierarchyFile | ProposedHierarchy | DrawnHierarchy, Field(discriminator="kind")]
+    hierarchy: Annotated[HierarchyFile | ProposedHierarchy | FolderHierarchy | DrawnHierarchy, Field(discriminator="kind")]
     tasks: Annotated[TasksFile | TasksDrawn, Field(discriminator="kind")]
     shares: Shares
     shards: ShardSizes
