@@ -264,12 +264,17 @@ def trainings_of(baselines: Iterable[Mapping[str, Any]], seeds: Iterable[int], *
     """A training for each baseline and seed.
 
     Args:
-        baselines: of each what ``stream_training`` is given of it alone: protocol, method, model, settings, ...
-        seeds: of each baseline.
+        baselines: of each what ``stream_training`` is given of it alone: protocol, method, model, settings, ...; and ``seeds``,
+            where it has its own.
+        seeds: of each other baseline.
         shared: what it is given of all of them.
     """
-    seeds = list(seeds)
-    return [stream_training(**shared, **baseline, seed=seed) for baseline in baselines for seed in seeds]
+    usual, made = list(seeds), list[Training]()
+    for baseline in baselines:
+        given = {**shared, **baseline}
+        own = given.pop("seeds", usual)
+        made += [stream_training(**given, seed=seed) for seed in own]
+    return made
 
 
 @functools.lru_cache(maxsize=4)

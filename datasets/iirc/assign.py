@@ -1,8 +1,8 @@
 """Which sample is given under which label: shares of every subclass in file order, as columns of one table.
 
 Abdelsalam et al., "IIRC: Incremental Implicitly-Refined Classification", CVPR 2021, section 4.1, and its package. A share is a
-stretch of the samples of a subclass in the order of their files, or in one that is drawn. A sample may be given twice, under its
-superclass in one task and under its subclass in another: it stays one row, with ``in_super`` and ``in_sub`` both true.
+stretch of the samples of a subclass in the order of their files, or in one that is drawn. A sample may be given twice, under
+its superclass in one task and under its subclass in another: it stays one row, with ``in_super`` and ``in_sub`` both true.
 """
 
 from __future__ import annotations

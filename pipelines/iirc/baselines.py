@@ -48,7 +48,9 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
     numbers = [_number(str(each), config) for each in [*protocols] or e.configurations or config.tasks.configurations]
     runs = Runs(posixpath.join(out, DATASET), device=e.device, workers=e.workers)
     table = DatasetIndex.open(runs.dataset).table
-    kinds = {number: {"kinds": list(RefinedView(table, number).kinds)} for number in numbers}
+    views = {number: RefinedView(table, number) for number in numbers}
+    kinds = {number: {"kinds": list(view.kinds)} for number, view in views.items()}
+    of_other_labels = list({frozenset(views[number].classes): number for number in reversed(numbers)}.values())[::-1]
     measures = {number: with_metrics({"sets": Step(measure_sets, kinds[number])}, e.metrics) for number in numbers}
 
     def baselines() -> Iterator[dict[str, Any]]:
@@ -56,10 +58,16 @@ def trainings(config: IircConfig, out: str, methods: Iterable[str], protocols: I
             method, settings = settings_of(config, name)
             if config.vectors is not None:
                 settings["data"]["vectors"] = vectors_digest(out)
-            # All samples at once are in the order of one configuration.
-            for number in numbers[:1] if settings["data"]["samples"] == "all" else numbers:
-                given = {"settings": settings, "order": number, "measures": measures[number], "places": places_of(name)}
-                yield {"method": (name, method), **given}
+            # All samples at once are one task: configurations of the same labels differ in nothing that is learned.
+            joint = settings["data"]["samples"] == "all"
+            own = {"seeds": e.joint_seeds} if joint and e.joint_seeds else {}
+            memories = [settings["memory"]]
+            if name == "er" and e.er_sizes:
+                memories = [{**settings["memory"], "size": size} for size in e.er_sizes]
+            for memory in memories:
+                for number in of_other_labels if joint else numbers:
+                    given = {"order": number, "measures": measures[number], "places": places_of(name)}
+                    yield {"method": (name, method), "settings": {**settings, "memory": memory}, **given, **own}
 
     return trainings_of(
         baselines(),

@@ -136,8 +136,12 @@ class Evaluation:
         methods: names of ``training.baselines.iirc``, or of any other method.
         model: of all methods; ``settings.model`` are its own.
         metrics: of your own, beside the paper's: see ``pipelines.metrics.measure_by``.
-        configurations: of the tasks, a run each; those of ``tasks`` by default.
+        configurations: of the tasks, a run each; those of ``tasks`` by default. Joint training, which has one task, runs in
+            those that differ in their labels.
         seeds: a run each.
+        joint_seeds: those of joint training, where they are others.
+        er_sizes: samples of each class that ``er`` keeps, a line of the results each, as in the paper's Appendix E; none: the
+            one of the settings.
         information: labels in training: ``incomplete``: those that the task brings; ``complete``: all known by then.
         roles: what is evaluated after each task; the first is reported.
         confusion_after: tasks after which the report shows the confusion matrix.
@@ -155,6 +159,8 @@ class Evaluation:
     roles: Annotated[list[Literal["test", "posttask_valid"]], Field(min_length=1)]
     confusion_after: list[Annotated[int, Field(ge=0)]]
     configurations: list[int] | None = None
+    joint_seeds: list[int] | None = None
+    er_sizes: list[Annotated[int, Field(ge=1)]] = Field(default_factory=list[int])
     settings: dict[str, dict[str, Any]] = Field(default_factory=dict[str, dict[str, Any]])
     method_settings: Annotated[dict[str, dict[str, dict[str, Any]]], AfterValidator(known_keys(METHODS, paper_methods()))] = (
         Field(default_factory=dict[str, dict[str, dict[str, Any]]])

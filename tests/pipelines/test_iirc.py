@@ -224,6 +224,7 @@ def test_presets_have_the_values_of_the_facts() -> None:
         )
         assert c.tasks.configurations == list(range(sets[fact].configurations))
         assert c.evaluation.seeds == [facts().training["seed"]]
+        assert c.evaluation.joint_seeds == list(facts().training["joint_seeds"])
     assert set(facts().confusion["tasks"]) <= set(settings(None).evaluation.confusion_after)
     assert set(VARIANTS) == set(config.variants("iirc"))
 
@@ -443,6 +444,18 @@ def test_results_of_an_earlier_dataset_are_left_out(trained: Path, tmp_path: Pat
     assert list(experiments.stale_trainings(out).values()) == ["trained on another dataset"] * 3
 
 
+def test_joint_training_has_seeds_and_replay_has_buffers_of_its_own(tiny: Path) -> None:
+    """Seeds 100 to 104 of the released code, and the buffers of the paper's Appendix E."""
+    c = settings(
+        "tiny", "evaluation.joint_seeds=[100, 101]", "evaluation.er_sizes=[20, 50]", "evaluation.configurations=[0, 1]"
+    )
+    found = iirc_runs.trainings(c, str(tiny), ["joint", "er"], [])
+    told = [(one.method, one.order, one.seed, one.settings["memory"]["size"]) for one in found]
+    # Both configurations have the same labels, and all of them are one task.
+    assert [each[:3] for each in told if each[0] == "joint"] == [("joint", 0, 100), ("joint", 0, 101)]
+    assert [each[1:] for each in told if each[0] == "er"] == [(c, 0, size) for size in (20, 50) for c in (0, 1)]
+
+
 def test_what_there_is_not_is_told_before_anything_is_trained(tiny: Path) -> None:
     for override, options, message in (
         ("seed=0", {"methods": ["ewc2"]}, "no method 'ewc2': there are .*; did you mean 'ewc'"),
@@ -516,6 +529,7 @@ def test_the_report_shows_baselines(trained: Path) -> None:
     assert "pw-JS, mean over tasks" in page
     assert "settings changed from the paper" in page
     assert "er, after task 2" in page
+    assert "just after it was learned (R_jj)" in page
 
 
 def test_the_record_of_a_line_says_whether_its_settings_are_the_papers() -> None:
