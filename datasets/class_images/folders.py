@@ -78,7 +78,7 @@ def read_class_images(
         max_bytes: larger files are rejected.
     """
     listed = {} if classes is None else read_class_list(classes)
-    read = read_folder if form == "folders" else read_tar
+    read = functools.partial(read_folder, exif=False) if form == "folders" else read_tar
     for found in read(piece, root=root, source_name="", require_date=False, max_bytes=max_bytes):
         yield found if isinstance(found, Rejected) else _placed(found, splits, listed)
 
