@@ -82,10 +82,10 @@ def say(line: str) -> None:
     print(f"benchwright: {line}", file=sys.stderr, flush=True)
 
 
-def warnings_as_lines(*, quiet: bool) -> None:
-    """Let what the stages warn of be lines like the others; none of them when ``quiet``."""
+def warnings_as_lines() -> None:
+    """Let what the stages, and trackers of trainings, warn of be lines like the others."""
     logger = logging.getLogger("benchwright")
-    logger.setLevel(logging.ERROR if quiet else logging.WARNING)
+    logger.setLevel(logging.WARNING)
     if not logger.handlers:
         handler = _Lines()
         handler.setFormatter(logging.Formatter("benchwright: warning: %(message)s"))
