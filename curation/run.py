@@ -15,7 +15,7 @@ from .budget import TooManyRejects
 from .flow import Flow, PlanError, Stage
 from .keys import MissingSource
 from .lock import Busy, locked
-from .needs import check_packages
+from .needs import check_devices, check_packages
 from .part_writer import folder, part_name
 from .recipe import missing_source
 from .records import PUBLISHED, check_tree
@@ -89,8 +89,8 @@ def run(
         on_progress: called in this thread.
 
     Raises:
-        PlanError: for a plan that does not hold together, or a folder that another pipeline filled or that the workers cannot
-            reach, before anything is made.
+        PlanError: for a plan that does not hold together, a folder that another pipeline filled or that the workers cannot
+            reach, or a device that is not there, before anything is made.
         StoreError: where ``retry`` names a reason for which no row was rejected.
         StepFailed: where a step raised something other than ``Reject``, or lost rows.
         TooManyRejects: where a stage went over its budget.
@@ -118,7 +118,10 @@ def run(
         _check_no_links(store)
         earlier = check_folder(store, pipeline)
         _check_sources(stages)
-        check_packages(stage for stage in stages if not store.exists(artifact_file(stage.name)))
+        pending = [stage for stage in stages if not store.exists(artifact_file(stage.name))]
+        check_packages(pending)
+        if scheduler in IN_PROCESS:
+            check_devices(pending)
         if retry:  # before anything is written: the reasons may be mistyped
             _forget_rejects(store, retry)
         names = [stage.name for stage in stages]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import os
 import reprlib
 import tomllib
 import typing
@@ -156,18 +157,23 @@ def adapter_of(config_type: type[T]) -> TypeAdapter[T]:
     return TypeAdapter(config_type)
 
 
-def _forbid_unknown(owner: type, seen: set[type]) -> None:
+def _forbid_unknown(owner: type, seen: set[type]) -> bool:
+    """Whether that changed it, or what is in it."""
     if owner in seen or not dataclasses.is_dataclass(owner):
-        return
+        return False
     seen.add(owner)
-    for hint in typing.get_type_hints(owner).values():
-        for inner in _dataclasses_in(hint):
-            _forbid_unknown(inner, seen)
+    try:
+        hints = typing.get_type_hints(owner).values()
+    except NameError:  # of a class in a function: pydantic looks further, and cannot do so again
+        return False
+    changed = [_forbid_unknown(inner, seen) for hint in hints for inner in _dataclasses_in(hint)]
     how: ConfigDict = getattr(owner, "__pydantic_config__", {})
     if "extra" not in how:
-        owner.__pydantic_config__ = ConfigDict(**{**how, "extra": "forbid"})
-        if is_pydantic_dataclass(owner):
-            rebuild_dataclass(owner, force=True)
+        setattr(owner, "__pydantic_config__", ConfigDict(**{**how, "extra": "forbid"}))
+        changed.append(True)
+    if any(changed) and is_pydantic_dataclass(owner):
+        rebuild_dataclass(owner, force=True)
+    return any(changed)
 
 
 def _from(origin: str, place: Sequence[str], given: Iterable[str]) -> str:
@@ -480,6 +486,18 @@ def _is_marked(hint: Any, mark: type) -> bool:
     return any(isinstance(extra, mark) for extra in getattr(hint, "__metadata__", ())) or any(
         _is_marked(argument, mark) for argument in typing.get_args(hint)
     )
+
+
+def check_not_empty(setting: str, path: str) -> None:
+    """Raise ``ConfigError`` where a setting names a local file that holds nothing, before the hours that lead to its use.
+
+    >>> check_not_empty("features.a.weights", "/dev/null")
+    Traceback (most recent call last):
+        ...
+    benchwright.pipelines.config.ConfigError: features.a.weights = '/dev/null': the file is empty
+    """
+    if path and "://" not in path and os.path.exists(path) and not os.path.isdir(path) and not os.path.getsize(path):
+        raise ConfigError(f"{setting} = {path!r}: the file is empty")
 
 
 def arguments_of(table: Any) -> dict[str, Any]:

@@ -56,8 +56,13 @@ class Job:
     used: tuple[Entry, ...] = ()
 
     def flow(self, out: str) -> Flow:
-        """The plan for a run in ``out``."""
-        return self.benchmark.plan(self.config, out)
+        """The plan for a run in ``out``. Raises ``PlanError`` where the benchmark gives something else."""
+        flow: Any = self.benchmark.plan(self.config, out)
+        if not isinstance(flow, Flow):
+            raise PlanError(
+                f"{self.benchmark.name}: its plan gives {type(flow).__name__}: let it return the Flow that it makes"
+            )
+        return flow
 
     @contextlib.contextmanager
     def naming_settings(self) -> Iterator[None]:
@@ -69,6 +74,12 @@ class Job:
                 name for name, value in _paths(self.values) if value and error.path.startswith(f"{value.rstrip('/')}/")
             ]
             raise MissingSource(error.path, held[0] if held else "") from error
+        except PlanError as error:
+            held = [
+                name for name, value in _paths(self.values) if name.endswith("device") and f"device = {value!r}" in str(error)
+            ]
+            error.args = (f"{error} {' or '.join(held)}" if held else str(error),)
+            raise
         except (StepFailed, NoRows) as error:  # what a source of the wrong sort leads to
             held = [name for name, value in _paths(self.values) if "/" in value and f"'{value.rstrip('/')}" in str(error)]
             error.args = (f"{error} ({' or '.join(held)})" if held else str(error),)
