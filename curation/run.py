@@ -113,15 +113,14 @@ def run(
     store = Store(out)
     if not store.shared and scheduler not in IN_PROCESS:
         raise PlanError(f"{out} lies in the memory of this process, where workers of {scheduler!r} cannot write")
+    if scheduler in IN_PROCESS:
+        check_devices(stage for stage in stages if not store.exists(artifact_file(stage.name)))
     made: dict[str, Artifact] = {}
     with lock(store), Workers(scheduler, workers) as pool:
         _check_no_links(store)
         earlier = check_folder(store, pipeline)
         _check_sources(stages)
-        pending = [stage for stage in stages if not store.exists(artifact_file(stage.name))]
-        check_packages(pending)
-        if scheduler in IN_PROCESS:
-            check_devices(pending)
+        check_packages(stage for stage in stages if not store.exists(artifact_file(stage.name)))
         if retry:  # before anything is written: the reasons may be mistyped
             _forget_rejects(store, retry)
         names = [stage.name for stage in stages]
