@@ -144,7 +144,7 @@ def checked(config_type: type[T], values: Any, origin: str, used: list[Entry] | 
 
 
 @functools.cache
-def adapter_of(config_type: type[T]) -> TypeAdapter[T]:
+def adapter_of(config_type: type) -> TypeAdapter[Any]:
     """What checks settings. Dataclasses that say nothing of unknown names refuse them, as those of this package do.
 
     >>> from shapes import Config
@@ -167,9 +167,9 @@ def _forbid_unknown(owner: type, seen: set[type]) -> bool:
     except NameError:  # of a class in a function: pydantic looks further, and cannot do so again
         return False
     changed = [_forbid_unknown(inner, seen) for hint in hints for inner in _dataclasses_in(hint)]
-    how: ConfigDict = getattr(owner, "__pydantic_config__", {})
+    how: Any = getattr(owner, "__pydantic_config__", {})
     if "extra" not in how:
-        setattr(owner, "__pydantic_config__", ConfigDict(**{**how, "extra": "forbid"}))
+        typing.cast("Any", owner).__pydantic_config__ = {**how, "extra": "forbid"}
         changed.append(True)
     if any(changed) and is_pydantic_dataclass(owner):
         rebuild_dataclass(owner, force=True)
@@ -187,14 +187,14 @@ def _from(origin: str, place: Sequence[str], given: Iterable[str]) -> str:
 
 def _check_finite(values: Any, origin: str, given: Sequence[str]) -> None:
     for name, value in _numbers(values):
-        shown = f"{_from(origin, name.split('.'), given)} {name}"
+        place = name.split(".")
         if isinstance(value, int):
             if not -_LARGEST <= value <= _LARGEST:
                 # Python prints none of thousands of digits.
                 told = reprlib.repr(value) if value.bit_length() < 1000 else f"a number of {value.bit_length():,} bits"
-                raise ConfigError(f"{shown} = {told}: it should be a number of 18 digits at most")
+                raise ConfigError(f"{_from(origin, place, given)} {name} = {told}: it should be a number of 18 digits at most")
         elif not math.isfinite(value):
-            raise ConfigError(f"{shown} = {value}: it should be a finite number")
+            raise ConfigError(f"{_from(origin, place, given)} {name} = {value}: it should be a finite number")
 
 
 def _numbers(values: Any, *place: str) -> Iterator[tuple[str, float]]:
@@ -269,7 +269,8 @@ def _explained(config_type: type, values: Any, error: ValidationError) -> tuple[
     if found[0]["loc"][-1:] == (OF_ONES_OWN,):  # the name of its kind is looked up before its settings are
         place, input_ = [*place, "kind"], input_["kind"]
     if found[0]["type"] == "missing":
-        return place, _missing([".".join(_place(values, each["loc"])) for each in found if each["type"] == "missing"])
+        missing = [".".join(_place(values, each["loc"])) for each in found if each["type"] == "missing"]
+        return place, _missing(list(dict.fromkeys(missing)))
     here = [each for each in found if each["loc"] == found[0]["loc"] or _place(values, each["loc"]) == place]
     rules = " or ".join(dict.fromkeys(_rule(config_type, values, each) for each in here))
     more = f" (and {len(found) - len(here)} more)" if len(found) > len(here) else ""

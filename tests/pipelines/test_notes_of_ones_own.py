@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import benchwright
 import pytest
@@ -246,7 +247,7 @@ def test_an_error_within_a_call_of_ours_names_the_line_of_the_step(bw: Cli, note
 
 
 def test_a_missing_setting_of_a_method_is_told_with_how_it_is_given(bw: Cli, tiny: Path) -> None:
-    columns = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
+    columns: dict[str, Any] = {"domain": "bucket", "label": "class_name", "role": "iid_seed0", "features": "embedding.npy"}
     with pytest.raises(
         WrongUse, match=r"give it in the call of stream_trainings: method_settings={'lwf': {'strength': \.\.\.}}$"
     ):
