@@ -107,9 +107,9 @@ def test_clips_are_seen_whole_or_frame_by_frame(name: str, embedded: tuple[int, 
 
 
 def test_a_hub_is_asked_for_by_name_and_tells_what_there_is() -> None:
-    with pytest.raises(ValueError, match="cannot be fetched: there are IMAGENET1K_V1, DEFAULT: give a file"):
+    with pytest.raises(ValueError, match="has no weights 'none': there are IMAGENET1K_V1, DEFAULT: name one, or give"):
         hub_weights("torchvision/resnet18", "none")
-    with pytest.raises(ValueError, match=r"cannot be fetched: there are resnet18\.a1_in1k"):
+    with pytest.raises(ValueError, match=r"timm/resnet18 has no weights 'none': there are a1_in1k"):
         hub_weights("timm/resnet18", "none")
 
 

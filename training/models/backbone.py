@@ -139,6 +139,7 @@ def hub_weights(name: str, tag: str = "") -> Path:
     Raises:
         ValueError: there are none of that name, or they cannot be fetched.
     """
+    check_hub_weights(name, tag)
     library, own = _split(name, clips=True)
     try:
         return _timm_file(own, tag) if library == "timm" else _torchvision_file(own, tag)
@@ -147,15 +148,30 @@ def hub_weights(name: str, tag: str = "") -> Path:
         raise ValueError(f"the weights {tag or 'by default'} of {name} cannot be fetched: {told}: give a file") from error
 
 
+def check_hub_weights(name: str, tag: str = "") -> None:
+    """Raise ValueError where a library publishes no such weights for its network. Nothing is fetched.
+
+    >>> check_hub_weights("torchvision/resnet18", "IMAGENET1K_V2")
+    Traceback (most recent call last):
+        ...
+    ValueError: torchvision/resnet18 has no weights 'IMAGENET1K_V2': there are IMAGENET1K_V1, DEFAULT: name one, or give a file
+    """
+    library, own = _split(name, clips=True)
+    if library == "timm":
+        known = [each.partition(".")[2] for each in timm_models().list_pretrained(f"{own}.*")]
+    else:
+        known = list(torchvision_models().get_model_weights(own).__members__)
+    if not known or (tag and tag not in known):
+        there = f"there are {', '.join(known)}: name one, or" if known else "there are none:"
+        raise ValueError(f"{name} has no weights {tag or 'by default'!r}: {there} give a file")
+
+
 def _timm_file(name: str, tag: str) -> Path:
     import huggingface_hub
 
     timm = timm_models()
     logging.getLogger("huggingface_hub").setLevel(logging.ERROR)  # that it tries again is no news: what came of it is told
-    full = f"{name}.{tag}" if tag else name
-    if tag and not timm.is_model_pretrained(full):
-        raise ValueError(f"there are {', '.join(timm.list_pretrained(f'{name}.*')) or 'none'}")
-    found = timm.get_pretrained_cfg(full)
+    found = timm.get_pretrained_cfg(f"{name}.{tag}" if tag else name)
     if found is None or not found.hf_hub_id:
         raise ValueError("there are none")
     return Path(huggingface_hub.hf_hub_download(found.hf_hub_id, "model.safetensors"))
@@ -163,10 +179,7 @@ def _timm_file(name: str, tag: str) -> Path:
 
 def _torchvision_file(name: str, tag: str) -> Path:
     models = torchvision_models()
-    known = models.get_model_weights(name)
-    if (tag or "DEFAULT") not in known.__members__:
-        raise ValueError(f"there are {', '.join(known.__members__)}")
-    url = known[tag or "DEFAULT"].url
+    url = models.get_model_weights(name)[tag or "DEFAULT"].url
     path = Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
