@@ -133,7 +133,7 @@ def print_schema(name: Name) -> None:
 
 @app.command()
 def plan(name: Name, out: NewOut, config: Config = None, overrides: Overrides = None) -> None:
-    """Print the stages, which are up to date, and why the others are not.
+    """Print the stages, and why some are not up to date.
 
     Runs nothing. For a stale stage it names what changed: code, a setting or a source.
 
