@@ -36,6 +36,7 @@ ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 NOT_RUN = "# not run by the tests: "
 FENCE = re.compile(r"^```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?![a-z]+:)([^)#\s]+)[^)]*\)")
 COMMAND = re.compile(r"^(?:\S+=\S+ )*(?:torchrun .*--no-python )?benchwright (.*?)(?: {2,}#.*)?$", re.MULTILINE)
 
 ELSEWHERE = {
@@ -191,6 +192,16 @@ def test_examples_of_settings_are_toml() -> None:
         for block in blocks(page):
             if block.language == "toml":
                 tomllib.loads(block.text)
+
+
+def test_links_lead_to_files() -> None:
+    """Those out of the site's folder, of which the site makes plain text; mkdocs checks those within it."""
+    cards = [*(ROOT / "datasets").glob("*/README.md"), ROOT / "REPRODUCED.md", ROOT / "CHANGELOG.md"]
+    links = [(page, target) for page in [*PAGES.values(), *cards] for target in LINK.findall(page.read_text("utf-8"))]
+    places = [(page.parent / target).resolve() for page, target in links]
+    lost = [place for place in places if not place.exists() and not (place.is_relative_to(DOCS) and place.suffix == ".md")]
+    assert len(places) > 100
+    assert lost == []
 
 
 # --------------------------------------------------------------------------------------------------------- messages
