@@ -51,8 +51,9 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP)
 	$(BIN)/benchwright demo --out '$(OUT)'
 
+# Bytecode is written also where the environment forbids it: each of hundreds of processes would compile the project anew.
 test: $(STAMP)
-	@$(BIN)/pytest -q -n logical $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/pytest -q -n logical $(ARGS)
 
 # pyright sees neither that the folder curation/ is imported as benchwright.curation nor what pyarrow.compute makes on import: tell it.
 lint: $(STAMP)
