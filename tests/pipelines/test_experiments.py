@@ -186,7 +186,7 @@ def test_wrong_names_and_settings_are_one_line_before_anything_is_trained(bw: Cl
 
 def test_workers_train_side_by_side_with_the_same_result(bw: Cli, out: Path, tmp_path: Path) -> None:
     made(bw, out)
-    train = ["--method", "nap-finetune", "--method", "reservoir-alpha=1.0-finetune", "--protocol", "iid", "-q"]
+    train = ["--method", "reservoir-alpha=1.0-finetune", "--protocol", "iid", "-q"]
     found: list[dict[str, str]] = []
     for scheduler in ("sync", "threads", "processes"):
         assert bw("train", out, *train, "--scheduler", scheduler, "--workers", "2").code == 0
