@@ -4,7 +4,7 @@ that trains. Where ``compile`` is set the model alone is compiled."""
 from __future__ import annotations
 
 import inspect
-from typing import TypeVar
+from typing import TypeVar, cast
 
 import torch
 
@@ -17,7 +17,8 @@ _WRAPPED = ("add_param_group", "load_state_dict", "state_dict", "zero_grad")
 def _plain(kind: type[Kind]) -> type[Kind]:
     """The kind with the same methods as they are written."""
     methods = {name: inspect.unwrap(getattr(kind, name)) for name in _WRAPPED}
-    return type(kind.__name__, (kind,), {**methods, "step": torch.no_grad()(inspect.unwrap(kind.step))})
+    methods["step"] = torch.no_grad()(inspect.unwrap(kind.step))
+    return cast(type[Kind], type(kind.__name__, (kind,), methods))
 
 
 SGD = _plain(torch.optim.SGD)
