@@ -133,7 +133,7 @@ def test_rows_pass_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
-        ("unlabelled.buckets=[9]", "unlabelled.buckets names bucket 9, and there is no such bucket: there are 0 to 3"),
+        ("unlabelled.buckets=[9]", "there is no bucket 9: buckets.rule gives 4, numbered from 0"),
         ("unlabelled.buckets=[-1]", "unlabelled.buckets"),
         ("unlabelled.buckets=some", "unlabelled.buckets"),
         ("pretraining.preset=moco_v3", "pretraining.preset = 'moco_v3': there are moco_v2; did you mean 'moco_v2'?"),
