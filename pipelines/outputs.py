@@ -123,6 +123,16 @@ def stale(out: str, *, pipeline: str | None = None) -> dict[str, str]:
     return experiments.stale_trainings(out)
 
 
+def skipped(out: str, *, pipeline: str | None = None) -> dict[str, str]:
+    """Trainings that were skipped, since the dataset cannot be learned from by them: protocol and method -> why.
+
+    >>> skipped("out")
+    {}
+    """
+    job_of(out, pipeline=pipeline)
+    return experiments.skipped_trainings(out)
+
+
 def report(out: str, *, pipeline: str | None = None) -> str:
     """Write the HTML report of a run in a local folder, and return its path. A run that waits for votes has one, too.
 

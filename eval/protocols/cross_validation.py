@@ -182,6 +182,10 @@ ESTIMATES = pa.schema(
 truth; and a file called ``name`` that the estimator gives as an artifact, which has no run."""
 
 
+class NotFitted(ValueError):
+    """An estimator cannot be fitted to the folds, and says why: too few pictures for its moments, say."""
+
+
 def estimate_folds(
     estimator: Estimator,
     rows: PairExamples,
@@ -200,6 +204,7 @@ def estimate_folds(
         pictures: see ``Fold``.
 
     Raises:
+        NotFitted: the estimator refuses these folds, by a ``ValueError``.
         ValueError: the estimates do not fit the folds.
 
     >>> class MeanLight:
@@ -219,7 +224,11 @@ def estimate_folds(
     folds = [dataclasses.replace(fold, pictures=pictures) for fold in folds]
     at = {key: row for row, key in enumerate(rows.key.tolist())}
     tables: list[pa.Table] = []
-    for run, estimates in _checked(estimator.estimate_folds(folds), folds).items():
+    try:
+        estimated = estimator.estimate_folds(folds)
+    except ValueError as error:
+        raise NotFitted(str(error)) from error
+    for run, estimates in _checked(estimated, folds).items():
         for fold, lights in zip(folds, estimates, strict=True):
             names = fold.key_test.tolist()
             truth = rows.gt[[at[name] for name in names]]

@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from ...curation.flow import Step, step
 from ...curation.keys import how, named, sha256, work_folder
 from ...curation.named import load
+from ...curation.registry import BUILT_IN
 from ...curation.verify import DATASET
 from ...eval.metrics.registry import METRICS
 from ...eval.protocols.cross_validation import ESTIMATES, estimates_of, measure_folds
@@ -143,7 +144,8 @@ def settings_of(config: TwoCameraConfig, name: str) -> ChosenEstimator:
 
 def _check_names(config: TwoCameraConfig, name: str) -> None:
     networks, baselines = config.evaluation.networks, [LINEAR, *candidates()]
-    known = [*networks, *baselines]
+    offered = [entry.name for entry in ESTIMATORS.entries() if entry.origin != BUILT_IN]
+    known = [*networks, *baselines, *offered]
     if strange := [each for each in [name, *config.evaluation.baselines] if each not in known and ":" not in each]:
         raise unknown("method", strange[0], known)
     if shadowed := [each for each in networks if each in baselines or not re.fullmatch(r"[\w-]+", each)]:
@@ -160,7 +162,11 @@ def _check_pictures(config: TwoCameraConfig, name: str) -> None:
 def _network(networks: Mapping[str, NetworkTraining], name: str, network: NetworkTraining) -> tuple[str, dict[str, Any]]:
     """Estimator and settings of the networks of one size."""
     hyper = dataclasses.asdict(hyper_of({**settings(network.preset), **network.settings}))
-    own = {"parameters": network.parameters, "hyper": hyper, "seeds": network.seeds, "measured_times": network.measured_times}
+    if (network.parameters is None) == (network.hidden is None):
+        raise ValueError(f"evaluation.networks.{name}: give parameters or hidden, one of the two")
+    own: dict[str, Any] = {"hyper": hyper, "seeds": network.seeds, "measured_times": network.measured_times}
+    own |= {"hidden": network.hidden} if network.parameters is None else {"parameters": network.parameters}
+    own |= {"activation": network.activation} if network.activation != "relu" else {}
     if network.taught_by is None:
         return "network", own
     teacher = networks.get(network.taught_by)

@@ -9,6 +9,7 @@ from pydantic.dataclasses import dataclass
 
 from ...eval.metrics.registry import METRICS
 from ...training.illuminants.registry import ESTIMATORS, candidates
+from ...training.two_camera.shapes import ActivationName
 from ..config import Location, Rejects, ShardSizes
 from ..names import ByKind, OneOf, known_keys
 from ..own import OwnSource
@@ -125,10 +126,12 @@ class Augmentation:
 
 @dataclass(frozen=True, config=_STRICT)
 class NetworkTraining:
-    """One row of the tables: networks of one size.
+    """One row of the tables: networks of one shape.
 
     Attributes:
-        parameters: 90 a hidden layer and 20.
+        parameters: of the paper's networks, with hidden layers of nine units: 90 a layer and 20. For other shapes ``hidden``.
+        hidden: units of each hidden layer, in place of ``parameters``.
+        activation: of the hidden units; ``relu`` in the paper.
         preset: table of ``training/two_camera/two_camera.toml``.
         seeds: a run each; all are trained side by side.
         settings: changes to the preset.
@@ -140,9 +143,11 @@ class NetworkTraining:
         lights_of_test: keep training rows re-lit with the illuminant of a test pair, as the release does; results say so.
     """
 
-    parameters: Annotated[int, Field(ge=110)]
     preset: str
     seeds: Annotated[list[int], Field(min_length=1)]
+    parameters: Annotated[int, Field(ge=110)] | None = None
+    hidden: Annotated[list[Annotated[int, Field(ge=1, le=1024)]], Field(min_length=1)] | None = None
+    activation: ActivationName = "relu"
     settings: dict[str, Any] = Field(default_factory=dict[str, Any])
     reilluminated: bool = False
     measured_times: Annotated[int, Field(ge=1)] = 1

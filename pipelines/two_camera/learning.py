@@ -23,13 +23,14 @@ from ...eval.protocols.cross_validation import (
     ESTIMATES,
     Direction,
     Estimator,
+    NotFitted,
     PairExamples,
     estimate_folds,
     examples,
 )
 from ...training.illuminants.pictures import LinearPictures
 from ...training.two_camera.reillumination import reilluminated
-from ..experiments import DIVERGED, LOGGER, told
+from ..experiments import DIVERGED, LOGGER, NOT_FITTED, told
 
 
 def learn_folds(
@@ -77,8 +78,14 @@ def learn_folds(
     except ArithmeticError as error:
         if type(error) is not ArithmeticError:  # a division by zero, say, is a fault of ours
             raise
-        reject = {"key": DIVERGED, "reason": DIVERGED, "detail": without_addresses(str(error))}
-        yield Sifted(ESTIMATES.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
+        yield _rejected(DIVERGED, error)
+    except NotFitted as error:
+        yield _rejected(NOT_FITTED, error)
+
+
+def _rejected(reason: str, error: Exception) -> Sifted:
+    reject = {"key": reason, "reason": reason, "detail": without_addresses(str(error))}
+    return Sifted(ESTIMATES.empty_table(), pa.Table.from_pylist([reject], schema=REJECTS))
 
 
 @functools.lru_cache(maxsize=2)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from ...curation.artifact import Artifact
 from ...curation.keys import canonical
+from ...curation.registry import BUILT_IN
 from ...curation.shards import read_sample
 from ...curation.stages.raw import upright
 from ...curation.store import Rows
@@ -36,8 +37,10 @@ from ...eval.report.trained import (
     whole_columns,
 )
 from ...eval.results import Line
+from ...training.illuminants.registry import ESTIMATORS
 from ...training.two_camera.settings import settings
-from ..experiments import predictions
+from ...training.two_camera.shapes import Shape, chosen_shape
+from ..experiments import predictions, skipped_trainings
 from ..own import shown
 from ..report import ReportedRun, write_page
 from .baselines import LINEAR
@@ -233,7 +236,7 @@ def _transforms(config: TwoCameraConfig, made: Mapping[str, Artifact], pairs: Tr
 def _paper_name(line: Line) -> str:
     """Row of the published tables that a method of ours stands beside."""
     if line.model == "network":
-        return f"ours-{line.settings['estimator.parameters']}"
+        return f"ours-{line.settings.get('estimator.parameters')}"
     return {"bright_dark_pca": "pca"}.get(line.method, line.method.replace("_", " "))
 
 
@@ -251,12 +254,21 @@ _UNFAIR = {
 
 def _kind(line: Line) -> str:
     if line.model in ("network", "distilled"):
-        return "network on T"
+        return f"network on T, {_shape(line.settings)}"
     if line.model == LINEAR:
         return "regression on T"
     if line.model in _LEARNED:
         return "learned from pictures"
-    return "of your own" if ":" in line.model else "statistics of pictures"
+    if ":" in line.model:
+        return "of your own"
+    origin = {entry.name: entry.origin for entry in ESTIMATORS.entries()}.get(line.model, "a package that is not installed")
+    return "statistics of pictures" if origin == BUILT_IN else f"of {origin}"
+
+
+def _shape(own: Mapping[str, Any]) -> Shape:
+    """Of a network, by the settings of its training."""
+    names = ("parameters", "hidden", "activation")
+    return chosen_shape(**{name: own[f"estimator.{name}"] for name in names if f"estimator.{name}" in own})
 
 
 def _warnings(line: Line) -> list[str]:
@@ -282,6 +294,8 @@ def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
     if line.model == "network":
         if config.augmentation is None or config.augmentation.count != facts().targets:
             return f"no {facts().targets} re-illuminated pictures stand beside each"
+        if "estimator.hidden" in own or "estimator.activation" in own:
+            return f"a network of another shape, {_shape(own)}"
         paper = {**settings("as_released"), "patience_epochs": own.get("estimator.hyper.patience_epochs")}
         return next(iter(record_differences(own, {f"estimator.hyper.{name}": value for name, value in paper.items()})), "")
     if line.model == "distilled" or ":" in line.model or _paper_name(line) not in facts().tables[config.compare_with or "s20"]:
@@ -290,10 +304,14 @@ def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
 
 
 def _results(config: TwoCameraConfig, run: ReportedRun, pictures: _Pictures, pairs: TransformPairs) -> list[Section]:
+    skipped = [[name, why] for name, why in skipped_trainings(run.out).items()]
+    left_out: list[Block] = (
+        [Table(["method", "why"], skipped, "Skipped: they cannot be fitted to this data")] if skipped else []
+    )
     if not run.lines:
-        return []
+        return [Section("Results", left_out)] if left_out else []
     found = sorted(run.lines, key=lambda line: np.nanmean(line.values(SHOWN[0])))
-    blocks = [*_beside_the_paper(config, run, found), *own_metrics(found), *settings_details(found)]
+    blocks = [*_beside_the_paper(config, run, found), *left_out, *own_metrics(found), *settings_details(found)]
     if {line.model for line in found} & set(_LEARNED):
         blocks.append(Text([_ON_LEARNED]))
     if warnings := sorted({told for line in found for told in _warnings(line)}):
