@@ -39,10 +39,12 @@ class Radiometric:
 
 @dataclass(frozen=True, config=_STRICT)
 class RawPairs:
-    """Raw files of two fixed cameras in the layout of S20; see ``datasets/two_camera/pictures.py``.
+    """Raw files of two fixed cameras, by default in the layout of S20; see ``datasets/two_camera/pictures.py``.
 
-    ``homographies`` gives those of devices by their folder ("" where there is none); the others are estimated from
-    ``estimate_from`` pairs each.
+    ``names`` says how the files of the first and of the second camera are named within ``root``: ``["main/{pair}.*",
+    "wide/{pair}.*"]`` are two folders with files of equal names. ``pairs`` is a CSV file in ``root`` in its place, with the
+    columns ``file_1``, ``file_2`` and, where there are several, ``device``. ``homographies`` gives those of devices by their
+    folder ("" where there is none); the others are estimated from ``estimate_from`` pairs each.
     """
 
     kind: Literal["raw_pairs"]
@@ -51,6 +53,10 @@ class RawPairs:
     demosaic: Literal["bin2", "bilinear", "ahd", "vng", "ppg", "dcb", "dht"]
     chart: Literal["listed", "fixed", "found"]
     max_rejects: Rejects
+    names: Annotated[list[str], Field(min_length=2, max_length=2)] = Field(
+        default_factory=lambda: ["{pair}_CAM_0.*", "{pair}_CAM_1.*"]
+    )
+    pairs: str | None = None
     charts: str | None = None
     corners_1: Corners | None = None
     corners_2: Corners | None = None

@@ -16,8 +16,8 @@ from ...curation.keys import where
 from ...datasets.two_camera.augment import Expanded, expand, relight
 from ...datasets.two_camera.folds import assign_folds, assign_parts, mark_originals, released_parts
 from ...datasets.two_camera.linear_pairs import check_pair
+from ...datasets.two_camera.pair_files import ListedPair
 from ...datasets.two_camera.pictures import (
-    ListedPair,
     WithHomography,
     estimate_homographies,
     measure_pictures,
