@@ -7,7 +7,7 @@ scene was averaged down by 6 the paper does not say: here by area.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -175,6 +175,7 @@ def _estimate(device: str, files: Sequence[tuple[str, str]], root: str) -> Homog
     told: list[str] = []
 
     def pictures() -> Iterator[tuple[Linear, Linear]]:
+        told.clear()
         for file_1, file_2 in files:  # a pair at a time is held
             try:
                 yield read_linear(read_within(root, file_1))[0], read_linear(read_within(root, file_2))[0]
@@ -182,15 +183,23 @@ def _estimate(device: str, files: Sequence[tuple[str, str]], root: str) -> Homog
                 told.append(f"{file_1}: {reject.reason}")
 
     try:
-        features = [match_points(*pair) for pair in pictures()]
-        first = fit_homography(*_pooled(features), threshold_px=_RESIDUAL_PX)
-        told.clear()
-        tiles = [tile_points(*pair, homography=first.matrix) for pair in pictures()]
-        return fit_homography(*_pooled(tiles), threshold_px=_RESIDUAL_PX)
+        return homography_of(pictures)
     except Reject as reject:
         unread = f"; not read: {', '.join(told)}" if told else ""
         found = f"no homography from {len(files)} pairs ({reject.reason}: {reject.detail})"
         raise ValueError(f"device {device!r}: {found}{unread}; give it instead") from None
+
+
+def homography_of(pictures: Callable[[], Iterable[tuple[Linear, Linear]]]) -> Homography:
+    """From points that both cameras see in some pairs of pictures of one device, which are gone through twice.
+
+    Raises:
+        Reject: as ``curation.stages.alignment`` says.
+    """
+    features = [match_points(*pair) for pair in pictures()]
+    first = fit_homography(*_pooled(features), threshold_px=_RESIDUAL_PX)
+    tiles = [tile_points(*pair, homography=first.matrix) for pair in pictures()]
+    return fit_homography(*_pooled(tiles), threshold_px=_RESIDUAL_PX)
 
 
 def _pooled(found: Sequence[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:

@@ -167,7 +167,8 @@ class Evaluation:
     """What is trained and tested.
 
     Attributes:
-        direction: ``1to2`` estimates the light in the first camera from T to the second.
+        direction: ``1to2`` estimates the light in the first camera from T to the second, or on the first camera's pictures;
+            ``2to1`` that in the second; ``both`` does both.
         baselines: ``linear_regression``, names of ``training/illuminants/baselines.toml``, which need pictures, and references
             of your own (``path/to/file.py:name``): see docs/illuminants.md.
         networks: by the name that tables show.
@@ -178,7 +179,7 @@ class Evaluation:
             numbers by name.
     """
 
-    direction: Literal["1to2", "2to1"]
+    direction: Literal["1to2", "2to1", "both"]
     baselines: list[Annotated[str, OneOf(ESTIMATORS.only("linear_regression"), tuple(candidates()))]]
     networks: dict[str, NetworkTraining]
     longest_px: Annotated[int, Field(ge=8)] = 256

@@ -65,7 +65,10 @@ def learn_folds(
         if pictures is None:
             return no_pictures(keys)
         seen, at = pictures(dataset, digest, settings["longest_px"])
-        return seen[np.asarray([at[key] for key in keys.tolist()])]
+        mine = seen[np.asarray([at[key] for key in keys.tolist()])]
+        if settings["direction"] == "1to2" or mine.second is None:
+            return mine
+        return LinearPictures(mine.second, mine.usable, mine.images)
 
     try:
         yield from estimate_folds(

@@ -27,7 +27,7 @@ from ...datasets.two_camera.quasi_real import MatchedPair, simulate
 from ...datasets.two_camera.radiometric import Rendered, measure_drawn, pieces
 from ...datasets.two_camera.rows import Augmented, Folded, MeasuredPair
 from ...datasets.two_camera.samples import patch_sample, picture_sample, plain_sample
-from ..benchmark import built_in
+from ..benchmark import built_in, later
 from ..config import ConfigError
 from ..own import OwnSource, source_of
 from ..sources import SOURCES
@@ -143,6 +143,7 @@ BENCHMARK = built_in(
     TwoCameraConfig,
     plan,
     card.publish,
+    export=later(f"{__package__}.product:export"),
     shown={
         **{name: f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3")},
         "looked at the test": "looks_at_test",

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import posixpath
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from ...curation.artifact import Artifact
 from ...curation.keys import canonical
@@ -43,8 +41,10 @@ from ...training.two_camera.shapes import Shape, chosen_shape
 from ..experiments import predictions, skipped_trainings
 from ..own import shown
 from ..report import ReportedRun, write_page
-from .baselines import LINEAR
+from .baselines import LINEAR, directions
 from .config import Metadata, Radiometric, RawPairs, TwoCameraConfig
+from .dependence import light_section
+from .looks import png, white_level
 
 SHOWN = tuple(f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3"))
 """Metrics in the order of the published tables."""
@@ -67,6 +67,7 @@ def write_report(config: TwoCameraConfig, out: str) -> str:
         pairs = as_pairs(index.table)
         pictures = _Pictures(index, config)
         sections += [both := _pairs(pictures, pairs), _transforms(config, run.made, pairs, index)]
+        sections.append(light_section(pairs, directions(config)))
         grids = [block for block in both.blocks if isinstance(block, ImageGrid)]
         first += [Band([(grid.title, grid.thumbs[:2]) for grid in grids], "Pairs: both cameras")] if grids else []
         sections += _results(config, run, pictures, pairs)
@@ -163,16 +164,16 @@ def _pairs(pictures: _Pictures, pairs: TransformPairs) -> Section:
         one, two, valid = pictures.read(row)
         over = two @ np.linalg.inv(pairs.transform_1to2[row])
         light = pairs.gt_1[row]
-        top = _white_level(one / light)
+        top = white_level(one / light)
         told = f"{pairs.name[row]}: both cameras in turn, in squares"
-        blocks.append(Figure(_png(_chequered(one, over) / light, top, _WIDE_PX), told, f"{told}."))
+        blocks.append(Figure(png(_chequered(one, over) / light, top, _WIDE_PX), told, f"{told}."))
         thumbs = [
-            Thumb(_png(one / light, top), "first camera"),
-            Thumb(_png(two / pairs.gt_2[row], _white_level(two / pairs.gt_2[row])), "second camera, its own colours"),
+            Thumb(png(one / light, top), "first camera"),
+            Thumb(png(two / pairs.gt_2[row], white_level(two / pairs.gt_2[row])), "second camera, its own colours"),
         ]
         if pictures.masked:
             thumbs.append(
-                Thumb(_png(np.repeat(valid[..., None], 3, axis=2).astype(float), 1.0), f"mask, {valid.mean():.0%} valid")
+                Thumb(png(np.repeat(valid[..., None], 3, axis=2).astype(float), 1.0), f"mask, {valid.mean():.0%} valid")
             )
         blocks.append(ImageGrid(str(pairs.name[row]), thumbs, side_px=_THUMB_PX))
     return Section("Pairs", blocks)
@@ -183,22 +184,6 @@ def _chequered(one: np.ndarray, two: np.ndarray) -> np.ndarray:
     side = max(1, -(-max(one.shape[:2]) // _SQUARES))
     rows, columns = np.arange(one.shape[0]) // side, np.arange(one.shape[1]) // side
     return np.where(((rows[:, None] + columns) % 2 == 0)[..., None], one, two)
-
-
-def _white_level(picture: np.ndarray) -> float:
-    return max(float(np.percentile(picture, 99)), 1e-6)
-
-
-def _png(linear: np.ndarray, top: float, width_px: int = _THUMB_PX) -> bytes:
-    """A linear picture (h, w, 3) as PNG with the gamma of sRGB (IEC 61966-2-1), ``top`` as white; small ones enlarged."""
-    values = np.clip(linear / top, 0, 1)
-    shown = np.where(values <= 0.0031308, 12.92 * values, 1.055 * np.maximum(values, 1e-12) ** (1 / 2.4) - 0.055)
-    stream = io.BytesIO()
-    times = max(1, width_px // shown.shape[1])
-    Image.fromarray(np.round(255 * shown).astype(np.uint8).repeat(times, axis=0).repeat(times, axis=1)).save(
-        stream, format="PNG"
-    )
-    return stream.getvalue()
 
 
 # ----------------------------------------------------------------------------------------------------------- transforms
@@ -392,7 +377,7 @@ def _corrected(method: str, direction: str, errors: Errors, pictures: _Pictures,
         truth = (pairs.gt_1 if first else pairs.gt_2)[row]
         error, estimate = errors[key]
         thumbs = [
-            Thumb(_png(shown, _white_level(shown)), caption)
+            Thumb(png(shown, white_level(shown)), caption)
             for shown, caption in (
                 (picture, "raw"),
                 (picture / estimate, f"by the estimate, {error:.2f} degrees off"),
