@@ -50,7 +50,8 @@ class Model:
         source, dataset: what they were, and their content digest.
         validated: whether a part of the pairs chose the weights.
         expected: statistic -> mean over the folds in degrees of networks that had not seen the pairs, and its deviation.
-        parameters, operations: of one estimate; ``bytes`` of the ONNX file, and ``sha256``.
+        depends: whether T depends on the light in what was learned from; None where that cannot be told.
+        parameters, operations: of one estimate; ``file_bytes`` of the ONNX file, and ``sha256``.
     """
 
     benchmark: Literal["two_camera"]
@@ -68,9 +69,10 @@ class Model:
     dataset: str
     validated: bool
     expected: dict[str, list[float]]
+    depends: bool | None
     parameters: int
     operations: int
-    bytes: int
+    file_bytes: int
     sha256: str
 
 

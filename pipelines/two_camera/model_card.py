@@ -25,14 +25,14 @@ M. S. Brown, *Leveraging the Availability of Two Cameras for Illuminant Estimati
 
 ## Data
 
-{model.pairs:,} pairs ({model.source}), {model.rows:,} rows with those under other lights; content digest of the dataset
+{model.pairs:,} pairs (source {model.source}), {model.rows:,} rows with those under other lights; content digest of the dataset
 `{model.dataset}`. All of them were learned from{", save those that chose when training ended" if model.validated else ""}.
 
 ## What to expect
 
 Angular errors in degrees on pairs that networks of the same settings had not seen, as they were trained on the other folds:
 means over the folds, ± one standard deviation over seeds. What is exported has seen all pairs, so that none is left to test it
-on. Other cameras, also of the same model, have other transforms.
+on. Other cameras, also of the same model, have other transforms.{_NOTHING if model.depends is False else ""}
 
 {_table(list(model.expected), [[_with_deviation(*each) for each in model.expected.values()]])}
 
@@ -51,11 +51,17 @@ Where a number of T lies outside of what was learned from, the network guesses:
 ## Cost
 
 {model.parameters:,} parameters; {model.operations:,} multiplications, each with an addition, for an estimate; `{NETWORK}` has
-{model.bytes:,} bytes. How long an estimate took where it was exported, and how far onnxruntime is from torch there, stands in
+{model.file_bytes:,} bytes. How long an estimate took where it was exported, and how far onnxruntime is from torch there, stands in
 `{MEASURED}`, which alone depends on the machine. T costs more than the network: it is a sum over all pixels.
 
 `benchwright estimate FOLDER FIRST SECOND --to LOOKED` reads `{FACTS}`, which says the same to programs.
 """
+
+
+_NOTHING = """
+
+**T does not depend on the light here, as far as these pairs tell: there was nothing to learn, and estimates are hardly better
+than the mean light.** So it is with two cameras of one sensor, and where the sensitivities of one are mixtures of the other's."""
 
 
 def _shape(model: Model) -> str:

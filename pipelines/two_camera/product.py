@@ -20,6 +20,7 @@ from ...curation.rng import rng
 from ...curation.store import Store
 from ...curation.verify import DATASET
 from ...datasets.two_camera.facts import STATISTICS
+from ...eval.metrics.light_dependence import light_dependence
 from ...eval.protocols.cross_validation import AVERAGE, Direction, PairExamples
 from ...eval.results import Line, lines
 from ...training.two_camera.networks import load_networks
@@ -102,7 +103,8 @@ def export(
         expected=expected,
         parameters=nets.runs * nets.shape.parameters,
         operations=nets.runs * nets.shape.operations,
-        bytes=len(data),
+        depends=_depends(rows),
+        file_bytes=len(data),
         sha256=hashlib.sha256(data).hexdigest(),
     )
     measured = _measured(data, nets, rows.X)
@@ -187,6 +189,14 @@ def _rows(out: str, settings: Mapping[str, Any]) -> PairExamples:
     return read(posixpath.join(out, DATASET), dataset_digest(out), settings["direction"])
 
 
+def _depends(rows: PairExamples) -> bool | None:
+    """Whether T depends on the light; None where that cannot be told."""
+    try:
+        return light_dependence(rows.X[rows.original].reshape(-1, 3, 3).astype(np.float64), rows.gt[rows.original]).depends
+    except ValueError:
+        return None
+
+
 def _reading(config: TwoCameraConfig, out: str) -> Reading | None:
     source = config.source
     if isinstance(source, RawPairs):
@@ -230,7 +240,9 @@ def _tell(model: Model, measured: Mapping[str, Any], tell: Callable[[str], None]
     mean, deviation = model.expected["mean"]
     tell(f"{model.network} ({model.shape}), trained on all {model.pairs} pairs, {model.rows:,} rows")
     tell(f"expected of pairs that it has not seen: {mean:.2f} ± {deviation:.2f} degrees on average, by the folds")
+    if model.depends is False:
+        tell("T does not depend on the light, as far as these pairs tell: there was nothing to learn")
     tell(f"onnxruntime and torch differ by {measured['max_difference']['onnxruntime and torch']:.1e} of a ratio at most")
     latency = measured["latency_us"]["median"]
-    cost = f"{model.parameters:,} parameters, {model.operations:,} multiplications, {model.bytes:,} bytes"
+    cost = f"{model.parameters:,} parameters, {model.operations:,} multiplications, {model.file_bytes:,} bytes"
     tell(f"cost of an estimate: {cost}; {latency:.1f} µs here (median, one thread)")
