@@ -33,6 +33,7 @@ class LightDependence:
         left: (9,) root mean square error of its prediction from the light.
         explained: (9,) share of the variance that the light explains; below 0 where the mean predicts better, and 0 where the
             number does not vary.
+        moved: most that the light moves a number, as a share of the largest number of T.
         chance: share of shuffled lights of which the most explained number is explained as well.
         depends: whether T depends on the light, as far as the pairs tell: by more than chance, and by more than 0.2 % of T.
 
@@ -50,6 +51,7 @@ class LightDependence:
     spread: NDArray[np.float64]
     left: NDArray[np.float64]
     explained: NDArray[np.float64]
+    moved: float
     chance: float
     depends: bool
 
@@ -87,6 +89,5 @@ def light_dependence(transforms: NDArray[np.float64], lights: NDArray[np.float64
     by_chance = np.array([explained(T[draw.permutation(len(T))]).max() for _ in range(_SHUFFLES)])
     chance = float((1 + (by_chance >= found.max()).sum()) / (1 + _SHUFFLES))
     left = np.sqrt(base * (1 - found) / len(T)) * varies
-    over_lights = T.std(axis=0) * np.sqrt(np.maximum(found, 0))
-    depends = bool(over_lights.max() > _LEAST * np.abs(T).max() and chance <= _CHANCE)
-    return LightDependence(T.std(axis=0), left, found, chance, depends)
+    moved = float((T.std(axis=0) * np.sqrt(np.maximum(found, 0))).max() / np.abs(T).max())
+    return LightDependence(T.std(axis=0), left, found, moved, chance, moved > _LEAST and chance <= _CHANCE)

@@ -51,8 +51,8 @@ Where a number of T lies outside of what was learned from, the network guesses:
 ## Cost
 
 {model.parameters:,} parameters; {model.operations:,} multiplications, each with an addition, for an estimate; `{NETWORK}` has
-{model.file_bytes:,} bytes. How long an estimate took where it was exported, and how far onnxruntime is from torch there, stands in
-`{MEASURED}`, which alone depends on the machine. T costs more than the network: it is a sum over all pixels.
+{model.file_bytes:,} bytes. How long an estimate took where it was exported, and how far onnxruntime is from torch there, stands
+in `{MEASURED}`, which alone depends on the machine. T costs more than the network: it is a sum over all pixels.
 
 `benchwright estimate FOLDER FIRST SECOND --to LOOKED` reads `{FACTS}`, which says the same to programs.
 """
@@ -60,8 +60,9 @@ Where a number of T lies outside of what was learned from, the network guesses:
 
 _NOTHING = """
 
-**T does not depend on the light here, as far as these pairs tell: there was nothing to learn, and estimates are hardly better
-than the mean light.** So it is with two cameras of one sensor, and where the sensitivities of one are mixtures of the other's."""
+**T does not depend on the light here, as far as these pairs tell: there was nothing to learn of these cameras.** Where the
+errors are small all the same, it is by traces that noise and clipping leave in T, which other exposures do not have. So it is
+with two cameras of one sensor, and where the sensitivities of one are mixtures of the other's."""
 
 
 def _shape(model: Model) -> str:
