@@ -37,12 +37,12 @@ from ...eval.report.trained import (
 from ...eval.results import Line
 from ...training.illuminants.registry import ESTIMATORS
 from ...training.two_camera.settings import settings
-from ...training.two_camera.shapes import Shape, chosen_shape
 from ..experiments import predictions, skipped_trainings
 from ..own import shown
 from ..report import ReportedRun, write_page
 from .baselines import LINEAR, directions
 from .config import Metadata, Radiometric, RawPairs, TwoCameraConfig
+from .cost import cost_blocks, shape_in
 from .dependence import light_section
 from .looks import png, white_level
 
@@ -239,7 +239,7 @@ _UNFAIR = {
 
 def _kind(line: Line) -> str:
     if line.model in ("network", "distilled"):
-        return f"network on T, {_shape(line.settings)}"
+        return f"network on T, {shape_in(line.settings)}"
     if line.model == LINEAR:
         return "regression on T"
     if line.model in _LEARNED:
@@ -248,12 +248,6 @@ def _kind(line: Line) -> str:
         return "of your own"
     origin = {entry.name: entry.origin for entry in ESTIMATORS.entries()}.get(line.model, "a package that is not installed")
     return "statistics of pictures" if origin == BUILT_IN else f"of {origin}"
-
-
-def _shape(own: Mapping[str, Any]) -> Shape:
-    """Of a network, by the settings of its training."""
-    names = ("parameters", "hidden", "activation")
-    return chosen_shape(**{name: own[f"estimator.{name}"] for name in names if f"estimator.{name}" in own})
 
 
 def _warnings(line: Line) -> list[str]:
@@ -280,7 +274,7 @@ def why_not_the_papers(config: TwoCameraConfig, line: Line) -> str:
         if config.augmentation is None or config.augmentation.count != facts().targets:
             return f"no {facts().targets} re-illuminated pictures stand beside each"
         if "estimator.hidden" in own or "estimator.activation" in own:
-            return f"a network of another shape, {_shape(own)}"
+            return f"a network of another shape, {shape_in(own)}"
         paper = {**settings("as_released"), "patience_epochs": own.get("estimator.hyper.patience_epochs")}
         return next(iter(record_differences(own, {f"estimator.hyper.{name}": value for name, value in paper.items()})), "")
     if line.model == "distilled" or ":" in line.model or _paper_name(line) not in facts().tables[config.compare_with or "s20"]:
@@ -296,7 +290,13 @@ def _results(config: TwoCameraConfig, run: ReportedRun, pictures: _Pictures, pai
     if not run.lines:
         return [Section("Results", left_out)] if left_out else []
     found = sorted(run.lines, key=lambda line: np.nanmean(line.values(SHOWN[0])))
-    blocks = [*_beside_the_paper(config, run, found), *left_out, *own_metrics(found), *settings_details(found)]
+    blocks = [
+        *_beside_the_paper(config, run, found),
+        *left_out,
+        *own_metrics(found),
+        *cost_blocks(found),
+        *settings_details(found),
+    ]
     if {line.model for line in found} & set(_LEARNED):
         blocks.append(Text([_ON_LEARNED]))
     if warnings := sorted({told for line in found for told in _warnings(line)}):
