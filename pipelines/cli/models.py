@@ -40,8 +40,8 @@ def export(
 
     trust(out, trust_code)
     exits.warnings_as_lines(quiet=quiet)
-    how = {"network": network, "direction": direction, "average": average, "pipeline": pipeline}
-    print(api.export(out, folder, **how, progress=line_teller(quiet=quiet)))
+    tell = line_teller(quiet=quiet)
+    print(api.export(out, folder, network=network, direction=direction, average=average, pipeline=pipeline, progress=tell))
 
 
 def estimate(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...datasets.two_camera.rows import TransformPairs
@@ -12,7 +14,7 @@ from ...eval.report.figures import line_chart
 _NUMBERS = [f"{one} to {other}" for one in "RGB" for other in "RGB"]
 
 
-def light_section(pairs: TransformPairs, ways: list[str]) -> Section:
+def light_section(pairs: TransformPairs, ways: Sequence[str]) -> Section:
     """Of measured pairs; ``ways`` are the directions that are estimated."""
     blocks: list[Block] = []
     for way in ways:

@@ -249,7 +249,7 @@ def load_networks(data: bytes) -> tuple[IlluminantNets, list[str]]:
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             names = arrays["names"].tolist()
             hidden = tuple(arrays[name].shape[-1] for name in arrays.files if name.startswith("bias_"))[:-1]
-            activation = str(arrays["activation"]) if "activation" in arrays.files else "relu"
+            activation: Any = str(arrays["activation"]) if "activation" in arrays.files else "relu"
             nets = IlluminantNets(Shape(hidden, activation), len(names))
             with torch.no_grad():
                 for layer, (weight, bias) in enumerate(nets.layers()):
