@@ -93,7 +93,7 @@ def _raw_pairs(c: TwoCameraConfig, s: RawPairs) -> Flow:
     )
     estimate = step(estimate_homographies, root=root, given=s.homographies, pairs=s.estimate_from)
     return (
-        _listed(c, "listed", ListedPair)
+        _listed(c, "listed", ListedPair, charts=s.charts if s.chart == "listed" else None)
         .whole("aligned", estimate, gives=WithHomography)
         .each("photographed", read, rows_per_part=1, max_rejects=_budget(s))
     )
