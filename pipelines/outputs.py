@@ -227,7 +227,7 @@ def export(
         StoreError: where the run is not finished, or its dataset is not what its settings made.
 
     >>> import benchwright as bw
-    >>> done = bw.run(bw.job("two_camera", config="tiny"), "cameras")
+    >>> done = bw.run(bw.job("two_camera", config="tiny", overrides=["source.pairs=60"]), "cameras")
     >>> scores = bw.train("cameras", methods=["network-200"])
     >>> export("cameras", "light").name
     'model.onnx'
@@ -245,10 +245,10 @@ def estimate(model: str, first: str, second: str, folder: str, *, device: str | 
     """Estimate the light in a pair of pictures of two cameras by an exported network, and write the picture before and after
     correction into ``folder``; see ``two_camera.estimating.estimate``, also for the arguments and errors.
 
-    >>> estimate("light", "main.dng", "wide.dng", "looked")
+    >>> estimate("nowhere", "main.dng", "wide.dng", "looked")
     Traceback (most recent call last):
         ...
-    benchwright.pipelines.errors.WrongUse: light: it learned from transforms alone, ...
+    FileNotFoundError: nowhere/model.json is not there: a folder of `benchwright export` is wanted
     """
     from .two_camera.estimating import estimate as estimate_pair
 

@@ -45,7 +45,7 @@ class LightDependence:
     >>> bends[:, 0, 1] = 0.1 * np.log(lights[:, 0])
     >>> found = light_dependence(np.eye(3) + noise + bends, lights)
     >>> found.depends, int(found.explained.argmax()), round(float(found.explained.max()), 1)
-    (True, 1, 0.8)
+    (True, 1, 1.0)
     """
 
     spread: NDArray[np.float64]
