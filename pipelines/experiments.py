@@ -295,17 +295,17 @@ def _check_diverged(stages: Sequence[tuple[Training, str]], out: str) -> None:
     failed: list[str] = []
     for one, learned in stages:
         artifact = load_artifact(store, learned)
-        found = [] if artifact is None else _details(store, artifact, DIVERGED)
-        failed += [f"{told(one.facts())}: {detail}: change {one.change}" for detail in found]
+        found = {} if artifact is None else _details(store, artifact)
+        failed += [f"{told(one.facts())}: {why}: change {one.change}" for reason, why in found.items() if reason != NOT_FITTED]
     if failed:
         count = "1 training" if len(failed) == 1 else f"{len(failed)} trainings"
         raise Diverged(f"{count} failed: {'; '.join(failed)}. The others have ended: `benchwright eval {out}`")
 
 
-def _details(store: Store, learned: Artifact, reason: str) -> list[str]:
-    """What the rejects of a training say that have this reason."""
+def _details(store: Store, learned: Artifact) -> dict[str, str]:
+    """Why a training left nothing: reason -> detail."""
     tables = [store.read_parquet(name, ["reason", "detail"]) for name in learned.reject_files()]
-    return [row["detail"] for table in tables for row in table.to_pylist() if row["reason"] == reason]
+    return {row["reason"]: row["detail"] for table in tables for row in table.to_pylist()}
 
 
 # ------------------------------------------------------------------------------------------------------------- results
@@ -532,5 +532,6 @@ def skipped_trainings(out: str) -> dict[str, str]:
         f"{one.facts['protocol']} {one.facts['method']}": detail
         for one in finished_trainings(out)
         if one.dataset in datasets and not one.stale
-        for detail in _details(store, one.learned, NOT_FITTED)
+        for reason, detail in _details(store, one.learned).items()
+        if reason == NOT_FITTED
     }

@@ -19,7 +19,7 @@ from .tracking import track_of
 if TYPE_CHECKING:
     from ..curation.qa.imports import Imported
     from ..curation.qa.rounds import Round
-    from .two_camera.estimating import Estimate
+    from .two_camera.estimating import Align, Estimate
 
 
 def train(
@@ -241,7 +241,9 @@ def export(
     return todo.benchmark.export(todo.config, out, folder, **how)
 
 
-def estimate(model: str, first: str, second: str, folder: str, *, device: str | None = None, aligned: bool = False) -> Estimate:
+def estimate(
+    model: str, first: str, second: str, folder: str, *, device: str | None = None, align: Align | None = None
+) -> Estimate:
     """Estimate the light in a pair of pictures of two cameras by an exported network, and write the picture before and after
     correction into ``folder``; see ``two_camera.estimating.estimate``, also for the arguments and errors.
 
@@ -252,7 +254,7 @@ def estimate(model: str, first: str, second: str, folder: str, *, device: str | 
     """
     from .two_camera.estimating import estimate as estimate_pair
 
-    return estimate_pair(model, first, second, folder, device=device, aligned=aligned)
+    return estimate_pair(model, first, second, folder, device=device, align=align)
 
 
 Form = Literal["parquet", "shards", "fiftyone", "label-studio"]

@@ -51,9 +51,12 @@ def estimate(
     folder: Annotated[str, typer.Option("--to", metavar="FOLDER", help="Folder for the pictures and the page.")],
     device: Annotated[
         str | None,
-        typer.Option("--device", metavar="NAME", help="Whose homography to take; '' for one that this pair tells."),
+        typer.Option("--device", metavar="NAME", help="Whose homography of the training to take, where it had several."),
     ] = None,
-    aligned: Annotated[bool, typer.Option("--aligned", help="The pictures lie on one grid already.")] = False,
+    align: Annotated[
+        Literal["training", "pair", "none"] | None,
+        typer.Option(help="By the training's homography, by what this pair tells, or not: they lie on one grid."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Estimate the light in a pair of pictures, and correct them.
@@ -64,11 +67,11 @@ def estimate(
     \b
     Examples:
       benchwright estimate light main/0013.dng wide/0013.dng --to looked
-      benchwright estimate light main.png wide.png --aligned --to looked --json
+      benchwright estimate light main.png wide.png --align none --to looked --json
     """
     from .. import api
 
-    found = api.estimate(model, first, second, folder, device=device, aligned=aligned)
+    found = api.estimate(model, first, second, folder, device=device, align=align)
     if as_json:
         print(json.dumps(vars(found), indent=1))
         return

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...datasets.two_camera.rows import TransformPairs
+from ...datasets.two_camera.transforms import NUMBERS
 from ...eval.metrics.light_dependence import light_dependence
 from ...eval.report.blocks import Block, Section, Text
 from ...eval.report.figures import line_chart
-
-_NUMBERS = [f"{one} to {other}" for one in "RGB" for other in "RGB"]
 
 
 def light_section(pairs: TransformPairs, ways: Sequence[str]) -> Section:
@@ -29,7 +28,7 @@ def light_section(pairs: TransformPairs, ways: Sequence[str]) -> Section:
         if found.depends:
             told = (
                 f"T from camera {first} to {second} depends on the light, which explains {100 * found.explained[best]:.0f} % "
-                f"of the variance of its number {_NUMBERS[best]}, more than of any other ({of_chance})."
+                f"of the variance of its number {NUMBERS[best]}, more than of any other ({of_chance})."
             )
         else:
             told = (
@@ -42,7 +41,7 @@ def light_section(pairs: TransformPairs, ways: Sequence[str]) -> Section:
         blocks.append(Text([told], tone="plain" if found.depends else "note"))
         blocks.append(
             line_chart(
-                _NUMBERS,
+                NUMBERS,
                 {"spread over the pairs": found.spread, "left when the light is known": found.left},
                 label_axis="number of T, from a channel of one camera to one of the other",
                 value_axis="standard deviation",

@@ -5,26 +5,27 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from ...curation.files import write_whole
 from ...curation.rows import Reject
-from ...curation.stages.alignment import align
+from ...curation.stages.alignment import align as aligned_pictures
 from ...curation.stages.raw import Linear, read_linear, upright
 from ...datasets.two_camera.pictures import homography_of
 from ...datasets.two_camera.quasi_real import read_png
-from ...datasets.two_camera.transforms import checked_fit
+from ...datasets.two_camera.transforms import NUMBERS, checked_fit
 from ...eval.report.blocks import ImageGrid, Report, Section, Table, Text, Thumb
 from ...eval.report.html import render
 from ..errors import WrongUse, unknown
 from .looks import png, white_level
 from .model import Model, Reading, load_model
 
+Align = Literal["training", "pair", "none"]
+
 FEWEST_PIXELS = 100
 _WIDE_PX = 640
-_NUMBERS = [f"{one} to {other}" for one in "RGB" for other in "RGB"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +56,9 @@ class Estimate:
     page: str
 
 
-def estimate(model: str, first: str, second: str, folder: str, *, device: str | None = None, aligned: bool = False) -> Estimate:
+def estimate(
+    model: str, first: str, second: str, folder: str, *, device: str | None = None, align: Align | None = None
+) -> Estimate:
     """Estimate the light in a pair of pictures, and write ``estimate.json``, ``before.png``, ``after.png`` and
     ``before_after.html`` into ``folder``.
 
@@ -64,9 +67,9 @@ def estimate(model: str, first: str, second: str, folder: str, *, device: str | 
         first: raw file, or linear 16-bit PNG, of the first camera.
         second: of the second, of the same scene.
         folder: files of these names in it are written over.
-        device: whose homography of the training is taken; may be left out where there is one. Without any, and for "", the pair
-            itself tells it.
-        aligned: the pictures lie on one grid already.
+        device: whose homography of the training is taken; may be left out where there is one.
+        align: by the ``training``'s homography, the default where it had one; by what this ``pair`` tells, the default where
+            not; or not at all: ``none``, for pictures that lie on one grid already.
 
     Raises:
         WrongUse: no such device, or a network that learned from transforms alone.
@@ -77,8 +80,8 @@ def estimate(model: str, first: str, second: str, folder: str, *, device: str | 
         raise WrongUse(f"{model}: it learned from transforms alone, and does not know how pictures are to be read")
     pictures = [_read(path, facts.reading) for path in (first, second)]
     try:
-        matrix, place = _homography(facts.reading, [picture for picture, _ in pictures], device, aligned=aligned)
-        seen = align(pictures[0][0], pictures[1][0], homography=matrix, factor=facts.reading.factor)
+        matrix, place = _homography(facts.reading, [picture for picture, _ in pictures], device, align)
+        seen = aligned_pictures(pictures[0][0], pictures[1][0], homography=matrix, factor=facts.reading.factor)
         views, usable = (seen.image_1.astype(np.float64), seen.image_2.astype(np.float64)), seen.valid
         bright = np.minimum(*(view.sum(axis=2) for view in views)) > facts.transform.darkest
         keep = usable & bright
@@ -126,24 +129,26 @@ def _read(path: str, reading: Reading) -> tuple[Linear, int]:
 _WANTED = ": a camera's raw file or a linear 16-bit PNG is wanted; in JPEGs the white balance has been done"
 
 
-def _homography(reading: Reading, pictures: list[Linear], device: str | None, *, aligned: bool) -> tuple[np.ndarray, str]:
+def _homography(reading: Reading, pictures: list[Linear], device: str | None, align: Align | None) -> tuple[np.ndarray, str]:
     """The matrix, and where it is from."""
     known = reading.homographies
-    if aligned:
-        return np.eye(3), "given: the pictures are aligned"
-    if device is not None and device not in known and device:
-        raise unknown("device", device, known)
+    if align == "none":
+        return np.eye(3), "nobody: the pictures lie on one grid"
+    if align == "pair" or (align is None and not known):
+        found = homography_of(lambda: [(pictures[0], pictures[1])])
+        return found.matrix, f"this pair: {found.points} points, {found.residual_px:.2f} raw pixels apart"
+    if not known:
+        raise WrongUse("the training had no homography: leave out --align training")
     if device is None and len(known) > 1:
         raise WrongUse(f"the network knows the devices {', '.join(map(repr, known))}: name one with --device")
-    if known and (device is None or device in known):
-        name = next(iter(known)) if device is None else device
-        return np.reshape(known[name], (3, 3)), f"the training, device {name!r}"
-    found = homography_of(lambda: [(pictures[0], pictures[1])])
-    return found.matrix, f"this pair: {found.points} points, {found.residual_px:.2f} raw pixels apart"
+    if device is not None and device not in known:
+        raise unknown("device", device, known)
+    name = next(iter(known)) if device is None else device
+    return np.reshape(known[name], (3, 3)), f"the training, device {name!r}" if name else "the training"
 
 
 def _outside(facts: Model, T: np.ndarray) -> dict[str, list[float]]:
-    numbers = zip(_NUMBERS, T.tolist(), facts.low, facts.high, strict=True)
+    numbers = zip(NUMBERS, T.tolist(), facts.low, facts.high, strict=True)
     return {name: [value, low, high] for name, value, low, high in numbers if not low <= value <= high}
 
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
 
+from ...curation.stages.raw import Demosaic
 from ...training.two_camera.onnx_run import OnnxNetwork
 from .config import Transform
 
@@ -30,7 +31,7 @@ class Reading:
     """
 
     factor: Annotated[int, Field(ge=1)]
-    demosaic: Literal["bin2", "bilinear", "ahd", "vng", "ppg", "dcb", "dht"]
+    demosaic: Demosaic
     saturated: Annotated[float, Field(gt=0, le=1)]
     homographies: dict[str, Nine]
 

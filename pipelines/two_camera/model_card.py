@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from ...datasets.two_camera.transforms import NUMBERS
 from .model import FACTS, MEASURED, NETWORK, Model
-
-_NUMBERS = [f"{one} to {other}" for one in "RGB" for other in "RGB"]
 
 
 def card(model: Model) -> str:
     """Markdown with the metadata that hubs of models read. The licence is left to the user."""
     first, second = model.direction[0], model.direction[-1]
-    ranges = zip(_NUMBERS, model.low, model.high, strict=True)
+    ranges = zip(NUMBERS, model.low, model.high, strict=True)
     return f"""---
 # licence: yours to say; it depends on the pictures that were learned from
 library_name: onnx

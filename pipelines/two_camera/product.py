@@ -35,8 +35,8 @@ from .baselines import ChosenEstimator, directions, settings_of, training_of
 from .config import Fixed, QuasiReal, RawPairs, TwoCameraConfig
 from .model import CARD, FACTS, MEASURED, NETWORK, Model, Reading, json_of
 from .model_card import card
+from .report import SHOWN
 
-SHOWN = tuple(f"fold_mean_{name}_deg" for name in ("mean", "median", "best_25", "worst_25", "q1", "q3"))
 MOST_DIFFERENCE = 1e-4
 """Of a ratio, between onnxruntime and torch: float32 sums in another order differ by some millionths."""
 

@@ -114,14 +114,15 @@ def test_a_pair_tells_its_own_homography_and_pictures_may_be_aligned(walked: Pat
     files = [str(walked / "phone" / camera / "0003.dng") for camera in ("main", "wide")]
     model = str(walked / "light")
     known = api.estimate(model, *files, str(tmp_path / "known"))
-    own = api.estimate(model, *files, str(tmp_path / "own"), device="")
-    assert known.homography_from == "the training, device ''"
+    own = api.estimate(model, *files, str(tmp_path / "own"), align="pair")
+    assert known.homography_from == "the training"
+    assert own.homography_from.startswith("this pair: ")
     assert np.allclose(known.transform, own.transform, atol=0.01)
     draw = np.random.default_rng(0)
     picture = draw.integers(1000, 30000, (96, 96, 3)).astype(np.uint16)
     for name, array in (("a", picture), ("b", picture[..., [1, 0, 2]])):
         cv2.imwrite(str(tmp_path / f"{name}.png"), array[..., ::-1])
-    found = api.estimate(model, str(tmp_path / "a.png"), str(tmp_path / "b.png"), str(tmp_path / "c"), aligned=True)
+    found = api.estimate(model, str(tmp_path / "a.png"), str(tmp_path / "b.png"), str(tmp_path / "c"), align="none")
     assert np.allclose(np.reshape(found.transform, (3, 3)), np.eye(3)[:, [1, 0, 2]], atol=1e-3)
     assert "R to R" in found.outside
 
