@@ -100,13 +100,7 @@ def test_tiny_twice_and_in_other_processes(tmp_path: Path) -> None:
     assert not set(other.values()) & set(first.values())
 
 
-def test_a_file_of_charts_is_read_where_charts_are_listed_in_it() -> None:
-    for chart, file in (("listed", "charts.csv"), ("found", None), ("fixed", None)):
-        c = settings("two_camera/s20.toml", f"source.chart={chart}")
-        assert two_camera.plan(c, "out").stage("listed").step.settings["charts"] == file
-
-
-@pytest.mark.parametrize("name", ["published", "tiny", "s20", "nus", "metadata", "folders"])
+@pytest.mark.parametrize("name", ["published", "tiny", "s20", "nus", "metadata"])
 def test_packaged_settings_make_plans_that_hold_together(name: str) -> None:
     c = settings(f"two_camera/{name}.toml")
     schemas = two_camera.plan(c, "out").schemas()

@@ -237,6 +237,14 @@ def test_networks_are_named_by_parameters_or_by_hidden_layers_and_not_by_both() 
             todo.benchmark.trainings(todo.config, "nowhere", [], [])
 
 
+@pytest.mark.parametrize("config", ["s20", "folders"])
+def test_a_file_of_charts_is_read_where_charts_are_listed_in_it(config: str) -> None:
+    for chart, file in (("listed", "charts.csv"), ("found", None), ("fixed", None)):
+        todo = api.job("two_camera", config=config, overrides=[f"source.chart={chart}"])
+        assert todo.flow("out").stage("listed").step.settings["charts"] == file
+        assert todo.flow("out").schemas()["shards"].names
+
+
 def test_dependence_is_told_by_pairs_that_suffice() -> None:
     draw = np.random.default_rng(0)
     T, lights = np.eye(3) + draw.normal(0, 0.01, (40, 3, 3)), draw.uniform(0.5, 1.5, (40, 3))
